@@ -1,0 +1,1 @@
+"""What has been computed before: key-value blocks of prefixes, whole answers, answers to similar questions."""

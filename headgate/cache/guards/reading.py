@@ -1,0 +1,201 @@
+"""A text as the guards see it: typed tokens in order."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Literal
+
+from headgate.cache.guards import numbers
+from headgate.cache.guards.lexicon import CONTRACTIONS, IS_AFTER, SYNONYMS
+
+Kind = Literal["word", "number", "date", "quoted", "code", "symbol"]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token: what it is and the form in which it is compared."""
+
+    kind: Kind
+    form: str
+    capital: bool = False
+    """Written with a capital letter where a common word would not be: a name."""
+    opens: bool = False
+    """The first word of a sentence, where a capital letter says nothing."""
+
+
+_SCANNER = re.compile(
+    r"""
+      (?P<fence>```.*?```|~~~.*?~~~)
+    | (?P<inline>`[^`\n]+`)
+    | (?P<double>"[^"\n]*"|“[^”\n]*”|«[^»\n]*»)
+    | (?P<single>(?<!\w)'[^'\n]+'(?!\w)|‘[^’\n]+’(?!\w))
+    | (?P<url>\w+://[^\s)]+|[\w.+-]+@[\w-]+\.[\w.]+)
+    | (?P<date>(?<![\w.])[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}(?![\w/-]))
+    | (?P<time>
+          (?<![\w.:])[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:\s?[aApP]\.?[mM]\b\.?)?
+        | (?<![\w.:])[0-9]{1,2}\s?[aApP]\.?[mM]\b\.?
+      )
+    | (?P<code>
+          (?<!\S)--?[A-Za-z][\w-]*
+        | \.?[^\W\d]\w*(?:(?:\.|::|->|/|\\)\w+)+(?:\(\))?
+        | [^\W\d]\w*\(\)
+        | [^\W\d_]+(?:\+\+|\#)(?!\w)
+        | \w*_\w*
+        | [a-z]+[A-Z]\w* | [A-Z][a-z]+[A-Z]\w*
+        | [^\W\d_]+[0-9]\w*
+        | [0-9]+(?:\.[0-9]+){2,}
+        | (?m:^(?:\t|[ ]{2,})\S.*$)
+      )
+    | (?P<number>
+          (?:[$€£¥]\s?)?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+)
+          (?:%|°[CF]|\s?[kKMGTP]i?[bB]\b|[^\W_]*)
+      )
+    | (?P<word>[^\W\d_][^\W_]*(?:['’-][^\W_]+)*)
+    | (?P<end>[.!?\n]+(?=\s|$)|\n)
+    | (?P<other>[^\s.,;:?…]|(?<=[0-9]),(?=[0-9])|[.;:?](?=\S))
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_CALENDAR = {
+    form: name
+    for name, forms in {
+        "monday": "monday mondays mon", "tuesday": "tuesday tuesdays tue tues", "wednesday": "wednesday wednesdays",
+        "thursday": "thursday thursdays thu thur thurs", "friday": "friday fridays fri",
+        "saturday": "saturday saturdays", "sunday": "sunday sundays", "january": "january jan",
+        "february": "february feb", "april": "april apr", "june": "june jun", "july": "july jul",
+        "august": "august aug", "september": "september sep sept", "october": "october oct",
+        "november": "november nov", "december": "december dec", "weekend": "weekend weekends", "christmas": "christmas",
+        "easter": "easter", "spring": "spring", "summer": "summer", "autumn": "autumn fall", "winter": "winter",
+    }.items()
+    for form in forms.split()
+}  # fmt: skip
+_MONTHS_THAT_ARE_WORDS = frozenset({"may", "march", "mar"})
+_PHRASES = {("a", "few"): "a_few", ("a", "little"): "a_little", ("a", "lot"): "a_lot", ("no", "one"): "no_one"}
+
+
+def read(text: str) -> list[Token]:
+    """Tokens of a text. Punctuation that only ends or joins sentences is left out; everything else is kept."""
+    text = unicodedata.normalize("NFC", text).strip()
+    shouting = text.upper() == text
+    tokens: list[Token] = []
+    opens = True
+    for match in _SCANNER.finditer(text):
+        group = match.lastgroup
+        piece = match.group()
+        if group == "end":
+            # 5! is a factorial, not an exclamation.
+            if (
+                piece[0] == "!"
+                and match.start()
+                and (text[match.start() - 1].isdigit() or text[match.start() - 1] == ")")
+            ):
+                tokens.append(Token("symbol", "!"))
+            opens = True
+            continue
+        if group == "word":
+            tokens.extend(_words(piece, opens, shouting))
+        elif group == "number":
+            tokens.append(_number(piece.strip()))
+        elif group in ("double", "single"):
+            tokens.append(Token("quoted", piece[1:-1]))
+        elif group == "time":
+            tokens.append(Token("date", _clock(piece)))
+        elif group == "date":
+            tokens.append(Token("date", piece))
+        elif group == "other":
+            tokens.append(Token("symbol", piece))
+        else:
+            tokens.append(Token("code", piece))
+        opens = False
+    return _merge(tokens)
+
+
+def _words(piece: str, opens: bool, shouting: bool) -> list[Token]:
+    written = piece.replace("’", "'")
+    lower = written.lower()
+    capital = written[0].isupper() and not opens and not shouting and lower not in ("i", "i'm", "i'd", "i'll", "i've")
+    # An abbreviation is a name wherever it stands.
+    capital = capital or (len(written) > 1 and written.isupper() and not shouting)
+    if lower in CONTRACTIONS:
+        forms: tuple[str, ...] = CONTRACTIONS[lower]
+    elif lower.endswith("n't"):
+        forms = (lower[:-3], "not")
+    elif lower.endswith("'s"):
+        forms = (lower[:-2], "is" if lower[:-2] in IS_AFTER else "'s")
+    elif lower.endswith(("'re", "'ll", "'ve")):
+        forms = (lower[:-3], {"'re": "are", "'ll": "will", "'ve": "have"}[lower[-3:]])
+    elif lower.endswith("'d"):
+        forms = (lower[:-2], "would")
+    elif "-" in lower and all(numbers.read_words([part], 0) for part in lower.split("-")):
+        forms = tuple(lower.split("-"))
+    else:
+        forms = (lower,)
+    first = SYNONYMS.get(forms[0], forms[0])
+    return [Token("word", first, capital, opens), *(Token("word", form) for form in forms[1:])]
+
+
+def _number(piece: str) -> Token:
+    parts = numbers.split_glued(piece)
+    if parts is None:
+        return Token("code", piece)
+    digits, unit, ordinal = parts
+    if ordinal:
+        return Token("number", f"#{digits}th")
+    return Token("number", numbers.canonical(digits, unit))
+
+
+def _clock(piece: str) -> str:
+    half = re.sub(r"[^apm]", "", piece.lower())
+    if not half:
+        return f"at {piece}"
+    hour, _, rest = re.sub(r"[^0-9:]", "", piece).partition(":")
+    return f"at {int(hour) % 12 + (12 if half[0] == 'p' else 0)}:{rest or '00'}"
+
+
+def _merge(tokens: list[Token]) -> list[Token]:
+    """Number words, units and fixed phrases, which span several words, become one token each."""
+    forms = [token.form if token.kind == "word" else "" for token in tokens]
+    merged: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        following = forms[at + 1] if at + 1 < len(tokens) else ""
+        taken = 1
+        if token.kind == "word":
+            spelled = numbers.read_words(forms, at)
+            ordinal = numbers.ordinal_word(token.form)
+            near_number = any(0 <= i < len(tokens) and tokens[i].kind == "number" for i in (at - 1, at + 1))
+            if spelled is not None:
+                value, taken = spelled
+                token = Token("number", f"#{value}")
+            elif ordinal is not None:
+                token = Token("number", f"#{ordinal}th")
+            elif token.form in _CALENDAR:
+                token = Token("date", _CALENDAR[token.form], token.capital, token.opens)
+            elif token.form in _MONTHS_THAT_ARE_WORDS and near_number:
+                token = Token("date", token.form, token.capital, token.opens)
+            elif (token.form, following) in _PHRASES:
+                token, taken = Token("word", _PHRASES[token.form, following], opens=token.opens), 2
+        if token.kind == "number":
+            token, more = _with_unit(token, forms, at + taken)
+            taken += more
+        merged.append(token)
+        at += taken
+    return merged
+
+
+def _with_unit(token: Token, forms: list[str], at: int) -> tuple[Token, int]:
+    """Take a scale word and a unit that follow into the number."""
+    digits = token.form[1:]
+    if not digits.replace(".", "", 1).replace(",", "").isdigit():
+        return token, 0
+    more, scale = 0, 1
+    if at < len(forms) and (factor := numbers.scale_of(forms[at])) is not None:
+        scale, more = factor, 1
+    unit = numbers.unit_of(forms[at + more]) if at + more < len(forms) else None
+    if unit is not None:
+        more += 1
+    return Token("number", numbers.canonical(digits, unit, scale)), more

@@ -1,0 +1,86 @@
+"""Semantic look-up: the same question in other words, if it is certain that it is the same question."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from headgate.cache.exact import find
+from headgate.cache.guards import check
+from headgate.cache.guards.lexicon import TIME_SENSITIVE, TIME_SENSITIVE_PHRASES
+from headgate.cache.index import Vector, VectorIndex
+from headgate.cache.store.base import Store
+from headgate.cache.verdict import Hit, Miss, Near, Verdict
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+_CANDIDATES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticRule:
+    """When a candidate is served, and when it is near."""
+
+    min_similarity: float = 0.90
+    """Cosine below which no candidate is served, whatever the guards say."""
+    near_similarity: float = 0.75
+    """Cosine from which a candidate that is not served is worth handing on as a draft."""
+    max_chars: int = 1000
+    """Longer texts are never served: the embedding sees only their beginning."""
+
+    def __post_init__(self) -> None:
+        for name in ("min_similarity", "near_similarity"):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"{name} is {value}; 0 to 1 is accepted")
+        if self.near_similarity > self.min_similarity:
+            raise ValueError(
+                f"near_similarity is {self.near_similarity}; at most min_similarity ({self.min_similarity}) is accepted"
+            )
+
+
+def barred(text: str, rule: SemanticRule) -> str | None:
+    """Why no stored answer may be served for this text unless it is exactly the same one; None where one may."""
+    if len(text) > rule.max_chars:
+        return "length"
+    words = _WORD.findall(text.lower().replace("’", "'"))
+    # 's is taken off, so that "today's" is found.
+    spoken = f" {' '.join(word.removesuffix(chr(39) + 's') for word in words)} "
+    if not words:
+        return "empty"
+    if not TIME_SENSITIVE.isdisjoint(spoken.split()) or any(
+        f" {phrase} " in spoken for phrase in TIME_SENSITIVE_PHRASES
+    ):
+        return "time_sensitive"
+    return None
+
+
+async def find_similar(
+    store: Store,
+    index: VectorIndex,
+    rule: SemanticRule,
+    *,
+    bucket: str,
+    text: str,
+    vector: Vector,
+    now: float,
+    max_age: float | None,
+) -> Verdict:
+    """The closest entry of the bucket that every guard lets through, or the closest one that is near, or a miss."""
+    reason = barred(text, rule)
+    near: Near | None = None
+    for key, similarity in index.search(bucket, vector, _CANDIDATES):
+        if similarity < rule.near_similarity:
+            break
+        entry = await find(store, key, now=now, max_age=max_age)
+        if entry is None:
+            if await store.get(key) is None:
+                # Another process may have dropped it; the index is only a view of the store.
+                index.remove(key)
+            continue
+        against = reason or barred(entry.text, rule) or check(entry.text, text)
+        if against is None and similarity < rule.min_similarity:
+            against = "similarity"
+        if against is None:
+            return Hit("semantic", entry, similarity)
+        near = near or Near(entry, similarity, against)
+    return near or Miss()

@@ -1,0 +1,39 @@
+"""What a store of finished answers can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from headgate.cache.verdict import Entry
+
+Forget = Callable[[str], None]
+"""Called with the key of an entry that has left the store."""
+
+
+class Store(Protocol):
+    """Keeps entries by key. It knows nothing of similarity: which entries are close is the index's job.
+
+    Methods may raise `OSError` or a subclass when the store is a server that cannot be reached; the caller treats
+    that as a miss. A full store is not an error.
+    """
+
+    async def get(self, key: str) -> Entry | None:
+        """The entry, or None where there is none or it has expired. Counts as a use."""
+        ...
+
+    async def put(self, entry: Entry, tags: frozenset[str]) -> bool:
+        """Keep an entry under its key in place of an older one. False where it was not kept (too large, expired)."""
+        ...
+
+    async def delete(self, key: str) -> bool:
+        """Drop an entry. False where there was none."""
+        ...
+
+    async def delete_tagged(self, tag: str) -> int:
+        """Drop every entry that was put with this tag; gives how many there were."""
+        ...
+
+    def on_forget(self, forget: Forget) -> None:
+        """Have `forget` called for every entry that leaves: evicted, expired or deleted, but not replaced."""
+        ...

@@ -1,0 +1,74 @@
+"""What the answer cache says of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+HitKind = Literal["exact", "semantic"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChoice:
+    """One finished choice of an answer, in the one form both streaming and plain replies are made from."""
+
+    text: str
+    finish_reason: str
+    token_ids: tuple[int, ...] = ()
+    """The answer's tokens, to serve as a draft when the entry is near but may not be served."""
+    logprobs: bytes = b""
+    """Encoded wire form of the choice's logprobs; empty where none were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored answer. Times are seconds since the epoch."""
+
+    key: str
+    text: str
+    """The last user text the answer belongs to."""
+    choices: tuple[StoredChoice, ...]
+    model: str
+    """The id of the model that wrote it."""
+    prompt_tokens: int
+    completion_tokens: int
+    device_s: float
+    """Device seconds its generation took: what a hit saves."""
+    created: float
+    expires: float
+
+    @property
+    def size(self) -> int:
+        """Bytes charged to the store's budget: the texts, the tokens and a fixed overhead."""
+        body = sum(len(c.text) + 8 * len(c.token_ids) + len(c.logprobs) for c in self.choices)
+        return 512 + len(self.key) + len(self.text) + body
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """The entry answers the request."""
+
+    kind: HitKind
+    entry: Entry
+    similarity: float
+    """Cosine similarity of the two texts' embeddings; 1.0 for an exact hit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """The entry is close but may not be served."""
+
+    entry: Entry
+    similarity: float
+    reason: str
+    """The guard that failed, such as `numbers` or `negation`, or `similarity`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Nothing close is stored, or the request is not eligible: `reason` says which."""
+
+    reason: str = "absent"
+
+
+Verdict = Hit | Near | Miss

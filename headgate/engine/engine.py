@@ -1,0 +1,201 @@
+"""The engine as the rest of the product sees it: load models, start, stream from them, stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+
+from headgate.engine.errors import CheckpointError
+from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.kv.store import KVStore
+from headgate.engine.kv.tables import KVTables
+from headgate.engine.lane import Lane
+from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
+from headgate.engine.loop import StepLoop
+from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder, read_json
+from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.runner import Runner
+from headgate.engine.scheduler import Limits, Scheduler
+from headgate.engine.text.chat_template import ChatTemplate
+from headgate.engine.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model to load. `context_length` lowers the checkpoint's own limit; `weights` is the linear layers' format."""
+
+    name: str
+    path: Path
+    dtype: Dtype = "auto"
+    weights: WeightFormat = "native"
+    context_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How the engine uses its device.
+
+    Attributes:
+        device: "auto" (cuda if there is one), "cpu", "cuda" or "cuda:N".
+        block_size: tokens per block of the KV cache.
+        max_step_tokens: token budget of one step of one model.
+        max_running: most sequences of one model in a step.
+        max_sequence_share: part of a step's tokens that one prompt may take while others want some.
+        kv_bytes: KV cache of all models together; None takes a quarter of the host's memory or 80 % of what the GPU
+            has left after the weights. On the CPU memory is used as blocks are, not at once.
+        threads: for operators on the CPU; None leaves torch's own choice.
+        prefix_cache: reuse the blocks of equal prefixes within a tenant.
+    """
+
+    device: str = "auto"
+    block_size: int = 16
+    max_step_tokens: int = 512
+    max_running: int = 64
+    max_sequence_share: float = 0.5
+    kv_bytes: int | None = None
+    threads: int | None = None
+    prefix_cache: bool = True
+
+
+class Engine:
+    """Models of one device, behind one step thread."""
+
+    def __init__(self, settings: EngineSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._limits = Limits(settings.max_step_tokens, settings.max_running, settings.max_sequence_share)
+        self._clock = clock
+        self._loop = StepLoop(threads=settings.threads, clock=clock)
+        self._models: dict[str, LocalModel] = {}
+        self.device = _device(settings.device)
+
+    @property
+    def models(self) -> Mapping[str, LocalModel]:
+        """Loaded models by name."""
+        return MappingProxyType(self._models)
+
+    @property
+    def ready(self) -> bool:
+        """Whether models are loaded and requests are taken."""
+        return self._loop.running and bool(self._models)
+
+    def load(self, *specs: ModelSpec) -> None:
+        """Load models and divide the KV budget between them, so that each can hold equally many tokens.
+
+        Blocks until done; call it once, before `start`.
+
+        Raises:
+            CheckpointError: a checkpoint cannot be served, or the budget does not hold one block per model.
+        """
+        loaded = [(spec, *self._read(spec)) for spec in specs]
+        budget = self._settings.kv_bytes if self._settings.kv_bytes is not None else _kv_budget(self.device)
+        per_token = sum(_kv_bytes_per_token(decoder) for _, decoder, _ in loaded)
+        blocks = budget // (per_token * self._settings.block_size)
+        if blocks < 1:
+            raise CheckpointError(
+                f"kv_bytes {budget} holds no block; {per_token * self._settings.block_size} is the least"
+            )
+        for spec, decoder, tokenizer in loaded:
+            self._models[spec.name] = self._serve(spec, decoder, tokenizer, blocks)
+
+    def start(self) -> None:
+        """Take requests."""
+        self._loop.start()
+
+    def stop(self, *, deadline_s: float = 0.0) -> None:
+        """Take no more requests, give the present ones `deadline_s` to finish, cancel the rest."""
+        self._loop.stop(deadline_s)
+
+    def _read(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
+        started = self._clock()
+        tokenizer = Tokenizer.load(spec.path)
+        loaded = load_decoder(spec.path, ReferenceKernels(), dtype=spec.dtype, fmt=spec.weights, device=self.device)
+        vocab_size = loaded.decoder.spec.vocab_size
+        if tokenizer.vocab_size > vocab_size:
+            raise CheckpointError(
+                f"{spec.path}: tokenizer.json has {tokenizer.vocab_size} tokens, the model's vocabulary {vocab_size}"
+            )
+        logger.info("loaded %s from %s in %.2f s", spec.name, spec.path, self._clock() - started)
+        return loaded, tokenizer
+
+    def _serve(self, spec: ModelSpec, loaded: LoadedDecoder, tokenizer: Tokenizer, blocks: int) -> LocalModel:
+        settings, decoder = self._settings, loaded.decoder
+        context_length = min(spec.context_length or decoder.spec.context_length, decoder.spec.context_length)
+        # More than every running sequence at full length can never be used.
+        blocks = min(blocks, settings.max_running * -(-context_length // settings.block_size))
+        tables = KVTables(blocks, settings.block_size, secrets.token_bytes(32), prefix_cache=settings.prefix_cache)
+        store = KVStore(decoder.spec, blocks, settings.block_size, decoder.dtype, self.device)
+        lane = Lane(
+            Scheduler(tables, self._limits),
+            Runner(decoder, store, settings.block_size),
+            context_length=context_length,
+            eos_ids=tokenizer.eos_ids,
+            clock=self._clock,
+        )
+        self._loop.attach(spec.name, lane)
+        info = ModelInfo(
+            name=spec.name,
+            path=str(spec.path),
+            architecture=decoder.spec.architecture,
+            context_length=lane.context_length,
+            vocab_size=decoder.spec.vocab_size,
+            parameters=loaded.parameters,
+            active_parameters=loaded.active_parameters,
+            weight_bytes=decoder.weight_bytes,
+            active_weight_bytes=decoder.active_weight_bytes,
+            kv_bytes_per_token=_kv_bytes_per_token(loaded),
+            dtype=str(decoder.dtype).removeprefix("torch."),
+            weights=spec.weights,
+            device=str(self.device),
+            revision=loaded.revision,
+            defaults=_sampling_defaults(spec.path),
+        )
+        return LocalModel(info, tokenizer, ChatTemplate.load(spec.path), self._loop)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {name!r}, but torch sees no CUDA device here; use auto or cpu")
+    return device
+
+
+def _kv_budget(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] * 0.8)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+
+
+def _kv_bytes_per_token(loaded: LoadedDecoder) -> int:
+    return loaded.decoder.spec.kv_bytes_per_token(loaded.decoder.dtype.itemsize)
+
+
+def _sampling_defaults(folder: Path) -> SamplingDefaults:
+    """What the checkpoint's authors recommend, in generation_config.json; plain sampling where they say nothing."""
+    path = folder / "generation_config.json"
+    if not path.exists():
+        return SamplingDefaults()
+    config = read_json(path)
+    if config.get("do_sample") is False:
+        return SamplingDefaults(temperature=0.0)
+    return SamplingDefaults(
+        temperature=float(config.get("temperature") or 1.0),
+        top_p=float(config.get("top_p") or 1.0),
+        top_k=int(config.get("top_k") or 0) if config.get("do_sample") else 0,
+    )

@@ -1,0 +1,32 @@
+"""What the engine refuses, and why."""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """Base of what the engine raises on purpose."""
+
+
+class PromptTooLong(EngineError):
+    """The prompt leaves no room for a single token."""
+
+    def __init__(self, prompt_tokens: int, limit: int) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.limit = limit
+        super().__init__(f"the prompt has {prompt_tokens} tokens; the model takes at most {limit}, one of them new")
+
+
+class UnknownModel(EngineError):
+    """No model of that name is loaded."""
+
+
+class EngineStopped(EngineError):
+    """The engine takes no requests: it has not started, is draining or has stopped."""
+
+
+class CheckpointError(EngineError):
+    """A checkpoint folder cannot be served: the message names the file, and the tensor or key where there is one."""
+
+
+class UnknownArchitecture(CheckpointError):
+    """The checkpoint's architecture has no specification here."""

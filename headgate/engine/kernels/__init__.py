@@ -1,0 +1,1 @@
+"""Numeric operations behind one signature each, with a plain-torch reference."""

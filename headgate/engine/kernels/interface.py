@@ -1,0 +1,86 @@
+"""One signature per numeric operation; an implementation for a device provides them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from headgate.engine.quant.linear import Linear
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayer:
+    """Keys and values of one layer. Each [slots, kv_heads, head_dim]; a block is `block_size` consecutive slots."""
+
+    keys: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBatch:
+    """Geometry of one step. Sequence i owns `counts[i]` consecutive query rows, in order of i.
+
+    Attributes:
+        counts: tokens computed in this step, per sequence.
+        contexts: tokens whose keys are in the cache after this step, per sequence; the queries are the last ones.
+        tables: blocks of each sequence, in order of position.
+        slots: [tokens] int64, where each row's key and value go.
+        block_size: slots per block.
+    """
+
+    counts: Sequence[int]
+    contexts: Sequence[int]
+    tables: Sequence[Sequence[int]]
+    slots: Tensor
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mlp:
+    """A gated MLP: down(silu(gate(x)) * up(x)), with gate and up fused into one linear layer."""
+
+    gate_up: Linear
+    down: Linear
+
+
+class Kernels(Protocol):
+    """The operations of a decoder step. `tokens` is the number of rows of the step, whatever their sequence."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Normalise the last dimension by its root mean square, then scale by `weight` [width]."""
+        ...
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """(rms_norm(x + residual), x + residual), both [tokens, hidden]. May overwrite its arguments."""
+        ...
+
+    def rope(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Rotate the halves of each head. x [tokens, heads, head_dim]; cos and sin [tokens, head_dim / 2] fp32."""
+        ...
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        """silu(first half) * second half: [tokens, 2 * width] to [tokens, width]."""
+        ...
+
+    def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
+        """Store [tokens, kv_heads, head_dim] keys and values at `slots` [tokens]."""
+        ...
+
+    def plan(self, batch: AttentionBatch, device: torch.device) -> Any:
+        """Whatever `paged_attention` needs of the geometry, once per step for all layers."""
+        ...
+
+    def paged_attention(self, q: Tensor, layer: KVLayer, plan: Any, window: int | None) -> Tensor:
+        """Causal attention over the cache with grouped heads; the scale is head_dim ** -0.5.
+
+        q [tokens, heads, head_dim]; same shape out. `window`: positions back, itself included, that a query sees.
+        """
+        ...
+
+    def experts(self, x: Tensor, weights: Tensor, chosen: Tensor, experts: Sequence[Mlp]) -> Tensor:
+        """Sum over k of weights[t, k] * expert[chosen[t, k]](x[t]). weights, chosen [tokens, k]; out like x."""
+        ...

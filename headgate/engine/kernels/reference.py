@@ -1,0 +1,162 @@
+"""Plain torch for every operation, on any device: the oracle of the tests and the fallback where nothing faster is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+
+
+@dataclass(frozen=True, slots=True)
+class _Decodes:
+    """Rows of single-token queries with similar contexts, attended in one call."""
+
+    rows: Tensor
+    slots: Tensor
+    """[rows, longest] int64; past a row's context it repeats slot numbers that the mask hides."""
+    distance: Tensor
+    """[rows, longest]: positions from the query back to the key; negative past the context."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """Consecutive query rows of one sequence."""
+
+    start: int
+    stop: int
+    slots: Tensor
+    distance: Tensor
+    """[queries, context]: positions from the query back to the key; negative for later keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencePlan:
+    """Gather indices and distances of one step; masks are made once per window."""
+
+    decodes: list[_Decodes]
+    prompts: list[_Prompt]
+    masks: dict[tuple[int, int | None], Tensor] = field(default_factory=dict)
+
+    def mask(self, part: _Decodes | _Prompt, window: int | None) -> Tensor:
+        """True where the query sees the key."""
+        key = (id(part), window)
+        if key not in self.masks:
+            visible = part.distance >= 0
+            self.masks[key] = visible if window is None else visible & (part.distance < window)
+        return self.masks[key]
+
+
+class ReferenceKernels:
+    """Implements the Kernels protocol with stock torch operators."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See Kernels. Zhang and Sennrich 2019."""
+        return F.rms_norm(x, (x.shape[-1],), weight, eps)
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """See Kernels."""
+        residual = residual + x
+        return self.rms_norm(residual, weight, eps), residual
+
+    def rope(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """See Kernels. Su et al. 2021, in the half-split layout of Hugging Face checkpoints."""
+        first, second = x.float().chunk(2, dim=-1)
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        """See Kernels. Shazeer 2020."""
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate) * up
+
+    def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
+        """See Kernels."""
+        layer.keys.index_copy_(0, slots, keys)
+        layer.values.index_copy_(0, slots, values)
+
+    def plan(self, batch: AttentionBatch, device: torch.device) -> ReferencePlan:
+        """See Kernels. Single-token rows are grouped by context, so that padding at most doubles what is read."""
+        offsets = torch.arange(batch.block_size)
+        starts = [0]
+        for count in batch.counts:
+            starts.append(starts[-1] + count)
+        singles = sorted((i for i, c in enumerate(batch.counts) if c == 1), key=lambda i: batch.contexts[i])
+        groups: list[list[int]] = []
+        for i in singles:
+            if groups and batch.contexts[i] <= max(2 * batch.contexts[groups[-1][0]], 128):
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+        decodes = []
+        for group in groups:
+            longest = batch.contexts[group[-1]]
+            blocks = -(-longest // batch.block_size)
+            tables = torch.tensor([[*batch.tables[i][:blocks], *[0] * (blocks - len(batch.tables[i]))] for i in group])
+            slots = (tables.unsqueeze(-1) * batch.block_size + offsets).flatten(1)[:, :longest]
+            newest = torch.tensor([batch.contexts[i] - 1 for i in group])
+            decodes.append(
+                _Decodes(
+                    torch.tensor([starts[i] for i in group]).to(device),
+                    slots.to(device),
+                    (newest.unsqueeze(1) - torch.arange(longest)).to(device),
+                )
+            )
+        prompts = []
+        for i, count in enumerate(batch.counts):
+            if count == 1:
+                continue
+            context = batch.contexts[i]
+            table = torch.tensor(batch.tables[i][: -(-context // batch.block_size)])
+            slots = (table.unsqueeze(-1) * batch.block_size + offsets).flatten()[:context]
+            distance = torch.arange(context - count, context).unsqueeze(1) - torch.arange(context)
+            prompts.append(_Prompt(starts[i], starts[i] + count, slots.to(device), distance.to(device)))
+        return ReferencePlan(decodes, prompts)
+
+    def paged_attention(self, q: Tensor, layer: KVLayer, plan: ReferencePlan, window: int | None) -> Tensor:
+        """See Kernels. Keys and values are gathered, then stock attention runs on them."""
+        heads, head_dim = q.shape[1:]
+        kv_heads = layer.keys.shape[1]
+        out = torch.empty_like(q)
+        for part in plan.decodes:
+            rows, longest = part.slots.shape
+            flat = part.slots.flatten()
+            keys = layer.keys.index_select(0, flat).view(rows, longest, kv_heads, head_dim).transpose(1, 2)
+            values = layer.values.index_select(0, flat).view(rows, longest, kv_heads, head_dim).transpose(1, 2)
+            # The query heads that share a key head take the place of query positions: nothing is repeated.
+            queries = q.index_select(0, part.rows).view(rows, kv_heads, heads // kv_heads, head_dim)
+            mask = plan.mask(part, window)[:, None, None, :].expand(-1, -1, heads // kv_heads, -1)
+            attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+            out[part.rows] = attended.reshape(rows, heads, head_dim)
+        for prompt in plan.prompts:
+            keys = layer.keys.index_select(0, prompt.slots).transpose(0, 1)
+            values = layer.values.index_select(0, prompt.slots).transpose(0, 1)
+            queries = q[prompt.start : prompt.stop].transpose(0, 1)
+            attended = F.scaled_dot_product_attention(
+                queries[None], keys[None], values[None], attn_mask=plan.mask(prompt, window), enable_gqa=True
+            )
+            out[prompt.start : prompt.stop] = attended[0].transpose(0, 1)
+        return out
+
+    def experts(self, x: Tensor, weights: Tensor, chosen: Tensor, experts: Sequence[Mlp]) -> Tensor:
+        """See Kernels. Tokens are sorted by expert, so that each chosen expert's weights are read once."""
+        per_token = chosen.shape[1]
+        flat = chosen.flatten()
+        order = flat.argsort(stable=True)
+        counts = torch.bincount(flat, minlength=len(experts)).tolist()
+        rows = order // per_token
+        scale = weights.flatten()[order].unsqueeze(1).to(x.dtype)
+        gathered = x.index_select(0, rows)
+        out = torch.zeros_like(x)
+        start = 0
+        for expert, count in zip(experts, counts, strict=True):
+            if count:
+                stop = start + count
+                hidden = self.swiglu(expert.gate_up(gathered[start:stop]))
+                out.index_add_(0, rows[start:stop], expert.down(hidden) * scale[start:stop])
+                start = stop
+        return out

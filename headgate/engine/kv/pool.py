@@ -1,0 +1,91 @@
+"""Block pool: every block of the KV cache exists once, from start to end; only its reference count and place change.
+
+A free block keeps its contents and its place in the prefix index until it is taken again. Free blocks form an
+intrusive doubly linked list in order of last use, so that a cached block can be revived from the middle in O(1).
+"""
+
+from __future__ import annotations
+
+from headgate.cache.prefix import PrefixIndex
+
+
+class OutOfBlocks(Exception):
+    """No free block is left."""
+
+
+class BlockPool:
+    """Reference counts and the LRU free list of `blocks` blocks, numbered from 0."""
+
+    def __init__(self, blocks: int, index: PrefixIndex) -> None:
+        if blocks < 1:
+            raise ValueError(f"blocks must be at least 1, got {blocks}")
+        self._index = index
+        self._references = [0] * blocks
+        # Node `blocks` is the sentinel: its successor is the next block to take, its predecessor the last to go.
+        self._next: list[int] = [*range(1, blocks + 1), 0]
+        self._previous: list[int] = [blocks, *range(blocks)]
+        self._sentinel = blocks
+        self._free = blocks
+
+    @property
+    def size(self) -> int:
+        """Number of blocks."""
+        return self._sentinel
+
+    @property
+    def free(self) -> int:
+        """Number of blocks with no reference, cached ones included."""
+        return self._free
+
+    def references(self, block: int) -> int:
+        """How many tables use the block."""
+        return self._references[block]
+
+    def take(self) -> int:
+        """The least recently used free block, with one reference and its old contents forgotten."""
+        block = self._next[self._sentinel]
+        if block == self._sentinel:
+            raise OutOfBlocks
+        self._unlink(block)
+        self._references[block] = 1
+        self._index.forget(block)
+        return block
+
+    def share(self, block: int) -> None:
+        """One more reference to a block that was found in the prefix index."""
+        if self._references[block] == 0:
+            self._unlink(block)
+        self._references[block] += 1
+
+    def release(self, block: int) -> None:
+        """One reference less. A free block that holds nothing findable is the next to be taken, another the last."""
+        if self._references[block] < 1:
+            raise ValueError(f"block {block} is released but has no reference")
+        self._references[block] -= 1
+        if self._references[block] == 0:
+            self._link(block, last=self._index.holds(block))
+
+    def check(self) -> None:
+        """Raise AssertionError unless the free list holds exactly the unreferenced blocks, each once."""
+        seen = []
+        block = self._next[self._sentinel]
+        while block != self._sentinel:
+            assert self._next[self._previous[block]] == block, f"block {block} is linked wrongly"
+            seen.append(block)
+            assert len(seen) <= self.size, "the free list is circular"
+            block = self._next[block]
+        unreferenced = [b for b, count in enumerate(self._references) if count == 0]
+        assert sorted(seen) == unreferenced, "the free list differs from the unreferenced blocks"
+        assert len(seen) == self._free, f"{self._free} blocks are counted free, {len(seen)} are listed"
+
+    def _unlink(self, block: int) -> None:
+        before, after = self._previous[block], self._next[block]
+        self._next[before], self._previous[after] = after, before
+        self._free -= 1
+
+    def _link(self, block: int, *, last: bool) -> None:
+        before = self._previous[self._sentinel] if last else self._sentinel
+        after = self._next[before]
+        self._next[before] = self._previous[after] = block
+        self._previous[block], self._next[block] = before, after
+        self._free += 1

@@ -1,0 +1,123 @@
+"""Block tables: which blocks hold the keys and values of a sequence, and which of them others may reuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from headgate.cache.prefix import PrefixIndex
+from headgate.engine.kv.pool import BlockPool
+
+
+@dataclass(slots=True)
+class BlockTable:
+    """Blocks of one sequence in order of position. Only `KVTables` changes it."""
+
+    root: bytes
+    blocks: list[int] = field(default_factory=list)
+    identities: list[bytes] = field(default_factory=list)
+    """Identities of the leading blocks that are full and computed."""
+
+
+class KVTables:
+    """Gives blocks to sequences, shares full blocks between sequences with equal prefixes, takes them back."""
+
+    def __init__(self, blocks: int, block_size: int, key: bytes, *, prefix_cache: bool = True) -> None:
+        """`block_size`: tokens per block. `key`: secret of the block identities."""
+        if block_size < 1:
+            raise ValueError(f"block_size must be at least 1, got {block_size}")
+        self.block_size = block_size
+        self._index = PrefixIndex(key)
+        self._pool = BlockPool(blocks, self._index)
+        self._prefix_cache = prefix_cache
+
+    @property
+    def total_blocks(self) -> int:
+        """Blocks of the pool."""
+        return self._pool.size
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that a sequence can take now."""
+        return self._pool.free
+
+    @property
+    def capacity_tokens(self) -> int:
+        """Tokens of the longest sequence that fits the pool alone."""
+        return self._pool.size * self.block_size
+
+    def table(self, tenant: str) -> BlockTable:
+        """An empty table. Tenants never share blocks."""
+        return BlockTable(self._index.root(tenant))
+
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that `tokens` tokens occupy."""
+        return -(-tokens // self.block_size)
+
+    def attach_prefix(self, table: BlockTable, tokens: Sequence[int]) -> int:
+        """Fill an empty table with the resident blocks of the longest cached prefix; returns its length in tokens.
+
+        The last token is always left to compute, since its logits are what the sequence waits for.
+        """
+        if not self._prefix_cache:
+            return 0
+        size = self.block_size
+        parent = table.root
+        for start in range(0, len(tokens) - size, size):
+            parent = self._index.identity(parent, tokens[start : start + size])
+            block = self._index.find(parent)
+            if block is None:
+                break
+            self._pool.share(block)
+            table.blocks.append(block)
+            table.identities.append(parent)
+        return len(table.blocks) * size
+
+    def extend(self, table: BlockTable, tokens: int) -> bool:
+        """Make room for `tokens` tokens in all. False, with nothing changed, when the pool lacks the blocks."""
+        missing = self.blocks_for(tokens) - len(table.blocks)
+        if missing > self._pool.free:
+            return False
+        table.blocks.extend(self._pool.take() for _ in range(missing))
+        return True
+
+    def publish(self, table: BlockTable, tokens: Sequence[int], computed: int) -> None:
+        """Make the blocks findable whose tokens are all among the first `computed` ones."""
+        if not self._prefix_cache:
+            return
+        size = self.block_size
+        for number in range(len(table.identities), computed // size):
+            parent = table.identities[-1] if table.identities else table.root
+            identity = self._index.identity(parent, tokens[number * size : (number + 1) * size])
+            # A duplicate that another sequence computed at the same time stays private; the table is append-only.
+            self._index.publish(identity, table.blocks[number])
+            table.identities.append(identity)
+
+    def release(self, table: BlockTable, *, discard: bool = False) -> list[int]:
+        """Give every block back; returns those nobody uses any more.
+
+        Tails go first, so that they are reused before the heads that other sequences are likelier to share.
+        `discard` also makes the blocks that only this table used unfindable: their contents are not to be trusted.
+        """
+        freed = []
+        for block in reversed(table.blocks):
+            if self._pool.references(block) == 1:
+                freed.append(block)
+                if discard:
+                    self._index.forget(block)
+            self._pool.release(block)
+        table.blocks.clear()
+        table.identities.clear()
+        return freed
+
+    def check(self, tables: Iterable[BlockTable]) -> None:
+        """Raise AssertionError unless the pool's reference counts are exactly the uses by `tables`."""
+        self._pool.check()
+        uses = [0] * self._pool.size
+        for table in tables:
+            assert len(set(table.blocks)) == len(table.blocks), "a table uses a block twice"
+            assert len(table.identities) <= len(table.blocks), "a table has more identities than blocks"
+            for block in table.blocks:
+                uses[block] += 1
+        counts = [self._pool.references(block) for block in range(self._pool.size)]
+        assert uses == counts, "reference counts differ from the tables"

@@ -1,0 +1,221 @@
+"""A lane: one model's queue, cache and runner. The engine's step thread takes turns between its lanes."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.engine.errors import PromptTooLong
+from headgate.engine.request import Delta, Finish, FinishReason, Request, TokenLogprob
+from headgate.engine.runner import Runner, Sampled
+from headgate.engine.scheduler import Chunk, Scheduler
+from headgate.engine.sequence import Sequence
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStats:
+    """A model's gauges now and counters since start. Token counts are tokens, times seconds."""
+
+    running: int
+    waiting: int
+    kv_blocks_used: int
+    kv_blocks_total: int
+    prefix_queries: int
+    """Prompt tokens looked up in the prefix cache."""
+    prefix_hits: int
+    """Of these, tokens found."""
+    preemptions: int
+    prompt_tokens: int
+    """Prompt tokens computed, recomputation after a preemption included."""
+    generated_tokens: int
+    steps: int
+    step_seconds: float
+    failed_steps: int
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the KV cache that sequences hold, 0 to 1."""
+        return self.kv_blocks_used / self.kv_blocks_total
+
+
+class Lane:
+    """Steps one model. Everything but `stats` and `check_prompt` belongs to the step thread."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        *,
+        context_length: int,
+        eos_ids: tuple[int, ...],
+        clock: Callable[[], float],
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._clock = clock
+        self._eos_ids = frozenset(eos_ids)
+        self._arrivals = 0
+        self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = 0
+        self._step_seconds = 0.0
+        self._sequences: dict[str, list[Sequence]] = {}
+        self.context_length = min(context_length, scheduler.tables.capacity_tokens)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to do."""
+        return self._scheduler.idle
+
+    @property
+    def stats(self) -> ModelStats:
+        """Current figures; consistent to within one step when read from another thread."""
+        tables = self._scheduler.tables
+        return ModelStats(
+            running=len(self._scheduler.running),
+            waiting=self._scheduler.waiting_count,
+            kv_blocks_used=tables.total_blocks - tables.free_blocks,
+            kv_blocks_total=tables.total_blocks,
+            prefix_queries=self._scheduler.queried_tokens,
+            prefix_hits=self._scheduler.hit_tokens,
+            preemptions=self._scheduler.preemptions,
+            prompt_tokens=self._prompt_tokens,
+            generated_tokens=self._generated_tokens,
+            steps=self._steps,
+            step_seconds=self._step_seconds,
+            failed_steps=self._failed_steps,
+        )
+
+    def check_prompt(self, request: Request) -> None:
+        """Raise PromptTooLong, or ValueError for a prompt without tokens, if the request cannot be served."""
+        if not request.prompt:
+            raise ValueError("the prompt has no tokens; it must have at least one")
+        if len(request.prompt) >= self.context_length:
+            raise PromptTooLong(len(request.prompt), self.context_length)
+
+    def submit(self, request: Request, submitted_at: float) -> None:
+        """Queue the request's choices. Later choices wait for the first one's prompt pass and share its blocks."""
+        params = request.sampling
+        wanted = self.context_length if params.max_tokens is None else len(request.prompt) + params.max_tokens
+        choices: list[Sequence] = []
+        for choice in range(request.n):
+            sequence = Sequence(
+                request=request,
+                choice=choice,
+                arrival=self._arrivals,
+                tokens=list(request.prompt),
+                limit=min(wanted, self.context_length),
+                table=self._scheduler.tables.table(request.tenant),
+                noise=secrets.randbits(64),
+                leader=choices[0] if choices else None,
+                submitted_at=submitted_at,
+            )
+            self._arrivals += 1
+            choices.append(sequence)
+            self._scheduler.add(sequence)
+        self._sequences[request.id] = choices
+
+    def cancel(self, request_id: str, choice: int | None) -> list[Delta]:
+        """End one choice, or all, of a request; nothing if they have ended already."""
+        chosen = [s for s in self._sequences.get(request_id, []) if choice is None or s.choice == choice]
+        return [self._end(s, "cancelled") for s in chosen if not s.done]
+
+    def cancel_all(self) -> list[Delta]:
+        """End everything."""
+        return [delta for request_id in list(self._sequences) for delta in self.cancel(request_id, None)]
+
+    def fail_all(self, error: str) -> list[Delta]:
+        """End everything with an error."""
+        return [self._fail(s, error) for choices in list(self._sequences.values()) for s in choices if not s.done]
+
+    def step(self) -> list[Delta]:
+        """Compute one step; returns what it added. A step that raises fails its own sequences only."""
+        chunks = self._scheduler.schedule()
+        if not chunks:
+            return []
+        started = self._clock()
+        for chunk in chunks:
+            if chunk.sequence.started_at is None:
+                chunk.sequence.started_at = started
+        try:
+            sampled = self._runner.run(chunks)
+        except Exception as error:
+            logger.exception("a step of %d sequences failed", len(chunks))
+            self._failed_steps += 1
+            return [self._fail(chunk.sequence, f"{type(error).__name__}: {error}") for chunk in chunks]
+        now = self._clock()
+        self._account(chunks, now - started)
+        # A sequence whose logits are broken must not share the blocks that broke them.
+        broken = {s.sequence for s in sampled if s.token is None}
+        self._scheduler.commit([c for c in chunks if c.sequence not in broken])
+        return [self._advance(s, now) for s in sampled]
+
+    def check(self) -> None:
+        """Raise AssertionError when the scheduler's or the cache's invariants do not hold."""
+        self._scheduler.check()
+        listed = {id(s) for choices in self._sequences.values() for s in choices if not s.done}
+        held = {id(s) for s in (*self._scheduler.running, *self._scheduler.waiting)}
+        assert listed == held, "the lane and the scheduler hold different sequences"
+
+    def _account(self, chunks: list[Chunk], seconds: float) -> None:
+        self._steps += 1
+        self._step_seconds += seconds
+        total = sum(chunk.count for chunk in chunks)
+        for chunk in chunks:
+            chunk.sequence.device_s += seconds * chunk.count / total
+            self._prompt_tokens += max(0, min(chunk.start + chunk.count, chunk.sequence.prompt_length) - chunk.start)
+
+    def _advance(self, sampled: Sampled, now: float) -> Delta:
+        sequence, token = sampled.sequence, sampled.token
+        if token is None:
+            return self._fail(sequence, "the model's logits are not finite")
+        if sequence.first_token_at is None:
+            sequence.first_token_at = now
+        sequence.tokens.append(token)
+        self._generated_tokens += 1
+        logprobs = () if sampled.logprob is None else (sampled.logprob,)
+        params = sequence.request.sampling
+        if token in params.stop_token_ids or (token in self._eos_ids and not params.ignore_eos):
+            return self._end(sequence, "stop", (token,), logprobs)
+        if len(sequence.tokens) >= sequence.limit:
+            return self._end(sequence, "length", (token,), logprobs)
+        return Delta(sequence.request.id, sequence.choice, (token,), logprobs)
+
+    def _fail(self, sequence: Sequence, error: str) -> Delta:
+        delta = self._end(sequence, "error", error=error, discard=True)
+        logger.error("request %s failed: %s", sequence.request.id, error)
+        return delta
+
+    def _end(
+        self,
+        sequence: Sequence,
+        reason: FinishReason,
+        token_ids: tuple[int, ...] = (),
+        logprobs: tuple[TokenLogprob, ...] = (),
+        *,
+        error: str | None = None,
+        discard: bool = False,
+    ) -> Delta:
+        now = self._clock()
+        freed = self._scheduler.remove(sequence, discard=discard)
+        if discard:
+            self._runner.discard(freed)
+        choices = self._sequences[sequence.request.id]
+        if all(s.done for s in choices):
+            del self._sequences[sequence.request.id]
+        started, first = sequence.started_at or now, sequence.first_token_at or now
+        finish = Finish(
+            reason=reason,
+            prompt_tokens=sequence.prompt_length,
+            completion_tokens=len(sequence.tokens) - sequence.prompt_length,
+            cached_tokens=sequence.cached,
+            queue_s=started - sequence.submitted_at,
+            prefill_s=first - started,
+            decode_s=now - first,
+            device_s=sequence.device_s,
+            preemptions=sequence.preemptions,
+            error=error,
+        )
+        return Delta(sequence.request.id, sequence.choice, token_ids, logprobs, finish)

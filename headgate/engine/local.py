@@ -1,0 +1,243 @@
+"""A local model as its users see it: prompts in, a stream of text out, on the caller's event loop.
+
+Tokenising, detokenising and stop strings run here, off the step thread. What a step produced arrives in one call per
+event loop; a consumer that falls behind finds several steps' tokens merged into one delta.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import weakref
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headgate.engine.lane import ModelStats
+from headgate.engine.loop import StepLoop
+from headgate.engine.request import Delta, Finish, Request
+from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.text.chat_template import ChatTemplate
+from headgate.engine.text.stream import ChoiceText, TextLogprob
+from headgate.engine.text.tokenizer import Tokenizer
+
+# Longer texts are tokenised in a thread: this is about the length whose encoding takes a millisecond.
+_INLINE_CHARACTERS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """What a request that does not say gets."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """Facts about a loaded model. Bytes are read per token at batch 1 (`active_`: chosen experts only)."""
+
+    name: str
+    path: str
+    architecture: str
+    context_length: int
+    vocab_size: int
+    parameters: int
+    active_parameters: int
+    weight_bytes: int
+    active_weight_bytes: int
+    kv_bytes_per_token: int
+    dtype: str
+    weights: str
+    device: str
+    revision: str
+    defaults: SamplingDefaults
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """What was added to one choice. The last delta of a choice carries its finish."""
+
+    index: int
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TextLogprob, ...] = ()
+    finish: Finish | None = None
+
+
+class LocalModel:
+    """One model of an engine."""
+
+    def __init__(self, info: ModelInfo, tokenizer: Tokenizer, chat_template: ChatTemplate, loop: StepLoop) -> None:
+        self.info = info
+        self._tokenizer = tokenizer
+        self._chat_template = chat_template
+        self._loop = loop
+        self._serial = itertools.count()
+        self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = weakref.WeakKeyDictionary()
+
+    def stats(self) -> ModelStats:
+        """Gauges and counters of the model's lane."""
+        return self._loop.stats(self.info.name)
+
+    async def render_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> tuple[int, ...]:
+        """Prompt tokens of a conversation, by the checkpoint's chat template.
+
+        Raises:
+            TemplateError, NoChatTemplate: the template refuses the messages, or there is none.
+        """
+        if sum(len(str(m.get("content") or "")) for m in messages) < _INLINE_CHARACTERS:
+            return self._render(messages, tools)
+        return await asyncio.to_thread(self._render, messages, tools)
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        """Prompt tokens of plain text, with the special tokens the tokenizer puts around one."""
+        if len(text) < _INLINE_CHARACTERS:
+            return tuple(self._tokenizer.encode(text, add_special_tokens=True))
+        return tuple(await asyncio.to_thread(self._tokenizer.encode, text, add_special_tokens=True))
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of tokens, special ones left out."""
+        return self._tokenizer.decode(token_ids)
+
+    async def generate(
+        self,
+        request_id: str,
+        prompt: tuple[int, ...],
+        sampling: SamplingParams,
+        *,
+        n: int = 1,
+        stop: tuple[str, ...] = (),
+        tenant: str = "",
+        weight: float = 1.0,
+    ) -> AsyncIterator[TextDelta]:
+        """Stream `n` continuations of `prompt`. Closing the iterator cancels what still runs before the next step.
+
+        Raises:
+            PromptTooLong, EngineStopped, ValueError: the request was not taken.
+        """
+        # The caller's id may repeat; the engine's must not.
+        engine_id = f"{request_id}#{next(self._serial)}"
+        mailbox = self._mailbox()
+        choices = [_Choice(ChoiceText(self._tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
+        mailbox.open(engine_id)
+        try:
+            self._loop.submit(Request(engine_id, self.info.name, prompt, sampling, n, tenant, weight), mailbox.post)
+            while not all(choice.finished for choice in choices):
+                for delta in _merge(await mailbox.take(engine_id)):
+                    text = choices[delta.index].push(delta)
+                    if choices[delta.index].overrun:
+                        # Its last delta comes with the account, at the latest one step from now.
+                        self._loop.cancel(engine_id, delta.index)
+                    if text is not None:
+                        yield text
+        finally:
+            mailbox.close(engine_id)
+            if not all(choice.finished for choice in choices):
+                self._loop.cancel(engine_id)
+
+    def _render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+    ) -> tuple[int, ...]:
+        text = self._chat_template.render(messages, tools=tools)
+        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _mailbox(self) -> _Mailbox:
+        loop = asyncio.get_running_loop()
+        mailbox = self._mailboxes.get(loop)
+        if mailbox is None:
+            mailbox = self._mailboxes[loop] = _Mailbox(loop)
+        return mailbox
+
+
+class _Choice:
+    """Text of one choice, and where it stands."""
+
+    def __init__(self, text: ChoiceText) -> None:
+        self._text = text
+        self._tokens = 0
+        self._stopped = False
+        self.overrun = False
+        """The engine does not know yet that a stop string ended the choice; true once."""
+        self.finished = False
+
+    def push(self, delta: Delta) -> TextDelta | None:
+        """The delta as text; None if it shows nothing."""
+        if self._stopped:
+            self.overrun = False
+            return self._finish(delta, "", (), ()) if delta.finish is not None else None
+        piece = self._text.push(delta.token_ids, delta.logprobs)
+        self._tokens += len(delta.token_ids)
+        self._stopped = piece.stopped
+        if delta.finish is not None:
+            last = self._text.finish()
+            self._stopped = last.stopped
+            return self._finish(delta, piece.text + last.text, piece.logprobs + last.logprobs, delta.token_ids)
+        self.overrun = self._stopped
+        return TextDelta(delta.index, piece.text, delta.token_ids, piece.logprobs)
+
+    def _finish(
+        self, delta: Delta, text: str, logprobs: tuple[TextLogprob, ...], token_ids: tuple[int, ...]
+    ) -> TextDelta:
+        assert delta.finish is not None
+        self.finished = True
+        finish = delta.finish
+        if self._stopped and finish.reason != "error":
+            # Tokens the engine computed before it heard of the stop string are nobody's.
+            finish = replace(finish, reason="stop", completion_tokens=self._tokens)
+        return TextDelta(delta.index, text, token_ids, logprobs, finish)
+
+
+class _Mailbox:
+    """Deltas on their way from the step thread to the requests of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._pending: dict[str, list[Delta]] = {}
+        self._arrived: dict[str, asyncio.Event] = {}
+
+    def open(self, request_id: str) -> None:
+        self._pending[request_id] = []
+        self._arrived[request_id] = asyncio.Event()
+
+    def close(self, request_id: str) -> None:
+        del self._pending[request_id], self._arrived[request_id]
+
+    async def take(self, request_id: str) -> list[Delta]:
+        """Everything that arrived since the last call, at least one delta."""
+        arrived = self._arrived[request_id]
+        await arrived.wait()
+        arrived.clear()
+        deltas, self._pending[request_id] = self._pending[request_id], []
+        return deltas
+
+    def post(self, deltas: Sequence[Delta]) -> None:
+        """Called on the step thread: one wake-up of the loop for all requests."""
+        loop = self._loop()
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._deliver, deltas)
+
+    def _deliver(self, deltas: Sequence[Delta]) -> None:
+        for delta in deltas:
+            pending = self._pending.get(delta.request_id)
+            if pending is not None:
+                pending.append(delta)
+                self._arrived[delta.request_id].set()
+
+
+def _merge(deltas: Sequence[Delta]) -> list[Delta]:
+    """One delta per choice, in order of first appearance."""
+    merged: dict[int, Delta] = {}
+    for delta in deltas:
+        earlier = merged.get(delta.index)
+        merged[delta.index] = (
+            delta
+            if earlier is None
+            else replace(
+                delta, token_ids=earlier.token_ids + delta.token_ids, logprobs=earlier.logprobs + delta.logprobs
+            )
+        )
+    return list(merged.values())

@@ -1,0 +1,177 @@
+"""The step loop: one thread that owns a device and takes turns between the models on it.
+
+Other threads talk to it through an inbox of commands; what a round of steps produced goes out in one call per
+listener. Nothing but the step thread touches schedulers, caches or the device.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from headgate.engine.errors import EngineStopped, UnknownModel
+from headgate.engine.lane import Lane, ModelStats
+from headgate.engine.request import Delta, Request
+
+logger = logging.getLogger(__name__)
+
+Listener = Callable[[Sequence[Delta]], None]
+"""Called on the step thread with everything one round produced for it; must return at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Submit:
+    request: Request
+    listener: Listener
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Cancel:
+    request_id: str
+    choice: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    pass
+
+
+class StepLoop:
+    """Submit requests, cancel them, listen to their deltas."""
+
+    def __init__(self, *, threads: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """`threads`: for operators on the CPU; None leaves torch's own choice."""
+        self._threads = threads
+        self._clock = clock
+        self._lanes: dict[str, Lane] = {}
+        self._inbox: queue.SimpleQueue[_Submit | _Cancel | _Stop] = queue.SimpleQueue()
+        self._live: dict[str, tuple[Lane, Listener, set[int]]] = {}
+        self._admitting = False
+        self._drained = threading.Event()
+        self._draining = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether requests are taken."""
+        return self._admitting
+
+    def attach(self, name: str, lane: Lane) -> None:
+        """Serve a model from now on. Models are attached before requests name them."""
+        if name in self._lanes:
+            raise ValueError(f"a model named {name!r} is attached already")
+        self._lanes[name] = lane
+
+    def stats(self, model: str) -> ModelStats:
+        """A model's figures."""
+        return self._lane(model).stats
+
+    def context_length(self, model: str) -> int:
+        """Most tokens of a sequence, prompt and output together: the model's own limit or the cache's."""
+        return self._lane(model).context_length
+
+    def start(self) -> None:
+        """Start the step thread."""
+        if self._thread is not None:
+            raise EngineStopped("an engine is started once")
+        self._thread = threading.Thread(target=self._run, name="headgate-step", daemon=True)
+        self._admitting = True
+        self._thread.start()
+
+    def stop(self, deadline_s: float = 0.0) -> None:
+        """Take no more requests, give the present ones `deadline_s` to finish, cancel the rest, end the thread."""
+        self._admitting = False
+        if self._thread is None:
+            return
+        self._draining.set()
+        self._inbox.put(_Cancel("", None))
+        self._drained.wait(timeout=deadline_s)
+        self._inbox.put(_Stop())
+        self._thread.join()
+        self._thread = None
+
+    def submit(self, request: Request, listener: Listener) -> None:
+        """Queue a request. Each of its `n` choices ends with one delta that carries a Finish.
+
+        Raises:
+            UnknownModel, EngineStopped, PromptTooLong: the request was not queued.
+            ValueError: the prompt is empty.
+        """
+        self._lane(request.model).check_prompt(request)
+        if not self._admitting:
+            raise EngineStopped("the engine takes no requests: it is stopping or was not started")
+        self._inbox.put(_Submit(request, listener, self._clock()))
+
+    def cancel(self, request_id: str, choice: int | None = None) -> None:
+        """End a request, or one choice of it, before the next step. Unknown or finished ones are ignored."""
+        self._inbox.put(_Cancel(request_id, choice))
+
+    def _lane(self, model: str) -> Lane:
+        if model not in self._lanes:
+            raise UnknownModel(f"model {model!r} is not loaded; loaded are {', '.join(sorted(self._lanes)) or 'none'}")
+        return self._lanes[model]
+
+    def _run(self) -> None:
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)
+        stopping = False
+        while not stopping:
+            out: list[Delta] = []
+            stopping = self._take_commands(out)
+            lanes = list(self._lanes.values())
+            for lane in lanes:
+                out.extend(lane.cancel_all() if stopping else self._step(lane))
+            self._publish(out)
+            if self._draining.is_set() and all(lane.idle for lane in lanes):
+                self._drained.set()
+
+    def _step(self, lane: Lane) -> list[Delta]:
+        try:
+            return lane.step()
+        except Exception as error:
+            # Outside the device's work nothing should raise; if it does, this model starts afresh and the thread lives.
+            logger.exception("the step loop failed; the requests of one model are ended")
+            return lane.fail_all(f"{type(error).__name__}: {error}")
+
+    def _take_commands(self, out: list[Delta]) -> bool:
+        """Carry out what is in the inbox, waiting for something if all lanes are idle. True when told to stop."""
+        wait = all(lane.idle for lane in self._lanes.values())
+        while True:
+            try:
+                command = self._inbox.get(block=wait)
+            except queue.Empty:
+                return False
+            wait = False
+            match command:
+                case _Submit(request, listener, at):
+                    lane = self._lanes[request.model]
+                    self._live[request.id] = (lane, listener, set(range(request.n)))
+                    lane.submit(request, at)
+                case _Cancel(request_id, choice):
+                    if request_id in self._live:
+                        out.extend(self._live[request_id][0].cancel(request_id, choice))
+                case _Stop():
+                    return True
+
+    def _publish(self, deltas: list[Delta]) -> None:
+        batches: dict[Listener, list[Delta]] = {}
+        for delta in deltas:
+            _, listener, open_choices = self._live[delta.request_id]
+            batches.setdefault(listener, []).append(delta)
+            if delta.finish is not None:
+                open_choices.discard(delta.index)
+                if not open_choices:
+                    del self._live[delta.request_id]
+        for listener, batch in batches.items():
+            try:
+                listener(batch)
+            except Exception:
+                # A listener that is gone, such as a closed event loop, must not take the others' tokens with it.
+                logger.exception("a listener failed; its %d deltas are lost", len(batch))

@@ -1,0 +1,1 @@
+"""Architectures as data, one decoder, the checkpoint loader."""

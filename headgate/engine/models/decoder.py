@@ -1,0 +1,168 @@
+"""One decoder for all architectures: a specification says which parts a layer has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headgate.engine.kernels.interface import AttentionBatch, Kernels, KVLayer, Mlp
+from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.quant.linear import Linear
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts: the router [experts, hidden] stays in floating point, it is small and decides much."""
+
+    router: Tensor
+    experts: Sequence[Mlp]
+    shared: Mlp | None = None
+    shared_gate: Tensor | None = None
+    """[1, hidden]: the sigmoid of its product weighs the shared expert's output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Weights of one decoder layer. `q_norm` and `k_norm` are there iff the specification has qk_norm."""
+
+    input_norm: Tensor
+    qkv: Linear
+    output: Linear
+    mlp_norm: Tensor
+    mlp: Mlp | Experts
+    q_norm: Tensor | None = None
+    k_norm: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderWeights:
+    """All weights. `embedding` [vocab_size, hidden]."""
+
+    embedding: Tensor
+    layers: Sequence[Layer]
+    norm: Tensor
+    head: Linear
+
+
+class Decoder:
+    """Token ids in, logits out, with keys and values kept in a paged cache."""
+
+    def __init__(self, spec: DecoderSpec, weights: DecoderWeights, kernels: Kernels) -> None:
+        self.spec = spec
+        self._weights = weights
+        self._kernels = kernels
+        frequencies, self._rope_factor = spec.rope.frequencies(spec.head_dim)
+        self._frequencies = torch.tensor(frequencies, dtype=torch.float32, device=weights.embedding.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self._weights.embedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of activations and cache."""
+        return self._weights.embedding.dtype
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes one token reads of the linear layers, all experts counted as read."""
+        return sum(_layer_bytes(layer) for layer in self._weights.layers) + self._weights.head.nbytes
+
+    @property
+    def active_weight_bytes(self) -> int:
+        """Bytes one token reads at batch 1: of the experts only the chosen ones."""
+        total = self.weight_bytes
+        spec = self.spec.experts
+        if spec is None:
+            return total
+        for layer in self._weights.layers:
+            if isinstance(layer.mlp, Experts):
+                experts = sum(_mlp_bytes(e) for e in layer.mlp.experts)
+                total -= experts * (spec.count - spec.per_token) // spec.count
+        return total
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
+    ) -> Tensor:
+        """One step over all its sequences.
+
+        Args:
+            tokens: [tokens] int64 ids, sequence after sequence.
+            positions: [tokens] int64, each token's place in its sequence.
+            batch: geometry of the step.
+            cache: one KVLayer per layer; the step's keys and values are written to it.
+            rows: [samples] int64, the rows whose logits are wanted.
+
+        Returns:
+            [samples, vocab_size] logits in the compute dtype.
+        """
+        kernels, spec, weights = self._kernels, self.spec, self._weights
+        plan = kernels.plan(batch, self.device)
+        angles = positions.float().unsqueeze(1) * self._frequencies
+        cos, sin = angles.cos() * self._rope_factor, angles.sin() * self._rope_factor
+        residual = F.embedding(tokens, weights.embedding)
+        x = kernels.rms_norm(residual, weights.layers[0].input_norm, spec.norm_eps)
+        for number, layer in enumerate(weights.layers):
+            q, k, v = self._project(layer, x)
+            q, k = kernels.rope(q, cos, sin), kernels.rope(k, cos, sin)
+            kernels.write_kv(cache[number], k, v, batch.slots)
+            attended = kernels.paged_attention(q, cache[number], plan, spec.windows[number])
+            x = layer.output(attended.flatten(1))
+            if number == spec.layers - 1:
+                # Past the last attention only the rows that are sampled matter.
+                x, residual = x.index_select(0, rows), residual.index_select(0, rows)
+            x, residual = kernels.add_rms_norm(x, residual, layer.mlp_norm, spec.norm_eps)
+            x = self._feed_forward(layer.mlp, x)
+            following = weights.norm if number == spec.layers - 1 else weights.layers[number + 1].input_norm
+            x, residual = kernels.add_rms_norm(x, residual, following, spec.norm_eps)
+        return weights.head(x)
+
+    def _project(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        spec = self.spec
+        q_width, kv_width = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+        q, k, v = torch.split(layer.qkv(x), [q_width, kv_width, kv_width], dim=-1)
+        if spec.qk_norm == "projection" and layer.q_norm is not None and layer.k_norm is not None:
+            q = self._kernels.rms_norm(q, layer.q_norm, spec.norm_eps)
+            k = self._kernels.rms_norm(k, layer.k_norm, spec.norm_eps)
+        if spec.clip_qkv is not None:
+            q, k, v = (t.clamp(-spec.clip_qkv, spec.clip_qkv) for t in (q, k, v))
+        q = q.reshape(-1, spec.heads, spec.head_dim)
+        k = k.reshape(-1, spec.kv_heads, spec.head_dim)
+        v = v.reshape(-1, spec.kv_heads, spec.head_dim)
+        if spec.qk_norm == "head" and layer.q_norm is not None and layer.k_norm is not None:
+            q = self._kernels.rms_norm(q, layer.q_norm, spec.norm_eps)
+            k = self._kernels.rms_norm(k, layer.k_norm, spec.norm_eps)
+        return q, k, v
+
+    def _feed_forward(self, mlp: Mlp | Experts, x: Tensor) -> Tensor:
+        kernels = self._kernels
+        if isinstance(mlp, Mlp):
+            return mlp.down(kernels.swiglu(mlp.gate_up(x)))
+        spec = self.spec.experts
+        assert spec is not None
+        probabilities = F.linear(x, mlp.router).float().softmax(dim=-1)
+        weights, chosen = probabilities.topk(spec.per_token, dim=-1)
+        if spec.normalize:
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        out = kernels.experts(x, weights, chosen, mlp.experts)
+        if mlp.shared is not None and mlp.shared_gate is not None:
+            shared = mlp.shared.down(kernels.swiglu(mlp.shared.gate_up(x)))
+            out = out + torch.sigmoid(F.linear(x, mlp.shared_gate)) * shared
+        return out
+
+
+def _mlp_bytes(mlp: Mlp) -> int:
+    return mlp.gate_up.nbytes + mlp.down.nbytes
+
+
+def _layer_bytes(layer: Layer) -> int:
+    total = layer.qkv.nbytes + layer.output.nbytes
+    if isinstance(layer.mlp, Mlp):
+        return total + _mlp_bytes(layer.mlp)
+    shared = _mlp_bytes(layer.mlp.shared) if layer.mlp.shared is not None else 0
+    return total + shared + layer.mlp.router.nbytes + sum(_mlp_bytes(e) for e in layer.mlp.experts)

@@ -1,0 +1,1 @@
+"""Linear layers by weight format."""

@@ -1,0 +1,118 @@
+"""Linear layers by weight format. A format is a class with one call; the decoder does not know which it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+WeightFormat = Literal["native", "int8"]
+
+
+class Linear(Protocol):
+    """y = x W^T + b. x [tokens, in_features]; y [tokens, out_features], in x's dtype."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes read per step: weights, scales and bias."""
+        ...
+
+
+class DenseLinear:
+    """Weights in the dtype of the activations."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """`weight` [out_features, in_features], `bias` [out_features], both in the compute dtype."""
+        self._weight = weight
+        self._bias = bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
+        return F.linear(x, self._weight, self._bias)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weight and bias."""
+        return self._weight.nbytes + (self._bias.nbytes if self._bias is not None else 0)
+
+
+def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Symmetric int8 per row: x ~ q * scale. x [rows, width]; q int8 [rows, width], scale fp32 [rows, 1].
+
+    scale = max|x| / 127 of the row; a row of zeros gets scale 1.
+    """
+    values = x.float()
+    scale = values.abs().amax(dim=-1, keepdim=True) / 127
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    return (values / scale).round_().clamp_(-127, 127).to(torch.int8), scale
+
+
+class Int8Linear:
+    """int8 weights, one scale per output feature, times activations quantised to int8 per token as they come.
+
+    y[t, o] = x_scale[t] * w_scale[o] * sum_i xq[t, i] * wq[o, i] + b[o], with the sum exact in int32.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """`weight` [out_features, in_features] in floating point; it is quantised here."""
+        quantized, scale = quantize_rows(weight)
+        self._bias = bias
+        self._scale = scale.flatten()
+        self._nbytes = quantized.nbytes + self._scale.nbytes + (bias.nbytes if bias is not None else 0)
+        self._product = _onednn_product(quantized, self._scale) or _stock_product(quantized, self._scale)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
+        quantized, scale = quantize_rows(x)
+        y = self._product(quantized) * scale
+        if self._bias is not None:
+            y = y + self._bias
+        return y.to(x.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights, scales and bias."""
+        return self._nbytes
+
+
+def linear(weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
+    """The layer that keeps `weight` in format `fmt`."""
+    return Int8Linear(weight, bias) if fmt == "int8" else DenseLinear(weight, bias)
+
+
+def _onednn_product(weight: Tensor, scale: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """int8 [tokens, in] -> fp32 [tokens, out], rows of `weight` scaled, through oneDNN; None where it is not there."""
+    ops = torch.ops.onednn
+    if weight.device.type != "cpu" or not hasattr(ops, "qlinear_pointwise"):
+        return None
+    packed = ops.qlinear_prepack(weight, None)
+    zero_points = torch.zeros(weight.shape[0], dtype=torch.int32)
+
+    def product(x: Tensor) -> Tensor:
+        # One activation scale per call is all the operator takes: it gets 1, and the caller scales the rows.
+        y: Tensor = ops.qlinear_pointwise(
+            x, 1.0, 0, packed, scale, zero_points, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return y
+
+    return product
+
+
+def _stock_product(weight: Tensor, scale: Tensor) -> Callable[[Tensor], Tensor]:
+    """The same through torch._int_mm, which on CUDA wants more than 16 rows."""
+    transposed = weight.t()
+    least_rows = 17 if weight.device.type == "cuda" else 1
+
+    def product(x: Tensor) -> Tensor:
+        rows = x.shape[0]
+        padded = F.pad(x, (0, 0, 0, max(0, least_rows - rows)))
+        return torch._int_mm(padded, transposed)[:rows].float() * scale
+
+    return product

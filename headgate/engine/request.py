@@ -1,0 +1,71 @@
+"""What goes into the engine and what comes out of it: tokens in, tokens out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from headgate.engine.sampling.params import SamplingParams
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One prompt for one model, to be continued `n` times.
+
+    `tenant` is opaque to the engine: it salts the prefix cache, so that tenants never share blocks, and it is the unit
+    of fair sharing; `weight` is the tenant's share relative to others.
+    """
+
+    id: str
+    model: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    n: int = 1
+    tenant: str = ""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """Natural-log probability of an emitted token and of the likeliest tokens at its position.
+
+    The distribution is the model's own: before temperature, penalties, bias and truncation.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Why and with what account one choice ended. Times are in seconds."""
+
+    reason: FinishReason
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    """Prompt tokens whose keys and values came from the prefix cache."""
+    queue_s: float = 0.0
+    """From submission to the first step that computed something."""
+    prefill_s: float = 0.0
+    """From there to the first emitted token."""
+    decode_s: float = 0.0
+    """From the first emitted token to the last."""
+    device_s: float = 0.0
+    """Share of step time, by tokens computed."""
+    preemptions: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one step added to one choice of one request."""
+
+    request_id: str
+    index: int
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: Finish | None = None

@@ -1,0 +1,78 @@
+"""How the next token is chosen, per request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class SamplingError(ValueError):
+    """A sampling setting outside its range. `field` is its name in `SamplingParams`."""
+
+    def __init__(self, field: str, value: object, accepted: str) -> None:
+        super().__init__(f"{field} is {value!r}; {accepted} is accepted")
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """Sampling settings of one request. The engine trusts them: `validate` is for whoever accepts them.
+
+    Attributes:
+        temperature: 0 is greedy.
+        top_p: nucleus mass, in (0, 1].
+        top_k: keep the k likeliest tokens; 0 keeps all.
+        min_p: drop tokens below this share of the likeliest one's probability, in [0, 1).
+        presence_penalty: subtracted once from the logits of tokens already generated, in [-2, 2].
+        frequency_penalty: subtracted per earlier occurrence among generated tokens, in [-2, 2].
+        repetition_penalty: divides positive and multiplies negative logits of tokens in prompt or output, > 0.
+        logit_bias: (token id, addend) pairs.
+        seed: with a seed the draw at a position depends on (seed, choice index, position) only.
+        max_tokens: most tokens to generate; None means up to the context length.
+        stop_token_ids: end the sequence besides the model's own end tokens; never shown.
+        ignore_eos: go on past the model's end tokens (benchmarks).
+        logprobs: None, or how many of the likeliest tokens to report beside the emitted one (0 to 20).
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    seed: int | None = None
+    max_tokens: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+    def validate(self, vocab_size: int) -> None:
+        """Check every setting against its range and token ids against the vocabulary.
+
+        Raises:
+            SamplingError: naming the first field out of range. NaN is out of every range.
+        """
+        ranges = (
+            ("temperature", 0.0 <= self.temperature < float("inf"), "a finite number from 0 up"),
+            ("top_p", 0.0 < self.top_p <= 1.0, "a number above 0, up to 1"),
+            ("top_k", self.top_k >= 0, "0 (no limit) or a positive integer"),
+            ("min_p", 0.0 <= self.min_p < 1.0, "a number from 0 up, below 1"),
+            ("presence_penalty", -2.0 <= self.presence_penalty <= 2.0, "a number from -2 to 2"),
+            ("frequency_penalty", -2.0 <= self.frequency_penalty <= 2.0, "a number from -2 to 2"),
+            ("repetition_penalty", 0.0 < self.repetition_penalty < float("inf"), "a finite number above 0"),
+            ("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "a positive integer"),
+            ("logprobs", self.logprobs is None or 0 <= self.logprobs <= 20, "an integer from 0 to 20"),
+        )
+        for field, valid, accepted in ranges:
+            if not valid:
+                raise SamplingError(field, getattr(self, field), accepted)
+        inside = range(vocab_size)
+        for token, addend in self.logit_bias:
+            if token not in inside:
+                raise SamplingError("logit_bias", token, f"a token id from 0 to {vocab_size - 1}")
+            if not -100.0 <= addend <= 100.0:
+                raise SamplingError("logit_bias", addend, "a bias from -100 to 100")
+        for token in self.stop_token_ids:
+            if token not in inside:
+                raise SamplingError("stop_token_ids", token, f"a token id from 0 to {vocab_size - 1}")

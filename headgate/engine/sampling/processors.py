@@ -1,0 +1,141 @@
+"""What changes logits before a token is drawn: bias and penalties, for just the rows and tokens concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.sampling.upload import upload
+
+
+@dataclass(slots=True)
+class TokenHistory:
+    """Which tokens a sequence has seen, kept up to date by looking at new output only."""
+
+    seen: set[int] | None = None
+    """Tokens of prompt and output; made when a repetition penalty first asks."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """How often each token was generated."""
+    counted: int = 0
+    """How much of the output `counts` covers."""
+
+    def advance(self, output: Sequence[int]) -> None:
+        """Take in what `output` has gained since the last call."""
+        for token in output[self.counted :]:
+            self.counts[token] = self.counts.get(token, 0) + 1
+        self.counted = len(output)
+
+    def tokens_with(self, prompt: Sequence[int]) -> set[int]:
+        """Distinct tokens of `prompt` and of the output taken in so far."""
+        if self.seen is None:
+            self.seen = set(prompt)
+        self.seen.update(self.counts)
+        return self.seen
+
+
+@dataclass(slots=True)
+class SamplingRow:
+    """One sequence's sampling state as the step sees it.
+
+    A row may be made anew for each step, or kept and moved on with `position`: a kept row counts the tokens that
+    penalties look at only once. `output` may only grow while a row is kept.
+
+    Attributes:
+        params: the request's settings.
+        prompt: prompt tokens.
+        output: tokens generated so far.
+        choice: index of the choice within the request (n > 1).
+        position: absolute position of the token to be drawn, len(prompt) + len(output).
+        noise: a per-sequence random 64-bit integer, the seed when `params.seed` is None.
+    """
+
+    params: SamplingParams
+    prompt: Sequence[int]
+    output: Sequence[int]
+    choice: int
+    position: int
+    noise: int
+    history: TokenHistory = field(default_factory=TokenHistory, repr=False, compare=False)
+
+
+def changes_logits(params: SamplingParams) -> bool:
+    """Whether `process` has anything to do for these settings."""
+    return bool(
+        params.logit_bias
+        or params.repetition_penalty != 1.0
+        or params.presence_penalty != 0.0
+        or params.frequency_penalty != 0.0
+    )
+
+
+class _Entries:
+    """(row, token, value) triples to be applied to a logits matrix at once."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._lengths: list[int] = []
+        self._tokens: list[np.ndarray] = []
+        self._values: list[np.ndarray] = []
+
+    def add(self, row: int, tokens: Iterable[int], values: Iterable[float] | float, length: int) -> None:
+        self._rows.append(row)
+        self._lengths.append(length)
+        self._tokens.append(np.fromiter(tokens, dtype=np.int64, count=length))
+        if isinstance(values, float):
+            self._values.append(np.full(length, values))
+        else:
+            self._values.append(np.fromiter(values, dtype=np.float64, count=length))
+
+    def upload(self, device: torch.device) -> tuple[tuple[Tensor, Tensor], Tensor] | None:
+        """Index pair (int64 [n] rows, int64 [n] tokens) and float32 [n] values; None when there is no entry."""
+        if not sum(self._lengths):
+            return None
+        rows = upload(np.repeat(self._rows, self._lengths), torch.int64, device)
+        tokens = upload(np.concatenate(self._tokens), torch.int64, device)
+        return (rows, tokens), upload(np.concatenate(self._values), torch.float32, device)
+
+
+def process(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
+    """Apply logit bias, then repetition, then presence and frequency penalties, in place.
+
+    Repetition penalty (Keskar et al. 2019, as in transformers): a logit of a token in prompt or output is divided by
+    the penalty if positive and multiplied if negative. Presence and frequency (OpenAI): a token generated c > 0 times
+    loses presence + c * frequency.
+
+    Args:
+        logits: float32 [rows, vocabulary].
+        rows: as many, in the same order. Token ids must be inside the vocabulary.
+    """
+    bias, repetition, occurrence = _Entries(), _Entries(), _Entries()
+    for index, row in enumerate(rows):
+        params, history = row.params, row.history
+        if params.logit_bias:
+            addends = dict.fromkeys((token for token, _ in params.logit_bias), 0.0)
+            for token, addend in params.logit_bias:
+                addends[token] += addend
+            bias.add(index, addends.keys(), addends.values(), len(addends))
+        presence, frequency = params.presence_penalty, params.frequency_penalty
+        penalised = presence != 0.0 or frequency != 0.0
+        if penalised or params.repetition_penalty != 1.0:
+            history.advance(row.output)
+        if params.repetition_penalty != 1.0:
+            tokens = history.tokens_with(row.prompt)
+            repetition.add(index, tokens, float(params.repetition_penalty), len(tokens))
+        if penalised:
+            losses = (-(presence + frequency * count) for count in history.counts.values())
+            occurrence.add(index, history.counts.keys(), losses, len(history.counts))
+    if entries := bias.upload(logits.device):
+        where, change = entries
+        logits.index_put_(where, logits[where] + change)
+    if entries := repetition.upload(logits.device):
+        where, penalty = entries
+        before = logits[where]
+        logits.index_put_(where, torch.where(before < 0, before * penalty, before / penalty))
+    if entries := occurrence.upload(logits.device):
+        where, change = entries
+        logits.index_put_(where, logits[where] + change)

@@ -1,0 +1,233 @@
+"""Which tokens of which sequences the next step computes.
+
+There are no prefill and decode phases: every sequence has computed and known tokens, and a step closes gaps under one
+token budget. A new prompt, the rest of a chunked one, one decoded token and a resumption after preemption are all
+gaps of some length.
+
+The order within a step:
+1. running sequences that lack one token, oldest first. A sequence that needs a block the pool does not have preempts
+   the youngest running one (which may be itself); the victim gives its blocks back and is recomputed later;
+2. running sequences with longer gaps, each up to its share of the step;
+3. waiting sequences, unless something was preempted, as long as the whole known part fits the pool;
+4. what is left of the budget goes to those that step 2 and 3 cut at their share.
+
+Tenants are served in order of virtual time: tokens scheduled so far divided by the tenant's weight (Sheng et al. 2024,
+"Fairness in serving large language models"). A tenant that was idle starts at the least virtual time of the active
+ones, so that idling earns no credit.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from dataclasses import dataclass
+
+from headgate.engine.kv.tables import KVTables
+from headgate.engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`count` tokens of a sequence from position `start` on."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def samples(self) -> bool:
+        """Whether the chunk ends at the last known token, so that its logits give the next one."""
+        return self.start + self.count == len(self.sequence.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one step. `max_sequence_share`: part of a step's tokens one prompt may take while others want some."""
+
+    max_step_tokens: int = 512
+    max_running: int = 64
+    max_sequence_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.max_running < 1:
+            raise ValueError(f"max_running must be at least 1, got {self.max_running}")
+        if self.max_step_tokens <= self.max_running:
+            raise ValueError(
+                f"max_step_tokens must exceed max_running ({self.max_running}), so that prompts advance while every "
+                f"running sequence decodes; got {self.max_step_tokens}"
+            )
+        if not 0 < self.max_sequence_share <= 1:
+            raise ValueError(f"max_sequence_share must be in (0, 1], got {self.max_sequence_share}")
+
+
+class Scheduler:
+    """Queues and running set of one model."""
+
+    def __init__(self, tables: KVTables, limits: Limits) -> None:
+        self.tables = tables
+        self.limits = limits
+        self.preemptions = 0
+        self.queried_tokens = 0
+        self.hit_tokens = 0
+        self.running: list[Sequence] = []
+        """In order of arrival."""
+        self._waiting: dict[str, deque[Sequence]] = {}
+        self._virtual_time: dict[str, float] = {}
+        self._refused: tuple[Sequence, int] | None = None
+
+    @property
+    def waiting(self) -> list[Sequence]:
+        """Sequences not admitted, or preempted."""
+        return [sequence for queue in self._waiting.values() for sequence in queue]
+
+    @property
+    def waiting_count(self) -> int:
+        """Number of waiting sequences."""
+        return sum(len(queue) for queue in self._waiting.values())
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs and nothing waits."""
+        return not self.running and not self._waiting
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence behind its tenant's others."""
+        tenant = sequence.request.tenant
+        active = {s.request.tenant for s in self.running} | self._waiting.keys()
+        if tenant not in active:
+            floor = min((self._virtual_time[t] for t in active), default=0.0)
+            # Idle tenants' times are dropped: they would start at the floor anyway unless they are ahead of it.
+            self._virtual_time = {t: v for t, v in self._virtual_time.items() if t in active or v > floor}
+            self._virtual_time[tenant] = max(self._virtual_time.get(tenant, 0.0), floor)
+        self._waiting.setdefault(tenant, deque()).append(sequence)
+
+    def schedule(self) -> list[Chunk]:
+        """The chunks of the next step; empty when nothing can run."""
+        budget = self.limits.max_step_tokens
+        granted: dict[Sequence, int] = {}
+
+        preemptions = self.preemptions
+        for sequence in list(self.running):
+            if sequence.admitted and sequence.gap == 1 and self._make_room(sequence, granted):
+                granted[sequence] = 1
+        preempted = self.preemptions > preemptions
+        budget -= len(granted)
+        for sequence in granted:
+            self._charge(sequence, 1)
+
+        cap = max(1, int(self.limits.max_step_tokens * self.limits.max_sequence_share))
+        prompts = sorted(
+            (s for s in self.running if s.gap > 1),
+            key=lambda s: (self._virtual_time[s.request.tenant], s.arrival),
+        )
+        for sequence in prompts:
+            budget -= self._grant(sequence, min(cap, budget), granted)
+        while budget > 0 and not preempted and (admitted := self._admit()) is not None:
+            prompts.append(admitted)
+            budget -= self._grant(admitted, min(cap, budget), granted)
+        for sequence in prompts:
+            budget -= self._grant(sequence, budget, granted)
+        return [Chunk(sequence, sequence.computed, count) for sequence, count in granted.items()]
+
+    def commit(self, chunks: list[Chunk]) -> None:
+        """The step's keys and values are written: count them as computed and share full blocks."""
+        for chunk in chunks:
+            sequence = chunk.sequence
+            sequence.computed = chunk.start + chunk.count
+            self.tables.publish(sequence.table, sequence.tokens, sequence.computed)
+
+    def remove(self, sequence: Sequence, *, discard: bool = False) -> list[int]:
+        """Take a sequence out, finished or not; returns the blocks that nobody uses any more.
+
+        `discard` keeps blocks that only it used from being found again, after a step that failed.
+        """
+        sequence.done = True
+        if sequence.admitted:
+            sequence.admitted = False
+            self.running.remove(sequence)
+        else:
+            self._unqueue(sequence)
+        return self.tables.release(sequence.table, discard=discard)
+
+    def check(self) -> None:
+        """Raise AssertionError when queues, running set and block tables disagree."""
+        waiting = self.waiting
+        assert len({id(s) for s in (*self.running, *waiting)}) == len(self.running) + len(waiting), "listed twice"
+        assert all(queue for queue in self._waiting.values()), "an empty queue is kept"
+        assert all(s.admitted and not s.done for s in self.running)
+        assert not any(s.admitted or s.done or s.table.blocks or s.computed for s in waiting)
+        assert [s.arrival for s in self.running] == sorted(s.arrival for s in self.running)
+        for sequence in self.running:
+            assert self.tables.blocks_for(sequence.computed) <= len(sequence.table.blocks)
+        self.tables.check([s.table for s in (*self.running, *waiting)])
+
+    def _make_room(self, sequence: Sequence, granted: dict[Sequence, int]) -> bool:
+        """Room for all known tokens of a running sequence, by preemption if need be; False if it preempted itself."""
+        while not self.tables.extend(sequence.table, len(sequence.tokens)):
+            victim = self.running[-1]
+            granted.pop(victim, None)
+            self._preempt(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self.tables.release(sequence.table)
+        sequence.admitted = False
+        sequence.computed = 0
+        sequence.preemptions += 1
+        self.preemptions += 1
+        self._waiting.setdefault(sequence.request.tenant, deque()).appendleft(sequence)
+
+    def _admit(self) -> Sequence | None:
+        """Admit the next ready sequence of the tenant that is furthest behind, if its known part fits the pool."""
+        if len(self.running) >= self.limits.max_running:
+            return None
+        for tenant in sorted(self._waiting, key=lambda t: self._virtual_time[t]):
+            sequence = next((s for s in self._waiting[tenant] if s.ready), None)
+            if sequence is None:
+                continue
+            # A prompt that lacks memory is not overtaken: running sequences end, and then it fits.
+            return sequence if self._enter(sequence) else None
+        return None
+
+    def _enter(self, sequence: Sequence) -> bool:
+        if self._refused == (sequence, self.tables.free_blocks):
+            return False
+        cached = self.tables.attach_prefix(sequence.table, sequence.tokens)
+        missing = self.tables.blocks_for(len(sequence.tokens)) - len(sequence.table.blocks)
+        # One block in reserve per running sequence, or the newcomer would soon be preempted for their next tokens.
+        if missing + len(self.running) > self.tables.free_blocks:
+            self.tables.release(sequence.table)
+            # Remembered, so that a long prompt is not hashed again in every step until something is freed.
+            self._refused = (sequence, self.tables.free_blocks)
+            return False
+        self.tables.extend(sequence.table, len(sequence.tokens))
+        self._unqueue(sequence)
+        if sequence.preemptions == 0:
+            sequence.cached = cached
+            self.queried_tokens += sequence.prompt_length
+            self.hit_tokens += cached
+        sequence.computed = cached
+        sequence.admitted = True
+        insort(self.running, sequence, key=lambda s: s.arrival)
+        return True
+
+    def _grant(self, sequence: Sequence, most: int, granted: dict[Sequence, int]) -> int:
+        """Add up to `most` tokens of the sequence to the step; returns how many."""
+        already = granted.get(sequence, 0)
+        count = min(sequence.gap - already, most)
+        if count > 0:
+            granted[sequence] = already + count
+            self._charge(sequence, count)
+        return count
+
+    def _charge(self, sequence: Sequence, tokens: int) -> None:
+        self._virtual_time[sequence.request.tenant] += tokens / sequence.request.weight
+
+    def _unqueue(self, sequence: Sequence) -> None:
+        tenant = sequence.request.tenant
+        self._waiting[tenant].remove(sequence)
+        if not self._waiting[tenant]:
+            del self._waiting[tenant]

@@ -1,0 +1,171 @@
+"""Chat messages to a prompt, by the model's own Jinja template, as `transformers` renders it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import Node, Scope
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from headgate.engine.text.folder import TokenizerError, TokenizerFolder
+
+
+class NoChatTemplate(ValueError):
+    """The model has no chat template."""
+
+
+class TemplateError(ValueError):
+    """The template refuses these messages, or cannot render them. The message is for the caller of the API."""
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks what an assistant wrote, for training; a prompt just contains it."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it as an instance attribute
+
+    def parse(self, parser: Parser) -> Node:
+        line = next(parser.stream).lineno
+        return Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
+
+
+class ChatTemplate:
+    """The compiled chat templates of one model. Thread-safe."""
+
+    def __init__(self, templates: Mapping[str, str], special_tokens: Mapping[str, str], source: str) -> None:
+        """Compile templates.
+
+        Args:
+            templates: by name; empty for a model without one.
+            special_tokens: variables such as "bos_token" that templates may use.
+            source: where the templates come from, for error messages.
+
+        Raises:
+            TokenizerError: a template is not valid Jinja.
+        """
+        environment = _environment()
+        self._special_tokens = dict(special_tokens)
+        self._source = source
+        self._templates: dict[str, jinja2.Template] = {}
+        for name, text in templates.items():
+            try:
+                self._templates[name] = environment.from_string(text)
+            except jinja2.TemplateSyntaxError as error:
+                raise TokenizerError(
+                    f"{source}: chat template {name!r}, line {error.lineno}: {error.message}"
+                ) from error
+
+    @classmethod
+    def load(cls, folder: Path) -> ChatTemplate:
+        """Read the templates of a Hugging Face folder. A folder without one loads, but renders nothing.
+
+        Raises:
+            TokenizerError: a file or a template is damaged.
+        """
+        files = TokenizerFolder.read(folder)
+        return cls(files.templates, files.special_tokens, str(folder))
+
+    @property
+    def available(self) -> bool:
+        """Whether the model has a chat template at all."""
+        return bool(self._templates)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        **extra: Any,
+    ) -> str:
+        """The prompt for `messages`, special tokens spelled out: encode it without adding any.
+
+        Args:
+            messages: OpenAI's, as plain JSON values. Content may be a string, null, or a list of text parts.
+            tools: OpenAI's tool definitions.
+            add_generation_prompt: end with the beginning of the assistant's answer.
+            extra: further variables of the template, such as `enable_thinking`.
+
+        Raises:
+            NoChatTemplate: the model has none.
+            TemplateError: the template refused or failed, or a content part is not text.
+        """
+        template = self._chosen(with_tools=tools is not None)
+        variables = {
+            **self._special_tokens,
+            **extra,
+            "messages": [_with_plain_content(index, message) for index, message in enumerate(messages)],
+            "tools": None if tools is None else list(tools),
+            "documents": extra.get("documents"),
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            return template.render(variables)
+        except TemplateError:
+            raise
+        except Exception as error:  # a template can fail in any way a program can
+            raise TemplateError(f"the chat template cannot render these messages: {error}") from error
+
+    def _chosen(self, *, with_tools: bool) -> jinja2.Template:
+        if not self._templates:
+            raise NoChatTemplate(f"{self._source} has no chat template; the model serves completions only")
+        if with_tools and "tool_use" in self._templates:
+            return self._templates["tool_use"]
+        if "default" not in self._templates:
+            names = ", ".join(sorted(self._templates))
+            raise NoChatTemplate(f"{self._source} has chat templates {names}, but none named default")
+        return self._templates["default"]
+
+
+def _environment() -> jinja2.Environment:
+    """Jinja2 as model templates expect it. Sandboxed: a template comes with a model, from anywhere."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON without the HTML escapes of Jinja2's own filter."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+def _with_plain_content(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
+    """The message with its content as one string: templates of text models know nothing else."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return dict(message)
+    if content is not None and not isinstance(content, list | tuple):
+        raise TemplateError(f"messages[{index}].content is {content!r}; a string or a list of text parts is accepted")
+    texts = []
+    for place, part in enumerate(content or ()):
+        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise TemplateError(
+                f"messages[{index}].content[{place}] is of type {kind!r}; parts of type 'text' are accepted"
+            )
+        texts.append(part["text"])
+    return {**message, "content": "".join(texts)}

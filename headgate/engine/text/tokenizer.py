@@ -1,0 +1,111 @@
+"""The tokenizer of a model: text to token ids and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import tokenizers
+
+from headgate.engine.text.folder import TokenizerError, TokenizerFolder
+from headgate.engine.text.token_bytes import Spelling, byte_alphabet, byte_of_fallback_token, bytes_of, spelling_of
+
+
+class Tokenizer:
+    """A fast tokenizer read from a Hugging Face folder. Thread-safe: it never changes after it is made.
+
+    Attributes:
+        vocab_size: number of tokens, added ones included; a model's own vocabulary may be padded beyond it.
+        special_ids: tokens that are never part of shown text, the end-of-sequence tokens among them.
+        eos_ids: end-of-sequence tokens, from `generation_config.json`, else `config.json`, else the tokenizer's own.
+        bos_id: the begin-of-sequence token, if there is one.
+        spelling: how the vocabulary spells text.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, folder: TokenizerFolder) -> None:
+        """Wrap a `tokenizers.Tokenizer`; `load` is the usual way."""
+        backend.no_truncation()
+        backend.no_padding()
+        self._backend = backend
+        self._alphabet = byte_alphabet()
+        self._bytes: dict[int, bytes] = {}  # filled as tokens turn up; a lost race only computes an entry twice
+        self.spelling: Spelling = spelling_of(json.loads(backend.to_str()).get("decoder"))
+        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        self.bos_id = self._id_of(folder.special_tokens.get("bos_token"))
+        own_eos = self._id_of(folder.special_tokens.get("eos_token"))
+        self.eos_ids: tuple[int, ...] = folder.eos_token_ids or (() if own_eos is None else (own_eos,))
+        named = (self._id_of(text) for text in (*folder.special_tokens.values(), *folder.additional_special_tokens))
+        added = (token for token, entry in backend.get_added_tokens_decoder().items() if entry.special)
+        self.special_ids = frozenset({*added, *self.eos_ids, *(token for token in named if token is not None)})
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """Read `tokenizer.json` and the side files beside it.
+
+        Raises:
+            TokenizerError: a file is missing or damaged; the message names it.
+        """
+        side_files = TokenizerFolder.read(folder)
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise TokenizerError(f"{path}: the file is missing; slow tokenizers (tokenizer.model only) are not read")
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain Exception
+            raise TokenizerError(f"{path}: not a tokenizer: {error}") from error
+        try:
+            return cls(backend, side_files)
+        except TokenizerError as error:
+            raise TokenizerError(f"{path}: {error}") from error
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of `text`. Special tokens spelled out in it are recognised, as rendered chat templates need.
+
+        Args:
+            text: any text; lone surrogates become U+FFFD.
+            add_special_tokens: add what the tokenizer puts around a text, such as a begin-of-sequence token. A rendered
+                chat template has these already.
+        """
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """The text of `ids`. Ids outside the vocabulary have none."""
+        kept = [token for token in ids if not (skip_special and token in self.special_ids)]
+        text: str = self._backend.decode(kept, skip_special_tokens=False)
+        return text
+
+    def token_text(self, token_id: int) -> str:
+        """The text of one token in the middle of a text, U+FFFD where it holds part of a character."""
+        return self.token_bytes(token_id).decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of one token in the middle of a text; empty outside the vocabulary."""
+        known = self._bytes.get(token_id)
+        if known is None:
+            token = self._backend.id_to_token(token_id)
+            known = b"" if token is None else bytes_of(token, self.spelling, self._alphabet)
+            self._bytes[token_id] = known
+        return known
+
+    def is_byte_fallback(self, token_id: int) -> bool:
+        """Whether the token is one byte of a character, spelled like `<0x0A>`."""
+        if self.spelling != "byte-fallback":
+            return False
+        token = self._backend.id_to_token(token_id)
+        return token is not None and byte_of_fallback_token(token) is not None
+
+    def visible(self, ids: Sequence[int]) -> list[int]:
+        """`ids` without special tokens."""
+        return [token for token in ids if token not in self.special_ids]
+
+    def _id_of(self, text: str | None) -> int | None:
+        if text is None:
+            return None
+        token: int | None = self._backend.token_to_id(text)
+        return token

@@ -1,0 +1,1 @@
+"""Which destination, and why: pure decisions over plain values."""

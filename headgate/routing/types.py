@@ -1,0 +1,65 @@
+"""What routing decides over, and what it decides: plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float32]
+Tier = Literal["small", "large"]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteFeatures:
+    """What a request looks like to the router."""
+
+    text: str
+    """The last user text."""
+    vector: Vector | None = None
+    """Its embedding `[dim]`, unit norm, where somebody computed it already."""
+    prompt_chars: int = 0
+    """Characters of the whole prompt: system text, every turn and the tools."""
+    max_tokens: int = 0
+    """Tokens the answer may take; 0 where the request sets no limit."""
+    has_tools: bool = False
+    turns: int = 1
+    """Messages of the conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """One model as it stands now."""
+
+    name: str
+    tier: Tier
+    context_length: int
+    """Tokens of prompt and answer together."""
+    ready: bool = True
+    queue_depth: int = 0
+    """Requests that wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request goes and why."""
+
+    model: str
+    reason: str
+    """A stable token: `requested`, `tier:small`, `task:math`, `escalate:code`, `context`, `fallback:no_small`."""
+    confidence: float
+    """Of the task, 0 to 1; 1 where no task had to be guessed."""
+    task: str
+    """The task class, `unknown`, or empty where the request named its model."""
+    fallbacks: tuple[str, ...] = ()
+    """Models to try next, in order. Empty where the request asked for one model by its id."""
+
+
+class NoRoute(Exception):
+    """No destination can be named for the request; the message says what is configured."""
+
+
+class NoneReady(NoRoute):
+    """The destinations exist but none of them is ready."""

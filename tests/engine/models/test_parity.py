@@ -1,0 +1,88 @@
+"""The decoder against transformers, on random checkpoints of every known architecture, in float32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from conftest import ARCHITECTURES, MakeCheckpoint
+from torch import Tensor
+
+from headgate.engine.kernels.interface import AttentionBatch
+from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.kv.store import KVStore
+from headgate.engine.models.architectures import known
+from headgate.engine.models.decoder import Decoder
+from headgate.engine.models.loader import load_decoder
+
+BLOCK_SIZE = 8
+PROMPT, STEPS = 70, 32
+
+
+def step(decoder: Decoder, store: KVStore, table: list[int], tokens: list[int], start: int) -> Tensor:
+    """Logits of every token of one chunk that starts at position `start`."""
+    span = range(start, start + len(tokens))
+    batch = AttentionBatch(
+        counts=[len(tokens)],
+        contexts=[span.stop],
+        tables=[table],
+        slots=torch.tensor([table[p // BLOCK_SIZE] * BLOCK_SIZE + p % BLOCK_SIZE for p in span]),
+        block_size=BLOCK_SIZE,
+    )
+    with torch.inference_mode():
+        return decoder.forward(torch.tensor(tokens), torch.tensor(span), batch, store.layers, torch.arange(len(tokens)))
+
+
+def oracle_logits(folder: Path, tokens: list[int]) -> Tensor:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    with torch.inference_mode():
+        return model(torch.tensor([tokens])).logits[0]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_logits_equal_transformers(architecture: str, make_checkpoint: MakeCheckpoint) -> None:
+    folder = make_checkpoint(architecture)
+    decoder = load_decoder(folder, ReferenceKernels()).decoder
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(0, 320, (PROMPT + STEPS,), generator=generator).tolist()
+    expected = oracle_logits(folder, tokens)
+    # Blocks out of order, so that a wrong table shows.
+    table = [13, 2, 9, 0, 7, 11, 4, 1, 3, 12, 5, 10, 6, 8]
+    store = KVStore(decoder.spec, len(table), BLOCK_SIZE, torch.float32, torch.device("cpu"))
+    prompt = step(decoder, store, table, tokens[:PROMPT], 0)
+    torch.testing.assert_close(prompt, expected[:PROMPT], atol=1e-4, rtol=0)
+    for position in range(PROMPT, PROMPT + STEPS):
+        decoded = step(decoder, store, table, [tokens[position]], position)
+        torch.testing.assert_close(decoded[0], expected[position], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "qwen3-moe"])
+def test_int8_weights_stay_close(architecture: str, make_checkpoint: MakeCheckpoint) -> None:
+    folder = make_checkpoint(architecture)
+    tokens = torch.randint(0, 320, (40,), generator=torch.Generator().manual_seed(2)).tolist()
+    logits = {}
+    for fmt in ("native", "int8"):
+        decoder = load_decoder(folder, ReferenceKernels(), fmt=fmt).decoder
+        store = KVStore(decoder.spec, 5, BLOCK_SIZE, torch.float32, torch.device("cpu"))
+        logits[fmt] = step(decoder, store, [3, 1, 4, 0, 2], tokens, 0)
+    relative = (logits["int8"] - logits["native"]).norm() / logits["native"].norm()
+    assert 1e-4 < relative < 0.1
+
+
+def test_every_known_architecture_is_tested() -> None:
+    tested = {name.replace("Config", "ForCausalLM") for name, _ in ARCHITECTURES.values()}
+    assert sorted(tested) == known()
+
+
+def test_bfloat16_checkpoint_runs_in_bfloat16(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(make_checkpoint("llama3"), dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    decoder = load_decoder(tmp_path, ReferenceKernels()).decoder
+    assert decoder.dtype == torch.bfloat16
+    tokens = list(range(50, 90))
+    store = KVStore(decoder.spec, 5, BLOCK_SIZE, torch.bfloat16, torch.device("cpu"))
+    logits = step(decoder, store, [0, 1, 2, 3, 4], tokens, 0).float()
+    expected = oracle_logits(tmp_path, tokens)
+    assert (logits - expected).norm() / expected.norm() < 0.05

@@ -1,0 +1,360 @@
+"""The sampler against float64 references, and its promises: independence, determinism, clear failure."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from headgate.engine.sampling.noise import gumbel
+from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
+from headgate.engine.sampling.truncation import drop_unlikely, scaled, truncate
+
+CPU = torch.device("cpu")
+
+
+def row(params: SamplingParams, position: int = 0, choice: int = 0, noise: int = 1, **history: tuple[int, ...]):
+    return SamplingRow(params, history.get("prompt", ()), history.get("output", ()), choice, position, noise)
+
+
+def draw(logits: np.ndarray, params: SamplingParams, draws: int) -> np.ndarray:
+    """Tokens drawn at `draws` positions from one distribution: int64 [draws]."""
+    sampler = Sampler(len(logits), CPU)
+    batch = torch.from_numpy(logits).float().expand(draws, -1).contiguous()
+    return np.array(sampler.sample(batch, [row(params, position) for position in range(draws)]).token_ids)
+
+
+def reference_probabilities(logits: np.ndarray, params: SamplingParams) -> np.ndarray:
+    """The distribution that `params` asks for, in float64, by sorting everything."""
+    x = logits.astype(np.float64) / params.temperature
+    p = np.exp(x - x.max())
+    order = np.lexsort((np.arange(len(p)), -p))
+    keep = np.ones(len(p), dtype=bool)
+    if params.top_k:
+        keep[order[params.top_k :]] = False
+    p = np.where(keep, p, 0.0)
+    p /= p.sum()
+    if params.top_p < 1.0:
+        mass = 0.0
+        for token in order:
+            if mass >= params.top_p - 1e-12:
+                p[token] = 0.0
+            mass += p[token]
+    p[p < params.min_p * p.max() * (1 - 1e-9)] = 0.0
+    return p / p.sum()
+
+
+def chi_square(counts: np.ndarray, expected: np.ndarray) -> float:
+    """Standardised chi-square: about normal(0, 1) when the counts follow the expectation."""
+    degrees = len(expected) - 1
+    return (((counts - expected) ** 2 / expected).sum() - degrees) / math.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        SamplingParams(seed=3),
+        SamplingParams(seed=4, temperature=0.5),
+        SamplingParams(seed=5, top_k=4),
+        SamplingParams(seed=6, top_p=0.8),
+        SamplingParams(seed=7, min_p=0.2),
+        SamplingParams(seed=8, temperature=1.5, top_k=6, top_p=0.9, min_p=0.1),
+        SamplingParams(seed=None),
+    ],
+)
+def test_draws_follow_the_distribution(params: SamplingParams) -> None:
+    logits = np.random.default_rng(0).normal(size=12).astype(np.float32) * 1.5
+    draws = 20_000
+    counts = np.bincount(draw(logits, params, draws), minlength=12)
+    expected = reference_probabilities(logits, params) * draws
+    assert (counts[expected == 0] == 0).all()
+    kept = expected > 0
+    assert kept.sum() > 1
+    assert abs(chi_square(counts[kept], expected[kept])) < 4
+
+
+def test_neighbouring_positions_choices_and_seeds_are_independent() -> None:
+    sampler = Sampler(4, CPU)
+    draws = 8000
+    batch = torch.zeros(draws, 4)
+
+    def tokens(rows: list[SamplingRow]) -> np.ndarray:
+        return np.array(sampler.sample(batch, rows).token_ids)
+
+    base = tokens([row(SamplingParams(seed=1), position) for position in range(draws)])
+    others = [
+        tokens([row(SamplingParams(seed=1), position + 1) for position in range(draws)]),
+        tokens([row(SamplingParams(seed=1), position, choice=1) for position in range(draws)]),
+        tokens([row(SamplingParams(seed=2), position) for position in range(draws)]),
+        tokens([row(SamplingParams(seed=-1), position) for position in range(draws)]),
+        tokens([row(SamplingParams(seed=1 + (1 << 40)), position) for position in range(draws)]),
+    ]
+    for other in others:
+        pairs = np.bincount(base * 4 + other, minlength=16)
+        assert abs(chi_square(pairs, np.full(16, draws / 16))) < 4
+
+
+def test_every_bit_of_a_key_gives_unrelated_noise() -> None:
+    ids = torch.arange(4096, dtype=torch.int32).unsqueeze(0)
+
+    def ranks(high: list[int], low: list[int]) -> torch.Tensor:
+        """The noise as standardised uniforms: [keys, tokens]."""
+        noise = gumbel([torch.tensor(half, dtype=torch.int32).unsqueeze(-1) for half in (high, low)], ids)
+        assert noise.isfinite().all()
+        return (noise.double().neg().exp().neg().exp() - 0.5) * math.sqrt(12)
+
+    bits = [1 << bit for bit in range(31)] + [-(1 << 31)]
+    base = (12345, -67890)
+    high = ranks([base[0] ^ bit for bit in bits], [base[1]] * 32)
+    low = ranks([base[0]] * 32, [base[1] ^ bit for bit in bits])
+    related = torch.cat([high, low]) @ ranks([base[0]], [base[1]]).T / 4096
+    assert related.abs().max() < 5 / math.sqrt(4096)
+
+
+def test_rare_tokens_of_a_large_vocabulary_are_drawn_as_often_as_they_should() -> None:
+    """Half the mass on one token, half spread over 30,000: no token range is favoured by the noise."""
+    size, draws = 30_000, 600
+    logits = np.zeros(size, dtype=np.float32)
+    logits[17] = math.log(size - 1)
+    tokens = draw(logits, SamplingParams(seed=11), draws)
+    rare = tokens[tokens != 17]
+    assert abs(len(rare) - draws / 2) < 4 * math.sqrt(draws / 4)
+    bins = np.bincount(rare * 10 // size, minlength=10)
+    assert abs(chi_square(bins, np.full(10, len(rare) / 10))) < 4
+
+
+logit_lists = st.lists(st.floats(-12, 12, width=16), min_size=2, max_size=24)
+
+
+@given(
+    logit_lists,
+    st.floats(0.25, 4),
+    st.integers(0, 26),
+    st.one_of(st.just(1.0), st.floats(0.01, 0.999)),
+    st.one_of(st.just(0.0), st.floats(0.01, 0.9)),
+)
+@settings(deadline=None, max_examples=150)
+def test_truncation_keeps_exactly_the_reference_set(
+    values: list[float], temperature: float, top_k: int, top_p: float, min_p: float
+) -> None:
+    logits = np.array(values, dtype=np.float32)
+    params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=0)
+    expected = reference_probabilities(logits, params)
+    # float32 cannot settle a mass or a share that lies on the limit: the same set must come out a hair either side.
+    for hair in (1e-5, -1e-5):
+        near = SamplingParams(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p if top_p == 1.0 else top_p + hair,
+            min_p=max(0.0, min_p * (1 + hair)),
+        )
+        assume(((reference_probabilities(logits, near) > 0) == (expected > 0)).all())
+    size = len(values)
+    scores = scaled(torch.from_numpy(logits).unsqueeze(0), torch.tensor([[temperature]]))
+    limit = torch.tensor([[min(top_k, size)]]) if top_k else None
+    candidates = truncate(scores, limit, torch.tensor([[top_p]], dtype=torch.float64), size)
+    kept = candidates.token_ids[drop_unlikely(candidates.scores, [min_p]) > -torch.inf]
+    assert set(kept.tolist()) == set(np.flatnonzero(expected).tolist())
+    assert set(draw(logits, params, 20).tolist()) <= set(kept.tolist())
+
+
+@pytest.mark.parametrize("top_k", [1, 3, 64, 65, 1024, 1025, 2999, 3000, 10_000])
+def test_wide_top_k(top_k: int) -> None:
+    logits = np.random.default_rng(1).permutation(3000).astype(np.float32) / 3000
+    drawn = draw(logits, SamplingParams(seed=1, top_k=top_k, temperature=100.0), 500)
+    assert set(drawn.tolist()) <= set(np.argsort(-logits)[:top_k].tolist())
+    assert len(set(drawn.tolist())) > min(top_k, 200) // 2
+
+
+def test_a_nucleus_wider_than_the_fast_path_is_exact() -> None:
+    """Of 4000 equal tokens top_p 0.75 keeps the first 3000; a peaked row in the same batch is untouched by that."""
+    sampler = Sampler(4000, CPU)
+    peaked = torch.zeros(4000)
+    peaked[:2] = 30.0
+    batch = torch.stack([torch.zeros(4000), peaked] * 400)
+    params = SamplingParams(seed=1, top_p=0.75)
+    tokens = np.array(sampler.sample(batch, [row(params, position) for position in range(800)]).token_ids)
+    flat = tokens[::2]
+    assert flat.max() < 3000
+    assert flat.max() > 2900
+    assert set(tokens[1::2].tolist()) == {0, 1}
+    alone = [sampler.sample(batch[i : i + 1], [row(params, i)]).token_ids[0] for i in range(20)]
+    assert alone == tokens[:20].tolist()
+
+
+def test_ties_at_the_limit_keep_the_lowest_ids() -> None:
+    logits = np.zeros(300, dtype=np.float32)
+    assert set(draw(logits, SamplingParams(seed=1, top_k=3), 200).tolist()) == {0, 1, 2}
+    assert set(draw(logits, SamplingParams(seed=1, top_p=0.01), 200).tolist()) == {0, 1, 2}
+    negative_zero = logits.copy()
+    negative_zero[0] = -0.0
+    assert set(draw(negative_zero, SamplingParams(seed=1, top_k=1), 5).tolist()) == {0}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_greedy_takes_the_lowest_of_equal_logits(dtype: torch.dtype) -> None:
+    logits = torch.zeros(3, 5000, dtype=dtype)
+    logits[0, [7, 4000]] = 2.0
+    logits[1, [4999]] = 1.0
+    rows = [row(SamplingParams(temperature=0.0), noise=i) for i in range(3)]
+    assert Sampler(5000, CPU).sample(logits, rows).token_ids == [7, 4999, 0]
+
+
+def reference_penalties(logits: np.ndarray, r: SamplingRow) -> np.ndarray:
+    x = logits.astype(np.float64).copy()
+    for token, addend in r.params.logit_bias:
+        x[token] += addend
+    for token in set(r.prompt) | set(r.output):
+        x[token] = x[token] * r.params.repetition_penalty if x[token] < 0 else x[token] / r.params.repetition_penalty
+    for token in set(r.output):
+        x[token] -= r.params.presence_penalty + r.params.frequency_penalty * list(r.output).count(token)
+    return x
+
+
+tokens_of_ten = st.lists(st.integers(0, 9), max_size=12).map(tuple)
+penalised = st.builds(
+    SamplingParams,
+    temperature=st.just(0.0),
+    presence_penalty=st.sampled_from([0.0, 0.5, -1.0]),
+    frequency_penalty=st.sampled_from([0.0, 0.75, -0.25]),
+    repetition_penalty=st.sampled_from([1.0, 1.5, 0.5]),
+    logit_bias=st.lists(st.tuples(st.integers(0, 9), st.floats(-3, 3)), max_size=4).map(tuple),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(penalised, tokens_of_ten, tokens_of_ten, st.lists(st.floats(-4, 4), min_size=10, max_size=10)),
+        min_size=1,
+        max_size=4,
+    )
+)
+@settings(deadline=None, max_examples=200)
+def test_penalties_match_the_reference(cases: list) -> None:
+    """Greedy choices after bias and penalties, several rows at once, with ordinary rows among them."""
+    rows = [row(params, prompt=prompt, output=output) for params, prompt, output, _ in cases]
+    logits = torch.tensor([values for *_, values in cases], dtype=torch.float32)
+    before = logits.clone()
+    chosen = Sampler(10, CPU).sample(logits, rows).token_ids
+    assert torch.equal(logits, before)
+    for r, x, token in zip(rows, before.numpy(), chosen, strict=True):
+        expected = reference_penalties(x, r)
+        assert expected[token] >= expected.max() - 1e-5
+
+
+def test_a_kept_row_counts_new_output_only_once() -> None:
+    """A row that lives across steps gives what a new row would give at each step."""
+    params = SamplingParams(temperature=0.0, frequency_penalty=0.3, repetition_penalty=1.2)
+    sampler = Sampler(6, CPU)
+    output: list[int] = []
+    kept = SamplingRow(params, (1, 2), output, 0, 2, 0)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(30):
+        logits = torch.randn(1, 6, generator=generator)
+        fresh = SamplingRow(params, (1, 2), tuple(output), 0, kept.position, 0)
+        token = sampler.sample(logits, [kept]).token_ids[0]
+        assert token == sampler.sample(logits, [fresh]).token_ids[0]
+        assert token == int(reference_penalties(logits[0].numpy(), fresh).argmax())
+        output.append(token)
+        kept.position += 1
+
+
+every_kind = [
+    SamplingParams(temperature=0.0, logprobs=3),
+    SamplingParams(seed=5),
+    SamplingParams(seed=5, top_k=5, logprobs=0),
+    SamplingParams(seed=5, top_k=100, top_p=0.9),
+    SamplingParams(seed=9, top_p=0.7, presence_penalty=0.5),
+    SamplingParams(seed=9, top_p=0.999, temperature=3.0),
+    SamplingParams(min_p=0.1, logprobs=20),
+    SamplingParams(temperature=0.0, repetition_penalty=1.3),
+]
+
+
+@given(st.lists(st.integers(0, len(every_kind) - 1), min_size=1, max_size=8, unique=True), st.integers(0, 5))
+@settings(deadline=None, max_examples=60)
+def test_a_row_is_sampled_alike_alone_and_in_any_batch(members: list[int], position: int) -> None:
+    sampler = Sampler(2000, CPU)
+    logits = torch.randn(len(every_kind), 2000, generator=torch.Generator().manual_seed(position)) * 2
+    rows = [row(params, position, noise=i, prompt=(1, 2), output=(3, 3)) for i, params in enumerate(every_kind)]
+    together = sampler.sample(logits[members], [rows[i] for i in members])
+    for place, i in enumerate(members):
+        alone = sampler.sample(logits[i : i + 1], [rows[i]])
+        assert alone.token_ids[0] == together.token_ids[place]
+        a, b = alone.logprobs[0], together.logprobs[place]
+        assert (a is None) == (b is None) == (every_kind[i].logprobs is None)
+        if a is not None and b is not None:
+            assert a.logprob == pytest.approx(b.logprob, abs=1e-6)
+            assert [token for token, _ in a.top] == [token for token, _ in b.top]
+
+
+@given(
+    logit_lists.filter(lambda values: len(values) >= 3),
+    st.integers(0, 20),
+    st.sampled_from([torch.float32, torch.bfloat16]),
+)
+@settings(deadline=None, max_examples=100)
+def test_logprobs_are_the_models_own(values: list[float], count: int, dtype: torch.dtype) -> None:
+    logits = torch.tensor([values, values[::-1]], dtype=dtype)
+    params = SamplingParams(
+        temperature=0.3, seed=1, logprobs=count, logit_bias=((0, 50.0),), presence_penalty=1.0, top_k=2
+    )
+    plain = SamplingParams(temperature=0.0)
+    result = Sampler(len(values), CPU).sample(logits, [row(plain), row(params, output=(1,))])
+    assert result.logprobs[0] is None
+    reported = result.logprobs[1]
+    assert reported is not None
+    x = logits[1].double().numpy()
+    expected = x - x.max() - math.log(np.exp(x - x.max()).sum())
+    assert reported.token_id == result.token_ids[1]
+    assert reported.logprob == pytest.approx(expected[reported.token_id], abs=1e-4)
+    order = np.lexsort((np.arange(len(x)), -x))[:count].tolist()
+    assert [token for token, _ in reported.top] == order
+    assert [logprob for _, logprob in reported.top] == pytest.approx(expected[order].tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("params", every_kind)
+@pytest.mark.parametrize("bad", [math.nan, -math.nan, math.inf])
+def test_rows_without_a_distribution_are_named(params: SamplingParams, bad: float) -> None:
+    logits = torch.randn(4, 2000, generator=torch.Generator().manual_seed(0))
+    logits[1, 1500] = bad
+    logits[3] = -math.inf
+    with pytest.raises(NonFiniteLogits, match=r"\[1, 3\]") as failure:
+        Sampler(2000, CPU).sample(logits, [row(params)] * 4)
+    assert failure.value.rows == (1, 3)
+
+
+def test_masked_tokens_are_never_drawn() -> None:
+    logits = np.full(50, -np.inf, dtype=np.float32)
+    logits[[3, 8]] = 0.0
+    for params in (SamplingParams(seed=1), SamplingParams(seed=1, top_k=10), SamplingParams(seed=1, top_p=0.99)):
+        assert set(draw(logits, params, 100).tolist()) == {3, 8}
+
+
+def test_extreme_temperatures() -> None:
+    logits = np.array([1e4, 1e4 - 1, -1e4], dtype=np.float32)
+    assert set(draw(logits, SamplingParams(seed=1, temperature=1e-4), 50).tolist()) == {0}
+    assert set(draw(logits, SamplingParams(seed=1, temperature=1e-30), 50).tolist()) == {0}
+    assert set(draw(logits, SamplingParams(seed=1, temperature=1e30), 200).tolist()) == {0, 1, 2}
+
+
+def test_wrong_shapes_are_refused_and_an_empty_batch_is_not() -> None:
+    sampler = Sampler(8, CPU)
+    with pytest.raises(ValueError, match=r"\[1, 9\]; \[1, 8\]"):
+        sampler.sample(torch.zeros(1, 9), [row(SamplingParams())])
+    assert sampler.sample(torch.zeros(0, 8), []).token_ids == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_draws_what_the_cpu_draws() -> None:
+    cuda = torch.device("cuda")
+    logits = torch.randn(len(every_kind), 2000, generator=torch.Generator().manual_seed(0))
+    rows = [row(params, 3, prompt=(1, 2), output=(3, 3)) for params in every_kind]
+    here = Sampler(2000, CPU).sample(logits, rows)
+    there = Sampler(2000, cuda).sample(logits.to(cuda), rows)
+    assert here.token_ids == there.token_ids

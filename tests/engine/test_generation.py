@@ -1,0 +1,118 @@
+"""Greedy text through the whole engine: it depends on the prompt, and on nothing that happens around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from conftest import ARCHITECTURES, MakeCheckpoint, write_tokenizer
+
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.local import LocalModel
+from headgate.engine.sampling.params import SamplingParams
+
+NEW = 24
+
+
+@contextmanager
+def serving(folder: Path, settings: EngineSettings) -> Iterator[LocalModel]:
+    engine = Engine(settings)
+    engine.load(ModelSpec("m", folder, dtype="float32"))
+    engine.start()
+    try:
+        yield engine.models["m"]
+    finally:
+        engine.stop()
+
+
+async def complete(model: LocalModel, prompt: list[int], n: int = 1, **sampling: object) -> list[list[int]]:
+    params = SamplingParams(**{"temperature": 0.0, "max_tokens": NEW, "ignore_eos": True, **sampling})
+    choices: list[list[int]] = [[] for _ in range(n)]
+    async for delta in model.generate("r", tuple(prompt), params, n=n):
+        choices[delta.index].extend(delta.token_ids)
+    return choices
+
+
+async def complete_all(model: LocalModel, prompts: list[list[int]], new: int = NEW) -> list[list[int]]:
+    return [c[0] for c in await asyncio.gather(*(complete(model, p, max_tokens=new) for p in prompts))]
+
+
+def prompts_of(lengths: list[int]) -> list[list[int]]:
+    generator = torch.Generator().manual_seed(7)
+    return [torch.randint(3, 320, (n,), generator=generator).tolist() for n in lengths]
+
+
+def oracle(folder: Path, prompts: list[list[int]], new: int = NEW) -> list[list[int]]:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    outputs = []
+    for prompt in prompts:
+        tokens = list(prompt)
+        for _ in range(new):
+            with torch.inference_mode():
+                tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
+        outputs.append(tokens[len(prompt) :])
+    return outputs
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def folder(request: pytest.FixtureRequest, make_checkpoint: MakeCheckpoint) -> Path:
+    path = make_checkpoint(request.param)
+    write_tokenizer(path)
+    return path
+
+
+def test_greedy_tokens_whatever_happens_around(folder: Path) -> None:
+    prompts = prompts_of([37, 5, 64, 17, 90])
+    expected = oracle(folder, prompts)
+
+    async def alone_then_together(model: LocalModel) -> None:
+        alone = [(await complete(model, p))[0] for p in prompts]
+        assert alone == expected
+        # The second round finds every prompt in the prefix cache.
+        hits = model.stats().prefix_hits
+        assert await complete_all(model, prompts) == expected
+        assert model.stats().prefix_hits - hits == sum((len(p) - 1) // 16 * 16 for p in prompts)
+
+    async def together(model: LocalModel) -> None:
+        assert await complete_all(model, prompts) == expected
+
+    with serving(folder, EngineSettings()) as model:
+        asyncio.run(alone_then_together(model))
+    with serving(folder, EngineSettings(max_step_tokens=13, max_running=5, block_size=4)) as model:
+        asyncio.run(together(model))
+        assert model.stats().steps > sum(map(len, prompts)) / 13
+    # 44 blocks of 4 tokens hold the longest sequence, not all of them: some are preempted and recomputed.
+    per_token = model.info.kv_bytes_per_token
+    with serving(folder, EngineSettings(block_size=4, kv_bytes=per_token * 4 * 44, prefix_cache=False)) as model:
+        asyncio.run(together(model))
+        assert model.stats().preemptions > 0
+        assert model.stats().kv_blocks_used == 0
+
+
+def test_several_choices_share_the_prompt(tiny_checkpoint: Path) -> None:
+    prompt = prompts_of([50])[0]
+    with serving(tiny_checkpoint, EngineSettings()) as model:
+        choices = asyncio.run(complete(model, prompt, n=4, temperature=1.0, seed=3))
+        assert len({tuple(c) for c in choices}) == 4
+        stats = model.stats()
+        # The first choice computes 50 tokens; the others find three full blocks of 16 and compute 2.
+        assert stats.prompt_tokens == 50 + 3 * 2
+        assert asyncio.run(complete(model, prompt, n=4, temperature=1.0, seed=3)) == choices
+        assert asyncio.run(complete(model, prompt, n=4, temperature=1.0, seed=4)) != choices
+
+
+def test_seeded_draws_do_not_depend_on_neighbours(tiny_checkpoint: Path) -> None:
+    prompts = prompts_of([20, 33, 8])
+
+    async def run(model: LocalModel) -> None:
+        alone = [await complete(model, p, temperature=0.8, top_p=0.9, seed=11) for p in prompts]
+        together = await asyncio.gather(*(complete(model, p, temperature=0.8, top_p=0.9, seed=11) for p in prompts))
+        assert together == alone
+
+    with serving(tiny_checkpoint, EngineSettings()) as model:
+        asyncio.run(run(model))

@@ -1,0 +1,289 @@
+"""Scheduler, block tables and prefix cache under any interleaving, against a model of what the memory must hold.
+
+The runner here computes nothing: it writes into every slot which tokens the slot stands for, and before that reads the
+slots of the whole context back. A block that is used twice, shared wrongly, or freed too early shows as a wrong read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headgate.cache.prefix import PrefixIndex
+from headgate.engine.errors import PromptTooLong
+from headgate.engine.kv.pool import BlockPool, OutOfBlocks
+from headgate.engine.kv.tables import KVTables
+from headgate.engine.lane import Lane
+from headgate.engine.request import Delta, Request
+from headgate.engine.runner import Sampled
+from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduler import Chunk, Limits, Scheduler
+
+LIMITS = Limits(max_step_tokens=7, max_running=4, max_sequence_share=0.5)
+BLOCKS, BLOCK_SIZE = 12, 4
+EOS = 0
+
+
+class MemoryModel:
+    """Stands in for the runner: a slot holds (tenant, all tokens up to its own)."""
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self._slots: dict[int, tuple[str, tuple[int, ...]]] = {}
+        self.fail_next = False
+        self.chunks: list[Chunk] = []
+
+    def run(self, chunks: Seq[Chunk]) -> list[Sampled]:
+        self.chunks = list(chunks)
+        # A step writes all its keys before any attention reads them.
+        for chunk in chunks:
+            for position in range(chunk.start, chunk.start + chunk.count):
+                self._slots[self._slot(chunk, position)] = self._meaning(chunk, position)
+        for chunk in chunks:
+            for position in range(chunk.start + chunk.count):
+                assert self._slots[self._slot(chunk, position)] == self._meaning(chunk, position)
+        if self.fail_next:
+            self.fail_next = False
+            raise RuntimeError("the device is gone")
+        # The next token follows from the tokens before it, as it would in a model.
+        return [Sampled(c.sequence, sum(c.sequence.tokens) % 7, None) for c in chunks if c.samples]
+
+    def discard(self, blocks: Seq[int]) -> None:
+        for block in blocks:
+            for slot in range(block * self._block_size, (block + 1) * self._block_size):
+                self._slots.pop(slot, None)
+
+    def _slot(self, chunk: Chunk, position: int) -> int:
+        return (
+            chunk.sequence.table.blocks[position // self._block_size] * self._block_size + position % self._block_size
+        )
+
+    def _meaning(self, chunk: Chunk, position: int) -> tuple[str, tuple[int, ...]]:
+        return chunk.sequence.request.tenant, tuple(chunk.sequence.tokens[: position + 1])
+
+
+def lane_of(limits: Limits = LIMITS, blocks: int = BLOCKS) -> tuple[Lane, Scheduler, MemoryModel]:
+    scheduler = Scheduler(KVTables(blocks, BLOCK_SIZE, b"key"), limits)
+    memory = MemoryModel(BLOCK_SIZE)
+    ticks = iter(range(10**9))
+    lane = Lane(scheduler, memory, context_length=10**6, eos_ids=(EOS,), clock=lambda: float(next(ticks)))
+    return lane, scheduler, memory
+
+
+class LaneMachine(RuleBasedStateMachine):
+    """Submit, cancel, step and fail in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lane, self.scheduler, self.memory = lane_of()
+        self.submitted = 0
+        self.open: dict[str, set[int]] = {}
+        self.wanted: dict[str, Request] = {}
+        self.received: dict[tuple[str, int], list[int]] = {}
+
+    @rule(
+        length=st.integers(1, 44),
+        family=st.integers(0, 1),
+        tenant=st.sampled_from(["a", "a", "b"]),
+        most=st.integers(1, 12),
+        n=st.integers(1, 3),
+        weight=st.sampled_from([0.5, 1.0, 3.0]),
+        ignore_eos=st.booleans(),
+    )
+    def submit(self, length: int, family: int, tenant: str, most: int, n: int, weight: float, ignore_eos: bool) -> None:
+        # Prompts of a family are prefixes of one another, so that blocks are shared often.
+        prompt = tuple(1 + (family + i * i) % 5 for i in range(length))
+        sampling = SamplingParams(max_tokens=most, ignore_eos=ignore_eos)
+        request = Request(f"r{self.submitted}", "m", prompt, sampling, n, tenant, weight)
+        self.lane.check_prompt(request)
+        self.lane.submit(request, 0.0)
+        self.submitted += 1
+        self.open[request.id] = set(range(n))
+        self.wanted[request.id] = request
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.open)))
+        choice = data.draw(st.none() | st.sampled_from(sorted(self.open[request_id])))
+        self._take(self.lane.cancel(request_id, choice))
+        assert choice is not None or request_id not in self.open
+
+    @rule(count=st.integers(1, 4))
+    def step(self, count: int) -> None:
+        for _ in range(count):
+            self._step()
+
+    @precondition(lambda self: self.open)
+    @rule()
+    def failing_step(self) -> None:
+        self.memory.fail_next = True
+        hit = self.lane.step()
+        self.memory.fail_next = False
+        self._take(hit)
+        assert all(d.finish is not None and d.finish.reason == "error" for d in hit)
+
+    @invariant()
+    def consistent(self) -> None:
+        self.lane.check()
+
+    def teardown(self) -> None:
+        # Whatever is left ends within a bounded number of steps, and then every block is free again.
+        bound = 50 + 20 * sum(len(self.wanted[r].prompt) + 12 * len(c) for r, c in self.open.items())
+        for _ in range(bound):
+            if not self.open:
+                break
+            self._step()
+        assert not self.open, "starved"
+        assert self.lane.idle
+        assert self.scheduler.tables.free_blocks == BLOCKS
+        self.lane.check()
+
+    def _step(self) -> None:
+        before = {id(s): s.preemptions for s in (*self.scheduler.running, *self.scheduler.waiting)}
+        waiting = {id(s) for s in self.scheduler.waiting}
+        self.memory.chunks = []
+        deltas = self.lane.step()
+        chunks = self.memory.chunks
+        assert sum(c.count for c in chunks) <= LIMITS.max_step_tokens
+        assert len(chunks) <= LIMITS.max_running
+        assert all(c.count > 0 for c in chunks)
+        assert bool(chunks) == bool(self.open), "a step with work computes something"
+        preempted = any(s.preemptions > before[id(s)] for s in self.scheduler.waiting if id(s) in before)
+        admitted = any(id(c.sequence) in waiting for c in chunks)
+        assert not (preempted and admitted), "nothing is admitted in a step that preempted"
+        self._take(deltas)
+
+    def _take(self, deltas: Seq[Delta]) -> None:
+        for delta in deltas:
+            assert delta.index in self.open[delta.request_id], "a choice ends once"
+            tokens = self.received.setdefault((delta.request_id, delta.index), [])
+            tokens.extend(delta.token_ids)
+            if delta.finish is None:
+                continue
+            request = self.wanted[delta.request_id]
+            assert delta.finish.completion_tokens == len(tokens)
+            if delta.finish.reason in ("stop", "length"):
+                assert tokens == expected_output(request)
+            self.open[delta.request_id].discard(delta.index)
+            if not self.open[delta.request_id]:
+                del self.open[delta.request_id]
+
+
+def expected_output(request: Request) -> list[int]:
+    tokens = list(request.prompt)
+    assert request.sampling.max_tokens is not None
+    for _ in range(min(request.sampling.max_tokens, BLOCKS * BLOCK_SIZE - len(request.prompt))):
+        tokens.append(sum(tokens) % 7)
+        if tokens[-1] == EOS and not request.sampling.ignore_eos:
+            break
+    return tokens[len(request.prompt) :]
+
+
+TestLane = LaneMachine.TestCase
+TestLane.settings = settings(max_examples=120, stateful_step_count=50, deadline=None, derandomize=True)
+
+
+def test_a_prompt_that_cannot_fit_is_refused() -> None:
+    lane, _, _ = lane_of()
+    with pytest.raises(PromptTooLong, match="48 tokens; the model takes at most 48"):
+        lane.check_prompt(Request("r", "m", (1,) * 48))
+    with pytest.raises(ValueError, match="no tokens"):
+        lane.check_prompt(Request("r", "m", ()))
+
+
+def test_a_long_prompt_does_not_hold_up_short_ones() -> None:
+    lane, _, memory = lane_of(Limits(max_step_tokens=20, max_running=8), blocks=2000)
+    lane.submit(Request("long", "m", (1,) * 4000, SamplingParams(max_tokens=1), tenant="a"), 0.0)
+    lane.step()
+    for number in range(5):
+        lane.submit(Request(f"short{number}", "m", (2, number, 3), SamplingParams(max_tokens=2), tenant="b"), 0.0)
+    ended: list[str] = []
+    while len(ended) < 5:
+        ended += [d.request_id for d in lane.step() if d.finish is not None]
+        assert sum(c.count for c in memory.chunks) == 20, "the long prompt takes what the short ones leave"
+    assert len(memory.chunks) <= 8
+    assert lane.stats.steps <= 6
+    assert sorted(ended) == [f"short{n}" for n in range(5)]
+
+
+def test_tenants_get_shares_by_weight() -> None:
+    lane, scheduler, memory = lane_of(Limits(max_step_tokens=24, max_running=8, max_sequence_share=1.0), blocks=4000)
+    for number in range(20):
+        for tenant, weight in (("light", 1.0), ("heavy", 3.0)):
+            prompt = (1 + number, *[2] * 299)
+            sampling = SamplingParams(max_tokens=1)
+            lane.submit(Request(f"{tenant}{number}", "m", prompt, sampling, tenant=tenant, weight=weight), 0.0)
+    served = {"light": 0, "heavy": 0}
+    for _ in range(150):
+        lane.step()
+        for chunk in memory.chunks:
+            served[chunk.sequence.request.tenant] += chunk.count
+    assert scheduler.waiting_count > 0
+    assert served["heavy"] / served["light"] == pytest.approx(3.0, rel=0.15)
+
+
+def test_an_idle_tenant_earns_no_credit() -> None:
+    lane, _, memory = lane_of(Limits(max_step_tokens=24, max_running=8, max_sequence_share=1.0), blocks=4000)
+    for number in range(30):
+        lane.submit(Request(f"a{number}", "m", (number + 1,) * 200, SamplingParams(max_tokens=1), tenant="a"), 0.0)
+    for _ in range(60):
+        lane.step()
+    for number in range(30):
+        lane.submit(Request(f"b{number}", "m", (number + 1,) * 200, SamplingParams(max_tokens=1), tenant="b"), 0.0)
+    served = {"a": 0, "b": 0}
+    for _ in range(100):
+        lane.step()
+        for chunk in memory.chunks:
+            served[chunk.sequence.request.tenant] += chunk.count
+    assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.35)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["take", "share", "release", "publish"]), st.integers(0, 2)),
+        min_size=40,
+        max_size=120,
+    )
+)
+def test_pool_against_a_list(actions: list[tuple[str, int]]) -> None:
+    """The free list against a plain list: least recently used first, blocks that hold nothing before all others."""
+    index = PrefixIndex(b"key")
+    pool = BlockPool(3, index)
+    free = [0, 1, 2]
+    references = dict.fromkeys(free, 0)
+    for number, (action, pick) in enumerate(actions):
+        block = pick % 3
+        if action == "take":
+            if not free:
+                with pytest.raises(OutOfBlocks):
+                    pool.take()
+                continue
+            taken = pool.take()
+            assert taken == free.pop(0)
+            assert not index.holds(taken)
+            references[taken] = 1
+        elif action == "share" and (references[block] or index.holds(block)):
+            pool.share(block)
+            if references[block] == 0:
+                free.remove(block)
+            references[block] += 1
+        elif action == "publish" and references[block]:
+            index.publish(number.to_bytes(2), block)
+        elif action == "release":
+            if not references[block]:
+                with pytest.raises(ValueError, match="no reference"):
+                    pool.release(block)
+                continue
+            pool.release(block)
+            references[block] -= 1
+            if references[block] == 0:
+                free.insert(len(free) if index.holds(block) else 0, block)
+        pool.check()
+        assert pool.free == len(free)
+        assert {b: pool.references(b) for b in range(3)} == references
