@@ -19,9 +19,10 @@ from headgate.engine.kv.store import KVStore
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
 from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
-from headgate.engine.loop import StepLoop
+from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder, read_json
 from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.request import Request
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Limits, Scheduler
 from headgate.engine.text.chat_template import ChatTemplate
@@ -111,6 +112,14 @@ class Engine:
         """Take requests."""
         self._loop.start()
 
+    def submit(self, request: Request, listener: Listener) -> None:
+        """Tokens in, tokens out, past all text; see StepLoop.submit."""
+        self._loop.submit(request, listener)
+
+    def cancel(self, request_id: str, choice: int | None = None) -> None:
+        """End what `submit` started; see StepLoop.cancel."""
+        self._loop.cancel(request_id, choice)
+
     def stop(self, *, deadline_s: float = 0.0) -> None:
         """Take no more requests, give the present ones `deadline_s` to finish, cancel the rest."""
         self._loop.stop(deadline_s)
@@ -151,7 +160,9 @@ class Engine:
             parameters=loaded.parameters,
             active_parameters=loaded.active_parameters,
             weight_bytes=decoder.weight_bytes,
-            active_weight_bytes=decoder.active_weight_bytes,
+            expert_bytes=decoder.expert_bytes,
+            experts=decoder.spec.experts.count if decoder.spec.experts else 0,
+            experts_per_token=decoder.spec.experts.per_token if decoder.spec.experts else 0,
             kv_bytes_per_token=_kv_bytes_per_token(loaded),
             dtype=str(decoder.dtype).removeprefix("torch."),
             weights=spec.weights,

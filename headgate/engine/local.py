@@ -36,7 +36,7 @@ class SamplingDefaults:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Facts about a loaded model. Bytes are read per token at batch 1 (`active_`: chosen experts only)."""
+    """Facts about a loaded model. `weight_bytes`: of the linear layers, all experts; `expert_bytes`: of one expert."""
 
     name: str
     path: str
@@ -46,13 +46,25 @@ class ModelInfo:
     parameters: int
     active_parameters: int
     weight_bytes: int
-    active_weight_bytes: int
+    expert_bytes: float
+    experts: int
+    experts_per_token: int
     kv_bytes_per_token: int
     dtype: str
     weights: str
     device: str
     revision: str
     defaults: SamplingDefaults
+
+    def weight_bytes_read(self, batch: int) -> float:
+        """Bytes of weights a decode step of `batch` tokens reads.
+
+        Experts are taken as chosen uniformly: B tokens that choose k of E each touch E (1 - (1 - k/E)^B) of them.
+        """
+        if not self.experts:
+            return self.weight_bytes
+        untouched = self.experts * (1 - self.experts_per_token / self.experts) ** batch
+        return self.weight_bytes - untouched * self.expert_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,17 +74,13 @@ class Decoder:
         return sum(_layer_bytes(layer) for layer in self._weights.layers) + self._weights.head.nbytes
 
     @property
-    def active_weight_bytes(self) -> int:
-        """Bytes one token reads at batch 1: of the experts only the chosen ones."""
-        total = self.weight_bytes
+    def expert_bytes(self) -> float:
+        """Bytes of one expert's weights, summed over the layers; 0 without experts."""
         spec = self.spec.experts
         if spec is None:
-            return total
-        for layer in self._weights.layers:
-            if isinstance(layer.mlp, Experts):
-                experts = sum(_mlp_bytes(e) for e in layer.mlp.experts)
-                total -= experts * (spec.count - spec.per_token) // spec.count
-        return total
+            return 0.0
+        sparse = (layer.mlp for layer in self._weights.layers if isinstance(layer.mlp, Experts))
+        return sum(_mlp_bytes(expert) for mlp in sparse for expert in mlp.experts) / spec.count
 
     def forward(
         self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor

@@ -1,0 +1,41 @@
+# serve: install what is missing and serve the embedded default. test: install and run everything. Neither needs root.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SHELL := /bin/sh
+
+.PHONY: serve test check format clean
+
+serve: $(VENV)/.serve
+	@$(BIN)/headgate serve
+
+test: $(VENV)/.dev check
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check headgate tests
+	$(BIN)/ruff check headgate tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format headgate tests
+	$(BIN)/ruff check --fix headgate tests
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# torch goes first and alone: with it in place nothing that follows can pull another build.
+$(VENV)/.torch:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Headgate needs Python 3.11 or newer; name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet 'torch>=2.11,<2.14'
+	@touch $@
+
+$(VENV)/.serve: pyproject.toml $(VENV)/.torch
+	$(BIN)/pip install --quiet -e '.[embedded]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.torch
+	$(BIN)/pip install --quiet -e '.[embedded,dev]'
+	@touch $@ $(VENV)/.serve

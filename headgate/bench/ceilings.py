@@ -1,0 +1,58 @@
+"""What this machine can do at most, measured on the spot: every figure is printed as a share of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+# Larger than any last-level cache, so that reads come from memory.
+_READ_BYTES = 1 << 29
+_GEMM = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """Bytes per second read from memory, and floating-point operations per second of a 2048-cubed matrix product."""
+
+    device: str
+    threads: int
+    read_bytes_s: float
+    flops: dict[str, float]
+
+
+def measure(device: torch.device, rounds: int = 5) -> Ceilings:
+    """Best of `rounds`, since whatever else runs on the machine can only lower a figure."""
+    source = torch.ones(_READ_BYTES // 4, dtype=torch.float32, device=device)
+    read_s = _best(source.sum, device, rounds)
+    flops = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        a = torch.randn(_GEMM, _GEMM, device=device).to(dtype)
+        b = torch.randn(_GEMM, _GEMM, device=device).to(dtype)
+        flops[str(dtype).removeprefix("torch.")] = 2 * _GEMM**3 / _best(partial(torch.matmul, a, b), device, rounds)
+    return Ceilings(_name(device), torch.get_num_threads(), _READ_BYTES / read_s, flops)
+
+
+def _best(work: Callable[[], object], device: torch.device, rounds: int) -> float:
+    best = float("inf")
+    for _ in range(rounds + 1):  # the first warms up and is as good as any other if it wins
+        started = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def _name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    except OSError:
+        return "CPU"
+    return f"{names[0]}, {len(names)} cores" if names else "CPU"

@@ -1,0 +1,107 @@
+"""Random checkpoints of well-known shapes: speed does not depend on what the weights say, and no hub is needed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from headgate.engine.demo import checkpoint as demo_checkpoint
+from headgate.engine.models.architectures import read_spec
+
+_QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1000000.0,
+    "max_position_embeddings": 40960,
+    "dtype": "bfloat16",
+}
+
+SHAPES: Mapping[str, Mapping[str, Any]] = {
+    "qwen3-0.6b": {
+        **_QWEN3,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "tie_word_embeddings": True,
+    },
+    # A mixture of experts that fits a laptop: about 175 million of its 1.3 billion parameters are active.
+    "qwen3-moe": {
+        **_QWEN3,
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "hidden_size": 1024,
+        "intermediate_size": 2048,
+        "moe_intermediate_size": 512,
+        "num_experts": 32,
+        "num_experts_per_tok": 4,
+        "norm_topk_prob": True,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "head_dim": 64,
+        "vocab_size": 32000,
+        "tie_word_embeddings": False,
+    },
+}
+
+
+def write_random(shape: str, folder: Path) -> Path:
+    """A bfloat16 checkpoint of `shape` in `folder`, with the demo pair's tokenizer; kept if it is there already."""
+    target = folder / shape
+    if (target / "model.safetensors").exists():
+        return target
+    config = SHAPES[shape]
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(demo_checkpoint("student") / name, target / name)
+    (target / "config.json").write_text(json.dumps(config, indent=1))
+    generator = torch.Generator().manual_seed(0)
+    tensors = {
+        name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * 0.02
+        for name, shape in _tensor_shapes(config).items()
+    }
+    unfinished = target / "model.safetensors.part"
+    save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, unfinished)
+    unfinished.rename(target / "model.safetensors")
+    return target
+
+
+def _tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    spec = read_spec(config)
+    hidden, q_width, kv_width = spec.hidden, spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens.weight": (spec.vocab_size, hidden),
+        "model.norm.weight": (hidden,),
+    }
+    if not spec.tied_head:
+        shapes["lm_head.weight"] = (spec.vocab_size, hidden)
+    for number in range(spec.layers):
+        at = f"model.layers.{number}"
+        shapes |= {
+            f"{at}.input_layernorm.weight": (hidden,),
+            f"{at}.post_attention_layernorm.weight": (hidden,),
+            f"{at}.self_attn.q_proj.weight": (q_width, hidden),
+            f"{at}.self_attn.k_proj.weight": (kv_width, hidden),
+            f"{at}.self_attn.v_proj.weight": (kv_width, hidden),
+            f"{at}.self_attn.o_proj.weight": (hidden, q_width),
+            f"{at}.self_attn.q_norm.weight": (spec.head_dim,),
+            f"{at}.self_attn.k_norm.weight": (spec.head_dim,),
+        }
+        mlps = {f"{at}.mlp": spec.mlp_width}
+        if spec.experts is not None and number in spec.moe_layers:
+            shapes[f"{at}.mlp.gate.weight"] = (spec.experts.count, hidden)
+            mlps = {f"{at}.mlp.experts.{e}": spec.experts.width for e in range(spec.experts.count)}
+        for mlp, width in mlps.items():
+            shapes[f"{mlp}.gate_proj.weight"] = shapes[f"{mlp}.up_proj.weight"] = (width, hidden)
+            shapes[f"{mlp}.down_proj.weight"] = (hidden, width)
+    return shapes

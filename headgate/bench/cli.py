@@ -1,0 +1,142 @@
+"""The `headgate bench` commands: each prints a table of figures and can write them as JSON."""
+
+from __future__ import annotations
+
+import json
+import platform
+import tempfile
+import time
+from datetime import date
+from pathlib import Path
+
+import click
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from headgate.bench import ceilings as limits
+from headgate.bench.checkpoints import SHAPES, write_random
+from headgate.bench.engine import EngineBench, Figure
+from headgate.bench.workloads import Workload, decode, mixed, prefill
+from headgate.engine.demo import checkpoint as demo_checkpoint
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.quant.linear import WeightFormat
+
+_WORKLOADS = {
+    "prefill": (prefill(),),
+    "decode": (decode(1), decode(8), decode(32)),
+    "mixed": (mixed(),),
+}
+
+
+@click.group()
+def bench() -> None:
+    """Measure speed, each figure with its share of this machine's ceiling."""
+
+
+@bench.command()
+@click.argument("workloads", nargs=-1, type=click.Choice(list(_WORKLOADS)))
+@click.option(
+    "--model",
+    default="small",
+    show_default=True,
+    help=f"small or large (the demo pair), a checkpoint folder, or a random one: {', '.join(SHAPES)}.",
+)
+@click.option("--weights", type=click.Choice(["native", "int8"]), default="native", show_default=True)
+@click.option("--device", default="auto", show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
+@click.option("--one-by-one", is_flag=True, help="Also run the mixed requests one after another.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+def engine(
+    workloads: tuple[str, ...],
+    model: str,
+    weights: WeightFormat,
+    device: str,
+    threads: int | None,
+    rounds: int,
+    one_by_one: bool,
+    json_file: Path | None,
+) -> None:
+    """Time the engine alone on WORKLOADS (all by default): tokens in, tokens out, random prompts, no cache hits."""
+    console = Console()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = _folder(model, Path(scratch))
+        settings = EngineSettings(device=device, threads=threads, prefix_cache=False)
+        served = Engine(settings)
+        served.load(ModelSpec("bench", folder, weights=weights))
+        if threads is not None:
+            torch.set_num_threads(threads)
+        measured = limits.measure(served.device)
+        served.start()
+        try:
+            runner = EngineBench(served, "bench", measured)
+            chosen = [w for name in workloads or _WORKLOADS for w in _WORKLOADS[name]]
+            runner.run(Workload("warm-up", ((16, 4),)))
+            figures = [runner.figure(w, [runner.run(w) for _ in range(rounds)]) for w in chosen]
+            serial_s = runner.run_one_by_one(mixed()) if one_by_one else None
+        finally:
+            served.stop()
+    info = served.models["bench"].info
+    console.print(_table(f"{model}, {info.dtype}, weights {weights}", figures))
+    console.print(
+        f"{measured.device}, {measured.threads} threads: {measured.read_bytes_s / 1e9:.1f} GB/s read, "
+        + ", ".join(f"{dtype} {flops / 1e9:.0f} GFLOP/s" for dtype, flops in measured.flops.items())
+        + f"; torch {torch.__version__}, {date.today()}"
+    )
+    if serial_s is not None:
+        together = mixed().new_tokens / next(f.tokens_s for f in figures if f.workload == mixed().name)
+        console.print(
+            f"mixed, one after another: {serial_s:.2f} s; all at once: {together:.2f} s; {serial_s / together:.2f}x"
+        )
+    if json_file is not None:
+        _write_json(
+            json_file,
+            {
+                "model": model,
+                "weights": weights,
+                "dtype": info.dtype,
+                "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "device": measured.device,
+                "threads": measured.threads,
+                "read_gb_s": measured.read_bytes_s / 1e9,
+                "gflop_s": {dtype: flops / 1e9 for dtype, flops in measured.flops.items()},
+                "figures": [f.as_json() for f in figures],
+                "mixed_one_by_one_s": serial_s,
+            },
+        )
+
+
+def _folder(model: str, scratch: Path) -> Path:
+    if model in ("small", "large"):
+        return demo_checkpoint("student" if model == "small" else "teacher")
+    if model in SHAPES:
+        return write_random(model, scratch)
+    if Path(model).is_dir():
+        return Path(model)
+    raise click.BadParameter(
+        f"{model!r} is no folder and none of small, large, {', '.join(SHAPES)}", param_hint="--model"
+    )
+
+
+def _table(title: str, figures: list[Figure]) -> Table:
+    table = Table(title=title)
+    for name in ("workload", "tokens/s", "decode only", "spread", "rate", "share", "outside steps"):
+        table.add_column(name, justify="left" if name == "workload" else "right", no_wrap=True)
+    for f in figures:
+        table.add_row(
+            f.workload,
+            f"{f.tokens_s:,.0f}",
+            f"{f.decode_tokens_s:,.0f}" if f.decode_tokens_s else "",
+            f"{f.spread:.0%}",
+            f"{f.rate:,.1f} {f.unit}",
+            f"{f.share:.0%}",
+            f"{f.overhead:.1%}",
+        )
+    return table
+
+
+def _write_json(path: Path, content: dict[str, object]) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

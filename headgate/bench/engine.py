@@ -1,0 +1,134 @@
+"""Speed of the engine alone: no text, no HTTP, no cache hits. Every figure stands beside its share of the ceiling."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from headgate.bench.ceilings import Ceilings
+from headgate.bench.workloads import Prompts, Workload
+from headgate.engine.engine import Engine
+from headgate.engine.local import ModelInfo
+from headgate.engine.request import Delta, Request
+from headgate.engine.sampling.params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """One round of a workload. `decode_s` runs from the moment every request has its first token."""
+
+    total_s: float
+    decode_s: float
+    decode_tokens: int
+    steps: int
+    step_s: float
+    """Time inside forward steps; the rest of `total_s` is scheduling and waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Medians over the rounds. Rates are tokens per second; shares are of the machine's measured ceiling."""
+
+    workload: str
+    tokens_s: float
+    """Prompt tokens for prefill, new tokens over the whole run otherwise."""
+    decode_tokens_s: float | None
+    spread: float
+    """(slowest - fastest) / median of the rounds' times."""
+    rate: float
+    unit: str
+    share: float
+    overhead: float
+    """Share of the time outside forward steps."""
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values."""
+        return asdict(self)
+
+
+class EngineBench:
+    """Runs workloads on one loaded model."""
+
+    def __init__(self, engine: Engine, model: str, ceilings: Ceilings) -> None:
+        self._engine = engine
+        self._model = engine.models[model]
+        self._ceilings = ceilings
+        # The demo tokenizer's ids are valid in every vocabulary that is tested.
+        self._prompts = Prompts(min(self._model.info.vocab_size, 3000))
+        self._serial = itertools.count()
+
+    def run(self, workload: Workload) -> Timing:
+        """One round, all requests at once."""
+        return self._time(list(self._prompts.fill(workload)))
+
+    def run_one_by_one(self, workload: Workload) -> float:
+        """Seconds for the same requests, each submitted when the one before has ended."""
+        return sum(self._time([request]).total_s for request in self._prompts.fill(workload))
+
+    def figure(self, workload: Workload, timings: Sequence[Timing]) -> Figure:
+        """Medians and shares of the rounds of one workload."""
+        info, ceilings = self._model.info, self._ceilings
+        totals = [t.total_s for t in timings]
+        total = statistics.median(totals)
+        overhead = statistics.median(1 - t.step_s / t.total_s for t in timings)
+        spread = (max(totals) - min(totals)) / total
+        if workload.new_tokens == len(workload.requests):
+            rate = 2 * info.active_parameters * workload.prompt_tokens / total
+            peak = ceilings.flops.get(info.dtype, max(ceilings.flops.values()))
+            tokens_s = workload.prompt_tokens / total
+            return Figure(workload.name, tokens_s, None, spread, rate / 1e9, "GFLOP/s", rate / peak, overhead)
+        decode_s = statistics.median(t.decode_s / max(1, t.decode_tokens) for t in timings)
+        rate = _bytes_per_decoded_token(info, workload) / decode_s
+        return Figure(
+            workload.name,
+            workload.new_tokens / total,
+            1 / decode_s,
+            spread,
+            rate / 1e9,
+            "GB/s",
+            rate / ceilings.read_bytes_s,
+            overhead,
+        )
+
+    def _time(self, requests: Sequence[tuple[tuple[int, ...], int]]) -> Timing:
+        arrived: queue.SimpleQueue[tuple[float, Sequence[Delta]]] = queue.SimpleQueue()
+        before = self._model.stats()
+        started = time.perf_counter()
+        for prompt, new in requests:
+            sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
+            request = Request(f"bench-{next(self._serial)}", self._model.info.name, prompt, sampling)
+            self._engine.submit(request, lambda deltas: arrived.put((time.perf_counter(), deltas)))
+        silent, unfinished = len(requests), len(requests)
+        seen: set[str] = set()
+        all_started = ended = started
+        decoded = 0
+        while unfinished:
+            ended, deltas = arrived.get()
+            for delta in deltas:
+                decoded += len(delta.token_ids) if not silent else 0
+                seen.add(delta.request_id)
+                if delta.finish is not None:
+                    if delta.finish.reason != "length":
+                        raise RuntimeError(f"{delta.request_id} ended with {delta.finish.reason}: {delta.finish.error}")
+                    unfinished -= 1
+            if silent and len(seen) == len(requests):
+                silent, all_started = 0, ended
+        after = self._model.stats()
+        return Timing(
+            ended - started,
+            ended - all_started,
+            decoded,
+            after.steps - before.steps,
+            after.step_seconds - before.step_seconds,
+        )
+
+
+def _bytes_per_decoded_token(info: ModelInfo, workload: Workload) -> float:
+    """Bytes a decoded token must cause to be read: its part of the step's weights, and its own context."""
+    batch = len(workload.requests)
+    context = statistics.mean(prompt + new / 2 for prompt, new in workload.requests)
+    return info.weight_bytes_read(batch) / batch + context * info.kv_bytes_per_token

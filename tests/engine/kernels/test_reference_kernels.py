@@ -1,0 +1,115 @@
+"""The reference operations against loops in float64: they are the oracle of every other kernel."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.quant.linear import DenseLinear
+
+CPU = torch.device("cpu")
+sequences = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 9)).map(lambda p: (p[0], p[0] + p[1])), min_size=1, max_size=6
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    spans=sequences,
+    block_size=st.sampled_from([1, 4, 16]),
+    heads=st.sampled_from([(1, 1), (4, 2), (6, 1)]),
+    window=st.none() | st.integers(1, 20),
+    seed=st.integers(0, 999),
+)
+def test_paged_attention(
+    spans: list[tuple[int, int]], block_size: int, heads: tuple[int, int], window: int | None, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    q_heads, kv_heads = heads
+    dim = 8
+    needed = [-(-stop // block_size) for _, stop in spans]
+    order = torch.randperm(sum(needed), generator=generator).tolist()
+    tables = [[order.pop() for _ in range(count)] for count in needed]
+    slots_total = sum(needed) * block_size
+    layer = KVLayer(*(torch.randn(slots_total, kv_heads, dim, generator=generator) for _ in range(2)))
+
+    def slot(sequence: int, position: int) -> int:
+        return tables[sequence][position // block_size] * block_size + position % block_size
+
+    q = torch.randn(sum(stop - start for start, stop in spans), q_heads, dim, generator=generator)
+    batch = AttentionBatch(
+        counts=[stop - start for start, stop in spans],
+        contexts=[stop for _, stop in spans],
+        tables=tables,
+        slots=torch.tensor([slot(i, p) for i, (start, stop) in enumerate(spans) for p in range(start, stop)]),
+        block_size=block_size,
+    )
+    kernels = ReferenceKernels()
+    out = kernels.paged_attention(q, layer, kernels.plan(batch, CPU), window)
+
+    row = 0
+    for i, (start, stop) in enumerate(spans):
+        for position in range(start, stop):
+            first = 0 if window is None else max(0, position - window + 1)
+            seen = [slot(i, p) for p in range(first, position + 1)]
+            for head in range(q_heads):
+                kv_head = head // (q_heads // kv_heads)
+                keys, values = layer.keys[seen, kv_head].double(), layer.values[seen, kv_head].double()
+                weights = (keys @ q[row, head].double() / math.sqrt(dim)).softmax(0)
+                torch.testing.assert_close(out[row, head].double(), weights @ values, atol=1e-5, rtol=1e-5)
+            row += 1
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(tokens=st.integers(1, 12), count=st.integers(1, 6), seed=st.integers(0, 99), data=st.data())
+def test_experts(tokens: int, count: int, seed: int, data: st.DataObject) -> None:
+    per_token = data.draw(st.integers(1, count))
+    generator = torch.Generator().manual_seed(seed)
+    width, hidden = 5, 7
+    gates = torch.randn(count, 2 * width, hidden, generator=generator)
+    downs = torch.randn(count, hidden, width, generator=generator)
+    x = torch.randn(tokens, hidden, generator=generator)
+    weights, chosen = torch.rand(tokens, count, generator=generator).topk(per_token)
+    experts = [Mlp(DenseLinear(gates[e]), DenseLinear(downs[e])) for e in range(count)]
+    out = ReferenceKernels().experts(x, weights, chosen, experts)
+    for t in range(tokens):
+        expected = torch.zeros(hidden, dtype=torch.float64)
+        for weight, expert in zip(weights[t].tolist(), chosen[t].tolist(), strict=True):
+            gate, up = (gates[expert].double() @ x[t].double()).split(width)
+            expected += weight * (downs[expert].double() @ (gate * gate.sigmoid() * up))
+        torch.testing.assert_close(out[t].double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_norm_and_rotation() -> None:
+    generator = torch.Generator().manual_seed(0)
+    kernels = ReferenceKernels()
+    x, residual = torch.randn(3, 8, generator=generator), torch.randn(3, 8, generator=generator)
+    weight = torch.randn(8, generator=generator)
+    total = (x + residual).double()
+    normed = total / (total.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * weight.double()
+    got, kept = kernels.add_rms_norm(x.clone(), residual.clone(), weight, 1e-6)
+    torch.testing.assert_close(got.double(), normed, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(kept, x + residual)
+    # A rotation by an angle, pair by pair: pair i is (i, i + dim / 2).
+    head = torch.randn(3, 2, 8, generator=generator)
+    angles = torch.rand(3, 4, generator=generator) * 6
+    turned = kernels.rope(head, angles.cos(), angles.sin())
+    for t in range(3):
+        for i in range(4):
+            pair = torch.complex(head[t, :, i].double(), head[t, :, i + 4].double())
+            expected = pair * torch.polar(torch.ones(1).double(), angles[t, i].double())
+            torch.testing.assert_close(turned[t, :, i].double(), expected.real, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(turned[t, :, i + 4].double(), expected.imag, atol=1e-5, rtol=1e-5)
+
+
+def test_written_keys_are_found_at_their_slots() -> None:
+    layer = KVLayer(torch.zeros(6, 1, 2), torch.zeros(6, 1, 2))
+    keys, values = torch.ones(2, 1, 2), torch.full((2, 1, 2), 2.0)
+    ReferenceKernels().write_kv(layer, keys, values, torch.tensor([4, 1]))
+    assert layer.keys[:, 0, 0].tolist() == [0, 1, 0, 0, 1, 0]
+    assert layer.values[:, 0, 0].tolist() == [0, 2, 0, 0, 2, 0]

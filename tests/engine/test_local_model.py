@@ -1,0 +1,128 @@
+"""A local model's stream of text: stop strings, log-probabilities, counts, merged deltas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.local import LocalModel, TextDelta
+from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def model(tiny_checkpoint: Path) -> Iterator[LocalModel]:
+    engine = Engine(EngineSettings())
+    engine.load(ModelSpec("m", tiny_checkpoint))
+    engine.start()
+    yield engine.models["m"]
+    engine.stop()
+
+
+PROMPT = tuple(range(40, 70))
+
+
+def run(model: LocalModel, *, stop: tuple[str, ...] = (), n: int = 1, **sampling: object) -> list[list[TextDelta]]:
+    async def collect() -> list[list[TextDelta]]:
+        params = SamplingParams(**{"temperature": 0.0, "max_tokens": 40, "ignore_eos": True, **sampling})
+        choices: list[list[TextDelta]] = [[] for _ in range(n)]
+        async for delta in model.generate("r", PROMPT, params, n=n, stop=stop):
+            choices[delta.index].append(delta)
+        return choices
+
+    return asyncio.run(collect())
+
+
+def text_of(deltas: list[TextDelta]) -> str:
+    return "".join(d.text for d in deltas)
+
+
+def test_stream_ends_once_with_its_account(model: LocalModel, tiny_checkpoint: Path) -> None:
+    (deltas,) = run(model)
+    tokens = [token for d in deltas for token in d.token_ids]
+    assert [d.finish is not None for d in deltas] == [False] * (len(deltas) - 1) + [True]
+    finish = deltas[-1].finish
+    assert finish is not None
+    assert (finish.reason, finish.prompt_tokens, finish.completion_tokens) == ("length", 30, 40)
+    assert finish.device_s > 0
+    assert text_of(deltas) == Tokenizer.load(tiny_checkpoint).decode(tokens)
+    (again,) = run(model)
+    assert again[-1].finish is not None
+    assert again[-1].finish.cached_tokens == 16
+
+
+def test_a_stop_string_ends_the_choice_and_is_not_shown(model: LocalModel) -> None:
+    whole = text_of(run(model)[0])
+    stop = whole[20:23]
+    (deltas,) = run(model, stop=("not in there", stop))
+    assert text_of(deltas) == whole[: whole.index(stop)]
+    finish = deltas[-1].finish
+    assert finish is not None
+    assert finish.reason == "stop"
+    assert finish.completion_tokens < 40
+    assert model.stats().kv_blocks_used == 0
+
+
+def test_choices_stop_each_on_its_own(model: LocalModel) -> None:
+    whole = [text_of(c) for c in run(model, n=3, temperature=1.0, seed=5)]
+    stop = whole[1][15:18]
+    stopped = run(model, n=3, temperature=1.0, seed=5, stop=(stop,))
+    for deltas, text in zip(stopped, whole, strict=True):
+        assert text_of(deltas) == text.split(stop)[0]
+        assert deltas[-1].finish is not None
+        assert deltas[-1].finish.reason == ("stop" if stop in text else "length")
+
+
+def test_stop_tokens_end_the_choice_and_are_not_shown(model: LocalModel) -> None:
+    (deltas,) = run(model)
+    tokens = [token for d in deltas for token in d.token_ids]
+    chosen = tokens[10]
+    first = tokens.index(chosen)
+    (stopped,) = run(model, stop_token_ids=(chosen,))
+    assert [token for d in stopped for token in d.token_ids] == tokens[: first + 1]
+    assert stopped[-1].finish is not None
+    assert stopped[-1].finish.reason == "stop"
+    assert text_of(stopped) == model.decode(tokens[:first])
+
+
+def test_logprobs_are_the_models_own(model: LocalModel, tiny_checkpoint: Path) -> None:
+    (deltas,) = run(model, logprobs=3, max_tokens=8, temperature=0.7, seed=1, frequency_penalty=1.0)
+    tokens = [token for d in deltas for token in d.token_ids]
+    entries = [entry for d in deltas for entry in d.logprobs]
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(tiny_checkpoint, dtype=torch.float32)
+    with torch.inference_mode():
+        logits = oracle(torch.tensor([[*PROMPT, *tokens]])).logits[0, len(PROMPT) - 1 : -1]
+    expected = logits.log_softmax(-1)
+    assert len(entries) == len(tokens)
+    for entry, token, row in zip(entries, tokens, expected, strict=True):
+        assert entry.logprob == pytest.approx(row[token].item(), abs=1e-4)
+        assert [t.logprob for t in entry.top] == pytest.approx(row.topk(3).values.tolist(), abs=1e-4)
+
+
+def test_chat_template_is_applied(model: LocalModel, tiny_checkpoint: Path) -> None:
+    messages = [{"role": "user", "content": "what is the capital?"}]
+    tokens = asyncio.run(model.render_chat(messages))
+    oracle = transformers.AutoTokenizer.from_pretrained(tiny_checkpoint)
+    assert list(tokens) == oracle.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+
+
+def test_a_slow_reader_gets_merged_deltas(model: LocalModel) -> None:
+    async def read_slowly() -> list[TextDelta]:
+        params = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)
+        stream = model.generate("slow", PROMPT, params)
+        deltas = [await anext(stream)]
+        # Another request runs to its end while this one's tokens pile up.
+        async for _ in model.generate("other", PROMPT, SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True)):
+            pass
+        deltas.extend([delta async for delta in stream])
+        return deltas
+
+    deltas = asyncio.run(read_slowly())
+    assert len(deltas) <= 3
+    assert text_of(deltas) == text_of(run(model)[0])

@@ -1,0 +1,189 @@
+"""Faults and endings: cancellation, failing steps, broken logits, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import MakeCheckpoint, write_tokenizer
+from safetensors.torch import load_file, save_file
+
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.errors import EngineStopped, PromptTooLong, UnknownModel
+from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.local import LocalModel
+from headgate.engine.request import Delta, Request
+from headgate.engine.sampling.params import SamplingParams
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True)
+
+
+@pytest.fixture
+def engine(tiny_checkpoint: Path) -> Iterator[Engine]:
+    engine = Engine(EngineSettings())
+    engine.load(ModelSpec("m", tiny_checkpoint), ModelSpec("other", tiny_checkpoint, weights="int8"))
+    engine.start()
+    yield engine
+    engine.stop()
+
+
+class Inbox:
+    """Collects deltas; `next` waits for one."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Delta] = queue.SimpleQueue()
+
+    def __call__(self, deltas: Sequence[Delta]) -> None:
+        for delta in deltas:
+            self._queue.put(delta)
+
+    def next(self) -> Delta:
+        return self._queue.get(timeout=60)
+
+    def rest(self) -> Delta:
+        """The last delta of a request of one choice."""
+        while True:
+            delta = self.next()
+            if delta.finish is not None:
+                return delta
+
+
+def assert_idle(engine: Engine, model: str = "m") -> None:
+    stats = engine.models[model].stats()
+    assert (stats.running, stats.waiting, stats.kv_blocks_used) == (0, 0, 0)
+
+
+def test_cancel_ends_within_one_step(engine: Engine) -> None:
+    inbox = Inbox()
+    engine.submit(Request("r", "m", (5, 6, 7), GREEDY), inbox)
+    inbox.next()
+    steps = engine.models["m"].stats().steps
+    engine.cancel("r")
+    last = inbox.rest()
+    assert last.finish is not None
+    assert last.finish.reason == "cancelled"
+    # At most the step that was under way when the cancellation came, and those before it was sent.
+    assert last.finish.completion_tokens <= steps + 2
+    assert_idle(engine)
+    engine.cancel("r")
+    engine.cancel("never seen")
+
+
+def test_closing_the_stream_frees_its_blocks(engine: Engine) -> None:
+    async def leave_early(model: LocalModel) -> None:
+        stream = model.generate("r", (5, 6, 7), GREEDY, n=3)
+        async for _ in stream:
+            break
+        assert model.stats().kv_blocks_used > 0
+        await stream.aclose()
+        # The cancellation is ahead of this request in the engine's inbox.
+        async for _ in model.generate("r", (9, 9), SamplingParams(temperature=0.0, max_tokens=1)):
+            pass
+
+    asyncio.run(leave_early(engine.models["m"]))
+    assert_idle(engine)
+
+
+def test_a_failing_step_fails_its_requests_only(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    inbox, bystander = Inbox(), Inbox()
+    prompt = tuple(range(3, 60))
+    healthy = ReferenceKernels.swiglu
+
+    def broken(self: ReferenceKernels, gate_up: torch.Tensor) -> torch.Tensor:
+        if gate_up.shape[0] >= len(prompt):
+            raise RuntimeError("out of memory")
+        return healthy(self, gate_up)
+
+    engine.submit(Request("long", "other", (1, 2, 3), GREEDY), bystander)
+    bystander.next()
+    with monkeypatch.context() as patch:
+        patch.setattr(ReferenceKernels, "swiglu", broken)
+        engine.submit(Request("a", "m", prompt, GREEDY), inbox)
+        failed = inbox.rest().finish
+    assert failed is not None
+    assert (failed.reason, failed.error) == ("error", "RuntimeError: out of memory")
+    assert_idle(engine)
+    # The engine goes on: the other model's request, and the same one again, which finds nothing cached.
+    engine.submit(Request("b", "m", prompt, SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)), inbox)
+    again, other = inbox.rest().finish, bystander.rest().finish
+    assert again is not None
+    assert other is not None
+    assert (again.reason, again.cached_tokens, other.reason) == ("length", 0, "length")
+    assert engine.models["m"].stats().failed_steps == 1
+
+
+def test_broken_logits_end_one_request_and_spare_its_neighbours(
+    make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    source = make_checkpoint("llama2")
+    tensors = load_file(source / "model.safetensors")
+    tensors["model.embed_tokens.weight"][300] = float("nan")
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text((source / "config.json").read_text())
+    write_tokenizer(tmp_path)
+    engine = Engine(EngineSettings(kv_bytes=3 << 18))
+    engine.load(ModelSpec("m", tmp_path))
+    engine.start()
+    try:
+        poisoned, sound = Inbox(), Inbox()
+        few = SamplingParams(temperature=0.0, max_tokens=8, ignore_eos=True)
+        for number in range(4):
+            # Blocks go round: the sound requests get those that held NaN, and are attended in one padded call.
+            engine.submit(Request(f"bad{number}", "m", (*[7] * 100, 300, *[8] * 60), few), poisoned)
+            bad = poisoned.rest().finish
+            assert bad is not None
+            assert (bad.reason, bad.error) == ("error", "the model's logits are not finite")
+            for length in (90, 41, 9):
+                engine.submit(Request(f"good{number}-{length}", "m", (number + 3,) * length, few), sound)
+            for _ in range(3):
+                good = sound.rest().finish
+                assert good is not None
+                assert (good.reason, good.error) == ("length", None)
+        assert_idle(engine)
+    finally:
+        engine.stop()
+
+
+def test_what_cannot_be_served_is_refused(engine: Engine, tiny_checkpoint: Path) -> None:
+    inbox = Inbox()
+    with pytest.raises(UnknownModel, match="'none' is not loaded; loaded are m, other"):
+        engine.submit(Request("r", "none", (1,)), inbox)
+    with pytest.raises(PromptTooLong, match="600 tokens; the model takes at most 512"):
+        engine.submit(Request("r", "m", (1,) * 600), inbox)
+    with pytest.raises(ValueError, match="no tokens"):
+        engine.submit(Request("r", "m", ()), inbox)
+    stopped = Engine(EngineSettings())
+    stopped.load(ModelSpec("m", tiny_checkpoint))
+    with pytest.raises(EngineStopped):
+        stopped.submit(Request("r", "m", (1,)), inbox)
+
+
+def test_stop_lets_requests_finish_then_cancels(tiny_checkpoint: Path) -> None:
+    for deadline_s, reason in ((60.0, "length"), (0.0, "cancelled")):
+        engine = Engine(EngineSettings())
+        engine.load(ModelSpec("m", tiny_checkpoint))
+        engine.start()
+        assert engine.ready
+        inbox = Inbox()
+        engine.submit(Request("r", "m", (5, 6), GREEDY), inbox)
+        inbox.next()
+        engine.stop(deadline_s=deadline_s)
+        assert not engine.ready
+        last = inbox.rest().finish
+        assert last is not None
+        assert last.reason == reason
+        with pytest.raises(EngineStopped):
+            engine.submit(Request("s", "m", (5, 6)), inbox)
+
+
+def test_two_models_share_the_kv_budget(tiny_checkpoint: Path) -> None:
+    engine = Engine(EngineSettings(kv_bytes=1 << 20, max_running=500, max_step_tokens=512))
+    engine.load(ModelSpec("a", tiny_checkpoint), ModelSpec("b", tiny_checkpoint, dtype="bfloat16"))
+    blocks = {name: model.stats().kv_blocks_total for name, model in engine.models.items()}
+    used = sum(blocks[name] * 16 * model.info.kv_bytes_per_token for name, model in engine.models.items())
+    assert blocks["a"] == blocks["b"]
+    assert 0.9 * (1 << 20) < used <= 1 << 20
