@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import platform
 import tempfile
@@ -17,7 +18,8 @@ from rich.table import Table
 from headgate.bench import ceilings as limits
 from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.engine import EngineBench, Figure
-from headgate.bench.workloads import Workload, decode, mixed, prefill
+from headgate.bench.serve import compare, run_streams, server
+from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
 from headgate.engine.demo import checkpoint as demo_checkpoint
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.quant.linear import WeightFormat
@@ -107,6 +109,45 @@ def engine(
                 "mixed_one_by_one_s": serial_s,
             },
         )
+
+
+@bench.command()
+@click.option("--model", default="small", show_default=True, help="As for `bench engine`.")
+@click.option("--weights", type=click.Choice(["native", "int8"]), default="native", show_default=True)
+@click.option("--streams", type=click.IntRange(min=1, max=1024), default=64, show_default=True)
+@click.option("--new", type=click.IntRange(min=2), default=128, show_default=True, help="Tokens per stream.")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int, json_file: Path | None) -> None:
+    """Compare tokens/s of concurrent HTTP streams with the engine alone, round by round in alternation."""
+    workload = Workload(f"{streams} streams", ((64, new),) * streams)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = _folder(model, Path(scratch))
+        alone = Engine(EngineSettings(prefix_cache=False))
+        alone.load(ModelSpec("bench", folder, weights=weights))
+        alone.start()
+        info = alone.models["bench"].info
+        prompts = Prompts(min(info.vocab_size, 3000))
+        engine_tokens_s, over_http = [], []
+        try:
+            runner = EngineBench(alone, "bench", limits.measure(alone.device, rounds=1))
+            with server(folder, weights, Path(scratch)) as url:
+                asyncio.run(run_streams(url, prompts, Workload("warm-up", ((16, 4),))))
+                runner.run(Workload("warm-up", ((16, 4),)))
+                for _ in range(rounds):
+                    engine_tokens_s.append(workload.new_tokens / runner.run(workload).total_s)
+                    over_http.append(asyncio.run(run_streams(url, prompts, workload)))
+        finally:
+            alone.stop()
+    result = compare(engine_tokens_s, over_http, streams)
+    Console().print(
+        f"{model}, {info.dtype}, weights {weights}, {streams} streams of {new} tokens, medians of {rounds} rounds\n"
+        f"  engine alone   {result.engine_tokens_s:9,.0f} tokens/s\n"
+        f"  through HTTP   {result.http_tokens_s:9,.0f} tokens/s  ({result.lost:+.1%} lost; client on the same cores)\n"
+        f"  first token    {result.http_first_token_s * 1e3:9,.0f} ms, median over the streams"
+    )
+    if json_file is not None:
+        _write_json(json_file, {"model": model, "weights": weights, "new": new, **result.as_json()})
 
 
 def _folder(model: str, scratch: Path) -> Path:

@@ -75,7 +75,7 @@ class SentenceEmbedder:
         self._max_batch = max_batch
         self._model: SentenceTransformer | None = None
         self._dim = 0
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embedder")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder", initializer=_compute_on_one_core)
         self._cache: OrderedDict[str, Vector] = OrderedDict()
         self._waiting: OrderedDict[str, asyncio.Future[Vector]] = OrderedDict()
         self._computing: dict[str, asyncio.Future[Vector]] = {}
@@ -196,3 +196,11 @@ class SentenceEmbedder:
             show_progress_bar=False,
         )
         return np.asarray(vectors, dtype=np.float32)
+
+
+def _compute_on_one_core() -> None:
+    """Keep this thread's operators off the cores that the engine computes on: two thread pools fight over them."""
+    from threadpoolctl import threadpool_limits
+
+    # OpenMP's limit belongs to the calling thread; torch.set_num_threads would also change every other thread's.
+    threadpool_limits(limits=1, user_api="openmp")

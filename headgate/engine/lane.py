@@ -181,7 +181,7 @@ class Lane:
             return self._end(sequence, "stop", (token,), logprobs)
         if len(sequence.tokens) >= sequence.limit:
             return self._end(sequence, "length", (token,), logprobs)
-        return Delta(sequence.request.id, sequence.choice, (token,), logprobs)
+        return Delta(sequence.request.id, sequence.choice, (token,), logprobs, _queued(sequence))
 
     def _fail(self, sequence: Sequence, error: str) -> Delta:
         delta = self._end(sequence, "error", error=error, discard=True)
@@ -205,7 +205,8 @@ class Lane:
         choices = self._sequences[sequence.request.id]
         if all(s.done for s in choices):
             del self._sequences[sequence.request.id]
-        started, first = sequence.started_at or now, sequence.first_token_at or now
+        started = now if sequence.started_at is None else sequence.started_at
+        first = now if sequence.first_token_at is None else sequence.first_token_at
         finish = Finish(
             reason=reason,
             prompt_tokens=sequence.prompt_length,
@@ -218,4 +219,9 @@ class Lane:
             preemptions=sequence.preemptions,
             error=error,
         )
-        return Delta(sequence.request.id, sequence.choice, token_ids, logprobs, finish)
+        return Delta(sequence.request.id, sequence.choice, token_ids, logprobs, finish.queue_s, finish)
+
+
+def _queued(sequence: Sequence) -> float:
+    assert sequence.started_at is not None, "a sequence that got a token has started"
+    return sequence.started_at - sequence.submitted_at

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -75,6 +75,7 @@ class TextDelta:
     text: str = ""
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TextLogprob, ...] = ()
+    queue_s: float = 0.0
     finish: Finish | None = None
 
 
@@ -125,7 +126,7 @@ class LocalModel:
         stop: tuple[str, ...] = (),
         tenant: str = "",
         weight: float = 1.0,
-    ) -> AsyncIterator[TextDelta]:
+    ) -> AsyncGenerator[TextDelta]:
         """Stream `n` continuations of `prompt`. Closing the iterator cancels what still runs before the next step.
 
         Raises:
@@ -189,7 +190,7 @@ class _Choice:
             self._stopped = last.stopped
             return self._finish(delta, piece.text + last.text, piece.logprobs + last.logprobs, delta.token_ids)
         self.overrun = self._stopped
-        return TextDelta(delta.index, piece.text, delta.token_ids, piece.logprobs)
+        return TextDelta(delta.index, piece.text, delta.token_ids, piece.logprobs, delta.queue_s)
 
     def _finish(
         self, delta: Delta, text: str, logprobs: tuple[TextLogprob, ...], token_ids: tuple[int, ...]
@@ -200,7 +201,7 @@ class _Choice:
         if self._stopped and finish.reason != "error":
             # Tokens the engine computed before it heard of the stop string are nobody's.
             finish = replace(finish, reason="stop", completion_tokens=self._tokens)
-        return TextDelta(delta.index, text, token_ids, logprobs, finish)
+        return TextDelta(delta.index, text, token_ids, logprobs, delta.queue_s, finish)
 
 
 class _Mailbox:

@@ -68,4 +68,6 @@ class Delta:
     index: int
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    queue_s: float = 0.0
+    """As in Finish; known from the first token on."""
     finish: Finish | None = None

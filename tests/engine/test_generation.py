@@ -49,13 +49,12 @@ def prompts_of(lengths: list[int]) -> list[list[int]]:
 
 def oracle(folder: Path, prompts: list[list[int]], new: int = NEW) -> list[list[int]]:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    model.generation_config.eos_token_id = None
     outputs = []
     for prompt in prompts:
-        tokens = list(prompt)
-        for _ in range(new):
-            with torch.inference_mode():
-                tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
-        outputs.append(tokens[len(prompt) :])
+        with torch.inference_mode():
+            tokens = model.generate(torch.tensor([prompt]), max_new_tokens=new, do_sample=False)
+        outputs.append(tokens[0, len(prompt) :].tolist())
     return outputs
 
 

@@ -1,0 +1,156 @@
+"""What HTTP costs: the same streams through a real server process, and through the engine alone, in alternation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import aiohttp
+import yaml
+
+from headgate.bench.workloads import Prompts, Workload
+
+_START_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of streams over HTTP. Times in seconds, measured by the client on the same cores as the server."""
+
+    seconds: float
+    tokens: int
+    first_token_s: float
+    """Median over the streams."""
+
+    @property
+    def tokens_s(self) -> float:
+        """New tokens per second over the whole run."""
+        return self.tokens / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Medians of alternating rounds."""
+
+    streams: int
+    engine_tokens_s: float
+    http_tokens_s: float
+    http_first_token_s: float
+
+    @property
+    def lost(self) -> float:
+        """Share of the engine's tokens/s that the way over HTTP costs."""
+        return 1 - self.http_tokens_s / self.engine_tokens_s
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values."""
+        return {**asdict(self), "lost": self.lost}
+
+
+def compare(engine_tokens_s: Sequence[float], rounds: Sequence[Round], streams: int) -> Comparison:
+    """Medians of both sides."""
+    return Comparison(
+        streams,
+        statistics.median(engine_tokens_s),
+        statistics.median(r.tokens_s for r in rounds),
+        statistics.median(r.first_token_s for r in rounds),
+    )
+
+
+@contextmanager
+def server(model: Path, weights: str, scratch: Path) -> Iterator[str]:
+    """A `headgate serve` process with one model and no caches of answers; gives its base URL."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = scratch / "bench.yaml"
+    config.write_text(
+        yaml.safe_dump(
+            {
+                "server": {"port": port},
+                "engine": {"prefix_cache": False},
+                "models": [{"id": "bench", "path": str(model), "weights": weights}],
+                "cache": {"exact": {"enabled": False}, "semantic": {"enabled": False}},
+                "logging": {"level": "error", "access": False},
+            }
+        )
+    )
+    command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--config", str(config)]
+    with (scratch / "server.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ})
+    try:
+        url = f"http://127.0.0.1:{port}"
+        if not asyncio.run(_ready(url, process)):
+            raise RuntimeError(f"the server did not become ready:\n{(scratch / 'server.log').read_text()}")
+        yield url
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+
+
+async def run_streams(url: str, prompts: Prompts, workload: Workload) -> Round:
+    """All requests of the workload as concurrent streams of token ids."""
+    requests = [
+        json.dumps(
+            {
+                "model": "bench",
+                "prompt": list(prompt),
+                "max_tokens": new,
+                "temperature": 0,
+                "ignore_eos": True,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+            }
+        ).encode()
+        for prompt, new in prompts.fill(workload)
+    ]
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
+        started = time.perf_counter()
+        results = await asyncio.gather(*(_stream(session, url, body) for body in requests))
+        seconds = time.perf_counter() - started
+    return Round(
+        seconds, sum(tokens for tokens, _ in results), statistics.median(first - started for _, first in results)
+    )
+
+
+async def _stream(session: aiohttp.ClientSession, url: str, body: bytes) -> tuple[int, float]:
+    """(tokens by the stream's own account, when the first chunk came). The client parses only the last frames."""
+    headers = {"Content-Type": "application/json"}
+    async with session.post(f"{url}/v1/completions", data=body, headers=headers) as response:
+        if response.status != 200:
+            raise RuntimeError(f"the server answered {response.status}: {await response.text()}")
+        first, tail = 0.0, b""
+        async for piece in response.content.iter_any():
+            first = first or time.perf_counter()
+            tail = (tail + piece)[-4096:]
+    frames = tail.decode().strip().split("\n\n")
+    if frames[-1] != "data: [DONE]":
+        raise RuntimeError(f"the stream was cut: it ends with {frames[-1]!r}")
+    return int(json.loads(frames[-2].removeprefix("data: "))["usage"]["completion_tokens"]), first
+
+
+async def _ready(url: str, process: subprocess.Popen[bytes]) -> bool:
+    """Wait for the server to say that it is ready; False if it ended or took too long."""
+    deadline = time.monotonic() + _START_S
+    async with aiohttp.ClientSession() as session:
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                async with session.get(f"{url}/ready") as response:
+                    if response.status == 200:
+                        return True
+            except aiohttp.ClientConnectionError:
+                pass
+            await asyncio.sleep(0.05)
+    return False

@@ -1,0 +1,1 @@
+"""The HTTP edge and the road of a request: admit, cache, route, generate, record."""

@@ -1,0 +1,1 @@
+"""HTTP handlers, one thin file per endpoint family."""

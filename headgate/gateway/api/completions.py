@@ -1,0 +1,101 @@
+"""`POST /v1/completions`: one prompt or several, each a request of its own on the road."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from aiohttp import web
+
+from headgate.gateway import keys
+from headgate.gateway.api.reply import Source, identify, streamed, whole
+from headgate.gateway.destinations import Outcome
+from headgate.gateway.middleware import read_body
+from headgate.gateway.pipeline import Answer, Opened
+from headgate.gateway.request import Chunk, Usage
+from headgate.gateway.wire.completions import CompletionReply, parse_completion
+from headgate.gateway.wire.headers import cache_control
+
+
+class Batch:
+    """The answers to several prompts as one source: choices are numbered through, accounts are added up."""
+
+    def __init__(self, answers: list[Answer], n: int) -> None:
+        self._answers = answers
+        self._n = n
+        self._queue: asyncio.Queue[list[Chunk] | BaseException] = asyncio.Queue()
+        self._running = len(answers)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def opened(self) -> Opened:
+        """The first answer's: all went the same way in."""
+        return self._answers[0].opened
+
+    @property
+    def opened_at(self) -> float:
+        """When the last was decided."""
+        return max(a.opened_at for a in self._answers)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The sum of the accounts; the longest queue."""
+        parts = [a.outcome for a in self._answers]
+        usage = Usage(
+            sum(p.usage.prompt_tokens for p in parts),
+            sum(p.usage.completion_tokens for p in parts),
+            sum(p.usage.cached_tokens for p in parts),
+        )
+        return Outcome(usage, max(p.queue_s for p in parts), sum(p.device_s for p in parts))
+
+    async def __aenter__(self) -> Batch:
+        self._tasks = [asyncio.create_task(self._forward(i, a)) for i, a in enumerate(self._answers)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def next_batch(self) -> list[Chunk]:
+        """Chunks of any of the answers; empty once all have ended."""
+        while self._running:
+            item = await self._queue.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item:
+                return item
+            self._running -= 1
+        return []
+
+    async def _forward(self, position: int, answer: Answer) -> None:
+        try:
+            while batch := await answer.next_batch():
+                self._queue.put_nowait([replace(c, index=position * self._n + c.index) for c in batch])
+            self._queue.put_nowait([])
+        except Exception as error:
+            self._queue.put_nowait(error)
+
+
+async def completions(http: web.Request) -> web.StreamResponse:
+    """Continue texts."""
+    requests = parse_completion(await read_body(http), cache_control(http.headers.get("Cache-Control")))
+    record = http[keys.RECORD]
+    first = requests[0]
+    record.stream = first.stream
+    road, principal = (await keys.backend(http)).road, http[keys.PRINCIPAL]
+    async with AsyncExitStack() as stack:
+        answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
+        source: Source = answers[0] if len(answers) == 1 else await stack.enter_async_context(Batch(answers, first.n))
+        reply = CompletionReply(identify("cmpl", source.opened), first)
+        if not first.stream:
+            return await whole(http, source, reply)
+        return await streamed(
+            http,
+            source,
+            reply,
+            range(first.n * len(requests)),
+            include_usage=first.include_usage,
+            keep_alive_s=http.app[keys.SETTINGS].server.keep_alive_s,
+        )

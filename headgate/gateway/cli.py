@@ -1,0 +1,155 @@
+"""`headgate`: the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import click
+from aiohttp import web
+
+from headgate import __version__
+from headgate.gateway import terminal
+from headgate.gateway.config import CONFIG_VARIABLE, ConfigError, load_settings
+from headgate.gateway.settings import Settings
+
+COMMANDS = "headgate.commands"
+
+
+class Commands(click.Group):
+    """Our commands, and those that other packages offer under the entry point group `headgate.commands`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted({*super().list_commands(ctx), *(e.name for e in entry_points(group=COMMANDS))})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Ours first; another package's is imported when it is called."""
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        for entry in entry_points(group=COMMANDS, name=cmd_name):
+            command = entry.load()
+            return command if isinstance(command, click.Command) else None
+        return None
+
+
+config_option = click.option(
+    "--config", "config_path", envvar=CONFIG_VARIABLE, type=click.Path(path_type=Path), help="Configuration file."
+)
+
+
+@click.group(cls=Commands)
+@click.version_option(__version__, prog_name="headgate")
+def main() -> None:
+    """An OpenAI-compatible inference gateway that owns its engine."""
+
+
+@main.command()
+@config_option
+@click.option("--host", help="Address to listen on, instead of server.host.")
+@click.option("--port", type=click.IntRange(0, 65535), help="TCP port, instead of server.port; 0 takes a free one.")
+def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
+    """Serve models. Without a configuration: the bundled demo pair on 127.0.0.1:8000."""
+    settings = _settings(config_path)
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings = settings.model_copy(update={"server": settings.server.model_copy(update=given)})
+    _log_to_stderr(settings)
+    # Imported here: torch takes seconds, and the other commands need none of it.
+    import uvloop
+
+    from headgate.gateway.backend import StartError
+    from headgate.gateway.server import run_server
+
+    try:
+        uvloop.run(run_server(settings, _listening, _ready))
+    except StartError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _listening(url: str, app: web.Application) -> None:
+    from headgate.gateway.features import features
+
+    click.echo(f"Headgate {__version__} listens on {url} and loads its models.")
+    for feature in features(app):
+        click.echo(f"  {feature.name:<15} {'on ' if feature.on else 'off'}  {feature.why}")
+    _flush()
+
+
+def _ready(url: str, app: web.Application) -> None:
+    from headgate.gateway.features import curl_line
+
+    click.echo(f"Ready. Try it:\n\n  {curl_line(url, app)}\n")
+    _flush()
+
+
+def _flush() -> None:
+    # What is piped into a file or a supervisor should be there when it is said.
+    sys.stdout.flush()
+
+
+@main.command()
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
+@click.option("--model", default="auto", show_default=True, help="auto, small, large or a model id.")
+@click.option("--api-key", envvar="OPENAI_API_KEY", help="Sent as the bearer token.")
+@click.option("--max-tokens", type=click.IntRange(1), help="Longest answer, in tokens.")
+@click.argument("question", required=False)
+def chat(url: str, model: str, api_key: str | None, max_tokens: int | None, question: str | None) -> None:
+    """Talk to a server. With a QUESTION: ask it and leave."""
+    client = terminal.ChatClient(url.rstrip("/"), model, api_key, max_tokens)
+    try:
+        asyncio.run(terminal.converse(client, question))
+    except terminal.ChatError as error:
+        raise click.ClickException(str(error)) from None
+    except (KeyboardInterrupt, EOFError):
+        click.echo()
+
+
+@main.group()
+def config() -> None:
+    """Check and describe the configuration."""
+
+
+@config.command()
+@click.argument("file", required=False, envvar=CONFIG_VARIABLE, type=click.Path(path_type=Path))
+def check(file: Path | None) -> None:
+    """Say what is wrong with FILE and the environment, or that nothing is."""
+    settings = _settings(file)
+    source = str(file) if file is not None else "the default configuration"
+    models = ", ".join(m.id for m in settings.models)
+    click.echo(f"{source} is valid: {len(settings.models)} models ({models}), {len(settings.keys)} keys.")
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of the configuration file, for editors."""
+    click.echo(json.dumps(Settings.model_json_schema(), indent=2))
+
+
+def _settings(path: Path | None) -> Settings:
+    try:
+        return load_settings(path)
+    except ConfigError as error:
+        raise click.ClickException("the configuration cannot be used:\n  " + "\n  ".join(error.problems)) from None
+
+
+def _log_to_stderr(settings: Settings) -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("headgate").setLevel(settings.logging.level.upper())
+    # Progress bars of the libraries that load models: noise in a server's log.
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    access = logging.getLogger("headgate.access")
+    # The access log is JSON, one object per line, whatever surrounds it.
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    access.addHandler(handler)
+    access.propagate = False
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Where an answer can be generated. Today that is a model of the engine in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+from headgate.engine.errors import EngineStopped, PromptTooLong
+from headgate.engine.local import LocalModel, ModelInfo, TextDelta
+from headgate.engine.request import Finish
+from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
+from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, overloaded, server_error
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request as one destination will run it."""
+
+    request: ChatRequest
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The account of a finished generation, all choices together. Times are seconds."""
+
+    usage: Usage
+    queue_s: float
+    device_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What clients are told of a model. Counts that nobody knows are None."""
+
+    context_length: int
+    """Tokens of prompt and answer together."""
+    parameters: int | None = None
+    active_parameters: int | None = None
+    dtype: str | None = None
+
+
+class Destination(Protocol):
+    """Something that generates answers."""
+
+    @property
+    def id(self) -> str:
+        """The name clients may ask for and replies carry."""
+        ...
+
+    @property
+    def revision(self) -> str:
+        """Changes whenever the same request could be answered differently."""
+        ...
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of it."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for room there, now."""
+        ...
+
+    def temperature(self, sampling: Sampling) -> float:
+        """The temperature a request would run at here."""
+        ...
+
+    async def prepare(self, request: ChatRequest) -> Prepared:
+        """Everything that can be refused before work begins; ApiError 400 where it is."""
+        ...
+
+    def generate(self, prepared: Prepared, request_id: str, principal: Principal) -> AsyncGenerator[Chunk | Outcome]:
+        """The answer's chunks as they come, then its account. Closing the generator ends the work."""
+        ...
+
+
+class LocalDestination:
+    """A model of the engine in this process."""
+
+    def __init__(self, model: LocalModel) -> None:
+        self._model = model
+        self._info: ModelInfo = model.info
+
+    @property
+    def id(self) -> str:
+        """The configured id."""
+        return self._info.name
+
+    @property
+    def revision(self) -> str:
+        """The checkpoint's content and how it is computed."""
+        return f"{self._info.revision}:{self._info.dtype}:{self._info.weights}"
+
+    @property
+    def facts(self) -> Facts:
+        """Taken from the checkpoint."""
+        return Facts(self._info.context_length, self._info.parameters, self._info.active_parameters, self._info.dtype)
+
+    @property
+    def waiting(self) -> int:
+        """Sequences the scheduler has not begun."""
+        return self._model.stats().waiting
+
+    def temperature(self, sampling: Sampling) -> float:
+        """The request's own, else the checkpoint's."""
+        return self._info.defaults.temperature if sampling.temperature is None else sampling.temperature
+
+    async def prepare(self, request: ChatRequest) -> Prepared:
+        """Tokenise and check against the model: context, vocabulary, chat template."""
+        self._check_vocabulary(request)
+        prompt = await self._tokens(request)
+        if not prompt:
+            raise invalid("The prompt has no tokens; at least one is needed.", "prompt", "empty_prompt")
+        room = self._info.context_length - len(prompt)
+        if room < 1:
+            raise context_exceeded(self._info.context_length, len(prompt), None)
+        if request.max_tokens is not None and request.max_tokens > room:
+            raise context_exceeded(self._info.context_length, len(prompt), request.max_tokens)
+        return Prepared(request, prompt, self._sampling(request))
+
+    async def generate(
+        self, prepared: Prepared, request_id: str, principal: Principal
+    ) -> AsyncGenerator[Chunk | Outcome]:
+        """Run it. ApiError 500 where a step failed, 503 where the engine takes nothing any more."""
+        request = prepared.request
+        finishes: list[Finish] = []
+        try:
+            stream = self._model.generate(
+                request_id, prepared.prompt, prepared.sampling, n=request.n, stop=request.stop, tenant=principal.team
+            )
+            async with aclosing(stream) as deltas:
+                async for delta in deltas:
+                    if delta.finish is not None:
+                        finishes.append(delta.finish)
+                    yield _chunk(delta)
+        except PromptTooLong as error:
+            raise context_exceeded(error.limit, error.prompt_tokens, None) from None
+        except EngineStopped:
+            raise overloaded("The server is shutting down.") from None
+        yield _outcome(finishes)
+
+    async def _tokens(self, request: ChatRequest) -> tuple[int, ...]:
+        if isinstance(request.prompt, tuple):
+            return request.prompt
+        if request.prompt is not None:
+            return await self._model.encode(request.prompt)
+        try:
+            return await self._model.render_chat([m.for_template() for m in request.messages])
+        except NoChatTemplate:
+            message = f"The model '{self.id}' has no chat template; use /v1/completions."
+            raise invalid(message, "messages", "no_chat_template") from None
+        except TemplateError as error:
+            message = f"The model's chat template refuses these messages: {error}"
+            raise invalid(message, "messages", "invalid_messages") from None
+
+    def _check_vocabulary(self, request: ChatRequest) -> None:
+        given = {
+            "logit_bias": [token for token, _ in request.sampling.logit_bias],
+            "stop_token_ids": list(request.sampling.stop_token_ids),
+            "prompt": list(request.prompt) if isinstance(request.prompt, tuple) else [],
+        }
+        size = self._info.vocab_size
+        for name, tokens in given.items():
+            if tokens and max(tokens) >= size:
+                message = f"Invalid '{name}': token id {max(tokens)}. The model '{self.id}' knows 0 to {size - 1}."
+                raise invalid(message, name, "invalid_value")
+
+    def _sampling(self, request: ChatRequest) -> SamplingParams:
+        asked, defaults = request.sampling, self._info.defaults
+        return SamplingParams(
+            temperature=self.temperature(asked),
+            top_p=defaults.top_p if asked.top_p is None else asked.top_p,
+            top_k=defaults.top_k if asked.top_k is None else asked.top_k,
+            min_p=asked.min_p,
+            presence_penalty=asked.presence_penalty,
+            frequency_penalty=asked.frequency_penalty,
+            repetition_penalty=asked.repetition_penalty,
+            logit_bias=asked.logit_bias,
+            seed=asked.seed,
+            max_tokens=request.max_tokens,
+            stop_token_ids=asked.stop_token_ids,
+            ignore_eos=asked.ignore_eos,
+            logprobs=request.logprobs,
+        )
+
+
+def _chunk(delta: TextDelta) -> Chunk:
+    reason = delta.finish.reason if delta.finish is not None else None
+    if reason == "error":
+        raise server_error("The model failed while generating; the request was not completed.")
+    if reason == "cancelled":
+        raise overloaded("The request was cancelled because the server is shutting down.")
+    return Chunk(delta.index, delta.text, delta.logprobs, reason, delta.token_ids, delta.queue_s)
+
+
+def _outcome(finishes: list[Finish]) -> Outcome:
+    if not finishes:
+        raise ApiError(500, "The engine ended without an answer.", type="server_error", code="internal_error")
+    # Choices share one prompt: it counts once, and what the first of them had to compute was not cached.
+    usage = Usage(
+        prompt_tokens=finishes[0].prompt_tokens,
+        completion_tokens=sum(f.completion_tokens for f in finishes),
+        cached_tokens=min(f.cached_tokens for f in finishes),
+    )
+    return Outcome(usage, min(f.queue_s for f in finishes), sum(f.device_s for f in finishes))

@@ -1,0 +1,28 @@
+"""Typed keys under which handlers find what the application holds."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from headgate.gateway.backend import Backend, Loader
+from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.settings import Settings
+from headgate.gateway.teams.keys import Keyring, Principal
+from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.record import RequestRecord
+
+SETTINGS = web.AppKey("settings", Settings)
+LIFECYCLE = web.AppKey("lifecycle", Lifecycle)
+METRICS = web.AppKey("metrics", Metrics)
+KEYRING = web.AppKey("keyring", Keyring)
+LOADER = web.AppKey("loader", Loader)
+
+RECORD = web.RequestKey("record", RequestRecord)
+PRINCIPAL = web.RequestKey("principal", Principal)
+ARRIVED = web.RequestKey("arrived", float)
+
+
+async def backend(http: web.Request) -> Backend:
+    """The loaded server; waits for it as long as the configuration says, then ApiError 503."""
+    await http.app[LIFECYCLE].wait_ready(http.app[SETTINGS].server.startup_wait_s)
+    return http.app[LOADER].backend

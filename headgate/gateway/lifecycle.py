@@ -1,0 +1,104 @@
+"""What the server is ready for: which parts are up, who is on the road, and whether it is shutting down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Literal
+
+from headgate.gateway.wire.errors import overloaded
+
+Phase = Literal["loading", "ready", "draining"]
+State = Literal["loading", "ready", "off", "failed"]
+
+
+class Lifecycle:
+    """Readiness of the parts and the count of requests in flight. All calls come from one event loop."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, tuple[State, str]] = {}
+        self._required: set[str] = set()
+        self._ready = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._in_flight = 0
+        self._draining = False
+
+    @property
+    def draining(self) -> bool:
+        """Whether new requests are refused."""
+        return self._draining
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are answered now."""
+        return self._ready.is_set() and not self._draining
+
+    @property
+    def phase(self) -> Phase:
+        """Where in its life the server is."""
+        if self._draining:
+            return "draining"
+        return "ready" if self._ready.is_set() else "loading"
+
+    @property
+    def in_flight(self) -> int:
+        """Requests on the road."""
+        return self._in_flight
+
+    @property
+    def parts(self) -> Mapping[str, tuple[State, str]]:
+        """State and detail of each part."""
+        return self._parts
+
+    def set(self, part: str, state: State, detail: str = "", *, required: bool = True) -> None:
+        """Note a part's state; the server is ready once every required part is."""
+        self._parts[part] = (state, detail)
+        if required:
+            self._required.add(part)
+        if all(self._parts[name][0] == "ready" for name in self._required):
+            self._ready.set()
+        else:
+            self._ready.clear()
+
+    async def wait_until_ready(self) -> None:
+        """Wait for the parts, however long they take."""
+        await self._ready.wait()
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        """Wait for the parts; ApiError 503 when they take longer or the server is shutting down."""
+        if self._draining:
+            raise overloaded("The server is shutting down.")
+        if self._ready.is_set():
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._ready.wait()
+        except TimeoutError:
+            loading = [name for name, (state, _) in sorted(self._parts.items()) if state == "loading"]
+            raise overloaded(f"The server is starting: {', '.join(loading)} still loading.") from None
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Count a request while it is on the road; ApiError 503 while draining."""
+        if self._draining:
+            raise overloaded("The server is shutting down.")
+        self._in_flight += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            if self._in_flight == 0:
+                self._idle.set()
+
+    async def drain(self, deadline_s: float) -> bool:
+        """Refuse new requests and wait for those in flight; False where some were left at the deadline."""
+        self._draining = True
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True

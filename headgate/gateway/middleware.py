@@ -1,0 +1,134 @@
+"""What surrounds every handler: the record, the error shape, authentication, admission."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from headgate import __version__
+from headgate.gateway import keys
+from headgate.gateway.telemetry.record import RequestRecord, write_access_line
+from headgate.gateway.wire import headers
+from headgate.gateway.wire.errors import ApiError, invalid, server_error, too_large
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+logger = logging.getLogger("headgate.gateway")
+access_logger = logging.getLogger("headgate.access")
+
+CLIENT_LEFT = 499
+"""nginx's status for a client that closed the connection; in log and metrics only."""
+
+API_PREFIX = "/v1/"
+
+
+@web.middleware
+async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give the request its id and record; count and log it when it has ended, however it did."""
+    request[keys.ARRIVED] = time.monotonic()
+    route = request.match_info.route.resource
+    entry = RequestRecord(
+        headers.request_id(request.headers.get(headers.REQUEST_ID)), route.canonical if route else "unknown"
+    )
+    request[keys.RECORD] = entry
+    try:
+        response = await handler(request)
+        # A stream that broke off has set its own status.
+        entry.status = entry.status or response.status
+        return response
+    except (asyncio.CancelledError, ConnectionResetError):
+        entry.status = CLIENT_LEFT
+        raise
+    finally:
+        entry.total_s = time.monotonic() - request[keys.ARRIVED]
+        request.app[keys.METRICS].finished(entry)
+        if request.app[keys.SETTINGS].logging.access and entry.endpoint.startswith(API_PREFIX):
+            write_access_line(access_logger, entry)
+
+
+@web.middleware
+async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every failure in the OpenAI shape, never a page of HTML."""
+    try:
+        return await handler(request)
+    except ApiError as error:
+        return _reply(request, error)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return _reply(request, _from_http(request, error))
+    except ConnectionResetError:
+        raise
+    except Exception:
+        logger.exception("request %s failed", request[keys.RECORD].request_id)
+        return _reply(request, server_error())
+
+
+@web.middleware
+async def admission(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """For the API: who is it, is the server taking requests, is the body JSON."""
+    if not request.path.startswith(API_PREFIX) or request.match_info.http_exception is not None:
+        return await handler(request)
+    principal = request.app[keys.KEYRING].authenticate(request.headers.get("Authorization"))
+    request[keys.PRINCIPAL] = principal
+    entry = request[keys.RECORD]
+    entry.team, entry.key_id = principal.team, principal.key_id
+    if request.method == "POST" and "Content-Type" in request.headers and request.content_type != "application/json":
+        message = f"Unsupported content type '{request.content_type}'. Send 'application/json'."
+        raise ApiError(415, message, code="unsupported_media_type")
+    with request.app[keys.LIFECYCLE].request():
+        return await handler(request)
+
+
+async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
+    """Headers of every reply, set when its head is written."""
+    entry = request.get(keys.RECORD)
+    if entry is None:
+        return
+    response.headers[headers.REQUEST_ID] = entry.request_id
+    response.headers[headers.PROCESSING_MS] = str(round((time.monotonic() - request[keys.ARRIVED]) * 1e3))
+    response.headers["openai-version"] = "2020-10-01"
+    response.headers["Server"] = f"headgate/{__version__}"
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The body; ApiError 413 above the limit, 400 where it does not decode."""
+    limit = request.app[keys.SETTINGS].server.max_body_bytes
+    if request.content_length is not None and request.content_length > limit:
+        raise too_large(limit)
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise too_large(limit) from None
+    except web.RequestPayloadError as error:
+        raise invalid(f"The request body could not be read: {error}.", code="invalid_body") from None
+
+
+def _reply(request: web.Request, error: ApiError) -> web.Response:
+    entry = request[keys.RECORD]
+    entry.error = error.code
+    response = web.Response(
+        status=error.status, body=error.encode(), content_type="application/json", headers=dict(error.headers)
+    )
+    if not request.content.is_eof():
+        # What is left of the body would be read as the next request.
+        response.force_close()
+    return response
+
+
+def _from_http(request: web.Request, error: web.HTTPException) -> ApiError:
+    """aiohttp's own refusals."""
+    if error.status == 404:
+        return ApiError(404, f"Unknown request URL: {request.method} {request.path}.", code="unknown_url")
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(error.allowed_methods))
+        message = f"Not allowed to {request.method} on {request.path}. Allowed: {allowed}."
+        return ApiError(405, message, code="method_not_allowed", headers={"Allow": allowed})
+    if error.status == 413:
+        return too_large(request.app[keys.SETTINGS].server.max_body_bytes)
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    return ApiError(error.status, error.reason, type=kind)

@@ -1,0 +1,224 @@
+"""The road: admit → cache → route → generate → record. Streaming and plain replies are this one path."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from headgate.cache.answers import Lookup
+from headgate.cache.embedder import Vector
+from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
+from headgate.cache.verdict import Hit, Miss, Near, Verdict
+from headgate.gateway.answers import Answers, Question, restore
+from headgate.gateway.destinations import Destination, Outcome, Prepared
+from headgate.gateway.request import ChatRequest, Chunk, Joiner
+from headgate.gateway.routes import Routes
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.wire.errors import ApiError, overloaded
+from headgate.routing.types import Route
+
+
+@dataclass(slots=True)
+class Progress:
+    """How many chunks a generation has published: tells a listener whether more are waiting."""
+
+    chunks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """First event of a generation: what was decided about it."""
+
+    verdict: str
+    similarity: float | None
+    model: str
+    fingerprint: str
+    reason: str
+    progress: Progress
+
+
+Event = Opened | Chunk | Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request on the road."""
+
+    id: str
+    request: ChatRequest
+    principal: Principal
+    question: Question | None
+    """What the cache is asked; None where the cache has no part in it."""
+
+
+class Answer:
+    """An answer being made: what was decided at once, its chunks as they come, its account at the end."""
+
+    def __init__(self, opened: Opened, events: Subscription[Event], clock: Callable[[], float]) -> None:
+        self.opened = opened
+        self.opened_at = clock()
+        self._events = events
+        self._clock = clock
+        self._taken = 0
+        self._outcome: Outcome | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """The account. Known once `next_batch` has returned nothing."""
+        if self._outcome is None:
+            raise RuntimeError("the answer has not ended yet; its account is known at the end")
+        return self._outcome
+
+    async def next_batch(self) -> list[Chunk]:
+        """Every chunk there is by now, at least one; empty at the end. May be cancelled and called again.
+
+        ApiError where the generation failed.
+        """
+        batch: list[Chunk] = []
+        while self._outcome is None and (not batch or self._taken < self.opened.progress.chunks):
+            try:
+                event = await anext(self._events)
+            except FlightLostError:
+                raise overloaded("The request was cancelled because the server is shutting down.") from None
+            if isinstance(event, Chunk):
+                self._taken += 1
+                batch.append(event)
+            elif isinstance(event, Outcome):
+                self._outcome = event
+        return batch
+
+
+class Road:
+    """Takes requests from admission to their record."""
+
+    def __init__(
+        self,
+        *,
+        routes: Routes,
+        answers: Answers,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._routes = routes
+        self._answers = answers
+        self._metrics = metrics
+        self._clock = clock
+        self._flights: SingleFlight[Event] = SingleFlight()
+
+    def answer(
+        self, request: ChatRequest, principal: Principal, record: RequestRecord
+    ) -> AbstractAsyncContextManager[Answer]:
+        """Answer a request. Leaving the context ends the work, unless others listen to the same generation.
+
+        ApiError for everything that can be refused before the first token.
+        """
+        return self._answer(request, principal, record)
+
+    @asynccontextmanager
+    async def _answer(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
+        question = self._answers.question(request, principal.team, self._routes.candidates(request.model))
+        job = Job(record.request_id, request, principal, question)
+        # A request that may not share takes a flight of its own: `#` is in no fingerprint.
+        key = question.flight_key if question is not None and question.may_read else f"#{id(job)}"
+        async with self._flights.subscribe(key, partial(self._produce, job)) as events:
+            opened = await self._opening(events)
+            if not events.leads and opened.verdict in ("miss", "near"):
+                # Who joins another's generation computes nothing: to him it is a hit on the very same request.
+                opened = replace(opened, verdict="exact", similarity=1.0)
+            record.verdict, record.model, record.route = opened.verdict, opened.model, opened.reason
+            self._metrics.lookup(opened.verdict)
+            yield Answer(opened, events, self._clock)
+
+    async def _opening(self, events: Subscription[Event]) -> Opened:
+        try:
+            first = await anext(events)
+        except FlightLostError:
+            raise overloaded("The request was cancelled because the server is shutting down.") from None
+        assert isinstance(first, Opened), "a generation begins with its opening"
+        return first
+
+    async def _produce(self, job: Job) -> AsyncGenerator[Event]:
+        """Everything after admission, for all who asked the same at the same time."""
+        found = await self._answers.look_up(job.question) if job.question is not None else None
+        if found is not None and isinstance(found.verdict, Hit):
+            for event in self._replay(found.verdict):
+                yield event
+            return
+        async with aclosing(self._generate(job, found)) as events:
+            async for event in events:
+                yield event
+
+    def _replay(self, hit: Hit) -> Iterator[Event]:
+        """A stored answer, in the same pieces a generation has."""
+        stored = restore(hit.entry)
+        model = hit.entry.model
+        progress = Progress(len(stored.chunks))
+        yield Opened(hit.kind, hit.similarity, model, self._routes.fingerprint(model), f"cache-{hit.kind}", progress)
+        yield from stored.chunks
+        yield stored.outcome
+
+    async def _generate(self, job: Job, found: Lookup | None) -> AsyncGenerator[Event]:
+        vector = found.vector if found is not None else None
+        verdict = found.verdict if found is not None else Miss("bypass")
+        route, destination, prepared = await self._place(job, vector)
+        self._metrics.route(destination.id, route.reason)
+        progress = Progress()
+        yield self._opened(job, verdict, destination, route.reason, progress)
+        joiner = Joiner()
+        last: dict[int, float] = {}
+        async with aclosing(destination.generate(prepared, job.id, job.principal)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Outcome):
+                    await self._settle(job, vector, destination, joiner, piece)
+                else:
+                    joiner.add(piece)
+                    self._observe_gap(destination, piece, last)
+                    progress.chunks += 1
+                yield piece
+
+    async def _place(self, job: Job, vector: Vector | None) -> tuple[Route, Destination, Prepared]:
+        """The first destination of the route whose context holds the request; its own refusal where none does."""
+        route = await self._routes.choose(job.request, vector)
+        names = (route.model, *route.fallbacks)
+        for position, name in enumerate(names):
+            destination = self._routes.destinations[name]
+            try:
+                prepared = await destination.prepare(job.request)
+            except ApiError as error:
+                # The router only guesses how many tokens a text has.
+                if error.code != "context_length_exceeded" or position == len(names) - 1:
+                    raise
+            else:
+                return (route if position == 0 else replace(route, reason="context")), destination, prepared
+        raise AssertionError("a route names at least one destination")
+
+    def _opened(self, job: Job, verdict: Verdict, destination: Destination, reason: str, progress: Progress) -> Opened:
+        near = verdict if isinstance(verdict, Near) else None
+        asked = job.question is not None and job.question.may_read
+        name = "near" if near is not None else "miss" if asked else "bypass"
+        model = destination.id
+        similarity = near.similarity if near is not None else None
+        return Opened(name, similarity, model, self._routes.fingerprint(model), reason, progress)
+
+    async def _settle(
+        self, job: Job, vector: Vector | None, destination: Destination, joiner: Joiner, outcome: Outcome
+    ) -> None:
+        """The generation is whole: count it, and store it before the flight lands, so that none falls between."""
+        usage = outcome.usage
+        self._metrics.generated(
+            destination.id, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, outcome.queue_s
+        )
+        if job.question is not None:
+            await self._answers.store(job.question, vector, destination.id, joiner.choices(), outcome)
+
+    def _observe_gap(self, destination: Destination, chunk: Chunk, last: dict[int, float]) -> None:
+        now = self._clock()
+        before = last.get(chunk.index)
+        last[chunk.index] = now
+        if before is not None and chunk.token_ids:
+            self._metrics.inter_token(destination.id, (now - before) / len(chunk.token_ids))

@@ -1,0 +1,162 @@
+"""The one request of the road, whichever protocol it came in, and the pieces an answer comes back in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from headgate.engine.text.stream import TextLogprob
+
+Endpoint = Literal["chat.completions", "completions"]
+AnswerFinish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call the assistant made in an earlier turn; `arguments` is JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation. Roles are those of chat templates: system, user, assistant, tool."""
+
+    role: str
+    content: str | None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    def for_template(self) -> dict[str, Any]:
+        """The mapping chat templates are written against; absent keys are left out."""
+        fields: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.name is not None:
+            fields["name"] = self.name
+        if self.tool_call_id is not None:
+            fields["tool_call_id"] = self.tool_call_id
+        if self.tool_calls:
+            fields["tool_calls"] = [
+                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+                for c in self.tool_calls
+            ]
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Sampling as the client asked for it; None means the model's own default."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    seed: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CacheControl:
+    """The request's `cache-control`.
+
+    Attributes:
+        no_cache: do not answer from the cache (the answer may still be stored).
+        no_store: neither answer from the cache nor store.
+        max_age_s: accept stored answers up to this age; given explicitly it also opts in to exact
+            caching where sampling is random.
+    """
+
+    no_cache: bool = False
+    no_store: bool = False
+    max_age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What to answer. Either `messages` or, for a plain completion, `prompt` (text or token ids) is given."""
+
+    endpoint: Endpoint
+    model: str
+    messages: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int | None = None
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+    """How many of the likeliest tokens to report beside each emitted one; None reports nothing."""
+    stream: bool = False
+    include_usage: bool = False
+    cache: CacheControl = field(default_factory=CacheControl)
+
+    @property
+    def last_user_text(self) -> str | None:
+        """What similar questions are compared by; None where the request does not end with the user's text."""
+        if not self.messages or self.messages[-1].role != "user":
+            return None
+        return self.messages[-1].content
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one answer, all choices together. `cached_tokens` are prompt tokens not computed again."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The next piece of one choice. `finish_reason` is set on the choice's last chunk and only there."""
+
+    index: int
+    text: str
+    logprobs: tuple[TextLogprob, ...] = ()
+    finish_reason: AnswerFinish | None = None
+    token_ids: tuple[int, ...] = ()
+    queue_s: float = 0.0
+    """Seconds the request waited for its first step; 0 for a stored answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One whole answer: its chunks joined."""
+
+    index: int
+    text: str
+    logprobs: tuple[TextLogprob, ...]
+    finish_reason: AnswerFinish
+    token_ids: tuple[int, ...]
+
+
+class Joiner:
+    """Joins the chunks of an answer into whole choices: what a reply without streaming is, and what the cache keeps."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, list[Chunk]] = {}
+
+    def add(self, chunk: Chunk) -> None:
+        """Take the next piece of its choice."""
+        self._chunks.setdefault(chunk.index, []).append(chunk)
+
+    def choices(self) -> tuple[Choice, ...]:
+        """The choices that have finished, by index."""
+        return tuple(
+            Choice(
+                index,
+                "".join(c.text for c in chunks),
+                tuple(item for c in chunks for item in c.logprobs),
+                chunks[-1].finish_reason,
+                tuple(token for c in chunks for token in c.token_ids),
+            )
+            for index, chunks in sorted(self._chunks.items())
+            if chunks[-1].finish_reason is not None
+        )

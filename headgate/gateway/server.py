@@ -1,0 +1,110 @@
+"""Running the application: listen, announce, wait for a signal, drain, leave."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+from collections.abc import Callable
+
+from aiohttp import web
+
+from headgate.engine.errors import EngineError
+from headgate.gateway import keys
+from headgate.gateway.app import LOADING, make_app
+from headgate.gateway.backend import StartError
+from headgate.gateway.settings import Settings
+
+logger = logging.getLogger("headgate.gateway")
+
+# By then everything has been drained or cancelled; what is left are idle connections.
+_CLOSE_S = 1.0
+
+Announce = Callable[[str, web.Application], None]
+
+
+async def run_server(settings: Settings, listening: Announce, ready: Announce) -> None:
+    """Serve until SIGTERM or SIGINT, then refuse new requests and finish what runs or cut it at the deadline.
+
+    Args:
+        settings: what to serve.
+        listening: called with the URL once the port is open, while models load.
+        ready: called with the URL once requests are answered.
+
+    Raises:
+        StartError: the port cannot be had, or a model cannot be served.
+    """
+    app = make_app(settings)
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S)
+    await runner.setup()
+    try:
+        url = await _listen(runner, settings)
+        stop = _stop_on_signals()
+        listening(url, app)
+        lifecycle = app[keys.LIFECYCLE]
+        announcer = asyncio.create_task(_announce(app, url, ready))
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({stopped, announcer}, return_when=asyncio.FIRST_COMPLETED)
+            if not stopped.done():
+                announcer.result()
+                await stopped
+            logger.info("stopping: %d requests in flight", lifecycle.in_flight)
+            if not await lifecycle.drain(settings.server.drain_s):
+                logger.warning("cancelling %d requests that outlasted drain_s", lifecycle.in_flight)
+                await app[keys.LOADER].cancel()
+                await lifecycle.drain(_CLOSE_S)
+        finally:
+            announcer.cancel()
+            stopped.cancel()
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, settings: Settings) -> str:
+    host, port = settings.server.host, settings.server.port
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            message = f"port {port} on {host} is in use; stop what listens there or give another with --port"
+        else:
+            message = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        raise StartError(message) from None
+    bound = runner.addresses[0]
+    shown = "127.0.0.1" if host in ("0.0.0.0", "") else host
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{bound[1]}"
+
+
+async def _announce(app: web.Application, url: str, ready: Announce) -> None:
+    """Say when requests are answered; StartError where a model cannot be served."""
+    loading = app[LOADING]
+    opened = asyncio.create_task(app[keys.LIFECYCLE].wait_until_ready())
+    try:
+        await asyncio.wait({loading, opened}, return_when=asyncio.FIRST_COMPLETED)
+        if loading.done():
+            try:
+                loading.result()
+            except (EngineError, ValueError, OSError) as error:
+                raise StartError(str(error)) from error
+        await opened
+    finally:
+        opened.cancel()
+    ready(url, app)
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def begin_stop() -> None:
+        stop.set()
+        for number in numbers:
+            # A second signal does what it does to any program: it ends this one at once.
+            loop.remove_signal_handler(number)
+
+    for number in numbers:
+        loop.add_signal_handler(number, begin_stop)
+    return stop

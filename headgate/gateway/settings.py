@@ -1,0 +1,224 @@
+"""What an operator can set. No file is needed: every key has a default, and the default is the embedded demo pair."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+ENV_PREFIX = "HEADGATE_"
+DEMO_PATHS = ("demo:student", "demo:teacher")
+RESERVED_IDS = ("auto", "small", "large")
+
+MIB = 1024 * 1024
+GIB = 1024 * MIB
+
+
+def _bytes(count: int) -> ByteSize:
+    return ByteSize(count)
+
+
+class Section(BaseModel):
+    """A block of keys. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerSettings(Section):
+    """The HTTP edge."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on; 0.0.0.0 listens everywhere.")
+    port: int = Field(default=8000, ge=0, le=65535, description="TCP port; 0 takes a free one.")
+    max_body_bytes: ByteSize = Field(default=_bytes(10_000_000), gt=0, description="Larger bodies get 413.")
+    startup_wait_s: float = Field(
+        default=60.0, ge=0, description="How long a request waits for models still loading before it gets 503."
+    )
+    drain_s: float = Field(
+        default=20.0, ge=0, description="After SIGTERM, how long running requests may take to finish."
+    )
+    keep_alive_s: float = Field(default=10.0, gt=0, description="A silent stream gets a comment this often.")
+
+
+class EngineSection(Section):
+    """The engine that all models share."""
+
+    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N; auto takes a GPU where there is one.")
+    block_size: int = Field(default=16, ge=1, le=256, description="Tokens per KV-cache block.")
+    max_step_tokens: int = Field(default=512, ge=1, description="Token budget of one step.")
+    max_running: int = Field(default=64, ge=1, description="Most sequences computed side by side, per model.")
+    max_sequence_share: float = Field(
+        default=0.5, gt=0, le=1, description="Largest share of a step one sequence may take."
+    )
+    kv_bytes: ByteSize | None = Field(
+        default=None,
+        gt=0,
+        description="Memory of all KV caches together; null: a quarter of the host's, or most of a GPU's.",
+    )
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of a step; null leaves torch's choice.")
+    prefix_cache: bool = Field(default=True, description="Reuse the KV blocks of equal prefixes within a team.")
+
+
+class ModelSection(Section):
+    """One model to serve."""
+
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")] = Field(
+        description="The name clients ask for."
+    )
+    path: str = Field(
+        min_length=1,
+        description="A Hugging Face folder, a hub id such as Qwen/Qwen3-0.6B, or demo:student / demo:teacher.",
+    )
+    tier: Literal["small", "large"] | None = Field(
+        default=None, description="Which of the names small and large means this model; auto routes between the two."
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(default="auto", description="Type of weights and arithmetic.")
+    weights: Literal["native", "int8"] = Field(
+        default="native", description="int8 quantizes the linear layers when loading."
+    )
+    context_length: int | None = Field(
+        default=None, ge=2, description="Most tokens of prompt and answer; null: the model's."
+    )
+
+    @field_validator("id")
+    @classmethod
+    def _not_reserved(cls, value: str) -> str:
+        if value in RESERVED_IDS:
+            raise ValueError(f"'{value}' is a route, not an id; give the model another id and set its tier")
+        return value
+
+    @field_validator("path")
+    @classmethod
+    def _known_demo(cls, value: str) -> str:
+        if value.startswith("demo:") and value not in DEMO_PATHS:
+            raise ValueError(f"'{value}' is not bundled; the bundled models are {' and '.join(DEMO_PATHS)}")
+        return value
+
+
+class ExactCacheSection(Section):
+    """Answers to requests asked before, word for word."""
+
+    enabled: bool = Field(default=True, description="false switches all caching of answers off.")
+    ttl_s: float = Field(default=3600.0, gt=0, description="Seconds until a stored answer is forgotten.")
+    max_bytes: ByteSize = Field(default=_bytes(64 * MIB), gt=0, description="Memory for stored answers.")
+
+
+class SemanticCacheSection(Section):
+    """Answers to questions that mean the same."""
+
+    enabled: Literal["auto"] | bool = Field(
+        default="auto", description="auto: on where the embedding package is installed."
+    )
+    min_similarity: float = Field(
+        default=0.9, ge=0, le=1, description="Cosine similarity below which no stored answer is served."
+    )
+    near_similarity: float = Field(
+        default=0.75, ge=0, le=1, description="Cosine similarity from which an answer is near."
+    )
+    max_chars: int = Field(default=1000, ge=1, description="Longer texts are never served another text's answer.")
+    embedder: str | None = Field(
+        default=None, description="Folder of a sentence-transformers model; null: all-MiniLM-L6-v2."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> SemanticCacheSection:
+        if self.near_similarity > self.min_similarity:
+            raise ValueError(
+                f"near_similarity ({self.near_similarity}) must not be above min_similarity ({self.min_similarity})"
+            )
+        return self
+
+
+class CacheSection(Section):
+    """The answer cache."""
+
+    exact: ExactCacheSection = ExactCacheSection()
+    semantic: SemanticCacheSection = SemanticCacheSection()
+    secret: str | None = Field(
+        default=None,
+        pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*$",
+        description="env:NAME with at least 16 bytes that keys the fingerprints; null: a random one per start.",
+    )
+
+
+class KeySection(Section):
+    """An API key. Where no key is listed the server is open and everybody is team `default`."""
+
+    id: str = Field(min_length=1, description="Names the key in logs; not secret.")
+    team: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Whose requests these are.")
+    secret: str = Field(
+        pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*$", description="env:NAME of the variable that holds the key."
+    )
+
+
+class LoggingSection(Section):
+    """What is written to the log."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least severity shown.")
+    access: bool = Field(default=True, description="One JSON line per request; never content.")
+
+
+DEMO_MODELS = (
+    ModelSection(id="demo-student", path="demo:student", tier="small"),
+    ModelSection(id="demo-teacher", path="demo:teacher", tier="large"),
+)
+
+
+class Settings(BaseSettings):
+    """All of it. Environment variables (`HEADGATE_SERVER__PORT=9000`) win over the file, the file over defaults."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
+    )
+
+    server: ServerSettings = ServerSettings()
+    engine: EngineSection = EngineSection()
+    models: tuple[ModelSection, ...] = Field(default=DEMO_MODELS, description="What is served; at least one.")
+    cache: CacheSection = CacheSection()
+    keys: tuple[KeySection, ...] = Field(default=(), description="API keys; none: the server is open.")
+    logging: LoggingSection = LoggingSection()
+
+    @field_validator("models")
+    @classmethod
+    def _distinct_models(cls, models: tuple[ModelSection, ...]) -> tuple[ModelSection, ...]:
+        if not models:
+            raise ValueError("at least one model is needed; leave the key out for the bundled pair")
+        _distinct("id", [m.id for m in models])
+        _distinct("tier", [m.tier for m in models if m.tier is not None])
+        return models
+
+    @field_validator("keys")
+    @classmethod
+    def _distinct_keys(cls, keys: tuple[KeySection, ...]) -> tuple[KeySection, ...]:
+        _distinct("id", [k.id for k in keys])
+        return keys
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  the signature is pydantic-settings'
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over file (which comes in as init values) over defaults."""
+        return env_settings, init_settings
+
+
+def _distinct(what: str, values: list[str]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"the {what} '{value}' is given twice")
+        seen.add(value)
+
+
+def secret_name(reference: str) -> str:
+    """The variable's name in a reference such as `env:NAME`."""
+    return re.sub(r"^env:", "", reference)

@@ -1,0 +1,72 @@
+"""Who may ask: API keys from the configuration, or everybody where none is configured."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.gateway.settings import KeySection, secret_name
+from headgate.gateway.wire.errors import invalid_api_key
+
+OPEN_TEAM = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who a request comes from. The team is the engine's tenant and the cache's scope."""
+
+    team: str = OPEN_TEAM
+    key_id: str | None = None
+
+
+class MissingSecretError(ValueError):
+    """A key refers to a variable of the environment that is not set."""
+
+
+class Keyring:
+    """Tells whose a key is. Keeps digests only and compares them in constant time."""
+
+    def __init__(self, keys: Sequence[KeySection], environ: Mapping[str, str]) -> None:
+        """Read the secrets.
+
+        Raises:
+            MissingSecretError: a variable that a key refers to is unset or empty.
+        """
+        self._entries: list[tuple[bytes, Principal]] = []
+        for index, key in enumerate(keys):
+            name = secret_name(key.secret)
+            secret = environ.get(name, "")
+            if not secret:
+                raise MissingSecretError(f"'keys[{index}].secret' refers to the variable {name}, which is not set")
+            self._entries.append((_digest(secret), Principal(key.team, key.id)))
+
+    @property
+    def open(self) -> bool:
+        """Whether everybody may ask."""
+        return not self._entries
+
+    def authenticate(self, authorization: str | None) -> Principal:
+        """The principal of an `Authorization: Bearer …` header; ApiError 401 where there is none."""
+        if self.open:
+            return Principal()
+        scheme, _, secret = (authorization or "").partition(" ")
+        secret = secret.strip()
+        if scheme.lower() != "bearer" or not secret:
+            message = "You didn't provide an API key. Send it in the header 'Authorization: Bearer YOUR_KEY'."
+            raise invalid_api_key(message)
+        given = _digest(secret)
+        found: Principal | None = None
+        # Every entry is compared, so that the time taken tells nothing of which one matched.
+        for digest, principal in self._entries:
+            if hmac.compare_digest(digest, given):
+                found = principal
+        if found is None:
+            shown = f"{secret[:3]}***{secret[-4:]}" if len(secret) > 12 else "***"
+            raise invalid_api_key(f"Incorrect API key provided: {shown}.")
+        return found
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()

@@ -1,0 +1,116 @@
+"""Prometheus metrics of one server, in a registry of its own. Base units; labels of few values only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headgate.engine.local import LocalModel
+from headgate.gateway.telemetry.record import RequestRecord
+
+# Doubling from 10 ms, the buckets of OpenTelemetry's GenAI durations.
+DURATION_BUCKETS = tuple(0.01 * 2**i for i in range(14))
+TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+class Metrics:
+    """Counters and histograms fed by the road."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "headgate_requests", "Requests by outcome.", ["endpoint", "model", "code"], registry=self.registry
+        )
+        self._duration = self._histogram(
+            "headgate_request_duration_seconds", "From the first byte read to the last sent."
+        )
+        self._first_token = self._histogram("headgate_time_to_first_token_seconds", "From arrival to the first token.")
+        self._queue = self._histogram("headgate_request_queue_seconds", "From submission to the first step.")
+        self._inter_token = Histogram(
+            "headgate_inter_token_latency_seconds", "Between tokens of one choice.", ["model"],
+            buckets=TOKEN_BUCKETS, registry=self.registry,
+        )  # fmt: skip
+        self._prompt = self._tokens("headgate_prompt_tokens", "Tokens of prompts the engine answered.")
+        self._generation = self._tokens("headgate_generation_tokens", "Tokens the engine generated.")
+        self._cached = self._tokens("headgate_cached_prompt_tokens", "Prompt tokens taken from the prefix cache.")
+        self._lookups = Counter(
+            "headgate_cache_lookups", "What the answer cache said.", ["verdict"], registry=self.registry
+        )
+        self._routes = Counter("headgate_routes", "Routing decisions.", ["model", "reason"], registry=self.registry)
+
+    def inter_token(self, model: str, gap_s: float) -> None:
+        """The time since the choice's token before."""
+        self._inter_token.labels(model).observe(gap_s)
+
+    def lookup(self, verdict: str) -> None:
+        """One look into the answer cache: exact, semantic, near, miss or bypass."""
+        self._lookups.labels(verdict).inc()
+
+    def route(self, model: str, reason: str) -> None:
+        """One decision where to generate."""
+        self._routes.labels(model, reason).inc()
+
+    def generated(self, model: str, prompt: int, completion: int, cached: int, queue_s: float) -> None:
+        """One generation of the engine, whoever listened to it."""
+        self._prompt.labels(model).inc(prompt)
+        self._generation.labels(model).inc(completion)
+        self._cached.labels(model).inc(cached)
+        self._queue.labels(model).observe(queue_s)
+
+    def finished(self, record: RequestRecord) -> None:
+        """One request has ended, well or not."""
+        self._requests.labels(record.endpoint, record.model, str(record.status)).inc()
+        if record.model:
+            self._duration.labels(record.model).observe(record.total_s)
+            if record.first_token_s is not None:
+                self._first_token.labels(record.model).observe(record.first_token_s)
+
+    def watch(self, models: Mapping[str, LocalModel]) -> None:
+        """Publish the engine's own counts, read at each scrape from models loaded by then."""
+        self.registry.register(EngineCollector(models))
+
+    def render(self) -> bytes:
+        """The exposition format, version 0.0.4."""
+        return generate_latest(self.registry)
+
+    def _histogram(self, name: str, text: str) -> Histogram:
+        return Histogram(name, text, ["model"], buckets=DURATION_BUCKETS, registry=self.registry)
+
+    def _tokens(self, name: str, text: str) -> Counter:
+        return Counter(name, text, ["model"], registry=self.registry)
+
+
+class EngineCollector(Collector):
+    """Gauges and counters taken from the models at the moment of the scrape."""
+
+    def __init__(self, models: Mapping[str, LocalModel]) -> None:
+        self._models = models
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing to collect at registration: the models may not be loaded yet."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """One family per figure, one sample per model."""
+        running = GaugeMetricFamily("headgate_requests_running", "Sequences being computed.", labels=["model"])
+        waiting = GaugeMetricFamily("headgate_requests_waiting", "Sequences waiting for room.", labels=["model"])
+        usage = GaugeMetricFamily("headgate_kv_cache_usage_ratio", "Share of KV blocks in use.", labels=["model"])
+        queries = CounterMetricFamily("headgate_prefix_cache_queries", "Prompt tokens looked up.", labels=["model"])
+        hits = CounterMetricFamily("headgate_prefix_cache_hits", "Prompt tokens found.", labels=["model"])
+        preemptions = CounterMetricFamily("headgate_preemptions", "Sequences recomputed for room.", labels=["model"])
+        steps = CounterMetricFamily("headgate_steps", "Steps of the engine.", labels=["model"])
+        step_time = CounterMetricFamily("headgate_step_seconds", "Time spent in steps.", labels=["model"])
+        for name, model in self._models.items():
+            stats = model.stats()
+            running.add_metric([name], stats.running)
+            waiting.add_metric([name], stats.waiting)
+            usage.add_metric([name], stats.kv_usage)
+            queries.add_metric([name], stats.prefix_queries)
+            hits.add_metric([name], stats.prefix_hits)
+            preemptions.add_metric([name], stats.preemptions)
+            steps.add_metric([name], stats.steps)
+            step_time.add_metric([name], stats.step_seconds)
+        yield from (running, waiting, usage, queries, hits, preemptions, steps, step_time)

@@ -1,0 +1,52 @@
+"""What is known of a request when it has ended: the source of its metrics and of its line in the access log."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """Filled in along the road, read once at its end. Durations are seconds; never holds content."""
+
+    request_id: str
+    endpoint: str
+    team: str = ""
+    key_id: str | None = None
+    model: str = ""
+    route: str = ""
+    verdict: str = ""
+    stream: bool = False
+    status: int = 0
+    error: str | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    queue_s: float = 0.0
+    first_token_s: float | None = None
+    total_s: float = 0.0
+
+
+def write_access_line(logger: logging.Logger, record: RequestRecord) -> None:
+    """One JSON line. Free text of a client (a model name nobody knows, say) is not in it."""
+    fields = {
+        "id": record.request_id,
+        "endpoint": record.endpoint,
+        "status": record.status,
+        "team": record.team,
+        "key": record.key_id,
+        "model": record.model,
+        "route": record.route,
+        "verdict": record.verdict,
+        "stream": record.stream,
+        "prompt_tokens": record.prompt_tokens,
+        "completion_tokens": record.completion_tokens,
+        "cached_tokens": record.cached_tokens,
+        "queue_ms": round(record.queue_s * 1e3, 1),
+        "first_token_ms": None if record.first_token_s is None else round(record.first_token_s * 1e3, 1),
+        "total_ms": round(record.total_s * 1e3, 1),
+        "error": record.error,
+    }
+    logger.info(json.dumps({name: value for name, value in fields.items() if value not in (None, "")}))

@@ -1,0 +1,1 @@
+"""Request and response types per protocol, the error shape, server-sent events."""

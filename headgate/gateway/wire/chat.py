@@ -1,0 +1,177 @@
+"""`POST /v1/chat/completions`: the request on the wire and its way into the road's own value."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct
+
+from headgate.gateway.request import CacheControl, ChatRequest, Message, ToolCall
+from headgate.gateway.wire.decode import decode
+from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.neutral import CHAT_NEUTRAL, refuse_unsupported
+from headgate.gateway.wire.sampling import SamplingFields, StreamOptions, check_stream_options, stop_strings
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+PART_TYPES = ("text", "refusal")
+
+
+class ContentPart(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One piece of a message. Only text is understood; images, audio and files are refused."""
+
+    type: Annotated[str, Meta(extra_json_schema={"enum": list(PART_TYPES)})]
+    text: str | None = None
+    refusal: str | None = None
+    image_url: Any = None
+    input_audio: Any = None
+    file: Any = None
+    prompt_cache_breakpoint: Any = None
+
+
+class FunctionCall(Struct, forbid_unknown_fields=True):
+    """Name and JSON arguments of a call."""
+
+    name: str
+    arguments: str
+
+
+class AssistantToolCall(Struct, forbid_unknown_fields=True):
+    """A call made by the assistant in an earlier turn."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class ChatMessage(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One turn of the conversation."""
+
+    role: Annotated[str, Meta(extra_json_schema={"enum": list(ROLES)})]
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_call_id: str | None = None
+    tool_calls: list[AssistantToolCall] | None = None
+    refusal: str | None = None
+    annotations: Annotated[Any, Meta(description="Accepted as returned by other servers; not read.")] = None
+    audio: Annotated[None, Meta(description="Only null.")] = None
+    function_call: Annotated[None, Meta(description="Only null; use tool_calls.")] = None
+
+
+class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """The body of `POST /v1/chat/completions`. Parameters not listed are refused, never dropped."""
+
+    model: Annotated[str, Meta(min_length=1, description="auto, small, large, or a model id from GET /v1/models.")]
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    # Accepted: they do not change the answer.
+    metadata: Annotated[dict[str, str], Meta(max_length=16)] | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    parallel_tool_calls: bool | None = None
+    # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
+    audio: Any = UNSET
+    function_call: Any = UNSET
+    functions: Any = UNSET
+    modalities: Any = UNSET
+    moderation: Any = UNSET
+    prediction: Any = UNSET
+    prompt_cache_options: Any = UNSET
+    prompt_cache_retention: Any = UNSET
+    reasoning_effort: Any = UNSET
+    response_format: Any = UNSET
+    service_tier: Any = UNSET
+    store: Any = UNSET
+    tool_choice: Any = UNSET
+    tools: Any = UNSET
+    verbosity: Any = UNSET
+    web_search_options: Any = UNSET
+
+
+_DECODER = msgspec.json.Decoder(ChatCompletionRequest)
+
+
+def parse_chat(body: bytes, cache: CacheControl) -> ChatRequest:
+    """The request in `body`; ApiError 400 where it is malformed or asks for something not implemented."""
+    wire = decode(body, ChatCompletionRequest, _DECODER)
+    refuse_unsupported(wire, CHAT_NEUTRAL)
+    check_stream_options(wire.stream, wire.stream_options)
+    if wire.top_logprobs is not None and not wire.logprobs:
+        raise invalid("'top_logprobs' is only allowed when 'logprobs' is true.", "top_logprobs", "invalid_value")
+    return ChatRequest(
+        endpoint="chat.completions",
+        model=wire.model,
+        messages=tuple(_message(m, f"messages[{i}]") for i, m in enumerate(wire.messages)),
+        sampling=wire.sampling(),
+        max_tokens=_max_tokens(wire),
+        n=wire.n or 1,
+        stop=stop_strings(wire.stop),
+        logprobs=(wire.top_logprobs or 0) if wire.logprobs else None,
+        stream=bool(wire.stream),
+        include_usage=_include_usage(wire.stream_options),
+        cache=cache,
+    )
+
+
+def _include_usage(options: StreamOptions | None) -> bool:
+    return bool(options and options.include_usage)
+
+
+def _max_tokens(wire: ChatCompletionRequest) -> int | None:
+    new, old = wire.max_completion_tokens, wire.max_tokens
+    if new is not None and old is not None and new != old:
+        message = (
+            f"'max_tokens' ({old}) and 'max_completion_tokens' ({new}) differ. Give one of them, or the same value."
+        )
+        raise invalid(message, "max_tokens", "invalid_value")
+    return new if new is not None else old
+
+
+def _message(wire: ChatMessage, path: str) -> Message:
+    if wire.role not in ROLES:
+        supported = ", ".join(f"'{r}'" for r in ROLES)
+        raise invalid(
+            f"Invalid value for '{path}.role': '{wire.role}'. Supported values are: {supported}.",
+            f"{path}.role",
+            "invalid_value",
+        )
+    if wire.role == "tool" and wire.tool_call_id is None:
+        raise invalid(
+            f"Missing required parameter: '{path}.tool_call_id'.", f"{path}.tool_call_id", "missing_required_parameter"
+        )
+    if wire.role != "assistant" and wire.tool_calls:
+        message = f"'{path}.tool_calls' is only allowed in messages of the assistant."
+        raise invalid(message, f"{path}.tool_calls", "invalid_value")
+    content = _content(wire, path)
+    if content is None and not wire.tool_calls:
+        message = f"Invalid value for '{path}.content': expected a string or an array of text parts, got null."
+        raise invalid(message, f"{path}.content", "invalid_type")
+    calls = tuple(ToolCall(c.id, c.function.name, c.function.arguments) for c in wire.tool_calls or ())
+    role = "system" if wire.role == "developer" else wire.role
+    return Message(role, content, wire.name, wire.tool_call_id, calls)
+
+
+def _content(wire: ChatMessage, path: str) -> str | None:
+    if wire.content is None and wire.refusal is not None:
+        return wire.refusal
+    if wire.content is None or isinstance(wire.content, str):
+        return wire.content
+    if not wire.content:
+        raise invalid(
+            f"Invalid '{path}.content': empty array. Expected at least 1 element.", f"{path}.content", "empty_array"
+        )
+    return "\n".join(_part(p, f"{path}.content[{i}]") for i, p in enumerate(wire.content))
+
+
+def _part(part: ContentPart, path: str) -> str:
+    if part.type not in PART_TYPES:
+        message = f"'{path}': content parts of type '{part.type}' are not supported by this server. Supported: 'text'."
+        raise unsupported(f"{path}.type", message)
+    text = part.text if part.type == "text" else part.refusal
+    if text is None:
+        raise invalid(
+            f"Missing required parameter: '{path}.{part.type}'.", f"{path}.{part.type}", "missing_required_parameter"
+        )
+    return text

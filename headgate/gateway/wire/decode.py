@@ -1,0 +1,120 @@
+"""Bytes to typed requests. What msgspec says of a bad body becomes OpenAI's wording, with the value that was given."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from headgate.gateway.wire.errors import ApiError, invalid
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_PATH = re.compile(r" - at `(?P<key>key in )?\$(?P<path>[^`]*)`$|^(?P<bare>)$")
+_MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*?)`(?: - at|$)", re.DOTALL)
+_TYPE = re.compile(r"Expected `(?P<want>[^`]+)`, got `(?P<got>[^`]+)`")
+_LENGTH = re.compile(r"Expected `(?P<what>[^`]+)` of length (?P<op>>=|<=) (?P<bound>\d+)")
+_RANGE = re.compile(r"Expected `(?P<what>[^`]+)` (?P<op>>=|<=|>|<) (?P<bound>\S+)")
+_ENUM = re.compile(r"Invalid enum value (?P<value>.+?)(?: - at|$)", re.DOTALL)
+
+_WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "a boolean", "array": "an array",
+          "object": "an object", "null": "null"}  # fmt: skip
+
+
+def decode(body: bytes, kind: type[T], decoder: msgspec.json.Decoder[T]) -> T:
+    """The typed request in `body`, or ApiError 400 naming the field, the value and what would be accepted."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise _explain(str(error), body, kind) from None
+    except UnicodeDecodeError:
+        raise invalid("The request body is not valid UTF-8.", code="invalid_json") from None
+    except RecursionError:
+        raise invalid("The request body is nested too deeply.", code="invalid_json") from None
+    except msgspec.DecodeError as error:
+        raise invalid(f"We could not parse the JSON body of your request: {error}.", code="invalid_json") from None
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """` Did you mean 'x'?` for the closest known name, or an empty string."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f" Did you mean '{close[0]}'?" if close else ""
+
+
+def _explain(text: str, body: bytes, kind: type[msgspec.Struct]) -> ApiError:
+    """Rewrite one validation message of msgspec."""
+    located = _PATH.search(text)
+    # msgspec writes `[...]` for whichever value of a mapping it was; the mapping is what the client wrote.
+    path = (located.group("path") or "").lstrip(".").replace("[...]", "") if located else ""
+    if found := _MISSING.search(text):
+        param = _join(path, found.group("field"))
+        return invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+    if found := _UNKNOWN.search(text):
+        param = _join(path, found.group("field"))
+        hint = nearest(found.group("field"), _fields(kind)) if not path else ""
+        return invalid(f"Unknown parameter: '{param}'.{hint}", param, "unknown_parameter")
+    if not path:
+        got = _TYPE.search(text)
+        what = got.group("got") if got else "something else"
+        return invalid(f"The request body must be a JSON object, but it is {_word(what)}.", code="invalid_json")
+    return _explain_value(text, path, _value_at(body, path))
+
+
+def _explain_value(text: str, path: str, value: str) -> ApiError:
+    """A field that is there with a wrong value."""
+    if found := _ENUM.search(text):
+        return invalid(f"Invalid value for '{path}': {found.group('value')} is not supported.", path, "invalid_value")
+    if found := _TYPE.search(text):
+        want = " or ".join(_word(w) for w in found.group("want").split(" | ") if w != "null") or "null"
+        message = f"Invalid type for '{path}': expected {want}, but got {_word(found.group('got'))} instead."
+        return invalid(message, path, "invalid_type")
+    if found := _LENGTH.search(text):
+        what = {"array": "array", "str": "string"}.get(found.group("what"), found.group("what"))
+        least = found.group("op") == ">="
+        bound = found.group("bound")
+        if least and bound == "1":
+            message = f"Invalid '{path}': empty {what}. Expected at least 1 {_item(what)}."
+            return invalid(message, path, f"empty_{what}")
+        side, code = ("at least", "below_min_length") if least else ("at most", "above_max_length")
+        return invalid(f"Invalid '{path}': expected {side} {bound} {_item(what)}s.", path, f"{what}_{code}")
+    if found := _RANGE.search(text):
+        what = "integer" if found.group("what") == "int" else "decimal"
+        below = found.group("op").startswith(">")
+        side, code = ("below minimum", "below_min_value") if below else ("above maximum", "above_max_value")
+        bound = found.group("bound").removesuffix(".0")
+        message = (
+            f"Invalid '{path}': {what} {side} value. Expected a value {found.group('op')} {bound}, but got {value}."
+        )
+        return invalid(message, path, f"{what}_{code}")
+    return invalid(f"Invalid '{path}': {text.split(' - at')[0]}.", path, "invalid_value")
+
+
+def _fields(kind: type[msgspec.Struct]) -> list[str]:
+    return [f.encode_name for f in msgspec.structs.fields(kind)]
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _word(name: str) -> str:
+    return _WORDS.get(name, name)
+
+
+def _item(what: str) -> str:
+    return "element" if what == "array" else "character"
+
+
+def _value_at(body: bytes, path: str) -> str:
+    """The value a path such as `stop[0]` or `messages[1].role` leads to, shortened for a message."""
+    try:
+        value: Any = msgspec.json.decode(body)
+        for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
+            value = value[name] if name else value[int(index)]
+    except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
+        return "another value"
+    shown = msgspec.json.encode(value).decode()
+    return shown if len(shown) <= 80 else f"{shown[:77]}..."

@@ -1,0 +1,105 @@
+"""The OpenAI error shape: every failure a client sees is one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+
+class ErrorDetail(msgspec.Struct, frozen=True):
+    """What went wrong. All four keys are always present."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The body of every reply that is not a success."""
+
+    error: ErrorDetail
+
+
+@dataclass(slots=True)
+class ApiError(Exception):
+    """A failure to be told to the client.
+
+    Attributes:
+        status: HTTP status.
+        message: what was wrong, with the value and what would be accepted.
+        type: OpenAI's error family.
+        param: dotted path of the offending field, or None.
+        code: machine-readable reason, or None.
+        headers: extra reply headers, such as `Retry-After`.
+    """
+
+    status: int
+    message: str
+    type: str = "invalid_request_error"
+    param: str | None = None
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message
+
+    def encode(self) -> bytes:
+        """The JSON body."""
+        return msgspec.json.encode(ErrorBody(ErrorDetail(self.message, self.type, self.param, self.code)))
+
+
+def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """400: the request cannot be served as it was written."""
+    return ApiError(400, message, param=param, code=code)
+
+
+def unsupported(param: str, message: str) -> ApiError:
+    """400: a known parameter at a value this server does not implement. Never dropped in silence."""
+    return ApiError(400, message, param=param, code="unsupported_parameter")
+
+
+def model_not_found(name: str, known: str) -> ApiError:
+    """404: no such model; `known` lists what would be accepted."""
+    return ApiError(
+        404, f"The model '{name}' does not exist. Available: {known}.", param="model", code="model_not_found"
+    )
+
+
+def context_exceeded(limit: int, prompt_tokens: int, completion_tokens: int | None) -> ApiError:
+    """400: prompt, or prompt and completion together, are longer than the model's context. Counts are tokens."""
+    if completion_tokens is None:
+        asked = f"your prompt has {prompt_tokens} tokens, which leaves no room for a completion"
+    else:
+        asked = (
+            f"you requested {prompt_tokens + completion_tokens} tokens "
+            f"({prompt_tokens} in the prompt, {completion_tokens} in the completion)"
+        )
+    message = (
+        f"This model's maximum context length is {limit} tokens. However, {asked}. "
+        "Please reduce the length of the prompt or the completion."
+    )
+    param = "messages" if completion_tokens is None else "max_tokens"
+    return ApiError(400, message, param=param, code="context_length_exceeded")
+
+
+def invalid_api_key(message: str) -> ApiError:
+    """401: no key, or a key nobody issued."""
+    return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+
+
+def too_large(limit: int) -> ApiError:
+    """413: the body is above `limit` bytes."""
+    return ApiError(413, f"The request body is larger than {limit} bytes.", code="request_too_large")
+
+
+def overloaded(message: str, retry_after_s: int = 1) -> ApiError:
+    """503: not now; the official clients retry after the given seconds."""
+    return ApiError(503, message, type="server_error", code="overloaded", headers={"Retry-After": str(retry_after_s)})
+
+
+def server_error(message: str = "The server had an error while processing your request.") -> ApiError:
+    """500: our fault; details are in the log under the request id."""
+    return ApiError(500, message, type="server_error", code="internal_error")

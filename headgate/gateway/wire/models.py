@@ -1,0 +1,28 @@
+"""`GET /v1/models`: the wire types."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class ModelBody(Struct):
+    """A model that can be asked. What follows `owned_by` extends OpenAI's object."""
+
+    id: str
+    created: int
+    owned_by: str
+    tier: str | None
+    context_length: int
+    parameters: int | None
+    active_parameters: int | None
+    dtype: str | None
+    object: Literal["model"] = "model"
+
+
+class ModelList(Struct):
+    """Every model this key may ask."""
+
+    data: list[ModelBody]
+    object: Literal["list"] = "list"

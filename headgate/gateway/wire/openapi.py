@@ -1,0 +1,122 @@
+"""The OpenAPI 3.1 document, generated from the types that parse and write the wire: it cannot say anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from headgate import __version__
+from headgate.gateway.wire.chat import ChatCompletionRequest
+from headgate.gateway.wire.chat_reply import ChatCompletion, ChatCompletionChunk
+from headgate.gateway.wire.completions import Completion, CompletionRequest
+from headgate.gateway.wire.errors import ErrorBody
+from headgate.gateway.wire.health import Health, Readiness
+from headgate.gateway.wire.models import ModelBody, ModelList
+from headgate.gateway.wire.neutral import CHAT_NEUTRAL, COMPLETION_NEUTRAL, Neutral
+
+TYPES = (
+    ChatCompletionRequest, ChatCompletion, ChatCompletionChunk, CompletionRequest, Completion,
+    ModelList, ModelBody, ErrorBody, Health, Readiness,
+)  # fmt: skip
+
+_REPLY_HEADERS = {
+    "x-request-id": "The request's id, as given or made here; in the log under `id`.",
+    "x-headgate-cache": "exact, semantic, near, miss or bypass.",
+    "x-headgate-similarity": "Cosine similarity, where the answer cache compared.",
+    "x-headgate-model": "Id of the model that answered.",
+    "x-headgate-route": "Why it was chosen.",
+    "x-headgate-queue-ms": "Milliseconds until the first step; replies that are not streamed.",
+    "x-headgate-overhead-ms": "Milliseconds of the gateway before generation began.",
+    "x-headgate-cost-usd": "What the request cost.",
+}
+
+
+@cache
+def document() -> bytes:
+    """The JSON text."""
+    _, components = msgspec.json.schema_components(TYPES, ref_template="#/components/schemas/{name}")
+    _restrict(components[ChatCompletionRequest.__name__], CHAT_NEUTRAL)
+    _restrict(components[CompletionRequest.__name__], COMPLETION_NEUTRAL)
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {"title": "Headgate", "version": __version__, "license": {"name": "Apache-2.0"}},
+            "paths": _paths(),
+            "components": {
+                "schemas": components,
+                "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            },
+            "security": [{}, {"key": []}],
+        }
+    )
+
+
+def _restrict(schema: dict[str, Any], neutral: Neutral) -> None:
+    """Say of parameters that are not implemented at which values they are accepted."""
+    for name, accepted in neutral.items():
+        schema["properties"][name] = {
+            "enum": list(accepted),
+            "description": "Not supported: accepted only at values that change nothing.",
+        }
+
+
+def _paths() -> dict[str, Any]:
+    chat = _post("Answer a conversation", ChatCompletionRequest, ChatCompletion, ChatCompletionChunk)
+    completion = _post("Continue a text", CompletionRequest, Completion, Completion)
+    model_id = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+    text = {"200": {"description": "Text", "content": {"text/plain": {"schema": {"type": "string"}}}}}
+    anything = {"200": {"description": "JSON", "content": {"application/json": {"schema": {"type": "object"}}}}}
+    return {
+        "/v1/chat/completions": {"post": chat},
+        "/v1/completions": {"post": completion},
+        "/v1/models": {"get": _get("List the models", ModelList)},
+        "/v1/models/{model}": {"get": {**_get("One model", ModelBody), "parameters": [model_id]}},
+        "/health": {"get": _get("Is the process alive", Health)},
+        "/ready": {"get": _get("Are requests answered", Readiness, unready=Readiness)},
+        "/metrics": {"get": {"summary": "Prometheus metrics", "operationId": "metrics", "responses": text}},
+        "/openapi.json": {"get": {"summary": "This document", "operationId": "openapi", "responses": anything}},
+    }
+
+
+def _post(summary: str, request: type, reply: type, event: type) -> dict[str, Any]:
+    content = {**_json(reply), "text/event-stream": {"schema": _ref(event)}}
+    return {
+        "summary": summary,
+        "operationId": _operation(request),
+        "requestBody": {"required": True, "content": _json(request)},
+        "responses": {
+            "200": {"description": "The answer, or its events", "headers": _headers(), "content": content},
+            "default": _error(),
+        },
+    }
+
+
+def _get(summary: str, reply: type, *, unready: type | None = None) -> dict[str, Any]:
+    responses = {"200": {"description": summary, "content": _json(reply)}, "default": _error()}
+    if unready is not None:
+        responses["503"] = {"description": "Not now", "content": _json(unready)}
+    return {"summary": summary, "operationId": f"get{reply.__name__}", "responses": responses}
+
+
+def _operation(request: type) -> str:
+    name = request.__name__.removesuffix("Request")
+    return name[0].lower() + name[1:]
+
+
+def _error() -> dict[str, Any]:
+    return {"description": "What went wrong", "content": _json(ErrorBody)}
+
+
+def _headers() -> Mapping[str, Any]:
+    return {name: {"description": text, "schema": {"type": "string"}} for name, text in sorted(_REPLY_HEADERS.items())}
+
+
+def _json(kind: type) -> dict[str, Any]:
+    return {"application/json": {"schema": _ref(kind)}}
+
+
+def _ref(kind: type) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}

@@ -1,0 +1,40 @@
+"""Token usage as every OpenAI-shaped reply reports it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from headgate.gateway.request import Usage
+
+
+class PromptTokensDetails(Struct):
+    """`cached_tokens` were taken from the prefix cache instead of being computed."""
+
+    cached_tokens: int
+
+
+class CompletionTokensDetails(Struct):
+    """Tokens of hidden reasoning; always 0 here."""
+
+    reasoning_tokens: int = 0
+
+
+class UsageBody(Struct):
+    """Token counts, all choices together; the prompt counts once."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
+
+
+def usage_body(usage: Usage) -> UsageBody:
+    """The wire form of `usage`."""
+    return UsageBody(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.prompt_tokens + usage.completion_tokens,
+        PromptTokensDetails(usage.cached_tokens),
+        CompletionTokensDetails(),
+    )

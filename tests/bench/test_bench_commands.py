@@ -1,0 +1,74 @@
+"""The benchmark commands run and account for what they did; their timings are nobody's test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from headgate.bench.checkpoints import SHAPES, write_random
+from headgate.bench.cli import bench
+from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
+from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.models.loader import load_decoder
+
+
+def test_workloads_are_what_the_readme_says() -> None:
+    assert prefill().requests == ((512, 1),)
+    assert decode(8).requests == ((128, 96),) * 8
+    assert len(mixed().requests) == 64
+    assert all(32 <= prompt <= 512 and 16 <= new <= 128 for prompt, new in mixed().requests)
+    assert mixed() == mixed()
+
+
+def test_prompts_never_repeat() -> None:
+    prompts = Prompts(300)
+    workload = Workload("w", ((20, 1),) * 50)
+    seen = {prompt for _ in range(4) for prompt, _ in prompts.fill(workload)}
+    assert len(seen) == 200
+    assert all(10 <= token < 300 for prompt in seen for token in prompt)
+
+
+def test_engine_bench_writes_its_figures(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    arguments = ["engine", "decode", "--model", str(tiny_checkpoint), "--rounds", "1", "--json", str(out)]
+    result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "decode b32" in result.output
+    content = json.loads(out.read_text())
+    assert [f["workload"] for f in content["figures"]] == ["decode b1", "decode b8", "decode b32"]
+    for figure in content["figures"]:
+        assert figure["tokens_s"] > 0
+        assert figure["decode_tokens_s"] > figure["tokens_s"] * 0.5
+        assert figure["share"] == pytest.approx(figure["rate"] / content["read_gb_s"])
+
+
+def test_engine_bench_names_what_it_knows(tmp_path: Path) -> None:
+    result = CliRunner().invoke(bench, ["engine", "--model", str(tmp_path / "none")])
+    assert result.exit_code == 2
+    assert "is no folder and none of small, large, qwen3-0.6b, qwen3-moe" in result.output
+
+
+def test_serve_bench_counts_every_token(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    arguments = ["serve", "--model", str(tiny_checkpoint), "--streams", "4", "--new", "8", "--rounds", "1"]
+    result = CliRunner().invoke(bench, [*arguments, "--json", str(out)], catch_exceptions=False)
+    assert result.exit_code == 0
+    content = json.loads(out.read_text())
+    assert content["streams"] == 4
+    assert content["lost"] == pytest.approx(1 - content["http_tokens_s"] / content["engine_tokens_s"])
+
+
+def test_random_checkpoints_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 32, "num_hidden_layers": 2}
+    for shape, config in SHAPES.items():
+        monkeypatch.setitem(SHAPES, shape, {**config, **{k: v for k, v in small.items() if k in config}})
+        folder = write_random(shape, tmp_path)
+        loaded = load_decoder(folder, ReferenceKernels())
+        assert loaded.decoder.dtype == torch.bfloat16
+        assert loaded.active_parameters <= loaded.parameters
+        written = (folder / "model.safetensors").stat().st_mtime_ns
+        assert (write_random(shape, tmp_path) / "model.safetensors").stat().st_mtime_ns == written

@@ -1,0 +1,134 @@
+"""`headgate serve` and `headgate chat` as processes: starting, refusing to start, stopping."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from server_process import Start, run_server
+
+# The embedding model takes seconds to load, and these tests do not need it.
+PLAIN = {"HEADGATE_CACHE__SEMANTIC__ENABLED": "false"}
+ASK: list[Any] = [{"role": "user", "content": "Tell me a long story."}]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Start:
+    """Starts servers with arguments and environment of the test's own."""
+    return partial(run_server, tmp_path)
+
+
+def headgate(*arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headgate.gateway.cli", *arguments],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
+
+
+def test_chat_on_the_command_line_shows_route_and_cache(start: Start) -> None:
+    with start(**PLAIN) as server:
+        first = headgate("chat", "--url", server.url, "What is two plus two?")
+        second = headgate("chat", "--url", server.url, "What is two plus two?")
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr
+    assert "cache miss" in first.stdout
+    assert "cache exact" in second.stdout
+    assert "demo-" in first.stdout
+    answers = [out.stdout.splitlines()[0] for out in (first, second)]
+    assert answers[0] == answers[1]
+
+
+def test_chat_without_a_server_says_how_to_start_one() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        result = headgate("chat", "--url", f"http://127.0.0.1:{held.getsockname()[1]}", "hello")
+    assert result.returncode == 1
+    assert "headgate serve" in result.stderr
+
+
+def test_a_port_in_use_is_said_plainly() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        result = headgate("serve", "--port", str(port))
+    assert result.returncode == 1
+    assert f"port {port} on 127.0.0.1 is in use" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_damaged_checkpoint_ends_the_server_with_its_file(tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text("{")
+    config = tmp_path / "headgate.yaml"
+    config.write_text(json.dumps({"models": [{"id": "broken", "path": str(broken)}]}))
+    result = headgate("serve", "--port", "0", "--config", str(config))
+    assert result.returncode == 1
+    assert str(broken) in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_key_is_asked_for(start: Start, tmp_path: Path) -> None:
+    config = tmp_path / "headgate.yaml"
+    config.write_text(json.dumps({"keys": [{"id": "k", "team": "red", "secret": "env:RED_KEY"}]}))
+    with start("--config", str(config), RED_KEY="red-secret-key", **PLAIN) as server:
+        with pytest.raises(openai.AuthenticationError) as caught:
+            server.client("wrong").models.list()
+        assert caught.value.code == "invalid_api_key"
+        assert server.client("red-secret-key").models.list().data
+
+
+def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(start: Start) -> None:
+    with start(**PLAIN) as server:
+        client = server.client()
+        stream = client.chat.completions.create(
+            model="small", messages=ASK, max_tokens=600, stream=True, temperature=1.0, extra_body={"ignore_eos": True}
+        )
+        next(iter(stream))
+        status: list[int] = []
+        stopping = threading.Thread(target=lambda: status.append(server.terminate()))
+        stopping.start()
+        while True:
+            # Until the signal has arrived requests are still answered.
+            refusal = _refusal(client)
+            if refusal is not None:
+                break
+        chunks = list(stream)
+        stopping.join()
+    assert (refusal.status_code, refusal.headers["retry-after"]) == (503, "1")
+    assert chunks[-1].choices[0].finish_reason == "length", "the stream was finished, not cut"
+    assert status == [0]
+
+
+def test_sigterm_while_models_load_ends_the_server(start: Start) -> None:
+    with start(**PLAIN) as server:
+        assert server.terminate() == 0
+
+
+def _refusal(client: openai.OpenAI) -> Any:
+    try:
+        client.models.list()
+    except openai.InternalServerError as error:
+        return error.response
+    return None
+
+
+def test_sigterm_cuts_what_outlasts_the_deadline(start: Start) -> None:
+    with start(HEADGATE_SERVER__DRAIN_S="0", **PLAIN) as server:
+        stream = server.client().chat.completions.create(
+            model="large", messages=ASK, max_tokens=1900, stream=True, temperature=1.0, extra_body={"ignore_eos": True}
+        )
+        next(iter(stream))
+        status = server.terminate()
+        with pytest.raises(openai.APIError) as caught:
+            list(stream)
+    assert "shutting down" in str(caught.value)
+    assert status == 0

@@ -1,0 +1,41 @@
+"""A whole server over a tiny model, for tests of the application."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from headgate.gateway import keys
+from headgate.gateway.app import make_app
+from headgate.gateway.settings import ENV_PREFIX, Settings
+
+
+def forget_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of the machine must not configure a server under test."""
+    for name in list(os.environ):
+        if name.startswith(ENV_PREFIX):
+            monkeypatch.delenv(name)
+
+
+@asynccontextmanager
+async def site(checkpoint: Path, **sections: Any) -> AsyncIterator[TestClient[Any, Any]]:
+    """A server with the checkpoint under the ids `tiny` (small) and `tiny-2` (large), ready, and a client of it."""
+    defaults: dict[str, Any] = {
+        "models": [
+            {"id": "tiny", "path": str(checkpoint), "tier": "small"},
+            {"id": "tiny-2", "path": str(checkpoint), "tier": "large"},
+        ],
+        "cache": {"semantic": {"enabled": False}},
+        "engine": {"device": "cpu", "kv_bytes": 8 * 1024 * 1024, "threads": 1},
+    }
+    app = make_app(Settings(**{**defaults, **sections}))
+    # Like `run_server`, aiohttp's test server cancels the handler of a client that leaves.
+    async with TestClient(TestServer(app)) as client:
+        await app[keys.LIFECYCLE].wait_until_ready()
+        yield client

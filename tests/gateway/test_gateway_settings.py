@@ -1,0 +1,146 @@
+"""Configuration: sources, refusals and the documented file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from gateway_site import forget_environment
+
+from headgate.gateway.cli import main
+from headgate.gateway.config import ConfigError, load_settings
+from headgate.gateway.settings import Settings
+
+DOCUMENTED = Path(__file__).parents[2] / "config" / "headgate.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_environment(monkeypatch)
+
+
+def problems(tmp_path: Path, text: str) -> tuple[str, ...]:
+    file = tmp_path / "headgate.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    return caught.value.problems
+
+
+def test_no_file_is_needed() -> None:
+    settings = load_settings(None)
+    assert [(m.id, m.tier) for m in settings.models] == [("demo-student", "small"), ("demo-teacher", "large")]
+    assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8000)
+
+
+def test_the_documented_file_holds_exactly_the_defaults() -> None:
+    assert load_settings(DOCUMENTED) == load_settings(None)
+
+
+def test_the_documented_file_names_every_key() -> None:
+    text = DOCUMENTED.read_text()
+
+    def names(schema: dict[str, object]) -> set[str]:
+        found: set[str] = set()
+        for definition in (schema, *schema["$defs"].values()):
+            found |= set(definition.get("properties", {}))
+        return found
+
+    missing = [name for name in names(Settings.model_json_schema()) if f"{name}:" not in text]
+    assert missing == []
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "headgate.yaml"
+    file.write_text("server:\n  port: 9001\n  host: 0.0.0.0\n")
+    monkeypatch.setenv("HEADGATE_SERVER__PORT", "9002")
+    server = load_settings(file).server
+    assert (server.port, server.host, server.drain_s) == (9002, "0.0.0.0", 20.0)
+
+
+def test_sizes_take_units(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.yaml"
+    file.write_text("cache: {exact: {max_bytes: 2MiB}}\n")
+    assert load_settings(file).cache.exact.max_bytes == 2 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "hints"),
+    [
+        ("server:\n  prot: 1\n", ":2:", ["'server.prot'", "'port'"]),
+        ("cachee: {}\n", ":1:", ["'cachee'", "'cache'"]),
+        ("models:\n  - id: a\n    path: x\n    teir: small\n", ":4:", ["'models[0].teir'", "'tier'"]),
+        ("models:\n  - id: a\n", ":2:", ["'models[0].path' is missing"]),
+        ("server:\n  port: 99999\n", ":2:", ["'server.port' is 99999", "65535"]),
+        ("cache: {semantic: {enabled: maybe}}\n", ":1:", ["'maybe'", "'auto'", "boolean"]),
+        ("models: []\n", ":1:", ["at least one model"]),
+        ("models: [{id: auto, path: x}]\n", ":1:", ["'auto'", "tier"]),
+        ("models: [{id: a, path: 'demo:techer'}]\n", ":1:", ["demo:techer", "demo:teacher"]),
+        ("models: [{id: a, path: x}, {id: a, path: y}]\n", ":1:", ["'a' is given twice"]),
+        ("models: [{id: a, path: x, tier: small}, {id: b, path: y, tier: small}]\n", ":1:", ["tier 'small'"]),
+        ("keys: [{id: a, team: b, secret: hunter2}]\n", ":1:", ["keys[0].secret", "env:"]),
+        ("- 1\n", "headgate.yaml:", ["mapping"]),
+        ("a: [\n", "headgate.yaml:", ["not YAML"]),
+    ],
+)
+def test_refusals_name_file_line_key_and_what_is_accepted(
+    tmp_path: Path, text: str, place: str, hints: list[str]
+) -> None:
+    (problem,) = problems(tmp_path, text)
+    assert problem.startswith(f"{tmp_path / 'headgate.yaml'}")
+    assert place in problem
+    for hint in hints:
+        assert hint in problem
+
+
+def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+    assert len(problems(tmp_path, "server: {port: -1, hots: x}\nengine: {block_size: 0}\n")) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "hints"),
+    [
+        ("HEADGATE_SERVR__PORT", "1", ["HEADGATE_SERVR__PORT", "HEADGATE_SERVER__PORT"]),
+        ("HEADGATE_SERVER__PROT", "1", ["HEADGATE_SERVER__PROT", "'port'"]),
+        ("HEADGATE_SERVER__PORT", "many", ["HEADGATE_SERVER__PORT", "'many'"]),
+        ("HEADGATE_MODELS", "[x", ["models"]),
+    ],
+)
+def test_wrong_variables_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str, hints: list[str]) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError) as caught:
+        load_settings(None)
+    for hint in hints:
+        assert hint in str(caught.value)
+
+
+def test_variables_that_hold_secrets_are_no_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_LAPTOP_KEY", "s3cret")
+    file = tmp_path / "headgate.yaml"
+    file.write_text("keys: [{id: laptop, team: research, secret: 'env:HEADGATE_LAPTOP_KEY'}]\n")
+    assert load_settings(file).keys[0].team == "research"
+
+
+def test_config_check_and_schema_on_the_command_line(tmp_path: Path) -> None:
+    runner = CliRunner()
+    good = runner.invoke(main, ["config", "check", str(DOCUMENTED)])
+    assert good.exit_code == 0
+    assert "demo-student" in good.output
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("servr: {}\n")
+    refused = runner.invoke(main, ["config", "check", str(bad)])
+    assert refused.exit_code == 1
+    assert "'server'" in refused.output
+    schema = json.loads(runner.invoke(main, ["config", "schema"]).output)
+    assert schema["properties"]["server"]
+    assert schema["additionalProperties"] is False
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["serve", "--config", str(tmp_path / "nowhere.yaml")])
+    assert result.exit_code == 1
+    assert "nowhere.yaml" in result.output

@@ -1,0 +1,180 @@
+"""Bodies of chat completions: what is accepted, and how everything else is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.gateway.request import CacheControl, ChatRequest, Message
+from headgate.gateway.wire.chat import parse_chat
+from headgate.gateway.wire.errors import ApiError
+
+HELLO = {"model": "auto", "messages": [{"role": "user", "content": "hello"}]}
+
+
+def parse(**fields: Any) -> ChatRequest:
+    return parse_chat(json.dumps({**HELLO, **fields}).encode(), CacheControl())
+
+
+def refused(body: bytes) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        parse_chat(body, CacheControl())
+    assert caught.value.status == 400
+    assert json.loads(caught.value.encode())["error"].keys() == {"message", "type", "param", "code"}
+    return caught.value
+
+
+def test_a_minimal_request_keeps_every_default_open() -> None:
+    request = parse()
+    assert request.messages == (Message("user", "hello"),)
+    assert request.sampling.temperature is None
+    assert (request.n, request.stop, request.max_tokens, request.logprobs, request.stream) == (1, (), None, None, False)
+
+
+def test_every_sampling_field_arrives() -> None:
+    request = parse(
+        temperature=0.5, top_p=0.9, top_k=7, min_p=0.1, presence_penalty=1, frequency_penalty=-1, seed=-3, n=3,
+        repetition_penalty=1.1, logit_bias={"5": 2, "11": -100}, stop=["a", "b"], stop_token_ids=[4], ignore_eos=True,
+        max_completion_tokens=9, logprobs=True, top_logprobs=2, stream=True, stream_options={"include_usage": True},
+    )  # fmt: skip
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 7, 0.1)
+    assert (sampling.presence_penalty, sampling.frequency_penalty, sampling.repetition_penalty) == (1, -1, 1.1)
+    assert dict(sampling.logit_bias) == {5: 2, 11: -100}
+    assert (sampling.seed, sampling.stop_token_ids, sampling.ignore_eos) == (-3, (4,), True)
+    assert (request.n, request.stop, request.max_tokens, request.logprobs) == (3, ("a", "b"), 9, 2)
+    assert request.stream
+    assert request.include_usage
+
+
+def test_zero_is_not_taken_for_absent() -> None:
+    assert parse(temperature=0).sampling.temperature == 0
+    assert parse(logprobs=True).logprobs == 0
+    assert parse(top_k=-1).sampling.top_k == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "code"),
+    [
+        ({"temperature": 2.5}, "temperature", "decimal_above_max_value"),
+        ({"temperature": -0.1}, "temperature", "decimal_below_min_value"),
+        ({"temperature": "hot"}, "temperature", "invalid_type"),
+        ({"top_p": 0}, "top_p", "decimal_below_min_value"),
+        ({"presence_penalty": 3}, "presence_penalty", "decimal_above_max_value"),
+        ({"n": 0}, "n", "integer_below_min_value"),
+        ({"n": 17}, "n", "integer_above_max_value"),
+        ({"n": 1.5}, "n", "invalid_type"),
+        ({"max_tokens": 0}, "max_tokens", "integer_below_min_value"),
+        ({"max_tokens": 3, "max_completion_tokens": 4}, "max_tokens", "invalid_value"),
+        ({"stop": ["a"] * 5}, "stop", "array_above_max_length"),
+        ({"stop": [""]}, "stop[0]", "empty_string"),
+        ({"logit_bias": {"x": 1}}, "logit_bias", "invalid_value"),
+        ({"logit_bias": {"1": 101}}, "logit_bias", "decimal_above_max_value"),
+        ({"top_logprobs": 3}, "top_logprobs", "invalid_value"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "integer_above_max_value"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "invalid_value"),
+        ({"stream": True, "stream_options": {"usage": True}}, "stream_options.usage", "unknown_parameter"),
+        ({"messages": []}, "messages", "empty_array"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "invalid_value"),
+        ({"messages": [{"content": "x"}]}, "messages[0].role", "missing_required_parameter"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content", "invalid_type"),
+        ({"messages": [{"role": "user", "content": []}]}, "messages[0].content", "empty_array"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id", "missing_required_parameter"),
+        ({"messages": [{"role": "user", "content": "x", "mood": 1}]}, "messages[0].mood", "unknown_parameter"),
+        ({"messages": "hello"}, "messages", "invalid_type"),
+        ({"model": ""}, "model", "empty_string"),
+        ({"model": None}, "model", "invalid_type"),
+        ({"temprature": 1}, "temprature", "unknown_parameter"),
+        ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
+        ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
+        ({"store": True}, "store", "unsupported_parameter"),
+        ({"reasoning_effort": "high"}, "reasoning_effort", "unsupported_parameter"),
+        ({"service_tier": "flex"}, "service_tier", "unsupported_parameter"),
+        ({"modalities": ["text", "audio"]}, "modalities", "unsupported_parameter"),
+        ({"metadata": {str(i): "x" for i in range(17)}}, "metadata", "object_above_max_length"),
+    ],
+)
+def test_refusals_name_the_field(fields: dict[str, Any], param: str, code: str) -> None:
+    error = refused(json.dumps({**HELLO, **fields}).encode())
+    assert (error.param, error.code) == (param, code)
+    assert param.split("[")[0] in error.message
+
+
+def test_a_range_error_tells_the_value_and_the_bound() -> None:
+    assert "<= 2, but got 2.5" in refused(json.dumps({**HELLO, "temperature": 2.5}).encode()).message
+
+
+def test_an_unknown_parameter_comes_with_the_nearest_known_one() -> None:
+    assert "'temperature'" in refused(json.dumps({**HELLO, "temprature": 1}).encode()).message
+
+
+@pytest.mark.parametrize(
+    "neutral",
+    [
+        {"tools": []}, {"tools": None}, {"tool_choice": "auto"}, {"response_format": {"type": "text"}},
+        {"modalities": ["text"]}, {"service_tier": "default"}, {"store": False}, {"parallel_tool_calls": True},
+        {"reasoning_effort": "none"}, {"metadata": {"a": "b"}}, {"user": "u"}, {"safety_identifier": "s"},
+        {"prompt_cache_key": "k"}, {"verbosity": "medium"}, {"logit_bias": {}}, {"n": 1}, {"temperature": None},
+    ],
+)  # fmt: skip
+def test_parameters_that_change_nothing_are_accepted(neutral: dict[str, Any]) -> None:
+    assert parse(**neutral) == parse()
+
+
+def test_store_zero_is_not_false() -> None:
+    assert refused(json.dumps({**HELLO, "store": 0}).encode()).param == "store"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"nonsense", b'{"model": "\xff"}', b'{"model": "\\ud800"}', b"\xff\xfe", b'{"tools":' + b"[" * 100_000],
+)
+def test_what_is_not_json_is_refused(body: bytes) -> None:
+    assert refused(body).code == "invalid_json"
+
+
+@pytest.mark.parametrize("body", [b"[]", b"3", b"null", b'"x"'])
+def test_what_is_not_an_object_is_refused(body: bytes) -> None:
+    assert "must be a JSON object" in refused(body).message
+
+
+def test_text_parts_are_joined_and_developers_are_systems() -> None:
+    request = parse(
+        messages=[
+            {"role": "developer", "content": "be brief"},
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+            {"role": "assistant", "content": None, "tool_calls": [
+                {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "1", "content": "3"},
+        ]
+    )  # fmt: skip
+    assert [m.role for m in request.messages] == ["system", "user", "assistant", "tool"]
+    assert request.messages[1].content == "a\nb"
+    assert request.messages[2].for_template()["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
+    assert request.messages[3].for_template() == {"role": "tool", "content": "3", "tool_call_id": "1"}
+
+
+def test_images_are_refused_by_their_place() -> None:
+    part = {"type": "image_url", "image_url": {"url": "x"}}
+    error = refused(json.dumps({**HELLO, "messages": [{"role": "user", "content": [part]}]}).encode())
+    assert (error.param, error.code) == ("messages[0].content[0].type", "unsupported_parameter")
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(), st.lists))
+def test_any_value_in_any_field_is_accepted_or_refused_by_name(value: Any) -> None:
+    for name in ("temperature", "stop", "messages", "logit_bias", "tools", "stream_options", "seed"):
+        refusal = None
+        try:
+            parse(**{name: value})
+        except ApiError as error:
+            refusal = error
+        assert refusal is None or str(refusal.param).startswith(name)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused_in_our_shape(body: bytes) -> None:
+    refused(body)

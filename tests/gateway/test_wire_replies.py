@@ -1,0 +1,115 @@
+"""Frames, usage and headers of replies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headgate.gateway.request import CacheControl, ChatRequest, Choice, Chunk, Joiner, Message, Usage
+from headgate.gateway.wire import sse
+from headgate.gateway.wire.chat_reply import ChatReply
+from headgate.gateway.wire.errors import ApiError, context_exceeded
+from headgate.gateway.wire.headers import cache_control, request_id
+from headgate.gateway.wire.identity import Identity
+from headgate.gateway.wire.openapi import document
+
+IDENTITY = Identity("chatcmpl-1", 7, "demo", "hg-abc")
+
+
+def request(*, include_usage: bool = False) -> ChatRequest:
+    return ChatRequest("chat.completions", "auto", (Message("user", "x"),), stream=True, include_usage=include_usage)
+
+
+def test_frames_are_data_lines_with_a_blank_line_and_end_with_done() -> None:
+    assert sse.frame(b"{}") == b"data: {}\n\n"
+    assert sse.frames([b"1", b"2"]) == b"data: 1\n\ndata: 2\n\n"
+    assert sse.DONE == b"data: [DONE]\n\n"
+    assert sse.KEEP_ALIVE.startswith(b":")
+
+
+def test_a_stream_opens_with_the_role_and_finishes_each_choice_once() -> None:
+    reply = ChatReply(IDENTITY, request())
+    opening = [json.loads(p) for p in reply.opening(range(2))]
+    assert [c["choices"][0]["delta"] for c in opening] == [{"role": "assistant", "content": ""}] * 2
+    assert [c["choices"][0]["index"] for c in opening] == [0, 1]
+    middle = json.loads(reply.chunk(Chunk(0, "hé")))
+    assert middle["choices"][0] == {"index": 0, "delta": {"content": "hé"}, "logprobs": None, "finish_reason": None}
+    last = json.loads(reply.chunk(Chunk(0, "", finish_reason="stop")))
+    assert last["choices"][0]["delta"] == {}
+    assert last["choices"][0]["finish_reason"] == "stop"
+    for chunk in (*opening, middle, last):
+        assert (chunk["id"], chunk["created"], chunk["model"]) == ("chatcmpl-1", 7, "demo")
+        assert chunk["object"] == "chat.completion.chunk"
+        assert "usage" not in chunk
+
+
+def test_usage_is_null_until_the_chunk_that_carries_it() -> None:
+    reply = ChatReply(IDENTITY, request(include_usage=True))
+    assert json.loads(reply.chunk(Chunk(0, "x")))["usage"] is None
+    end = json.loads(reply.usage(Usage(5, 2, 4)))
+    assert end["choices"] == []
+    assert end["usage"]["total_tokens"] == 7
+    assert end["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
+
+
+def test_joined_chunks_are_the_whole_answer() -> None:
+    joiner = Joiner()
+    for chunk in (Chunk(1, "b", token_ids=(3,)), Chunk(0, "a", token_ids=(1,)), Chunk(0, "!", (), "stop", (2,))):
+        joiner.add(chunk)
+    assert joiner.choices() == (Choice(0, "a!", (), "stop", (1, 2)),), "a choice that has not finished is no answer"
+    joiner.add(Chunk(1, "", finish_reason="length"))
+    body = json.loads(ChatReply(IDENTITY, request()).whole(joiner.choices(), Usage(1, 3, 0)))
+    assert [c["message"]["content"] for c in body["choices"]] == ["a!", "b"]
+    assert [c["finish_reason"] for c in body["choices"]] == ["stop", "length"]
+
+
+def test_cache_control_is_read() -> None:
+    assert cache_control(None) == CacheControl()
+    assert cache_control("no-cache") == CacheControl(no_cache=True)
+    assert cache_control("No-Store, max-age=60") == CacheControl(no_store=True, max_age_s=60.0)
+    assert cache_control("private, foo=bar") == CacheControl()
+
+
+@pytest.mark.parametrize("header", ["max-age", "max-age=soon", "max-age=-1"])
+def test_a_max_age_that_says_nothing_is_refused(header: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        cache_control(header)
+    assert caught.value.param == "cache-control"
+
+
+def test_a_request_id_is_echoed_only_where_it_is_safe_to_log() -> None:
+    assert request_id("trace-1.2/3") == "trace-1.2/3"
+    for unsafe in (None, "", "a b", 'x"y', "x" * 129, "a\n"):
+        made = request_id(unsafe)
+        assert made != unsafe
+        assert made.startswith("req_")
+
+
+def test_too_many_tokens_are_told_in_numbers() -> None:
+    assert "2048 tokens. However, you requested 2058 tokens (8 in the prompt, 2050" in str(
+        context_exceeded(2048, 8, 2050)
+    )
+
+
+def test_openapi_describes_every_type_it_refers_to() -> None:
+    text = document().decode()
+    spec = json.loads(text)
+    assert spec["openapi"].startswith("3.1")
+    schemas = spec["components"]["schemas"]
+
+    def refs(node: object) -> list[str]:
+        if isinstance(node, dict):
+            own = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
+            return own + [r for value in node.values() for r in refs(value)]
+        if isinstance(node, list):
+            return [r for value in node for r in refs(value)]
+        return []
+
+    assert {r.rsplit("/", 1)[1] for r in refs(spec)} <= schemas.keys()
+    request_body = schemas["ChatCompletionRequest"]
+    assert request_body["additionalProperties"] is False
+    assert request_body["properties"]["tools"]["enum"] == [None, []]
+    assert {"message", "type", "param", "code"} == set(schemas["ErrorDetail"]["required"])
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health", "/ready", "/metrics"):
+        assert path in spec["paths"]
