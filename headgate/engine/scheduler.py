@@ -82,8 +82,8 @@ class Scheduler:
 
     @property
     def waiting_count(self) -> int:
-        """Number of waiting sequences."""
-        return sum(len(queue) for queue in self._waiting.values())
+        """Number of waiting sequences; may be read from another thread, so it looks at a copy."""
+        return sum(len(queue) for queue in list(self._waiting.values()))
 
     @property
     def idle(self) -> bool:

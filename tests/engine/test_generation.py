@@ -115,3 +115,16 @@ def test_seeded_draws_do_not_depend_on_neighbours(tiny_checkpoint: Path) -> None
 
     with serving(tiny_checkpoint, EngineSettings()) as model:
         asyncio.run(run(model))
+
+
+def test_tenants_do_not_share_blocks(tiny_checkpoint: Path) -> None:
+    prompt = tuple(prompts_of([64])[0])
+
+    async def cached(model: LocalModel, tenant: str) -> int:
+        params = SamplingParams(temperature=0.0, max_tokens=2)
+        deltas = [d async for d in model.generate("r", prompt, params, tenant=tenant)]
+        assert deltas[-1].finish is not None
+        return deltas[-1].finish.cached_tokens
+
+    with serving(tiny_checkpoint, EngineSettings()) as model:
+        assert [asyncio.run(cached(model, tenant)) for tenant in ("a", "b", "a", "b")] == [0, 0, 48, 48]
