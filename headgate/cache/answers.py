@@ -11,7 +11,7 @@ from headgate.cache.exact import find
 from headgate.cache.fingerprint import CacheQuery, Fingerprint, Fingerprinter
 from headgate.cache.index import Vector, VectorIndex
 from headgate.cache.semantic import SemanticRule, find_similar
-from headgate.cache.store.base import Store
+from headgate.cache.store.base import Store, StoreDownError
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice, Verdict
 
 logger = logging.getLogger(__name__)
@@ -191,4 +191,6 @@ class AnswerCache:
 
     def _fault(self, part: str, error: Exception) -> None:
         setattr(self.faults, part, getattr(self.faults, part) + 1)
+        if isinstance(error, StoreDownError):
+            return
         logger.warning("the answer cache goes on without its %s: %s: %s", part, type(error).__name__, error)

@@ -59,6 +59,7 @@ def make_app(settings: Settings) -> web.Application:
 async def _loading(app: web.Application) -> AsyncIterator[None]:
     """Load in the background while the server already listens; stop the engine at the end."""
     loader = app[keys.LOADER]
+    await loader.connect()
     task = asyncio.create_task(loader.run(), name="load models")
     app[LOADING] = task
     yield

@@ -17,10 +17,12 @@ from headgate.cache.embedder import SentenceEmbedder, default_folder
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.cache.index import FlatIndex
 from headgate.cache.semantic import SemanticRule
+from headgate.cache.store.base import Store
 from headgate.cache.store.memory import MemoryStore
 from headgate.engine.demo import checkpoint
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.models.hub import locate
+from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
 from headgate.gateway.destinations import LocalDestination
 from headgate.gateway.lifecycle import Lifecycle
@@ -58,6 +60,7 @@ def make_engine(settings: Settings) -> Engine:
             kv_bytes=section.kv_bytes,
             threads=section.threads,
             prefix_cache=section.prefix_cache,
+            kernels=section.kernels,
         )
     )
 
@@ -112,6 +115,10 @@ class Loader:
         self._embedder_folder, self._embedder_why = embedder_folder(settings)
         self._embedder: SentenceEmbedder | None = None
         self._backend: Backend | None = None
+        try:
+            self._redis = open_redis(settings.cache, lifecycle)
+        except ImportError as error:
+            raise StartError(str(error)) from None
         for model in settings.models:
             lifecycle.set(f"model {model.id}", "loading")
         if self._embedder_folder is None:
@@ -130,6 +137,11 @@ class Loader:
         if self._backend is None:
             raise RuntimeError("the models are not loaded yet; wait for the lifecycle to be ready")
         return self._backend
+
+    async def connect(self) -> None:
+        """See whether Redis answers. Call it before `run`; it takes no longer than `cache.redis_timeout_s`."""
+        if self._redis is not None:
+            self._redis = await connect_redis(self._redis, self._settings.cache, self._lifecycle)
 
     async def run(self) -> None:
         """Load the models, open the road, then load what only improves it.
@@ -152,8 +164,10 @@ class Loader:
         await asyncio.to_thread(self._engine.stop, deadline_s=0.0)
 
     async def close(self) -> None:
-        """Stop the engine and the embedder's thread."""
+        """Stop the engine and the embedder's thread, and leave Redis."""
         await self.cancel()
+        if self._redis is not None:
+            await self._redis.close()
         if self._embedder is not None:
             await self._embedder.close()
 
@@ -170,7 +184,9 @@ class Loader:
         tiers = {m.id: m.tier for m in settings.models if m.tier is not None}
         destinations = [LocalDestination(self._engine.models[m.id]) for m in settings.models]
         routes = Routes(destinations, tiers, load_tasks())
-        store = MemoryStore(settings.cache.exact.max_bytes, time.time) if settings.cache.exact.enabled else None
+        store: Store | None = self._redis
+        if store is None and settings.cache.exact.enabled:
+            store = MemoryStore(settings.cache.exact.max_bytes, time.time)
         answers = Answers(store, self._fingerprinter, settings.cache.exact.ttl_s)
         self._backend = Backend(Road(routes=routes, answers=answers, metrics=self._metrics), routes)
         return answers, routes

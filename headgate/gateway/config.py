@@ -77,12 +77,21 @@ def _problems(errors: list[ErrorDetails], tree: dict[str, Any], path: Path | Non
         elif error["type"] == "missing":
             message = f"key '{dotted}' is missing"
         else:
-            message = f"'{dotted}' is {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
+            message = f"'{dotted}' is {_shown(error['input'])}: {error['msg'].removeprefix('Value error, ')}"
             if dotted in lines:
                 # The members of a union each complain; together they say what is accepted.
                 message = f"{lines[dotted].split(': ', 1)[1]}, or: {error['msg']}"
         lines[dotted] = f"{_where(keys, tree, path, text)}: {message}"
     return list(lines.values())
+
+
+def _shown(value: object) -> str:
+    """The value as it was given, but for what may be a password in a URL."""
+    if isinstance(value, str) and "@" in value:
+        return repr(f"…@{value.rpartition('@')[2]}")
+    if isinstance(value, str) and "://" in value:
+        return repr(f"{value.partition('://')[0]}://…")
+    return repr(value)
 
 
 def _is_union_member(key: int | str, tree: dict[str, Any], loc: tuple[int | str, ...]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -58,6 +59,9 @@ class EngineSection(Section):
     )
     threads: int | None = Field(default=None, ge=1, description="CPU threads of a step; null leaves torch's choice.")
     prefix_cache: bool = Field(default=True, description="Reuse the KV blocks of equal prefixes within a team.")
+    kernels: Literal["auto", "reference"] = Field(
+        default="auto", description="auto: compiled kernels where they were built; reference: plain torch."
+    )
 
 
 class ModelSection(Section):
@@ -135,11 +139,30 @@ class CacheSection(Section):
 
     exact: ExactCacheSection = ExactCacheSection()
     semantic: SemanticCacheSection = SemanticCacheSection()
+    redis: str | None = Field(
+        default="auto",
+        # It may hold a password.
+        repr=False,
+        description="auto: the server at REDIS_URL or on this machine, if it answers; null or off: none; or a URL.",
+    )
+    redis_timeout_s: float = Field(
+        default=0.1, gt=0, le=10, description="Seconds Redis has to answer; then a request goes on without."
+    )
     secret: str | None = Field(
         default=None,
         pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*$",
         description="env:NAME with at least 16 bytes that keys the fingerprints; null: a random one per start.",
     )
+
+    @field_validator("redis", mode="before")
+    @classmethod
+    def _redis_server(cls, value: object) -> object:
+        # YAML reads a bare `off` as false.
+        if value is False or value == "off":
+            return None
+        if isinstance(value, str) and value != "auto" and (problem := redis_url_problem(value)):
+            raise ValueError(f"{problem}; accepted are auto, off, null or redis://[user:password@]host[:port][/db]")
+        return value
 
 
 class KeySection(Section):
@@ -222,3 +245,19 @@ def _distinct(what: str, values: list[str]) -> None:
 def secret_name(reference: str) -> str:
     """The variable's name in a reference such as `env:NAME`."""
     return re.sub(r"^env:", "", reference)
+
+
+def redis_url_problem(url: str) -> str | None:
+    """What is wrong with the URL of a Redis server, without repeating it: it may hold a password. None: nothing."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return "not a URL with a port between 1 and 65535 (a password's special characters must be percent-encoded)"
+    if parts.scheme not in ("redis", "rediss"):
+        return "not a redis:// or rediss:// URL"
+    if not parts.hostname or port == 0:
+        return "a URL without a host or with port 0"
+    if not re.fullmatch(r"/?|/\d{1,4}", parts.path) or parts.query or parts.fragment:
+        return "a URL with more behind the host than a database number"
+    return None

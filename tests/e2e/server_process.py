@@ -55,7 +55,8 @@ def run_server(folder: Path, *arguments: str, **environment: str) -> Iterator[Se
         process = subprocess.Popen(
             command,
             cwd=root,
-            env={**clean, "OMP_NUM_THREADS": "1", **environment},
+            # A Redis that happens to run on this machine is not used.
+            env={**clean, "HEADGATE_CACHE__REDIS": "off", "OMP_NUM_THREADS": "1", **environment},
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,

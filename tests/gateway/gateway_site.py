@@ -19,13 +19,16 @@ from headgate.gateway.settings import ENV_PREFIX, Settings
 def forget_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Variables of the machine must not configure a server under test."""
     for name in list(os.environ):
-        if name.startswith(ENV_PREFIX):
+        if name.startswith(ENV_PREFIX) or name == "REDIS_URL":
             monkeypatch.delenv(name)
 
 
 @asynccontextmanager
 async def site(checkpoint: Path, **sections: Any) -> AsyncIterator[TestClient[Any, Any]]:
-    """A server with the checkpoint under the ids `tiny` (small) and `tiny-2` (large), ready, and a client of it."""
+    """A server with the checkpoint under the ids `tiny` (small) and `tiny-2` (large), ready, and a client of it.
+
+    A Redis that happens to run on this machine is not used.
+    """
     defaults: dict[str, Any] = {
         "models": [
             {"id": "tiny", "path": str(checkpoint), "tier": "small"},
@@ -34,7 +37,8 @@ async def site(checkpoint: Path, **sections: Any) -> AsyncIterator[TestClient[An
         "cache": {"semantic": {"enabled": False}},
         "engine": {"device": "cpu", "kv_bytes": 8 * 1024 * 1024, "threads": 1},
     }
-    app = make_app(Settings(**{**defaults, **sections}))
+    chosen = {**defaults, **sections}
+    app = make_app(Settings(**{**chosen, "cache": {"redis": "off", **chosen["cache"]}}))
     # Like `run_server`, aiohttp's test server cancels the handler of a client that leaves.
     async with TestClient(TestServer(app)) as client:
         await app[keys.LIFECYCLE].wait_until_ready()

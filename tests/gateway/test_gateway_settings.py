@@ -77,6 +77,9 @@ def test_sizes_take_units(tmp_path: Path) -> None:
         ("models:\n  - id: a\n", ":2:", ["'models[0].path' is missing"]),
         ("server:\n  port: 99999\n", ":2:", ["'server.port' is 99999", "65535"]),
         ("cache: {semantic: {enabled: maybe}}\n", ":1:", ["'maybe'", "'auto'", "boolean"]),
+        ("cache:\n  redis: localhost:6379\n", ":2:", ["'cache.redis' is 'localhost:6379'", "redis://", "auto", "off"]),
+        ("cache: {redis: 5}\n", ":1:", ["'cache.redis' is 5"]),
+        ("cache: {redis_timeout_s: 0}\n", ":1:", ["'cache.redis_timeout_s' is 0"]),
         ("models: []\n", ":1:", ["at least one model"]),
         ("models: [{id: auto, path: x}]\n", ":1:", ["'auto'", "tier"]),
         ("models: [{id: a, path: 'demo:techer'}]\n", ":1:", ["demo:techer", "demo:teacher"]),
@@ -95,6 +98,49 @@ def test_refusals_name_file_line_key_and_what_is_accepted(
     assert place in problem
     for hint in hints:
         assert hint in problem
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("auto", "auto"),
+        ("off", None),
+        ("'off'", None),
+        ("null", None),
+        ("redis://localhost", "redis://localhost"),
+        ("rediss://user:p%40ss@redis.example:6380/2", "rediss://user:p%40ss@redis.example:6380/2"),
+        ("redis://[::1]:6379", "redis://[::1]:6379"),
+    ],
+)
+def test_redis_is_auto_off_or_a_url(tmp_path: Path, given: str, read: str | None) -> None:
+    file = tmp_path / "headgate.yaml"
+    file.write_text(f"cache:\n  redis: {given}\n")
+    settings = load_settings(file)
+    assert settings.cache.redis == read
+    assert "p%40ss" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis//:hunter2@localhost",
+        "http://:hunter2@localhost",
+        "redis://:hunter2@",
+        "redis://:hunter2@localhost:0",
+        "redis://:hunter2@localhost:99999",
+        "redis://:hunter2@localhost/first",
+        "redis://:hunter2@localhost?db=1",
+        "redis://:hunter2/x@localhost",
+        "redis://:hunter2#x@localhost",
+        "redis://:hunter2[x@localhost",
+        "redis://:hunter2",
+    ],
+)
+def test_a_wrong_redis_url_is_refused_without_telling_its_password(tmp_path: Path, url: str) -> None:
+    (problem,) = problems(tmp_path, f"cache:\n  redis: '{url}'\n")
+    assert "'cache.redis' is '" in problem
+    assert "accepted are auto" in problem
+    assert "hunter2" not in problem
 
 
 def test_every_problem_is_told_at_once(tmp_path: Path) -> None:

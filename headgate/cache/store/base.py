@@ -11,6 +11,10 @@ Forget = Callable[[str], None]
 """Called with the key of an entry that has left the store."""
 
 
+class StoreDownError(OSError):
+    """The store is a server that cannot be asked now. The store logs its outages itself, once each."""
+
+
 class Store(Protocol):
     """Keeps entries by key. It knows nothing of similarity: which entries are close is the index's job.
 

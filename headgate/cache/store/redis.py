@@ -1,0 +1,294 @@
+"""A store in a Redis server: shared by processes, outlives them, and may go away at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import OutOfMemoryError, ResponseError
+
+from headgate.cache.store.base import Forget, StoreDownError
+from headgate.cache.verdict import Entry
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PAUSE_S = 1.0
+"""How long a server that failed is left alone."""
+MAX_ENTRY_BYTES = 4 * 1024 * 1024
+_CONNECTIONS = 16
+_PURGE_S = 5.0
+_MAX_TTL_S = 10 * 365 * 86400
+
+# A tag is a sorted set of keys by the time they expire, so that expired ones can be swept out; it lives as long as the
+# last of them. All times are the server's. The first write must be one that a full server refuses: it lets a script go
+# on that has written. KEYS: the entry, its tags. ARGV: value, milliseconds to live, key.
+_PUT = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local ms = tonumber(ARGV[2])
+for i = 2, #KEYS do
+  redis.call('ZADD', KEYS[i], now + ms, ARGV[3])
+  redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', now)
+  if redis.call('PTTL', KEYS[i]) < ms then redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
+end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+"""
+# KEYS: a tag. ARGV: what precedes an entry's key. Gives the keys it dropped.
+_DELETE_TAGGED = """
+local gone = {}
+for _, key in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+  if redis.call('DEL', ARGV[1] .. key) == 1 then gone[#gone + 1] = key end
+end
+redis.call('DEL', KEYS[1])
+return gone
+"""
+
+
+class RedisStore:
+    """Implements `Store`. All calls come from one event loop.
+
+    The server has `timeout_s` to answer a call, and a call waits as long for a free connection. After a failure the
+    server is left alone for `PAUSE_S`; then one call tries again while the others still fail at once. Failing means
+    `StoreDownError`, never None: a store that cannot be asked has not lost its entries, so nobody should forget them.
+    The log tells when an outage begins and when it ends.
+
+    What the server expires or evicts it tells nobody. Keys put here are forgotten when they have expired; others leave
+    an index when it asks for them. Putting a key again with other tags leaves it under the older tags as well, so a
+    purge may drop more than it must, never less.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        clock: Callable[[], float],
+        *,
+        prefix: str = "headgate:",
+        timeout_s: float = 0.1,
+        max_entry_bytes: int = MAX_ENTRY_BYTES,
+        monotonic: Callable[[], float] = time.monotonic,
+        changed: Callable[[str | None], None] | None = None,
+    ) -> None:
+        """A store that connects when it is first asked.
+
+        Args:
+            url: `redis://[user[:password]@]host[:port][/db]`, or `rediss://` for TLS.
+            clock: seconds since the epoch, on the same scale as `Entry.expires`.
+            prefix: what every key on the server begins with.
+            timeout_s: seconds the server has to answer a call, connecting included.
+            max_entry_bytes: larger encoded entries are not kept.
+            monotonic: seconds on any scale that never goes back; times the pause after a failure.
+            changed: called with the reason when the server stops answering, and with None when it answers again.
+        """
+        pool = ConnectionPool.from_url(
+            url,
+            # One deadline covers connecting and the command; see `_within`.
+            socket_timeout=None,
+            socket_connect_timeout=None,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        self._client: Redis = Redis(connection_pool=pool)
+        self._put_script = self._client.register_script(_PUT)
+        self._delete_tagged_script = self._client.register_script(_DELETE_TAGGED)
+        host = str(pool.connection_kwargs.get("host", "localhost"))
+        port, db = pool.connection_kwargs.get("port", 6379), pool.connection_kwargs.get("db", 0)
+        scheme = url.split("://", 1)[0]
+        self._address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{f'/{db}' if db else ''}"
+        self._clock = clock
+        self._entry_prefix = f"{prefix}answer:"
+        self._tag_prefix = f"{prefix}tag:"
+        self._timeout_s = timeout_s
+        self._max_entry_bytes = max_entry_bytes
+        self._monotonic = monotonic
+        self._changed = changed or (lambda _: None)
+        self._turns = asyncio.Semaphore(_CONNECTIONS)
+        self._down = False
+        self._retry_at = 0.0
+        self._forget: list[Forget] = []
+        # Expiry of the keys put here, the oldest put first. One lifetime for all makes that the order they expire in.
+        self._expires: dict[str, float] = {}
+        self._decoder = msgspec.msgpack.Decoder(Entry)
+
+    @property
+    def address(self) -> str:
+        """The server's URL without user and password."""
+        return self._address
+
+    async def ping(self) -> str | None:
+        """None where the server answers, else why not. Neither the log nor `changed` hears of it."""
+        try:
+            await self._within(self._timeout_s, self._client.ping)
+        except Exception as error:
+            self._down = True
+            self._retry_at = self._monotonic() + PAUSE_S
+            return _reason(error)
+        self._down = False
+        return None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+        await self._client.connection_pool.disconnect()
+
+    def on_forget(self, forget: Forget) -> None:
+        """Have `forget` called for entries deleted here, and for those put here once they have expired."""
+        self._forget.append(forget)
+
+    async def get(self, key: str) -> Entry | None:
+        """The entry, or None where there is none, it has expired, or what is there is no entry.
+
+        Raises:
+            StoreDownError: the server does not answer.
+        """
+        packed = await self._call(partial(self._read, self._entry_prefix + key))
+        if packed is None:
+            return None
+        try:
+            entry = self._decoder.decode(packed)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            # Another version's, or another program's.
+            return None
+        return entry if entry.key == key and entry.expires > self._clock() else None
+
+    async def put(self, entry: Entry, tags: frozenset[str]) -> bool:
+        """Keep an entry under its key in place of an older one. False where it was not kept.
+
+        That is where it is too large, has expired, holds text that is not Unicode, or the server is full.
+
+        Raises:
+            StoreDownError: the server does not answer.
+        """
+        now = self._clock()
+        self._forget_expired(now)
+        ttl_s = min(entry.expires - now, _MAX_TTL_S)
+        packed = _encode(entry) if ttl_s > 0 else None
+        if packed is None or len(packed) > self._max_entry_bytes:
+            # The older answer goes all the same: a newer one exists.
+            await self.delete(entry.key)
+            return False
+        names = [self._entry_prefix + entry.key, *(self._tag_prefix + tag for tag in sorted(tags))]
+        arguments: list[bytes | int | str] = [packed, max(1, int(ttl_s * 1000)), entry.key]
+        if not await self._call(partial(self._write, names, arguments)):
+            return False
+        self._expires.pop(entry.key, None)
+        self._expires[entry.key] = entry.expires
+        return True
+
+    async def delete(self, key: str) -> bool:
+        """Drop an entry. False where there was none.
+
+        Raises:
+            StoreDownError: the server does not answer, so nothing is known to be gone.
+        """
+        deleted = await self._call(partial(self._client.delete, self._entry_prefix + key))
+        self._drop(key)
+        return bool(deleted)
+
+    async def delete_tagged(self, tag: str) -> int:
+        """Drop every entry that was put with this tag, by whichever process; gives how many there were.
+
+        Raises:
+            StoreDownError: the server does not answer, so nothing is known to be gone.
+        """
+        script = partial(self._delete_tagged_script, keys=[self._tag_prefix + tag], args=[self._entry_prefix])
+        # Nobody's answer waits for a purge, and it may be large.
+        keys: list[bytes] = await self._call(script, max(_PURGE_S, self._timeout_s))
+        for key in keys:
+            self._drop(key.decode())
+        return len(keys)
+
+    async def _read(self, name: str) -> bytes | None:
+        try:
+            found = await self._client.get(name)
+        except ResponseError as error:
+            if str(error).startswith("WRONGTYPE"):
+                return None
+            raise
+        return found if isinstance(found, bytes) else None
+
+    async def _write(self, names: list[str], arguments: list[bytes | int | str]) -> bool:
+        try:
+            await self._put_script(keys=names, args=arguments)
+        except OutOfMemoryError:
+            return False
+        return True
+
+    async def _call(self, command: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
+        """Ask the server, unless it failed a moment ago."""
+        self._refuse_in_pause()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            # No fault of the server's: this process asks more than its connections carry.
+            raise StoreDownError(f"{self._address}: no connection was free in time") from None
+        try:
+            self._refuse_in_pause()
+            trial = self._down
+            if trial:
+                # This call tries; others that come meanwhile need not wait for it to fail.
+                self._retry_at = self._monotonic() + PAUSE_S
+            try:
+                result = await self._within(timeout_s or self._timeout_s, command)
+            except Exception as error:
+                self._fail(_reason(error))
+                raise StoreDownError(f"{self._address}: {_reason(error)}") from error
+        finally:
+            self._turns.release()
+        # Not after a call that began before the failure: it says nothing of the time since.
+        if trial and self._down:
+            self._down = False
+            logger.warning("%s answers again", self._address)
+            self._changed(None)
+        return result
+
+    def _refuse_in_pause(self) -> None:
+        if self._down and self._monotonic() < self._retry_at:
+            raise StoreDownError(f"{self._address} did not answer a moment ago")
+
+    def _fail(self, reason: str) -> None:
+        self._retry_at = self._monotonic() + PAUSE_S
+        if not self._down:
+            self._down = True
+            logger.warning("%s is left alone until it answers: %s", self._address, reason)
+            self._changed(reason)
+
+    async def _within(self, timeout_s: float, command: Callable[[], Awaitable[T]]) -> T:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await command()
+        except TimeoutError:
+            raise StoreDownError(f"no answer within {timeout_s * 1000:.0f} ms") from None
+
+    def _forget_expired(self, now: float) -> None:
+        while self._expires:
+            key, expires = next(iter(self._expires.items()))
+            if expires > now:
+                return
+            self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        self._expires.pop(key, None)
+        for forget in self._forget:
+            forget(key)
+
+
+def _encode(entry: Entry) -> bytes | None:
+    try:
+        return msgspec.msgpack.encode(entry)
+    except UnicodeEncodeError:
+        return None
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
