@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/sh
+# What the compiled kernels are made of; the build sees torch, and setuptools beside it, only without isolation.
+NATIVE := setup.py $(wildcard headgate/engine/kernels/cpu/*.cpp headgate/engine/kernels/cpu/*.h headgate/engine/kernels/cpu/*.inc)
+INSTALL := $(BIN)/pip install --quiet --no-build-isolation -e
 
 .PHONY: serve test check format clean
 
@@ -23,19 +26,19 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix headgate tests
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build *.egg-info headgate/engine/kernels/cpu/*.so .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-# torch goes first and alone: with it in place nothing that follows can pull another build.
-$(VENV)/.torch:
+# torch goes first, with the build tools: with it in place nothing that follows can pull another build.
+$(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Headgate needs Python 3.11 or newer; name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet 'torch>=2.11,<2.14'
+	$(BIN)/pip install --quiet 'torch>=2.11,<2.14' 'setuptools>=77' wheel
 	@touch $@
 
-$(VENV)/.serve: pyproject.toml $(VENV)/.torch
-	$(BIN)/pip install --quiet -e '.[embedded]'
+$(VENV)/.serve: pyproject.toml $(NATIVE) $(VENV)/.base
+	$(INSTALL) '.[embedded]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(VENV)/.torch
-	$(BIN)/pip install --quiet -e '.[embedded,dev]'
+$(VENV)/.dev: pyproject.toml $(NATIVE) $(VENV)/.base
+	$(INSTALL) '.[embedded,dev]'
 	@touch $@ $(VENV)/.serve

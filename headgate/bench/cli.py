@@ -22,6 +22,7 @@ from headgate.bench.serve import compare, run_streams, server
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
 from headgate.engine.demo import checkpoint as demo_checkpoint
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.kernels.choice import KernelSet, choose_kernels
 from headgate.engine.quant.linear import WeightFormat
 
 _WORKLOADS = {
@@ -47,6 +48,7 @@ def bench() -> None:
 @click.option("--weights", type=click.Choice(["native", "int8"]), default="native", show_default=True)
 @click.option("--device", default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
+@click.option("--kernels", type=click.Choice(["auto", "reference"]), default="auto", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
 @click.option("--one-by-one", is_flag=True, help="Also run the mixed requests one after another.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
@@ -56,6 +58,7 @@ def engine(
     weights: WeightFormat,
     device: str,
     threads: int | None,
+    kernels: KernelSet,
     rounds: int,
     one_by_one: bool,
     json_file: Path | None,
@@ -64,7 +67,7 @@ def engine(
     console = Console()
     with tempfile.TemporaryDirectory() as scratch:
         folder = _folder(model, Path(scratch))
-        settings = EngineSettings(device=device, threads=threads, prefix_cache=False)
+        settings = EngineSettings(device=device, threads=threads, prefix_cache=False, kernels=kernels)
         served = Engine(settings)
         served.load(ModelSpec("bench", folder, weights=weights))
         if threads is not None:
@@ -80,11 +83,12 @@ def engine(
         finally:
             served.stop()
     info = served.models["bench"].info
+    used = choose_kernels(kernels, served.device).why
     console.print(_table(f"{model}, {info.dtype}, weights {weights}", figures))
     console.print(
         f"{measured.device}, {measured.threads} threads: {measured.read_bytes_s / 1e9:.1f} GB/s read, "
         + ", ".join(f"{dtype} {flops / 1e9:.0f} GFLOP/s" for dtype, flops in measured.flops.items())
-        + f"; torch {torch.__version__}, {date.today()}"
+        + f"; kernels: {used}; torch {torch.__version__}, {date.today()}"
     )
     if serial_s is not None:
         together = mixed().new_tokens / next(f.tokens_s for f in figures if f.workload == mixed().name)
@@ -98,6 +102,7 @@ def engine(
                 "model": model,
                 "weights": weights,
                 "dtype": info.dtype,
+                "kernels": used,
                 "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
                 "python": platform.python_version(),
                 "torch": torch.__version__,

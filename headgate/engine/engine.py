@@ -14,7 +14,7 @@ from types import MappingProxyType
 import torch
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.kernels.choice import KernelSet, choose_kernels
 from headgate.engine.kv.store import KVStore
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
@@ -56,6 +56,7 @@ class EngineSettings:
             has left after the weights. On the CPU memory is used as blocks are, not at once.
         threads: for operators on the CPU; None leaves torch's own choice.
         prefix_cache: reuse the blocks of equal prefixes within a tenant.
+        kernels: "auto" (compiled ones where they were built) or "reference" (plain torch).
     """
 
     device: str = "auto"
@@ -66,6 +67,7 @@ class EngineSettings:
     kv_bytes: int | None = None
     threads: int | None = None
     prefix_cache: bool = True
+    kernels: KernelSet = "auto"
 
 
 class Engine:
@@ -78,6 +80,8 @@ class Engine:
         self._loop = StepLoop(threads=settings.threads, clock=clock)
         self._models: dict[str, LocalModel] = {}
         self.device = _device(settings.device)
+        self._kernels = choose_kernels(settings.kernels, self.device)
+        logger.info("kernels: %s", self._kernels.why)
 
     @property
     def models(self) -> Mapping[str, LocalModel]:
@@ -127,7 +131,7 @@ class Engine:
     def _read(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
         started = self._clock()
         tokenizer = Tokenizer.load(spec.path)
-        loaded = load_decoder(spec.path, ReferenceKernels(), dtype=spec.dtype, fmt=spec.weights, device=self.device)
+        loaded = load_decoder(spec.path, self._kernels.kernels, dtype=spec.dtype, fmt=spec.weights, device=self.device)
         vocab_size = loaded.decoder.spec.vocab_size
         if tokenizer.vocab_size > vocab_size:
             raise CheckpointError(

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.errors import EngineStopped, PromptTooLong, UnknownModel
-from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.kernels.choice import choose_kernels
+from headgate.engine.kernels.interface import Kernels
 from headgate.engine.local import LocalModel
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.params import SamplingParams
@@ -91,9 +92,10 @@ def test_closing_the_stream_frees_its_blocks(engine: Engine) -> None:
 def test_a_failing_step_fails_its_requests_only(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     inbox, bystander = Inbox(), Inbox()
     prompt = tuple(range(3, 60))
-    healthy = ReferenceKernels.swiglu
+    kernels = type(choose_kernels("auto", engine.device).kernels)
+    healthy = kernels.swiglu
 
-    def broken(self: ReferenceKernels, gate_up: torch.Tensor) -> torch.Tensor:
+    def broken(self: Kernels, gate_up: torch.Tensor) -> torch.Tensor:
         if gate_up.shape[0] >= len(prompt):
             raise RuntimeError("out of memory")
         return healthy(self, gate_up)
@@ -101,7 +103,7 @@ def test_a_failing_step_fails_its_requests_only(engine: Engine, monkeypatch: pyt
     engine.submit(Request("long", "other", (1, 2, 3), GREEDY), bystander)
     bystander.next()
     with monkeypatch.context() as patch:
-        patch.setattr(ReferenceKernels, "swiglu", broken)
+        patch.setattr(kernels, "swiglu", broken)
         engine.submit(Request("a", "m", prompt, GREEDY), inbox)
         failed = inbox.rest().finish
     assert failed is not None

@@ -39,6 +39,8 @@ def test_card_states_data_steps_scores_and_limits(tmp_path, name, shape) -> None
     assert text == card(training, GIVEN)
     for part in ("seed 4", "123 steps", "5.22 million", "2 of 4 were right", table(GIVEN), "nothing else", "0.250"):
         assert part in text
+    assert "level 1: none." in text
+    assert "level 1: lists, facts." in card(training, [_answer("facts", 1, False), _answer("lists", 1, False)])
     assert ("distilled" in text) == (name == "student")
 
 

@@ -10,8 +10,9 @@ import transformers
 from conftest import ARCHITECTURES, MakeCheckpoint
 from torch import Tensor
 
-from headgate.engine.kernels.interface import AttentionBatch
-from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.kernels.choice import choose_kernels
+from headgate.engine.kernels.cpu.kernels import native_status
+from headgate.engine.kernels.interface import AttentionBatch, Kernels
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.architectures import known
 from headgate.engine.models.decoder import Decoder
@@ -19,6 +20,16 @@ from headgate.engine.models.loader import load_decoder
 
 BLOCK_SIZE = 8
 PROMPT, STEPS = 70, 32
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(params=["reference", "native"])
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    if request.param == "reference":
+        return choose_kernels("reference", CPU).kernels
+    if not native_status().usable:
+        pytest.skip(f"native kernels: {native_status().why}")
+    return choose_kernels("auto", CPU).kernels
 
 
 def step(decoder: Decoder, store: KVStore, table: list[int], tokens: list[int], start: int) -> Tensor:
@@ -42,9 +53,9 @@ def oracle_logits(folder: Path, tokens: list[int]) -> Tensor:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_logits_equal_transformers(architecture: str, make_checkpoint: MakeCheckpoint) -> None:
+def test_logits_equal_transformers(architecture: str, kernels: Kernels, make_checkpoint: MakeCheckpoint) -> None:
     folder = make_checkpoint(architecture)
-    decoder = load_decoder(folder, ReferenceKernels()).decoder
+    decoder = load_decoder(folder, kernels).decoder
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(0, 320, (PROMPT + STEPS,), generator=generator).tolist()
     expected = oracle_logits(folder, tokens)
@@ -53,18 +64,23 @@ def test_logits_equal_transformers(architecture: str, make_checkpoint: MakeCheck
     store = KVStore(decoder.spec, len(table), BLOCK_SIZE, torch.float32, torch.device("cpu"))
     prompt = step(decoder, store, table, tokens[:PROMPT], 0)
     torch.testing.assert_close(prompt, expected[:PROMPT], atol=1e-4, rtol=0)
+    decode_error = 0.0
     for position in range(PROMPT, PROMPT + STEPS):
         decoded = step(decoder, store, table, [tokens[position]], position)
         torch.testing.assert_close(decoded[0], expected[position], atol=1e-4, rtol=0)
+        decode_error = max(decode_error, (decoded[0] - expected[position]).abs().max().item())
+    prompt_error = (prompt - expected[:PROMPT]).abs().max().item()
+    # Shown by `pytest -s`: the table in docs/performance.md.
+    print(f"\n| {architecture} | {type(kernels).__name__} | {prompt_error:.1e} | {decode_error:.1e} |")
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen3-moe"])
-def test_int8_weights_stay_close(architecture: str, make_checkpoint: MakeCheckpoint) -> None:
+def test_int8_weights_stay_close(architecture: str, kernels: Kernels, make_checkpoint: MakeCheckpoint) -> None:
     folder = make_checkpoint(architecture)
     tokens = torch.randint(0, 320, (40,), generator=torch.Generator().manual_seed(2)).tolist()
     logits = {}
     for fmt in ("native", "int8"):
-        decoder = load_decoder(folder, ReferenceKernels(), fmt=fmt).decoder
+        decoder = load_decoder(folder, kernels, fmt=fmt).decoder
         store = KVStore(decoder.spec, 5, BLOCK_SIZE, torch.float32, torch.device("cpu"))
         logits[fmt] = step(decoder, store, [3, 1, 4, 0, 2], tokens, 0)
     relative = (logits["int8"] - logits["native"]).norm() / logits["native"].norm()
@@ -76,10 +92,12 @@ def test_every_known_architecture_is_tested() -> None:
     assert sorted(tested) == known()
 
 
-def test_bfloat16_checkpoint_runs_in_bfloat16(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+def test_bfloat16_checkpoint_runs_in_bfloat16(
+    kernels: Kernels, make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(make_checkpoint("llama3"), dtype=torch.bfloat16)
     model.save_pretrained(tmp_path)
-    decoder = load_decoder(tmp_path, ReferenceKernels()).decoder
+    decoder = load_decoder(tmp_path, kernels).decoder
     assert decoder.dtype == torch.bfloat16
     tokens = list(range(50, 90))
     store = KVStore(decoder.spec, 5, BLOCK_SIZE, torch.bfloat16, torch.device("cpu"))

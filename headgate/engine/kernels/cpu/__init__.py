@@ -1,0 +1,1 @@
+"""Kernels for the CPU in C++, compiled when the package is installed."""

@@ -1,0 +1,133 @@
+"""The compiled operators behind the Kernels protocol, and whether they are there."""
+
+from __future__ import annotations
+
+import sysconfig
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+
+
+@dataclass(frozen=True, slots=True)
+class NativeStatus:
+    """Whether the compiled kernels can be used. `why` says what they are, or what is in the way."""
+
+    usable: bool
+    why: str
+
+
+def native_status() -> NativeStatus:
+    """Load the compiled kernels, once per process however often it is asked."""
+    library = Path(__file__).with_name(f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
+    if not library.exists():
+        return NativeStatus(False, "not built: there was no compiler, or no torch beside it, when this was installed")
+    try:
+        torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]  # torch has no annotation for it
+        ops = torch.ops.headgate
+        built_for: str = ops.torch_version()
+        CpuKernels()  # an older build may lack an operator
+    except (OSError, RuntimeError, AttributeError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        return NativeStatus(False, f"they do not load: {reason}; install again")
+    if torch.__version__.split("+")[0] != built_for:
+        return NativeStatus(False, f"built for torch {built_for}, this is {torch.__version__}; install again")
+    return NativeStatus(True, f"C++, {ops.vectors()}")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuPlan:
+    """Geometry of one step as the attention operator takes it.
+
+    Attributes:
+        geometry: [sequences, 4] int64: first row, rows, context, where the blocks begin in `tables`.
+        tables: int32, the blocks of one sequence after the other.
+        block_size: slots per block.
+    """
+
+    geometry: Tensor
+    tables: Tensor
+    block_size: int
+
+
+class CpuKernels:
+    """Implements the Kernels protocol for float32 and bfloat16 on the CPU, with sums in float32.
+
+    `native_status` says whether it can be used.
+    """
+
+    def __init__(self) -> None:
+        ops = torch.ops.headgate
+        # The overloads themselves: going through the packet costs as much as a small operator.
+        self._rms_norm = ops.rms_norm.default
+        self._add_rms_norm = ops.add_rms_norm_.default
+        self._rope = ops.rope.default
+        self._swiglu = ops.swiglu.default
+        self._write_kv = ops.write_kv.default
+        self._paged_attention = ops.paged_attention.default
+        self._expert_order = ops.expert_order.default
+        self._combine = ops.combine.default
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See Kernels."""
+        y: Tensor = self._rms_norm(x, weight, eps)
+        return y
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """See Kernels. Both arguments are overwritten."""
+        self._add_rms_norm(x, residual, weight, eps)
+        return x, residual
+
+    def rope(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """See Kernels."""
+        y: Tensor = self._rope(x, cos, sin)
+        return y
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        """See Kernels."""
+        y: Tensor = self._swiglu(gate_up)
+        return y
+
+    def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
+        """See Kernels. IndexError for a slot that is not there."""
+        self._write_kv(layer.keys, layer.values, keys, values, slots)
+
+    def plan(self, batch: AttentionBatch, device: torch.device) -> CpuPlan:  # noqa: ARG002  it is the CPU
+        """See Kernels."""
+        geometry, tables = array("q"), array("i")
+        row = 0
+        for count, context, blocks in zip(batch.counts, batch.contexts, batch.tables, strict=True):
+            geometry.extend((row, count, context, len(tables)))
+            tables.extend(blocks)
+            row += count
+        return CpuPlan(
+            torch.frombuffer(geometry, dtype=torch.int64),
+            torch.frombuffer(tables, dtype=torch.int32),
+            batch.block_size,
+        )
+
+    def paged_attention(self, q: Tensor, layer: KVLayer, plan: CpuPlan, window: int | None) -> Tensor:
+        """See Kernels. Keys and values are read where they are."""
+        y: Tensor = self._paged_attention(
+            q, layer.keys, layer.values, plan.geometry, plan.tables, plan.block_size, window
+        )
+        return y
+
+    def experts(self, x: Tensor, weights: Tensor, chosen: Tensor, experts: Sequence[Mlp]) -> Tensor:
+        """See Kernels. Tokens are sorted by expert, so that each chosen expert's weights are read once."""
+        rows, places, counts = self._expert_order(chosen, len(experts))
+        gathered = x.index_select(0, rows)
+        parts = []
+        start = 0
+        for expert, count in zip(experts, counts, strict=True):
+            if count:
+                parts.append(expert.down(self.swiglu(expert.gate_up(gathered[start : start + count]))))
+                start += count
+        # A step that samples nothing has no rows left in its last layer.
+        y: Tensor = self._combine(torch.cat(parts) if parts else gathered, places, weights.float())
+        return y

@@ -1,0 +1,93 @@
+// The loops, compiled once per instruction set. No torch header here, and none of the standard library inside a
+// target region: an inline function compiled for AVX-512 could be the one that the linker keeps for everybody.
+#include "loops.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#define INLINE inline __attribute__((always_inline))
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define HEADGATE_SHUFFLES 1
+#endif
+#endif
+
+#define HEADGATE_LOOPS(T) {rms_norm<T>, add_rms_norm<T>, rope<T>, swiglu<T>, combine<T>, attend<T>, merge<T>}
+
+// 128-bit vectors, which every 64-bit processor has.
+namespace headgate::baseline {
+#define LANES 4
+#include "vector.inc"
+#include "elementwise.inc"
+#include "attention.inc"
+#undef LANES
+const Loops f32 = HEADGATE_LOOPS(float);
+const Loops bf16 = HEADGATE_LOOPS(uint16_t);
+}  // namespace headgate::baseline
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HEADGATE_VARIANTS 1
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace headgate::avx2 {
+#define LANES 8
+#include "vector.inc"
+#include "elementwise.inc"
+#include "attention.inc"
+#undef LANES
+const Loops f32 = HEADGATE_LOOPS(float);
+const Loops bf16 = HEADGATE_LOOPS(uint16_t);
+}  // namespace headgate::avx2
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+namespace headgate::avx512 {
+#define LANES 16
+#include "vector.inc"
+#include "elementwise.inc"
+#include "attention.inc"
+#undef LANES
+const Loops f32 = HEADGATE_LOOPS(float);
+const Loops bf16 = HEADGATE_LOOPS(uint16_t);
+}  // namespace headgate::avx512
+#pragma GCC pop_options
+#endif
+
+namespace headgate {
+namespace {
+
+struct Variant {
+    const char* name;
+    const Loops* f32;
+    const Loops* bf16;
+};
+
+Variant choose() {
+#if defined(HEADGATE_VARIANTS)
+    // HEADGATE_VECTORS=avx2 or baseline holds the choice back, so that a test sees what other processors run.
+    const char* most = std::getenv("HEADGATE_VECTORS");
+    const bool wide = most == nullptr, any = wide || std::strcmp(most, "avx2") == 0;
+    if (wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return {"AVX-512", &avx512::f32, &avx512::bf16};
+    if (any && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"AVX2", &avx2::f32, &avx2::bf16};
+#endif
+    return {"128-bit vectors", &baseline::f32, &baseline::bf16};
+}
+
+const Variant& variant() {
+    static const Variant chosen = choose();
+    return chosen;
+}
+
+}  // namespace
+
+const Loops& loops(Element element) { return element == Element::f32 ? *variant().f32 : *variant().bf16; }
+
+const char* instruction_set() { return variant().name; }
+
+}  // namespace headgate

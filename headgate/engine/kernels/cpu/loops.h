@@ -1,0 +1,76 @@
+// The inner loops, free of torch, and the table that offers them compiled for the instruction set of this machine.
+#pragma once
+
+#include <cstdint>
+
+namespace headgate {
+
+// Rows of `width` elements that follow each other densely: row (i, j) starts at i * outer + j * inner elements.
+struct Rows {
+    const void* data;
+    int64_t outer;
+    int64_t inner;
+    int64_t per_outer;  // how many j there are
+};
+
+struct Cache {
+    const void* keys;  // [slots, kv_heads, dim]
+    const void* values;
+    int64_t kv_heads;
+    int64_t dim;
+    int64_t block_size;
+};
+
+// Queries that share keys: `rows` consecutive tokens of one sequence times the `group` heads of one key head.
+struct AttentionTask {
+    const int32_t* table;
+    int64_t row;       // of q, the first one
+    int64_t rows;
+    int64_t position;  // of that first row in its sequence
+    int64_t kv_head;
+    int64_t begin;     // positions of the keys that this task looks at
+    int64_t end;
+    float* partial;    // null, or where the unfinished result goes: see partial_floats
+};
+
+struct Attention {
+    const void* q;  // [tokens, heads, dim]
+    void* out;
+    Cache cache;
+    int64_t heads;
+    int64_t window;  // positions back, itself included
+};
+
+constexpr int64_t kTile = 64;      // keys scored at a time; a multiple of every vector width
+constexpr int64_t kMaxLanes = 16;
+
+constexpr int64_t padded(int64_t dim) { return (dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes; }
+
+// Floats of working memory for a task of `queries` = rows * group.
+constexpr int64_t scratch_floats(int64_t queries, int64_t dim) { return queries * (2 * padded(dim) + kTile + 4); }
+
+// Floats of one query's unfinished result: weighted values, then their weight, then the maximal score.
+constexpr int64_t partial_floats(int64_t dim) { return padded(dim) + 2; }
+
+// The loops for one element type. Ranges [begin, end) are of rows.
+struct Loops {
+    void (*rms_norm)(Rows x, const void* weight, float eps, int64_t width, void* out, int64_t begin, int64_t end);
+    void (*add_rms_norm)(void* x, void* residual, const void* weight, float eps, int64_t width, int64_t begin,
+                         int64_t end);
+    void (*rope)(Rows x, const float* cos, const float* sin, int64_t dim, void* out, int64_t begin, int64_t end);
+    void (*swiglu)(Rows x, int64_t width, void* out, int64_t begin, int64_t end);
+    void (*combine)(const void* parts, const int64_t* places, const float* weights, int64_t per_row, int64_t width,
+                    void* out, int64_t begin, int64_t end);
+    void (*attend)(const Attention& a, const AttentionTask& task, float* scratch);
+    void (*merge)(const float* partials, int64_t splits, int64_t queries, int64_t dim, void* out);
+};
+
+enum class Element { f32, bf16 };
+
+// For the best instruction set that this processor has.
+const Loops& loops(Element element);
+
+// Its name, for the log.
+const char* instruction_set();
+
+}  // namespace headgate

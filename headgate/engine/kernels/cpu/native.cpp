@@ -1,0 +1,322 @@
+// The operators torch.ops.headgate.*: they check their arguments and divide the work among torch's own threads.
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <torch/library.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "loops.h"
+
+namespace headgate {
+namespace {
+
+using at::Tensor;
+
+// Below about this many elements (or multiplications) waking a second thread costs more than it saves.
+constexpr int64_t kElementsPerThread = 16 * 1024;
+constexpr int64_t kProductsPerThread = 64 * 1024;
+constexpr int64_t kQueriesPerTask = 32;
+// A single query's context is cut after so many keys, however many threads and sequences there are: its result must
+// not depend on its neighbours.
+constexpr int64_t kSplit = 512;
+
+Element element(const Tensor& x) {
+    TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16,
+                "headgate kernels take float32 or bfloat16, got ", x.scalar_type());
+    return x.scalar_type() == at::kFloat ? Element::f32 : Element::bf16;
+}
+
+void check_like(const Tensor& x, const Tensor& other, const char* name) {
+    TORCH_CHECK(other.scalar_type() == x.scalar_type() && other.is_contiguous(), name, " must be contiguous and ",
+                x.scalar_type(), " like the other arguments, got ", other.scalar_type());
+}
+
+// [n, width] or [n, heads, width]; a view of some columns of a wider tensor is taken as it is.
+Rows rows_of(const Tensor& x) {
+    TORCH_CHECK((x.dim() == 2 || x.dim() == 3) && (x.size(-1) == 1 || x.stride(-1) == 1),
+                "x must have 2 or 3 dimensions and dense rows, got shape ", x.sizes(), ", strides ", x.strides());
+    if (x.dim() == 2) return {x.const_data_ptr(), x.stride(0), 0, 1};
+    return {x.const_data_ptr(), x.stride(0), x.stride(1), x.size(1)};
+}
+
+template <typename F>
+void over_rows(int64_t rows, int64_t width, const F& f) {
+    at::parallel_for(0, rows, std::max<int64_t>(1, kElementsPerThread / std::max<int64_t>(1, width)), f);
+}
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
+    check_like(x, weight, "weight");
+    const int64_t width = x.size(-1);
+    TORCH_CHECK(weight.numel() == width, "weight must have ", width, " elements, got ", weight.numel());
+    const Loops& table = loops(element(x));
+    const Rows rows = rows_of(x);
+    Tensor out = at::empty(x.sizes(), x.options());
+    if (out.numel() == 0) return out;
+    over_rows(x.numel() / width, width, [&](int64_t begin, int64_t end) {
+        table.rms_norm(rows, weight.const_data_ptr(), static_cast<float>(eps), width, out.mutable_data_ptr(), begin, end);
+    });
+    return out;
+}
+
+void add_rms_norm_(Tensor& x, Tensor& residual, const Tensor& weight, double eps) {
+    check_like(x, x, "x");
+    check_like(x, residual, "residual");
+    check_like(x, weight, "weight");
+    const int64_t width = x.size(-1);
+    TORCH_CHECK(weight.numel() == width && residual.sizes() == x.sizes(), "residual must be ", x.sizes(), " and weight [",
+                width, "], got ", residual.sizes(), " and ", weight.sizes());
+    const Loops& table = loops(element(x));
+    if (x.numel() == 0) return;
+    over_rows(x.numel() / width, width, [&](int64_t begin, int64_t end) {
+        table.add_rms_norm(x.mutable_data_ptr(), residual.mutable_data_ptr(), weight.const_data_ptr(),
+                           static_cast<float>(eps), width, begin, end);
+    });
+}
+
+Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
+    TORCH_CHECK(x.dim() == 3 && x.size(2) % 2 == 0, "x must be [tokens, heads, even head_dim], got ", x.sizes());
+    const int64_t dim = x.size(2);
+    for (const Tensor& angle : {cos, sin})
+        TORCH_CHECK(angle.scalar_type() == at::kFloat && angle.is_contiguous() && angle.numel() == x.size(0) * dim / 2,
+                    "cos and sin must be contiguous float32 [", x.size(0), ", ", dim / 2, "], got ", angle.sizes());
+    const Loops& table = loops(element(x));
+    const Rows rows = rows_of(x);
+    Tensor out = at::empty(x.sizes(), x.options());
+    if (out.numel() == 0) return out;
+    over_rows(x.size(0) * x.size(1), dim, [&](int64_t begin, int64_t end) {
+        table.rope(rows, cos.const_data_ptr<float>(), sin.const_data_ptr<float>(), dim, out.mutable_data_ptr(), begin,
+                   end);
+    });
+    return out;
+}
+
+Tensor swiglu(const Tensor& x) {
+    TORCH_CHECK(x.dim() == 2 && x.size(1) % 2 == 0, "x must be [tokens, 2 * width], got ", x.sizes());
+    const int64_t width = x.size(1) / 2;
+    const Loops& table = loops(element(x));
+    const Rows rows = rows_of(x);
+    Tensor out = at::empty({x.size(0), width}, x.options());
+    over_rows(x.size(0), width, [&](int64_t begin, int64_t end) {
+        table.swiglu(rows, width, out.mutable_data_ptr(), begin, end);
+    });
+    return out;
+}
+
+void write_kv(Tensor& cache_keys, Tensor& cache_values, const Tensor& keys, const Tensor& values, const Tensor& slots) {
+    TORCH_CHECK(slots.scalar_type() == at::kLong && slots.is_contiguous(), "slots must be contiguous int64");
+    const int64_t tokens = slots.numel(), capacity = cache_keys.size(0);
+    const int64_t* places = slots.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < tokens; ++i)
+        TORCH_CHECK_INDEX(0 <= places[i] && places[i] < capacity, "slot ", places[i], " of ", capacity);
+    for (const auto& [to, from] : {std::tie(cache_keys, keys), std::tie(cache_values, values)}) {
+        check_like(from, to, "the cache");
+        TORCH_CHECK(from.dim() == 3 && to.dim() == 3 && from.size(0) == tokens && from.size(1) == to.size(1) &&
+                        from.size(2) == to.size(2) && from.stride(2) == 1 && from.stride(1) == from.size(2) &&
+                        to.size(0) == capacity,
+                    "keys and values must be [", tokens, ", kv_heads, head_dim] like the cache, got ", from.sizes(),
+                    " for ", to.sizes());
+        const size_t bytes = static_cast<size_t>(from.size(1) * from.size(2) * from.element_size());
+        const char* source = static_cast<const char*>(from.const_data_ptr());
+        char* target = static_cast<char*>(to.mutable_data_ptr());
+        const int64_t stride = from.stride(0) * from.element_size();
+        over_rows(tokens, from.size(1) * from.size(2), [&, t = target, s = source](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) std::memcpy(t + places[i] * bytes, s + i * stride, bytes);
+        });
+    }
+}
+
+// A counting sort by expert: which row of x each place of the sorted order takes, where each choice went, and how many
+// each expert has.
+std::tuple<Tensor, Tensor, std::vector<int64_t>> expert_order(const Tensor& chosen, int64_t experts) {
+    TORCH_CHECK(chosen.dim() == 2 && chosen.scalar_type() == at::kLong && chosen.is_contiguous(),
+                "chosen must be contiguous int64 [tokens, k], got ", chosen.scalar_type(), " ", chosen.sizes());
+    const int64_t* picks = chosen.const_data_ptr<int64_t>();
+    const int64_t total = chosen.numel(), per_token = chosen.size(1);
+    std::vector<int64_t> counts(experts), next(experts);
+    for (int64_t i = 0; i < total; ++i) {
+        TORCH_CHECK_INDEX(0 <= picks[i] && picks[i] < experts, "expert ", picks[i], " of ", experts);
+        ++counts[picks[i]];
+    }
+    for (int64_t e = 1; e < experts; ++e) next[e] = next[e - 1] + counts[e - 1];
+    Tensor rows = at::empty({total}, chosen.options()), places = at::empty(chosen.sizes(), chosen.options());
+    for (int64_t i = 0; i < total; ++i) {
+        const int64_t place = next[picks[i]]++;
+        rows.mutable_data_ptr<int64_t>()[place] = i / per_token;
+        places.mutable_data_ptr<int64_t>()[i] = place;
+    }
+    return {rows, places, counts};
+}
+
+Tensor combine(const Tensor& parts, const Tensor& places, const Tensor& weights) {
+    check_like(parts, parts, "parts");
+    TORCH_CHECK(parts.dim() == 2 && places.dim() == 2 && weights.sizes() == places.sizes() && places.is_contiguous() &&
+                    weights.is_contiguous() && places.scalar_type() == at::kLong && weights.scalar_type() == at::kFloat,
+                "places must be int64 and weights float32, both contiguous [tokens, k], got ", places.sizes(), " and ",
+                weights.sizes());
+    const int64_t *to = places.const_data_ptr<int64_t>(), count = parts.size(0), width = parts.size(1);
+    for (int64_t i = 0; i < places.numel(); ++i)
+        TORCH_CHECK_INDEX(0 <= to[i] && to[i] < count, "place ", to[i], " of ", count);
+    const Loops& table = loops(element(parts));
+    Tensor out = at::empty({places.size(0), width}, parts.options());
+    over_rows(places.size(0), width * places.size(1), [&](int64_t begin, int64_t end) {
+        table.combine(parts.const_data_ptr(), to, weights.const_data_ptr<float>(), places.size(1), width,
+                      out.mutable_data_ptr(), begin, end);
+    });
+    return out;
+}
+
+// The rows of one sequence that are computed in this step; the columns of `geometry`.
+struct Span {
+    int64_t row;
+    int64_t count;
+    int64_t context;
+    int64_t table;  // where its blocks begin in `tables`
+};
+
+struct Merge {
+    const float* partials;
+    int64_t splits;
+    int64_t row;
+    int64_t kv_head;
+};
+
+// Runs the tasks on torch's threads; whoever is done takes the next one, because contexts differ in length.
+void run(const Attention& a, const Loops& table, const std::vector<AttentionTask>& tasks, int64_t products,
+         int64_t queries) {
+    const int64_t count = static_cast<int64_t>(tasks.size());
+    const int64_t workers = std::min({count, static_cast<int64_t>(at::get_num_threads()),
+                                      std::max<int64_t>(1, products / kProductsPerThread)});
+    const int64_t floats = scratch_floats(queries, a.cache.dim) + kMaxLanes;
+    std::atomic<int64_t> next{0};
+    at::parallel_for(0, workers, 1, [&](int64_t begin, int64_t end) {
+        const std::unique_ptr<float[]> memory(new float[floats]);
+        void* aligned = memory.get();
+        size_t space = static_cast<size_t>(floats) * sizeof(float);
+        float* scratch = static_cast<float*>(std::align(kMaxLanes * sizeof(float), sizeof(float), aligned, space));
+        for (int64_t worker = begin; worker < end; ++worker)
+            for (int64_t i = next++; i < count; i = next++) table.attend(a, tasks[i], scratch);
+    });
+}
+
+Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& values, const Tensor& geometry,
+                       const Tensor& tables, int64_t block_size, std::optional<int64_t> window) {
+    const Tensor q = given.contiguous();
+    check_like(q, keys, "keys");
+    check_like(q, values, "values");
+    TORCH_CHECK(q.dim() == 3 && keys.dim() == 3 && values.sizes() == keys.sizes() && q.size(2) == keys.size(2) &&
+                    keys.size(1) > 0 && q.size(1) % keys.size(1) == 0,
+                "q must be [tokens, heads, head_dim] for keys and values [slots, kv_heads, head_dim], got ", q.sizes(),
+                ", ", keys.sizes(), " and ", values.sizes());
+    TORCH_CHECK(geometry.scalar_type() == at::kLong && geometry.is_contiguous() && tables.is_contiguous() &&
+                    tables.scalar_type() == at::kInt && geometry.numel() % 4 == 0 && block_size > 0,
+                "geometry must be int64 [sequences, 4], tables int32, block_size positive");
+    TORCH_CHECK(!window || *window > 0, "window must be positive, got ", window.value_or(0));
+    Tensor out = at::empty(q.sizes(), q.options());
+    const int64_t dim = q.size(2), kv_heads = keys.size(1), group = q.size(1) / kv_heads;
+    const Attention a{q.const_data_ptr(),
+                      out.mutable_data_ptr(),
+                      {keys.const_data_ptr(), values.const_data_ptr(), kv_heads, dim, block_size},
+                      q.size(1),
+                      window.value_or(std::numeric_limits<int64_t>::max())};
+    const auto* spans = reinterpret_cast<const Span*>(geometry.const_data_ptr<int64_t>());
+    const int64_t sequences = geometry.numel() / 4, blocks = keys.size(0) / block_size;
+    const int32_t* blocks_of = tables.const_data_ptr<int32_t>();
+
+    const auto splits_of = [&](const Span& s) -> int64_t {
+        return s.count > 1 ? 1 : (std::min(s.context, a.window) + kSplit - 1) / kSplit;
+    };
+    int64_t partials = 0;
+    for (int64_t i = 0; i < sequences; ++i) {
+        const Span& s = spans[i];
+        const int64_t used = (s.context + block_size - 1) / block_size;
+        TORCH_CHECK(s.row >= 0 && s.count > 0 && s.count <= s.context && s.row + s.count <= q.size(0) && s.table >= 0 &&
+                        s.table + used <= tables.numel(),
+                    "sequence ", i, " does not fit q ", q.sizes(), " and tables ", tables.sizes());
+        const auto outside = [&](int32_t block) { return block < 0 || block >= blocks; };
+        TORCH_CHECK_INDEX(std::none_of(blocks_of + s.table, blocks_of + s.table + used, outside), "a block of sequence ",
+                          i, " is not below ", blocks);
+        partials += splits_of(s) > 1 ? splits_of(s) * kv_heads : 0;
+    }
+    std::vector<float> unfinished(partials * group * partial_floats(dim));
+    float* place = unfinished.data();
+
+    std::vector<AttentionTask> tasks;
+    std::vector<Merge> merges;
+    int64_t products = 0, most_rows = 1;
+    const int64_t rows_per_task = std::max<int64_t>(1, kQueriesPerTask / group);
+    for (int64_t i = 0; i < sequences; ++i) {
+        const Span& s = spans[i];
+        for (int64_t done = 0; done < s.count; done += rows_per_task) {
+            const int64_t rows = std::min(rows_per_task, s.count - done), position = s.context - s.count + done;
+            const int64_t begin = position < a.window ? 0 : position - a.window + 1, end = position + rows;
+            products += rows * group * kv_heads * (end - begin) * dim;
+            most_rows = std::max(most_rows, rows);
+            for (int64_t head = 0; head < kv_heads; ++head) {
+                AttentionTask task{blocks_of + s.table, s.row + done, rows, position, head, begin, end, nullptr};
+                const int64_t splits = splits_of(s);
+                if (splits == 1) {
+                    tasks.push_back(task);
+                    continue;
+                }
+                merges.push_back({place, splits, s.row, head});
+                for (; task.begin < end; task.begin = task.end) {
+                    task.end = std::min(task.begin + kSplit, end);
+                    task.partial = place;
+                    tasks.push_back(task);
+                    place += group * partial_floats(dim);
+                }
+            }
+        }
+    }
+    const Loops& table = loops(element(q));
+    run(a, table, tasks, products, most_rows * group);
+    for (const Merge& m : merges)
+        table.merge(m.partials, m.splits, group, dim,
+                    static_cast<char*>(out.mutable_data_ptr()) +
+                        (m.row * q.size(1) + m.kv_head * group) * dim * q.element_size());
+    return out;
+}
+
+// What this was compiled for; another version of torch may not fit.
+std::string torch_version() { return TORCH_VERSION; }
+
+std::string vectors() { return instruction_set(); }
+
+}  // namespace
+}  // namespace headgate
+
+TORCH_LIBRARY(headgate, m) {
+    m.def("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor");
+    m.def("add_rms_norm_(Tensor(a!) x, Tensor(b!) residual, Tensor weight, float eps) -> ()");
+    m.def("rope(Tensor x, Tensor cos, Tensor sin) -> Tensor");
+    m.def("swiglu(Tensor x) -> Tensor");
+    m.def("write_kv(Tensor(a!) cache_keys, Tensor(b!) cache_values, Tensor keys, Tensor values, Tensor slots) -> ()");
+    m.def(
+        "paged_attention(Tensor q, Tensor keys, Tensor values, Tensor geometry, Tensor tables, int block_size, "
+        "int? window) -> Tensor");
+    m.def("expert_order(Tensor chosen, int experts) -> (Tensor rows, Tensor places, int[] counts)");
+    m.def("combine(Tensor parts, Tensor places, Tensor weights) -> Tensor");
+    m.def("torch_version() -> str", &headgate::torch_version);
+    m.def("vectors() -> str", &headgate::vectors);
+}
+
+TORCH_LIBRARY_IMPL(headgate, CPU, m) {
+    m.impl("rms_norm", TORCH_FN(headgate::rms_norm));
+    m.impl("add_rms_norm_", TORCH_FN(headgate::add_rms_norm_));
+    m.impl("rope", TORCH_FN(headgate::rope));
+    m.impl("swiglu", TORCH_FN(headgate::swiglu));
+    m.impl("write_kv", TORCH_FN(headgate::write_kv));
+    m.impl("expert_order", TORCH_FN(headgate::expert_order));
+    m.impl("combine", TORCH_FN(headgate::combine));
+    m.impl("paged_attention", TORCH_FN(headgate::paged_attention));
+}

@@ -1,0 +1,311 @@
+"""The compiled kernels against the reference in float64, over odd shapes, and with garbage where nobody may look."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from headgate.engine.kernels.choice import choose_kernels
+from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
+from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.quant.linear import DenseLinear
+
+STATUS = native_status()
+pytestmark = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")
+
+CPU = torch.device("cpu")
+NAN = float("nan")
+REFERENCE = ReferenceKernels()
+dtypes = st.sampled_from([torch.float32, torch.bfloat16])
+widths = st.integers(1, 300) | st.sampled_from([16, 64, 256, 1024])
+
+
+def check(got: Tensor, expected: Tensor) -> None:
+    """A sum in float32, rounded once; float64 knows what it should be."""
+    rtol, atol = (2**-8, 1e-5) if got.dtype == torch.bfloat16 else (1e-5, 2e-6)
+    torch.testing.assert_close(got.double(), expected.double(), rtol=rtol, atol=atol, equal_nan=True)
+
+
+def randn(generator: torch.Generator, dtype: torch.dtype, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=generator).to(dtype)
+
+
+@dataclass
+class Step:
+    """Sequences in a cache whose blocks lie in random order and whose other slots hold NaN."""
+
+    batch: AttentionBatch
+    q: Tensor
+    layer: KVLayer
+    seen: Tensor
+    """[slots]: whether any query of the step sees the slot."""
+
+    def slot(self, sequence: int, position: int) -> int:
+        size = self.batch.block_size
+        return self.batch.tables[sequence][position // size] * size + position % size
+
+
+def make_step(
+    spans: list[tuple[int, int]],
+    dtype: torch.dtype,
+    *,
+    kv_heads: int,
+    group: int,
+    dim: int,
+    block_size: int,
+    window: int | None,
+    seed: int = 0,
+) -> Step:
+    generator = torch.Generator().manual_seed(seed)
+    needed = [-(-stop // block_size) for _, stop in spans]
+    order = torch.randperm(sum(needed) + 2, generator=generator).tolist()
+    # One block more than the context needs, as after a cancelled draft.
+    tables = [[order.pop() for _ in range(count)] + [0] for count in needed]
+    slots = (sum(needed) + 2) * block_size
+    keys, values = (randn(generator, dtype, slots, kv_heads, dim) for _ in range(2))
+    batch = AttentionBatch(
+        counts=[stop - start for start, stop in spans],
+        contexts=[stop for _, stop in spans],
+        tables=tables,
+        slots=torch.zeros(sum(stop - start for start, stop in spans), dtype=torch.int64),
+        block_size=block_size,
+    )
+    q = randn(generator, dtype, sum(batch.counts), kv_heads * group, dim)
+    step = Step(batch, q, KVLayer(keys, values), torch.zeros(slots, dtype=torch.bool))
+    for i, (start, stop) in enumerate(spans):
+        first = 0 if window is None else max(0, start - window + 1)
+        step.seen[[step.slot(i, p) for p in range(first, stop)]] = True
+    keys[~step.seen] = NAN
+    values[~step.seen] = NAN
+    return step
+
+
+def attend(step: Step, window: int | None) -> Tensor:
+    kernels = CpuKernels()
+    return kernels.paged_attention(step.q, step.layer, kernels.plan(step.batch, CPU), window)
+
+
+def expected_attention(step: Step, window: int | None) -> Tensor:
+    hidden = ~step.seen[:, None, None]
+    layer = KVLayer(*(t.double().masked_fill(hidden, 0.0) for t in (step.layer.keys, step.layer.values)))
+    return REFERENCE.paged_attention(step.q.double(), layer, REFERENCE.plan(step.batch, CPU), window)
+
+
+spans = st.tuples(st.integers(0, 599), st.just(1) | st.integers(1, 70)).map(lambda p: (p[0], min(600, p[0] + p[1])))
+
+
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(
+    spans=st.lists(spans, min_size=1, max_size=5),
+    dtype=dtypes,
+    kv_heads=st.integers(1, 3),
+    group=st.integers(1, 8),
+    dim=st.integers(8, 256) | st.sampled_from([8, 16, 64, 80, 96, 128, 256]),
+    block_size=st.sampled_from([1, 4, 16]),
+    window=st.none() | st.integers(1, 64) | st.integers(65, 700),
+    seed=st.integers(0, 999),
+)
+def test_paged_attention(
+    spans: list[tuple[int, int]],
+    dtype: torch.dtype,
+    kv_heads: int,
+    group: int,
+    dim: int,
+    block_size: int,
+    window: int | None,
+    seed: int,
+) -> None:
+    step = make_step(
+        spans, dtype, kv_heads=kv_heads, group=group, dim=dim, block_size=block_size, window=window, seed=seed
+    )
+    check(attend(step, window), expected_attention(step, window))
+
+
+@pytest.mark.parametrize("window", [None, 2000])
+@pytest.mark.parametrize("others", [0, 9])
+def test_long_contexts_are_split_and_merged(window: int | None, others: int) -> None:
+    spans = [(2999, 3000), *[(300 + i, 301 + i) for i in range(others)], (40, 60)]
+    step = make_step(spans, torch.float32, kv_heads=1, group=3, dim=24, block_size=16, window=window)
+    step.q[0] *= 5  # scores far apart, so that the splits weigh differently
+    check(attend(step, window), expected_attention(step, window))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_neighbours_and_chunking_change_no_bit(dtype: torch.dtype) -> None:
+    spans = [(1299, 1300), (0, 100), (12, 13), (500, 533)]
+    step = make_step(spans, dtype, kv_heads=2, group=3, dim=40, block_size=4, window=None)
+    together = attend(step, None).split(step.batch.counts)
+    kernels = CpuKernels()
+    for i, (start, stop) in enumerate(spans):
+        queries = step.q.split(step.batch.counts)[i]
+        for size in (1, 7, 1000) if stop < 512 else (1000,):
+            parts = []
+            for first in range(start, stop, size):
+                last = min(first + size, stop)
+                batch = AttentionBatch([last - first], [last], [step.batch.tables[i]], step.batch.slots, 4)
+                plan = kernels.plan(batch, CPU)
+                parts.append(kernels.paged_attention(queries[first - start : last - start], step.layer, plan, None))
+            assert torch.equal(torch.cat(parts), together[i])
+
+
+@pytest.mark.parametrize("what", ["keys", "values"])
+@pytest.mark.parametrize("group", [1, 4])
+def test_nan_reaches_exactly_the_queries_that_see_it(what: str, group: int) -> None:
+    window = 30
+    step = make_step([(0, 90)], torch.float32, kv_heads=2, group=group, dim=16, block_size=4, window=window)
+    getattr(step.layer, what)[step.slot(0, 50), 1, 3] = NAN
+    nan = attend(step, window).isnan().any(dim=2)
+    assert not nan[:, :group].any()
+    assert nan[50:80, group:].all()
+    assert not nan[:50].any()
+    assert not nan[80:].any()
+
+
+def test_extreme_scores() -> None:
+    step = make_step([(9, 10)], torch.float32, kv_heads=1, group=1, dim=8, block_size=4, window=None)
+    step.q *= 1e4
+    check(attend(step, None), expected_attention(step, None))
+    step.q *= 1e35  # products overflow: infinity minus infinity is not a number, and is not hidden
+    assert attend(step, None).isnan().all()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    step = make_step([(9, 10)], torch.float32, kv_heads=1, group=1, dim=8, block_size=4, window=None)
+    step.batch.tables[0][0] = 99
+    with pytest.raises(IndexError, match="block of sequence 0"):
+        attend(step, None)
+    with pytest.raises(IndexError, match="slot 24 of 20"):
+        CpuKernels().write_kv(step.layer, step.q, step.q, torch.tensor([24]))
+    with pytest.raises(RuntimeError, match="float32 or bfloat16"):
+        CpuKernels().swiglu(torch.zeros(1, 2, dtype=torch.float16))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(rows=st.integers(0, 40), width=widths, dtype=dtypes, seed=st.integers(0, 99))
+def test_norms_and_activation(rows: int, width: int, dtype: torch.dtype, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    kernels = CpuKernels()
+    x, residual = (randn(generator, dtype, rows, width) for _ in range(2))
+    weight = randn(generator, dtype, width)
+    check(kernels.rms_norm(x, weight, 1e-6), REFERENCE.rms_norm(x.double(), weight.double(), 1e-6))
+    total = x + residual
+    normed, kept = kernels.add_rms_norm(x.clone(), residual.clone(), weight, 1e-6)
+    assert torch.equal(kept, total)
+    check(normed, REFERENCE.rms_norm(total.double(), weight.double(), 1e-6))
+    gate_up = randn(generator, dtype, rows, 2 * width) * 30
+    check(kernels.swiglu(gate_up), REFERENCE.swiglu(gate_up.double()))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    tokens=st.integers(0, 40),
+    heads=st.integers(1, 5),
+    half=st.integers(1, 128),
+    dtype=dtypes,
+    block=st.sampled_from([1, 4, 16]),
+    seed=st.integers(0, 99),
+)
+def test_views_of_a_fused_projection(
+    tokens: int, heads: int, half: int, dtype: torch.dtype, block: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    kernels = CpuKernels()
+    dim = 2 * half
+    fused = randn(generator, dtype, tokens, 3 * heads * dim)
+    q, k, v = (t.reshape(-1, heads, dim) for t in fused.split(heads * dim, dim=-1))
+    weight = randn(generator, dtype, dim)
+    check(kernels.rms_norm(q, weight, 1e-5), REFERENCE.rms_norm(q.double(), weight.double(), 1e-5))
+    angles = torch.rand(tokens, half, generator=generator) * 7
+    # The reference rotates in float32: the angles are the same, what is left is one rounding.
+    check(kernels.rope(q, angles.cos(), angles.sin()), REFERENCE.rope(q.float(), angles.cos(), angles.sin()))
+    slots = torch.randperm((tokens + 3) * block, generator=generator)[:tokens]
+    layers = [KVLayer(*torch.zeros(2, (tokens + 3) * block, heads, dim, dtype=dtype)) for _ in range(2)]
+    kernels.write_kv(layers[0], k, v, slots)
+    REFERENCE.write_kv(layers[1], k, v, slots)
+    assert torch.equal(layers[0].keys, layers[1].keys)
+    assert torch.equal(layers[0].values, layers[1].values)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(tokens=st.integers(0, 20), count=st.integers(1, 6), width=widths, seed=st.integers(0, 99), data=st.data())
+def test_experts(tokens: int, count: int, width: int, seed: int, data: st.DataObject) -> None:
+    per_token = data.draw(st.integers(1, count))
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(tokens, width, generator=generator)
+    gates, downs = torch.randn(count, 6, width, generator=generator), torch.randn(count, width, 3, generator=generator)
+    weights, chosen = torch.rand(tokens, count, generator=generator).topk(per_token)
+    experts = [Mlp(DenseLinear(gate), DenseLinear(down)) for gate, down in zip(gates, downs, strict=True)]
+    torch.testing.assert_close(
+        CpuKernels().experts(x, weights, chosen, experts),
+        REFERENCE.experts(x, weights, chosen, experts),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+
+@pytest.mark.parametrize("bad", [NAN, float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_is_not_finite_stays_visible(bad: float, dtype: torch.dtype) -> None:
+    kernels = CpuKernels()
+    x = torch.ones(3, 40, dtype=dtype)
+    x[1, 7] = bad
+    ones = torch.ones(40, dtype=dtype)
+    for got, expected in (
+        (kernels.rms_norm(x, ones, 1e-6), REFERENCE.rms_norm(x, ones, 1e-6)),
+        (kernels.add_rms_norm(x.clone(), x.clone(), ones, 1e-6)[1], x + x),
+        (kernels.swiglu(x), REFERENCE.swiglu(x)),
+        (kernels.swiglu(x.roll(20, 1)), REFERENCE.swiglu(x.roll(20, 1))),
+        (kernels.rope(x[:, None], *torch.ones(2, 3, 20)), REFERENCE.rope(x[:, None], *torch.ones(2, 3, 20))),
+    ):
+        torch.testing.assert_close(got, expected, equal_nan=True, rtol=1e-2, atol=1e-2)
+
+
+def test_rows_are_shared_between_threads() -> None:
+    generator = torch.Generator().manual_seed(3)
+    kernels = CpuKernels()
+    x, weight = torch.randn(300, 512, generator=generator), torch.randn(512, generator=generator)
+    step = make_step([(400, 460)] * 6, torch.float32, kv_heads=2, group=2, dim=32, block_size=16, window=None)
+    threads = torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            results.append((kernels.rms_norm(x, weight, 1e-6), kernels.swiglu(x), attend(step, None)))
+    finally:
+        torch.set_num_threads(threads)
+    for other in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_choice_of_kernels() -> None:
+    assert choose_kernels("auto", CPU).native
+    assert not choose_kernels("reference", CPU).native
+    assert not choose_kernels("auto", torch.device("cuda")).native
+
+
+@pytest.mark.skipif("HEADGATE_VECTORS" not in os.environ, reason="this is the run with all instructions")
+def test_fewer_instructions_are_used() -> None:
+    assert "AVX-512" not in STATUS.why
+    assert os.environ["HEADGATE_VECTORS"] != "baseline" or "128-bit" in STATUS.why
+
+
+@pytest.mark.skipif("HEADGATE_VECTORS" in os.environ, reason="this is the run with fewer instructions")
+@pytest.mark.parametrize("vectors", ["avx2", "baseline"])
+def test_other_processors_compute_the_same(vectors: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-x", "-p", "no:randomly", __file__],
+        env={**os.environ, "HEADGATE_VECTORS": vectors, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
