@@ -10,10 +10,18 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import hypothesis
 import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+# The same examples in every run: a failure is the change's, not the day's. `HYPOTHESIS_PROFILE=explore` looks further.
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+# The models here are tiny: a second thread only makes their operators wait for each other.
+torch.set_num_threads(1)
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()

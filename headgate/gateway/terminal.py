@@ -72,7 +72,8 @@ async def _turn(client: ChatClient, console: Console, messages: list[dict[str, s
     messages.append({"role": "user", "content": asked})
     said = ""
     async for piece in client.answer(messages):
-        console.print(Text(piece), end="")
+        # Whole lines: the terminal wraps, and a pipe gets the text as it is.
+        console.print(Text(piece), end="", soft_wrap=True)
         said += piece
     messages.append({"role": "assistant", "content": said})
     console.print()

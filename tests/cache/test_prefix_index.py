@@ -20,7 +20,7 @@ def chain(index: PrefixIndex, tenant: str, adapter: str, tokens: list[list[int]]
     return identity
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None)
 @given(tenants=st.tuples(names, names), adapters=st.tuples(names, names), tokens=st.tuples(blocks, blocks))
 def test_identities(
     tenants: tuple[str, str], adapters: tuple[str, str], tokens: tuple[list[list[int]], list[list[int]]]

@@ -185,7 +185,7 @@ def expected_output(request: Request) -> list[int]:
 
 
 TestLane = LaneMachine.TestCase
-TestLane.settings = settings(max_examples=120, stateful_step_count=50, deadline=None, derandomize=True)
+TestLane.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
 
 
 def test_a_prompt_that_cannot_fit_is_refused() -> None:
@@ -243,7 +243,7 @@ def test_an_idle_tenant_earns_no_credit() -> None:
     assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.35)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["take", "share", "release", "publish"]), st.integers(0, 2)),

@@ -103,7 +103,7 @@ def expected_attention(step: Step, window: int | None) -> Tensor:
 spans = st.tuples(st.integers(0, 599), st.just(1) | st.integers(1, 70)).map(lambda p: (p[0], min(600, p[0] + p[1])))
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None)
 @given(
     spans=st.lists(spans, min_size=1, max_size=5),
     dtype=dtypes,
@@ -189,7 +189,7 @@ def test_what_does_not_fit_is_refused() -> None:
         CpuKernels().swiglu(torch.zeros(1, 2, dtype=torch.float16))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(rows=st.integers(0, 40), width=widths, dtype=dtypes, seed=st.integers(0, 99))
 def test_norms_and_activation(rows: int, width: int, dtype: torch.dtype, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -205,7 +205,7 @@ def test_norms_and_activation(rows: int, width: int, dtype: torch.dtype, seed: i
     check(kernels.swiglu(gate_up), REFERENCE.swiglu(gate_up.double()))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(
     tokens=st.integers(0, 40),
     heads=st.integers(1, 5),
@@ -235,7 +235,7 @@ def test_views_of_a_fused_projection(
     assert torch.equal(layers[0].values, layers[1].values)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(tokens=st.integers(0, 20), count=st.integers(1, 6), width=widths, seed=st.integers(0, 99), data=st.data())
 def test_experts(tokens: int, count: int, width: int, seed: int, data: st.DataObject) -> None:
     per_token = data.draw(st.integers(1, count))

@@ -18,7 +18,7 @@ sequences = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(
     spans=sequences,
     block_size=st.sampled_from([1, 4, 16]),
@@ -65,7 +65,7 @@ def test_paged_attention(
             row += 1
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None)
 @given(tokens=st.integers(1, 12), count=st.integers(1, 6), seed=st.integers(0, 99), data=st.data())
 def test_experts(tokens: int, count: int, seed: int, data: st.DataObject) -> None:
     per_token = data.draw(st.integers(1, count))

@@ -128,7 +128,8 @@ def test_rare_tokens_of_a_large_vocabulary_are_drawn_as_often_as_they_should() -
     assert abs(chi_square(bins, np.full(10, len(rare) / 10))) < 4
 
 
-logit_lists = st.lists(st.floats(-12, 12, width=16), min_size=2, max_size=24)
+# On a grid, because float32 scores cannot tell apart what differs by less than their last bit.
+logit_lists = st.lists(st.integers(-768, 768).map(lambda k: k / 64), min_size=2, max_size=24)
 
 
 @given(
