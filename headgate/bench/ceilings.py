@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,7 +26,15 @@ class Ceilings:
 
 
 def measure(device: torch.device, rounds: int = 5) -> Ceilings:
-    """Best of `rounds`, since whatever else runs on the machine can only lower a figure."""
+    """Best of `rounds`, since whatever else runs on the machine can only lower a figure.
+
+    Measured in a thread of its own, which takes its OpenMP workers along when it ends; see Engine.load.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_measure, device, rounds).result()
+
+
+def _measure(device: torch.device, rounds: int) -> Ceilings:
     source = torch.ones(_READ_BYTES // 4, dtype=torch.float32, device=device)
     read_s = _best(source.sum, device, rounds)
     flops = {}

@@ -64,7 +64,7 @@ def engine(
     json_file: Path | None,
 ) -> None:
     """Time the engine alone on WORKLOADS (all by default): tokens in, tokens out, random prompts, no cache hits."""
-    console = Console()
+    console = Console(width=110)
     with tempfile.TemporaryDirectory() as scratch:
         folder = _folder(model, Path(scratch))
         settings = EngineSettings(device=device, threads=threads, prefix_cache=False, kernels=kernels)
@@ -145,7 +145,7 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
         finally:
             alone.stop()
     result = compare(engine_tokens_s, over_http, streams)
-    Console().print(
+    Console(width=110).print(
         f"{model}, {info.dtype}, weights {weights}, {streams} streams of {new} tokens, medians of {rounds} rounds\n"
         f"  engine alone   {result.engine_tokens_s:9,.0f} tokens/s\n"
         f"  through HTTP   {result.http_tokens_s:9,.0f} tokens/s  ({result.lost:+.1%} lost; client on the same cores)\n"
@@ -168,7 +168,7 @@ def _folder(model: str, scratch: Path) -> Path:
 
 
 def _table(title: str, figures: list[Figure]) -> Table:
-    table = Table(title=title)
+    table = Table(title=title, min_width=100)
     for name in ("workload", "tokens/s", "decode only", "spread", "rate", "share", "outside steps"):
         table.add_column(name, justify="left" if name == "workload" else "right", no_wrap=True)
     for f in figures:

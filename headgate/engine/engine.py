@@ -7,6 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -101,7 +102,11 @@ class Engine:
         Raises:
             CheckpointError: a checkpoint cannot be served, or the budget does not hold one block per model.
         """
-        loaded = [(spec, *self._read(spec)) for spec in specs]
+        # torch's operators leave a pool of OpenMP workers behind in every thread that runs them. With more workers than
+        # cores OpenMP stops spinning and every parallel operator of the step thread pays for waking them: decoding
+        # with a small model then takes three times as long. A thread that ends takes its pool along.
+        with ThreadPoolExecutor(1, thread_name_prefix="load") as loading:
+            loaded = [(spec, *parts) for spec, parts in zip(specs, loading.map(self._read, specs), strict=True)]
         budget = self._settings.kv_bytes if self._settings.kv_bytes is not None else _kv_budget(self.device)
         per_token = sum(_kv_bytes_per_token(decoder) for _, decoder, _ in loaded)
         blocks = budget // (per_token * self._settings.block_size)

@@ -23,8 +23,8 @@ from headgate.engine.demo.tasks import generate
 from headgate.engine.demo.tokenizer import train_tokenizer
 from headgate.engine.demo.train import Loss, Report, TrainSettings, teacher_loss, train
 
-STEPS_TEACHER = 4400
-STEPS_STUDENT = 3500
+STEPS_TEACHER = 12000
+STEPS_STUDENT = 9000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
