@@ -88,7 +88,12 @@ def linear(weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
 
 
 def _onednn_product(weight: Tensor, scale: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """int8 [tokens, in] -> fp32 [tokens, out], rows of `weight` scaled, through oneDNN; None where it is not there."""
+    """int8 [tokens, in] -> fp32 [tokens, out], rows of `weight` scaled, through oneDNN; None where it is no help.
+
+    oneDNN has fast kernels for unsigned activations only (signed ones run a thousand times slower): they are shifted by
+    128, and the operator takes the shift out again in its int32 sums. Without VNNI instructions such kernels may saturate
+    pairs of products in 16 bits, so the operator must show that it is exact at the extremes before it is used.
+    """
     ops = torch.ops.onednn
     if weight.device.type != "cpu" or not hasattr(ops, "qlinear_pointwise"):
         return None
@@ -96,13 +101,16 @@ def _onednn_product(weight: Tensor, scale: Tensor) -> Callable[[Tensor], Tensor]
     zero_points = torch.zeros(weight.shape[0], dtype=torch.int32)
 
     def product(x: Tensor) -> Tensor:
-        # One activation scale per call is all the operator takes: it gets 1, and the caller scales the rows.
+        # Flipping the top bit of a two's complement byte adds 128 and makes it unsigned. One activation scale per call
+        # is all the operator takes: it gets 1, and the caller scales the rows.
         y: Tensor = ops.qlinear_pointwise(
-            x, 1.0, 0, packed, scale, zero_points, None, 1.0, 0, torch.float32, "none", [], ""
+            x.view(torch.uint8) ^ 128, 1.0, 128, packed, scale, zero_points, None, 1.0, 0, torch.float32, "none", [], ""
         )
         return y
 
-    return product
+    extreme = torch.where(weight[:1] < 0, -127, 127).to(torch.int8)
+    exact = (extreme.float() * weight.float()).sum(dim=-1) * scale
+    return product if torch.allclose(product(extreme)[0], exact, rtol=1e-4, atol=0) else None
 
 
 def _stock_product(weight: Tensor, scale: Tensor) -> Callable[[Tensor], Tensor]:
