@@ -103,8 +103,8 @@ class Engine:
             CheckpointError: a checkpoint cannot be served, or the budget does not hold one block per model.
         """
         # torch's operators leave a pool of OpenMP workers behind in every thread that runs them. With more workers than
-        # cores OpenMP stops spinning and every parallel operator of the step thread pays for waking them: decoding
-        # with a small model then takes three times as long. A thread that ends takes its pool along.
+        # cores OpenMP stops spinning and every parallel operator of the step thread pays for waking them, which
+        # small models feel most. A thread that ends takes its pool along.
         with ThreadPoolExecutor(1, thread_name_prefix="load") as loading:
             loaded = [(spec, *parts) for spec, parts in zip(specs, loading.map(self._read, specs), strict=True)]
         budget = self._settings.kv_bytes if self._settings.kv_bytes is not None else _kv_budget(self.device)

@@ -90,7 +90,7 @@ def linear(weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
 def _onednn_product(weight: Tensor, scale: Tensor) -> Callable[[Tensor], Tensor] | None:
     """int8 [tokens, in] -> fp32 [tokens, out], rows of `weight` scaled, through oneDNN; None where it is no help.
 
-    oneDNN has fast kernels for unsigned activations only (signed ones run a thousand times slower): they are shifted by
+    oneDNN has fast kernels for unsigned activations only (signed ones take a plain loop): they are shifted by
     128, and the operator takes the shift out again in its int32 sums. Without VNNI instructions such kernels may
     saturate pairs of products in 16 bits, so the operator must show that it is exact at the extremes before it is used.
     """
