@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from conftest import ARCHITECTURES, MakeCheckpoint, write_tokenizer
+from tiny_models import ARCHITECTURES, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.local import LocalModel

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import MakeCheckpoint, write_tokenizer
 from safetensors.torch import load_file, save_file
+from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.errors import EngineStopped, PromptTooLong, UnknownModel

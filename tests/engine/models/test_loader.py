@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import MakeCheckpoint
 from safetensors.torch import load_file, save_file
+from tiny_models import MakeCheckpoint
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.kernels.reference import ReferenceKernels

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from conftest import ARCHITECTURES, MakeCheckpoint
+from tiny_models import ARCHITECTURES, MakeCheckpoint
 from torch import Tensor
 
 from headgate.engine.kernels.choice import choose_kernels

@@ -1,0 +1,104 @@
+"""The models of the tests: which architectures, how small, and with which tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+COMMON: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 320,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.12,
+    "bos_token_id": None,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+}
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2}
+
+# Every family the engine reads, and every branch of its specification.
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama2": ("LlamaConfig", {"num_key_value_heads": 4}),
+    "llama3": (
+        "LlamaConfig",
+        {
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 10000.0,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+            "tie_word_embeddings": True,
+        },
+    ),
+    "llama-biases-linear": (
+        "LlamaConfig",
+        {
+            "attention_bias": True,
+            "mlp_bias": True,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+        },
+    ),
+    "mistral": ("MistralConfig", {"sliding_window": 24, "head_dim": 32}),
+    "qwen2": ("Qwen2Config", {"tie_word_embeddings": True}),
+    "qwen2-window": ("Qwen2Config", {"use_sliding_window": True, "sliding_window": 24, "max_window_layers": 1}),
+    "qwen2.5-yarn": (
+        "Qwen2Config",
+        {
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+            }
+        },
+    ),
+    "qwen3": ("Qwen3Config", {"head_dim": 32, "tie_word_embeddings": True}),
+    "mixtral": ("MixtralConfig", {"num_local_experts": 4, "sliding_window": None}),
+    "qwen2-moe": (
+        "Qwen2MoeConfig",
+        {**EXPERTS, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48, "decoder_sparse_step": 2},
+    ),
+    "qwen3-moe": (
+        "Qwen3MoeConfig",
+        {**EXPERTS, "moe_intermediate_size": 32, "norm_topk_prob": True, "head_dim": 32, "mlp_only_layers": [0]},
+    ),
+    "olmoe": ("OlmoeConfig", {**EXPERTS, "clip_qkv": 1.5}),
+}
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+MakeCheckpoint = Callable[..., Path]
+
+
+def write_tokenizer(folder: Path) -> None:
+    """A byte-level tokenizer of 320 tokens with a chat template, in the files of a Hugging Face folder."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=SPECIALS,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    corpus = ["the quick brown fox jumps over the lazy dog and then the other one", "what is the capital of france"]
+    tokenizer.train_from_iterator(corpus * 4, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "generation_config.json").write_text(json.dumps({"do_sample": False, "eos_token_id": [2]}))
