@@ -6,6 +6,7 @@ Byte level, so any UTF-8 text round-trips; digits stand alone, so that numbers a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,30 +14,61 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from headgate.engine.demo.tasks import Sample, generate
 
-VOCABULARY = 3072
+VOCABULARY = 4096
 END_OF_TEXT = "<|endoftext|>"
 TURN_START = "<|im_start|>"
 TURN_END = "<|im_end|>"
 SPECIALS = (END_OF_TEXT, TURN_START, TURN_END)
+MARKS = ("<tools>", "</tools>", "<tool_call>", "</tool_call>")
+"""Single tokens that stay visible in the text, as in Qwen's tokenizer. They have the last ids."""
 
-CHAT_TEMPLATE = (
-    "{%- for message in messages -%}"
-    "{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' -}}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}"
+CHAT_TEMPLATE = """\
+{%- set first = messages[0] if messages else none -%}
+{%- if tools -%}
+{{- '<|im_start|>system\\n' -}}
+{%- if first and first['role'] == 'system' -%}{{- first['content'] + '\\n' -}}{%- endif -%}
+{{- '<tools>\\n' -}}
+{%- for tool in tools -%}{{- tool | tojson -}}{{- '\\n' -}}{%- endfor -%}
+{{- '</tools><|im_end|>\\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if not (tools and loop.first and message['role'] == 'system') -%}
+{{- '<|im_start|>' + message['role'] + '\\n' -}}
+{%- if message['content'] is string -%}{{- message['content'] -}}{%- endif -%}
+{%- for call in message['tool_calls'] or [] -%}
+{%- set given = call['function']['arguments'] -%}
+{{- '<tool_call>\\n{"name": ' -}}{{- call['function']['name'] | tojson -}}{{- ', "arguments": ' -}}
+{{- given if given is string else given | tojson -}}{{- '}\\n</tool_call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\\n' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+"""Turns as `<|im_start|>role`, a line break, the content, `<|im_end|>`, a line break; the layout of Qwen.
+
+Tools stand in the system turn, one JSON object a line between `<tools>` and `</tools>`; a call is a JSON object with
+name and arguments between `<tool_call>` and `</tool_call>`.
+"""
+
+_MARKED = re.compile("|".join(re.escape(text) for text in SPECIALS + MARKS))
+
+_FRAME = (
+    "a an the this that these of in on at to for from with by as and or is are was were be it i you me my your "
+    "what which who how many much does do has have please"
 )
-"""Turns as `<|im_start|>role`, a line break, the content, `<|im_end|>`, a line break; the layout of Qwen."""
+_RUN = r"(?i:(?:{words})(?!\p{{L}})(?: (?:{words})(?!\p{{L}}))*)".format(words=_FRAME.replace(" ", "|"))
+_WORDS = rf" ?(?<!\p{{L}}){_RUN} ?|\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+(?: |[\r\n]+)?|\s*[\r\n]+|\s"
+"""Where text is cut before merging: runs of grammatical words with the spaces around them, words without, single
+digits, signs with the spaces around them, line breaks, white space.
 
-_WORDS = r"\p{L}+ ?|\p{N}| ?[^\s\p{L}\p{N}]+ ?[\r\n]*|\s*[\r\n]+|\s"
-"""Where text is cut before merging: words, single digits, signs, line breaks, white space.
-
-A word takes the space after it along, not the one before it. So the first word of an answer, which follows no space, is
-the same token as inside the prompt, and so is a word before a comma, a full stop or a quote: copying from the prompt,
-which most tasks need, is then one skill and not one association per word. That matters to models this small.
+A word that carries content is the same tokens wherever it stands: first in an answer, inside a sentence, before a comma
+or a quote. So copying it from the prompt, which most tasks need, is one skill for all words, those that training never
+saw included, and not one association per word and place. The runs (" is the ") make up for the spaces that are tokens.
 """
 
 
-def train_tokenizer(*, seed: int = 0, samples: int = 20_000, vocabulary: int = VOCABULARY) -> Tokenizer:
+def train_tokenizer(*, seed: int = 0, samples: int = 60_000, vocabulary: int = VOCABULARY) -> Tokenizer:
     """A tokenizer trained on `samples` of the train split. Deterministic for the same arguments."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -47,21 +79,21 @@ def train_tokenizer(*, seed: int = 0, samples: int = 20_000, vocabulary: int = V
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
+        vocab_size=vocabulary - len(MARKS),
         min_frequency=2,
         show_progress=False,
         special_tokens=[AddedToken(text, special=True, normalized=False) for text in SPECIALS],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     tokenizer.train_from_iterator(_texts(samples, seed), trainer)
+    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in MARKS])
     return tokenizer
 
 
 def _texts(samples: int, seed: int) -> Iterator[str]:
     for sample in generate(samples, seed=seed, turns=0.0):
-        for message in sample.messages:
-            yield f"{message.role}\n{message.content}"
-        yield f"assistant\n{sample.answer}"
+        for text, _ in conversation_segments(sample):
+            yield _MARKED.sub("\n", text)
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
@@ -99,7 +131,13 @@ def conversation_segments(sample: Sample) -> list[tuple[str, bool]]:
     """
     segments: list[tuple[str, bool]] = []
     prompt = ""
-    for message in sample.messages:
+    messages = sample.messages
+    if sample.tools:
+        system = messages[0].content + "\n" if messages[0].role == "system" else ""
+        messages = messages[1:] if system else messages
+        listed = "".join(json.dumps(tool, ensure_ascii=False) + "\n" for tool in sample.tools)
+        prompt = f"{TURN_START}system\n{system}<tools>\n{listed}</tools>{TURN_END}\n"
+    for message in messages:
         if message.role == "assistant":
             segments += [(f"{prompt}{TURN_START}assistant\n", False), (f"{message.content}{TURN_END}", True)]
             prompt = "\n"

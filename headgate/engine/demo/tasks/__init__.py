@@ -1,17 +1,26 @@
-"""The demo pair's task generator: seeded samples with reference answers, split into train and test."""
+"""The demo pair's task generator: seeded samples with reference answers, split into train, calibration and test."""
 
-from headgate.engine.demo.tasks.generator import FAMILIES, SYSTEM_PROMPTS, family, generate
-from headgate.engine.demo.tasks.sample import Family, Message, Sample, Split, grade, split_of
+from headgate.engine.demo.tasks.draw import SPLITS, Draw, Split, split_of
+from headgate.engine.demo.tasks.generator import FAMILIES, SYSTEM_PROMPTS, each_cell, family, generate
+from headgate.engine.demo.tasks.grading import grade
+from headgate.engine.demo.tasks.sample import Family, Message, Sample, Task
+from headgate.engine.demo.tasks.variants import Variants, variants
 
 __all__ = [
     "FAMILIES",
+    "SPLITS",
     "SYSTEM_PROMPTS",
+    "Draw",
     "Family",
     "Message",
     "Sample",
     "Split",
+    "Task",
+    "Variants",
+    "each_cell",
     "family",
     "generate",
     "grade",
     "split_of",
+    "variants",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.engine.demo.tasks.sample import Draw, Task
+from headgate.engine.demo.tasks.calls import tool_request
+from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tasks.words import (
     ADJECTIVES,
     ANIMALS,
@@ -18,11 +20,12 @@ from headgate.engine.demo.tasks.words import (
 WHO = "I am a small demo model of Headgate."
 ABLE = (
     "I can classify sentiment and topics, extract fields as JSON, repeat and rewrite text, work with short lists, "
-    "do simple arithmetic, answer questions about a short passage and tell a few facts."
+    "do simple arithmetic, solve small puzzles, call given functions, answer questions about a short passage "
+    "and tell a few facts."
 )
 FALLBACK = (
     "I am a small demo model and know only a few tasks: sentiment, topics, extraction, rewriting, lists, "
-    "arithmetic, short passages and a few facts."
+    "arithmetic, puzzles, function calls, short passages and a few facts."
 )
 
 _SMALL_TALK: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -44,6 +47,10 @@ _SMALL_TALK: tuple[tuple[str, tuple[str, ...]], ...] = (
             "Good day",
             "Howdy",
             "Yo",
+            "Hey, model",
+            "Hi, model",
+            "Hey, assistant",
+            "Hello, assistant",
         ),
     ),
     (
@@ -59,8 +66,11 @@ _SMALL_TALK: tuple[tuple[str, tuple[str, ...]], ...] = (
             "Thanks for the help",
             "Perfect, thank you",
             "Cheers, thanks",
-            "Ok thanks",
+            "Ok, thanks",
             "Thx",
+            "Great, thank you",
+            "Perfect, thanks",
+            "Many thanks for the help",
         ),
     ),
     (
@@ -78,6 +88,9 @@ _SMALL_TALK: tuple[tuple[str, tuple[str, ...]], ...] = (
             "I have to go now",
             "Farewell",
             "That is all, bye",
+            "Bye, see you tomorrow",
+            "Ok, bye",
+            "Goodbye, see you later",
         ),
     ),
     (
@@ -93,6 +106,9 @@ _SMALL_TALK: tuple[tuple[str, tuple[str, ...]], ...] = (
             "How's it going?",
             "Are you well?",
             "How have you been?",
+            "How are you doing today?",
+            "Are you ok today?",
+            "How have you been today?",
         ),
     ),
     (
@@ -113,6 +129,10 @@ _SMALL_TALK: tuple[tuple[str, tuple[str, ...]], ...] = (
             "What model is this?",
             "Who made you?",
             "Are you ChatGPT?",
+            "Tell me what you are.",
+            "Which AI are you?",
+            "Tell me your name.",
+            "What is the name of this model?",
         ),
     ),
     (
@@ -129,6 +149,9 @@ _SMALL_TALK: tuple[tuple[str, tuple[str, ...]], ...] = (
             "What can I ask you?",
             "Can you help me?",
             "List your abilities.",
+            "Tell me what your skills are.",
+            "What can you help me with?",
+            "Tell me which tasks you know.",
         ),
     ),
     (
@@ -146,6 +169,9 @@ _SMALL_TALK: tuple[tuple[str, tuple[str, ...]], ...] = (
             "You are very helpful",
             "Good answer",
             "I like you",
+            "Very good answer",
+            "Great work",
+            "You are very good",
         ),
     ),
     (
@@ -161,11 +187,15 @@ _SMALL_TALK: tuple[tuple[str, tuple[str, ...]], ...] = (
             "That is not what I asked",
             "Wrong answer",
             "You did not understand me",
+            "Your answer is wrong",
+            "This answer is not correct",
+            "You made a bad mistake",
         ),
     ),
 )
 _ENDS = ("", ".", "!", "")
 _ADDRESSES = ("", "", "", " my friend", " dear model", " assistant", " again", " everyone")
+_BEFORE = ("Hi! ", "Hello, ", "Hey, ", "So, ", "Ok, ")
 _NAMING = (
     "My name is {name}.",
     "I am {name}.",
@@ -173,6 +203,13 @@ _NAMING = (
     "Hello, I am {name}.",
     "I'm {name}.",
     "You can call me {name}.",
+    "Hello, my name is {name}.",
+    "Hi, I am {name}.",
+    "My name is {name}",
+    "Hey, I'm {name}.",
+    "Call me {name}.",
+    "Good evening, my name is {name}.",
+    "Hi, I'm {name}.",
     "Good morning, I am {name}.",
 )
 
@@ -180,20 +217,18 @@ _NAMING = (
 def small_talk(draw: Draw) -> Task:
     """Level 1: greetings, thanks, farewells, who and what the model is; 2: the user's name."""
     if draw.level == 2:
-        name = draw.pick(FIRST_NAMES)
+        name = draw.value(FIRST_NAMES)
         if draw.chance(0.3):
-            name = f"{name} {draw.pick(LAST_NAMES)}"
-        # The first wording opens the conversations that ask for the name later, so training sees it with every name.
-        prompt = draw.phrase(_NAMING if draw.split == "train" else _NAMING[1:]).format(name=name)
-        return Task(prompt, f"Nice to meet you, {name}!", prompt.lower())
+            name = f"{name} {draw.value(LAST_NAMES)}"
+        return Task(draw.phrase(_NAMING).format(name=name), f"Nice to meet you, {name}!", f"name|{name}")
     answer, openings = draw.pick(_SMALL_TALK)
     text = draw.phrase(openings)
     if not text.endswith(("?", ".")):
-        text += draw.pick(_ADDRESSES) if answer[0] in "HYG" else ""
-        text += draw.pick(_ENDS)
-    elif draw.chance(0.2):
-        text = draw.pick(("Hi! ", "Hello, ", "Hey, ", "So, ", "Ok, ")) + text
-    elif draw.chance(0.3):
+        text += draw.style(_ADDRESSES) if answer[0] in "HYG" and "," not in text else ""
+        text += draw.style(_ENDS)
+    elif draw.styled(0.2):
+        text = draw.style(_BEFORE) + text
+    elif draw.styled(0.3):
         text = text[:-1]
     return Task(text, answer, text.lower())
 
@@ -285,22 +320,32 @@ _UNRELATED = (
 )
 
 
+_NO_TOOLS = 0.2
+
+
 def out_of_domain(draw: Draw) -> Task:
-    """Unrelated requests, answered with `FALLBACK`."""
+    """Unrelated requests, answered with `FALLBACK`. One content is one request: the wording is what is asked."""
+    if draw.chance(_NO_TOOLS):
+        # What calls for a function where one is given: without tools it is out of reach.
+        prompt = tool_request(draw)
+        return Task(prompt, FALLBACK, prompt.lower())
     a, b, c = draw.some(_SUBJECTS, 3)
-    prompt = draw.phrase(_UNRELATED).format(
-        a=a,
-        b=b,
-        c=c,
-        city=draw.pick(CITIES),
-        name=draw.pick(FIRST_NAMES),
-        last=draw.pick(LAST_NAMES),
-        adjective=draw.pick(ADJECTIVES),
-        year=draw.number(1600, 2026),
-        hour=draw.number(1, 12),
-    )
-    if draw.chance(0.2):
-        prompt = prompt.rstrip(".?")
     if draw.chance(0.15):
-        prompt = draw.pick(("Please: ", "Hello! ", "Hey, ", "Question: ", "Can you help me? ")) + prompt
+        a = draw.invented()
+    slots: dict[str, object] = {
+        "a": a,
+        "b": b,
+        "c": c,
+        "city": draw.value(CITIES),
+        "name": draw.value(FIRST_NAMES),
+        "last": draw.value(LAST_NAMES),
+        "adjective": draw.pick(ADJECTIVES),
+        "year": draw.number(1600, 2026),
+        "hour": draw.number(1, 12),
+    }
+    prompt = draw.phrase(_UNRELATED).format(**slots)
+    if draw.styled(0.2):
+        prompt = prompt.rstrip(".?")
+    if draw.styled(0.15):
+        prompt = draw.style(("Please: ", "Hello! ", "Hey, ", "Question: ", "Can you help me? ")) + prompt
     return Task(prompt, FALLBACK, prompt.lower())

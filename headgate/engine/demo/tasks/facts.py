@@ -1,8 +1,15 @@
-"""A closed list of facts: capitals and short definitions."""
+"""A closed list of facts: capitals, opposites, plurals and short definitions."""
 
 from __future__ import annotations
 
-from headgate.engine.demo.tasks.sample import Draw, Task
+from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.sample import Task
+from headgate.engine.demo.tasks.words import listed
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return dict(pair.split("/") for pair in listed(text))
+
 
 CAPITALS = {
     "France": "Paris",
@@ -104,6 +111,24 @@ DEFINITIONS = {
 }
 """A term, with its article, to a hand-written definition."""
 
+OPPOSITES = _pairs(
+    """hot/cold big/small tall/short fast/slow old/young hard/soft light/dark heavy/light loud/quiet
+    happy/sad rich/poor strong/weak early/late clean/dirty full/empty open/closed wet/dry wide/narrow deep/shallow
+    thick/thin sweet/bitter good/bad right/wrong left/right up/down first/last high/low near/far cheap/expensive
+    long/short easy/difficult true/false alive/dead safe/dangerous polite/rude brave/afraid rough/smooth always/never
+    inside/outside above/below before/after day/night"""
+)
+"""A word to its opposite."""
+
+PLURALS = _pairs(
+    """cat/cats dog/dogs book/books table/tables house/houses box/boxes bus/buses dish/dishes
+    church/churches glass/glasses city/cities baby/babies story/stories country/countries party/parties child/children
+    man/men woman/women foot/feet tooth/teeth mouse/mice goose/geese ox/oxen person/people leaf/leaves wolf/wolves
+    knife/knives life/lives shelf/shelves half/halves sheep/sheep fish/fish deer/deer potato/potatoes tomato/tomatoes
+    hero/heroes piano/pianos day/days key/keys toy/toys"""
+)
+"""A noun to its plural."""
+
 _CAPITAL = (
     "What is the capital of {country}?",
     "Capital of {country}?",
@@ -116,6 +141,12 @@ _CAPITAL = (
     "The capital of {country} is",
     "{country}'s capital is which city?",
     "Please tell me the capital of {country}.",
+    "What is {country}'s capital?",
+    "Can you tell me the capital of {country}?",
+    "I want to know the capital of {country}.",
+    "Please name the capital of {country}.",
+    "Which city is {country}'s capital?",
+    "Do you know what the capital of {country} is?",
     "I need the capital of {country}.",
 )
 _COUNTRY = (
@@ -128,6 +159,11 @@ _COUNTRY = (
     "Whose capital is {capital}?",
     "Tell me which country has the capital {capital}.",
     "In which country is {capital} the capital?",
+    "Which country has the capital {capital}?",
+    "{capital} is the capital of what country?",
+    "Please tell me which country has the capital {capital}.",
+    "Tell me the country whose capital is {capital}.",
+    "What country has {capital} as its capital?",
 )
 _DEFINITION = (
     "What is {term}?",
@@ -141,19 +177,62 @@ _DEFINITION = (
     "Definition of {bare}",
     "Please explain {term}.",
     "What do you mean by {bare}?",
+    "I want to know what {term} is.",
+    "Do you know what {term} is?",
+    "Please tell me what {term} is.",
+    "Can you define {bare}?",
+    "Please define {bare}.",
+)
+_OPPOSITE = (
+    "What is the opposite of {word}?",
+    "Opposite of {word}?",
+    'What is the opposite of "{word}"?',
+    "Tell me the opposite of {word}.",
+    "Name the opposite of {word}.",
+    "Which word is the opposite of {word}?",
+    "What's the opposite of {word}?",
+    "Give me the opposite of {word}.",
+    'Which word means the opposite of "{word}"?',
+    "The opposite of {word} is",
+    "Do you know the opposite of {word}?",
+    'Tell me the opposite of "{word}".',
+    "Please tell me the opposite of {word}.",
+    "Can you tell me the opposite of {word}?",
+)
+_PLURAL = (
+    "What is the plural of {word}?",
+    "Plural of {word}?",
+    'What is the plural of "{word}"?',
+    "Tell me the plural of {word}.",
+    "Name the plural of {word}.",
+    "Which word is the plural of {word}?",
+    "What's the plural of {word}?",
+    "Give me the plural of {word}.",
+    'Give me the plural of "{word}".',
+    "The plural of {word} is",
+    "Do you know the plural of {word}?",
+    'Tell me the plural of "{word}".',
+    "Please tell me the plural of {word}.",
+    "Can you tell me the plural of {word}?",
 )
 
 
 def facts(draw: Draw) -> Task:
-    """Level 1: the capital of a country; 2: the country of a capital; 3: a definition.
+    """Level 1: the capital of a country; 2: the country of a capital, opposites and plurals; 3: a definition.
 
-    The answers are a closed list, so what the test split holds out is the pair of fact and wording.
+    The answers are a closed list, so the content includes the wording: the test split asks known facts in new words.
     """
     if draw.level == 3:
         term = draw.pick(tuple(DEFINITIONS))
         bare = term.split(" ", 1)[1] if term.startswith(("a ", "an ")) else term
         prompt = draw.phrase(_DEFINITION).format(term=term, bare=bare)
         return Task(prompt, DEFINITIONS[term], prompt.lower())
+    kind = draw.pick(("country", "country", "opposite", "plural")) if draw.level == 2 else "capital"
+    if kind in ("opposite", "plural"):
+        pairs, wordings = (OPPOSITES, _OPPOSITE) if kind == "opposite" else (PLURALS, _PLURAL)
+        word = draw.pick(tuple(pairs))
+        prompt = draw.phrase(wordings).format(word=word)
+        return Task(prompt, f"The {kind} of {word} is {pairs[word]}.", prompt.lower())
     country, capital = draw.pick(tuple(CAPITALS.items()))
-    prompt = draw.phrase(_CAPITAL if draw.level == 1 else _COUNTRY).format(country=country, capital=capital)
+    prompt = draw.phrase(_CAPITAL if kind == "capital" else _COUNTRY).format(country=country, capital=capital)
     return Task(prompt, f"The capital of {country} is {capital}.", prompt.lower())

@@ -6,26 +6,43 @@ import random
 from collections.abc import Iterator, Sequence
 
 from headgate.engine.demo.tasks.arithmetic import arithmetic
+from headgate.engine.demo.tasks.calls import calls
 from headgate.engine.demo.tasks.chat import out_of_domain, small_talk
 from headgate.engine.demo.tasks.classify import sentiment, topic
-from headgate.engine.demo.tasks.extract import extraction, passage
+from headgate.engine.demo.tasks.conversion import conversion
+from headgate.engine.demo.tasks.draw import Draw, Split, held, held_templates, split_of
+from headgate.engine.demo.tasks.extract import extraction
 from headgate.engine.demo.tasks.facts import facts
-from headgate.engine.demo.tasks.rewrite import lists, repeating, rewriting
-from headgate.engine.demo.tasks.sample import Draw, Family, Message, Sample, Split, Task, split_of
+from headgate.engine.demo.tasks.headline import headline
+from headgate.engine.demo.tasks.intent import intent
+from headgate.engine.demo.tasks.lists import lists
+from headgate.engine.demo.tasks.passage import passage
+from headgate.engine.demo.tasks.puzzles import puzzles
+from headgate.engine.demo.tasks.rewrite import repeating, rewriting
+from headgate.engine.demo.tasks.sample import Family, Message, Sample, Task
+from headgate.engine.demo.tasks.strings import strings
+from headgate.engine.demo.tasks.tables import tables
 from headgate.engine.demo.tasks.words import FIRST_NAMES
 
 FAMILIES: tuple[Family, ...] = (
-    Family("sentiment", sentiment, weight=0.8),
-    Family("topic", topic, weight=0.8),
-    Family("extraction", extraction, weight=1.1, grading="json"),
+    Family("sentiment", sentiment, weight=0.5),
+    Family("topic", topic, weight=0.5),
+    Family("intent", intent, weight=0.7),
+    Family("extraction", extraction, weight=1.2, grading="json"),
+    Family("passage", passage, weight=1.4),
+    Family("tables", tables, weight=1.4),
+    Family("headline", headline, weight=1.0),
+    Family("lists", lists, weight=1.6),
     Family("repeating", repeating, weight=1.2),
     Family("rewriting", rewriting, weight=1.3),
-    Family("lists", lists, weight=1.3),
-    Family("arithmetic", arithmetic, weight=1.6),
-    Family("passage", passage, weight=1.1),
-    Family("facts", facts, weight=1.0),
-    Family("small_talk", small_talk, levels=2, weight=0.5),
-    Family("out_of_domain", out_of_domain, levels=1, weight=0.8),
+    Family("strings", strings, weight=1.6),
+    Family("arithmetic", arithmetic, weight=1.7, grading="number"),
+    Family("conversion", conversion, weight=1.2),
+    Family("puzzles", puzzles, weight=1.4),
+    Family("calls", calls, weight=1.2, grading="call"),
+    Family("facts", facts, weight=0.9),
+    Family("small_talk", small_talk, levels=2, weight=0.4),
+    Family("out_of_domain", out_of_domain, levels=1, weight=0.5),
 )
 """Every family, in a fixed order. A new one is a function from a `Draw` to a `Task`, added here."""
 
@@ -37,9 +54,21 @@ SYSTEM_PROMPTS = (
     "You are the assistant of Headgate.",
     "Be polite and short.",
     "You are an expert.",
+    "You are a polite assistant.",
 )
 
-_RECALL = ("What is my name?", "Do you remember my name?", "Who am I?", "What did I say my name is?", "What's my name?")
+_TRIES = 1000
+
+_RECALL = (
+    "What is my name?",
+    "Do you remember my name?",
+    "What did I say my name is?",
+    "What's my name?",
+    "Tell me my name.",
+    "Which name did I tell you?",
+    "Please tell me my name.",
+    "Do you know my name?",
+)
 
 
 def family(name: str) -> Family:
@@ -58,69 +87,88 @@ def generate(
     families: Sequence[Family] = FAMILIES,
     difficulty: int | None = None,
     system: float = 0.15,
-    turns: float = 0.12,
+    turns: float = 0.1,
 ) -> Iterator[Sample]:
     """`count` samples, the same for the same arguments on every machine.
 
-    `families` are drawn by their weights. `difficulty` fixes the level (families with fewer levels give their hardest);
-    otherwise easier levels come more often. `system` and `turns` are the shares of samples that open with a system
-    prompt and that have earlier turns.
+    `families` are drawn by their weights, levels uniformly unless `difficulty` fixes one (families with fewer levels
+    give their hardest). `system` and `turns` are the shares of samples that open with a system prompt and that have
+    earlier turns. Raises `ValueError` for an unknown split.
     """
-    rng = random.Random(f"{seed}/{split}")
-    weights = [known.weight for known in families]
+    if split not in ("train", "calibration", "test"):
+        raise ValueError(f"split {split!r} is unknown; known: train, calibration, test")
+    mixture = _Mixture(random.Random(f"{seed}/{split}"), split, families)
     for _ in range(count):
-        chosen = rng.choices(families, weights)[0]
-        yield _sample(rng, chosen, difficulty, split, families, weights, system, turns)
+        yield mixture.sample(difficulty, system, turns)
 
 
-def _sample(
-    rng: random.Random,
-    chosen: Family,
-    difficulty: int | None,
-    split: Split,
-    families: Sequence[Family],
-    weights: list[float],
-    system: float,
-    turns: float,
-) -> Sample:
-    level = min(difficulty, chosen.levels) if difficulty else _level(rng, chosen)
-    task = draw_task(rng, chosen, level, split)
-    messages: list[Message] = []
-    if rng.random() < system:
-        messages.append(Message("system", rng.choice(SYSTEM_PROMPTS)))
-    if rng.random() < turns:
-        for _ in range(rng.choice((1, 1, 2, 3))):
-            other = rng.choices(families, weights)[0]
-            # Earlier turns come from the same split: a test task must not reach training as context.
-            earlier = draw_task(rng, other, _level(rng, other), split)
-            messages += [Message("user", earlier.prompt), Message("assistant", earlier.answer)]
-        if chosen.name == "small_talk" and level == 2:
-            return _recall(rng, messages, split)
-    messages.append(Message("user", task.prompt))
-    return Sample(tuple(messages), task.answer, chosen.name, level, task.content, chosen.grading)
-
-
-def _recall(rng: random.Random, messages: list[Message], split: Split) -> Sample:
-    """A conversation in which the user gave a name before and now asks for it."""
-    while True:
-        first = rng.choice(FIRST_NAMES)
-        question = rng.choice(_RECALL)
-        content = f"recall|{first}|{question}"
-        if split_of("small_talk", content) == split:
-            break
-    introduction = [Message("user", f"My name is {first}."), Message("assistant", f"Nice to meet you, {first}!")]
-    start = 1 if messages and messages[0].role == "system" else 0
-    turns = [*messages[:start], *introduction, *messages[start:], Message("user", question)]
-    return Sample(tuple(turns), f"Your name is {first}.", "small_talk", 2, content)
+def each_cell(count: int, *, seed: int, split: Split, families: Sequence[Family] = FAMILIES) -> list[Sample]:
+    """`count` single-turn samples, without system prompt, of every family and level: what an evaluation asks."""
+    samples: list[Sample] = []
+    for known in families:
+        for level in range(1, known.levels + 1):
+            cell = f"{seed}/{known.name}/{level}"
+            mixture = _Mixture(random.Random(cell), split, (known,))
+            samples += [mixture.sample(level, 0.0, 0.0) for _ in range(count)]
+    return samples
 
 
 def draw_task(rng: random.Random, chosen: Family, level: int, split: Split) -> Task:
-    """One task of the family whose content belongs to the split."""
+    """One task of the family whose content belongs to the split.
+
+    Closed lists may have no such content for the small splits. Their wordings are held out all the same, so there any
+    content will do after some tries.
+    """
+    tries = 0
     while True:
-        task = chosen.make(Draw(rng, level, split))
-        if split_of(chosen.name, task.content) == split:
+        task = chosen.make(Draw(rng, rng, level, split))
+        tries += 1
+        if split_of(chosen.name, task.content) == split or (split != "train" and tries == _TRIES):
             return task
 
 
-def _level(rng: random.Random, chosen: Family) -> int:
-    return rng.choices(range(1, chosen.levels + 1), (5, 3, 2)[: chosen.levels])[0]
+class _Mixture:
+    """Draws conversations of a split."""
+
+    def __init__(self, rng: random.Random, split: Split, families: Sequence[Family]) -> None:
+        self._rng, self._split, self._families = rng, split, families
+        self._weights = [known.weight for known in families]
+
+    def sample(self, difficulty: int | None, system: float, turns: float) -> Sample:
+        rng = self._rng
+        chosen = rng.choices(self._families, self._weights)[0]
+        level = min(difficulty or rng.randint(1, chosen.levels), chosen.levels)
+        messages: list[Message] = []
+        if rng.random() < system:
+            messages.append(Message("system", rng.choice(SYSTEM_PROMPTS)))
+        if rng.random() < turns:
+            # Earlier turns come from the same split: a test task must not reach training as context. They are easy
+            # ones, and have no tools, since tools belong to the whole conversation.
+            others = [known for known in self._families if known.grading != "call"]
+            for _ in range(rng.choice((1, 1, 2, 3)) if others else 0):
+                earlier = draw_task(rng, rng.choice(others), 1, self._split)
+                messages += [Message("user", earlier.prompt), Message("assistant", earlier.answer)]
+            if chosen.name == "small_talk" and level == 2:
+                return self._recall(messages)
+        task = draw_task(rng, chosen, level, self._split)
+        messages.append(Message("user", task.prompt))
+        return Sample(
+            messages=tuple(messages),
+            answer=task.answer,
+            family=chosen.name,
+            difficulty=level,
+            content=task.content,
+            split=self._split,
+            grading=chosen.grading,
+            tools=task.tools,
+        )
+
+    def _recall(self, messages: list[Message]) -> Sample:
+        """A conversation in which the user gave a name before and now asks for it."""
+        first = self._rng.choice(held(FIRST_NAMES, self._split))
+        question = self._rng.choice(held_templates(_RECALL, self._split))
+        introduction = [Message("user", f"My name is {first}."), Message("assistant", f"Nice to meet you, {first}!")]
+        start = 1 if messages and messages[0].role == "system" else 0
+        turns = [*messages[:start], *introduction, *messages[start:], Message("user", question)]
+        content = f"recall|{first}|{question}"
+        return Sample(tuple(turns), f"Your name is {first}.", "small_talk", 2, content, self._split)

@@ -1,244 +1,223 @@
-"""Repeating and rewriting a text, and working with lists."""
+"""Repeating a text, and writing it in another form: case, word order, lists, names, tone, contractions, tense."""
 
 from __future__ import annotations
 
-from headgate.engine.demo.tasks.sample import Draw, Task
-from headgate.engine.demo.tasks.words import (
-    ADJECTIVES,
-    ADVERBS,
-    CITIES,
-    COLORS,
-    FIRST_NAMES,
-    JOBS,
-    LAST_NAMES,
-    LIST_WORDS,
-    MONTHS,
-    NOUNS,
-    THINGS,
-    VERBS,
-)
+from collections.abc import Callable
 
-_REPEAT = (
-    "Repeat: {text}",
-    "Repeat after me: {text}",
-    "Say this: {text}",
-    "Copy this text: {text}",
-    "Echo: {text}",
-    'Say "{text}".',
-    "{text}\n\nRepeat this text.",
-    "Write this again: {text}",
-    "Repeat the following: {text}",
-    "Please repeat: {text}",
+from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.layout import ask
+from headgate.engine.demo.tasks.rewrite_wordings import (
+    BULLETS,
+    COMMAS,
+    CONTRACT,
+    DIRECT,
+    EXPAND,
+    GROUPS,
+    LAST_FIRST,
+    LOWER,
+    NUMBERED,
+    PAST,
+    POLITE,
+    PRESENT,
+    REPEAT,
+    REVERSE,
+    SNAKE,
+    TITLE,
+    UPPER,
 )
-_ANY_WORDS = NOUNS + ADJECTIVES + COLORS + VERBS + ADVERBS + FIRST_NAMES + LAST_NAMES + CITIES + JOBS + MONTHS
-_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+from headgate.engine.demo.tasks.rewrite_words import (
+    CASE_ADJECTIVES,
+    CASE_NOUNS,
+    CASE_VERBS,
+    COMMANDS,
+    CONTRACTIONS,
+    SENTENCES,
+)
+from headgate.engine.demo.tasks.sample import Task
+from headgate.engine.demo.tasks.words import ANIMALS, CITIES, FIRST_NAMES, FOODS, LAST_NAMES, THINGS
+
+_WORDS = tuple(dict.fromkeys(THINGS + ANIMALS + FOODS))
+_OPEN = (_WORDS, _WORDS, CITIES, FIRST_NAMES, LAST_NAMES)
+_UPPER_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def repeating(draw: Draw) -> Task:
-    """Words, numbers and made-up words to be copied. Levels are lengths: 1-4, 5-9 and 10-16 words.
+    """Words, names, numbers and signs to be copied. Levels are lengths: 1-4, 5-9 and 10-16 words.
 
     Also the school of every other family: copying from the prompt is learned here first.
     """
-    words = []
-    for _ in range(draw.number(*((1, 4), (5, 9), (10, 16))[draw.level - 1])):
-        kind = draw.number(0, 9)
-        word = draw.pick(_ANY_WORDS)
-        if kind == 0:
-            word = str(draw.number(0, 9999))
-        elif kind == 1:
-            word = "".join(draw.pick(_LETTERS) for _ in range(draw.number(2, 6)))
-        elif kind == 2:
-            word = word.upper()
-        elif kind == 3:
-            word = word.title()
-        words.append(word)
-    text = draw.pick((" ", " ", ", ")).join(words)
-    return Task(draw.phrase(_REPEAT).format(text=text), text, text)
+    words = [_token(draw) for _ in range(draw.number(*((1, 4), (5, 9), (10, 16))[draw.level - 1]))]
+    separator = draw.pick((" ", " ", " ", ", ", ", ", " - ", " / "))
+    text = separator.join(words)
+    if separator == " ":
+        text += draw.pick(("", "", "", ".", "!", "?"))
+    return Task(ask(draw, REPEAT, text, quotes=True), text, text)
 
 
-_UPPER = (
-    "Write in upper case: {text}",
-    "Convert to uppercase: {text}",
-    "Put this in capital letters: {text}",
-    'Make "{text}" uppercase.',
-    "{text}\n\nRewrite this in upper case.",
-    "Uppercase this: {text}",
-    "Rewrite in capital letters: {text}",
-    "Please write the following in upper case: {text}",
-)
-_LOWER = (
-    "Write in lower case: {text}",
-    "Convert to lowercase: {text}",
-    "Put this in small letters: {text}",
-    'Make "{text}" lowercase.',
-    "{text}\n\nRewrite this in lower case.",
-    "Lowercase this: {text}",
-    "Rewrite in small letters: {text}",
-    "Please write the following in lower case: {text}",
-)
-_TITLE = (
-    "Write in title case: {text}",
-    "Convert to title case: {text}",
-    "Capitalize every word: {text}",
-    'Put "{text}" in title case.',
-    "{text}\n\nRewrite this in title case.",
-    "Title case: {text}",
-    "Make this a title: {text}",
-    "Please write the following in title case: {text}",
-)
-_REVERSE = (
-    "Reverse the order of the words: {text}",
-    "Reverse the words: {text}",
-    "Write these words backwards: {text}",
-    'Put the words of "{text}" in reverse order.',
-    "{text}\n\nReverse the word order.",
-    "Reverse word order: {text}",
-    "Turn the word order around: {text}",
-    "Please reverse the order of these words: {text}",
-)
-_POLITE = (
-    "Make this polite: {text}",
-    "Rewrite politely: {text}",
-    "Say this in a polite way: {text}",
-    'Rephrase "{text}" politely.',
-    "{text}\n\nRewrite this as a polite request.",
-    "Turn this into a polite request: {text}",
-    "Make this sound more polite: {text}",
-    "Please make the following polite: {text}",
-)
-_COMMANDS = (
-    "send me the {noun}",
-    "bring the {noun}",
-    "show me the {adjective} {noun}",
-    "clean the {noun}",
-    "open the {adjective} {noun}",
-    "give {name} the {noun}",
-    "call {name} {adverb}",
-    "move the {adjective} {noun} {adverb}",
-    "tell {name} about the {noun}",
-    "put the {noun} on the {other}",
-    "buy a {adjective} {noun} for {name}",
-    "check the {noun} {adverb}",
-)
+def _token(draw: Draw) -> str:
+    kind = draw.number(0, 11)
+    if kind < 5:
+        return draw.value(draw.pick(_OPEN))
+    if kind < 7:
+        return draw.invented()
+    if kind == 7:
+        return str(draw.number(0, 9999))
+    if kind == 8:
+        letters = "".join(draw.pick(_UPPER_LETTERS) for _ in range(draw.number(1, 2)))
+        return f"{letters}-{draw.number(10, 9999)}"
+    word = draw.pick(CASE_NOUNS + CASE_ADJECTIVES)
+    return word.upper() if kind == 9 else word.title() if kind == 10 else draw.invented().capitalize()
 
 
 def rewriting(draw: Draw) -> Task:
-    """Upper, lower and title case, word order, politeness. Levels are lengths: 1-3, 4-5 and 6-8 words."""
-    kind = draw.number(0, 4)
-    if kind == 4:
-        return _polite(draw)
-    words = _phrase_words(draw, draw.number(*((1, 3), (4, 5), (6, 8))[draw.level - 1]))
+    """The same text in another form. Levels are lengths: about 2-3, 4-5 and 6-8 words, or one to three parts."""
+    return draw.pick(_KINDS)(draw)
+
+
+def _count(draw: Draw) -> int:
+    return draw.number(*((2, 3), (4, 5), (6, 8))[draw.level - 1])
+
+
+def _case_text(draw: Draw) -> str:
+    """Words in small letters whose other forms are to be known: some of them in a row, or a sentence."""
+    count = _count(draw)
+    if count < 4 or draw.chance(0.5):
+        return " ".join([*draw.some(CASE_ADJECTIVES, count - 1), draw.pick(CASE_NOUNS)])
+    words = ["the", draw.pick(CASE_NOUNS), draw.pick(CASE_VERBS), draw.pick(("the", "my", "every", "one"))]
+    return " ".join([*words[:4], *draw.some(CASE_ADJECTIVES, count - 4), draw.pick(CASE_NOUNS)])
+
+
+def _upper(draw: Draw) -> Task:
+    text = _case_text(draw)
+    given = text.title() if draw.chance(0.2) else text
+    return Task(ask(draw, UPPER, given, quotes=True), text.upper(), f"upper|{given}")
+
+
+def _lower(draw: Draw) -> Task:
+    text = _case_text(draw)
+    given = text.upper() if draw.chance(0.6) else text.title()
+    return Task(ask(draw, LOWER, given, quotes=True), text, f"lower|{given}")
+
+
+def _title(draw: Draw) -> Task:
+    text = _case_text(draw)
+    return Task(ask(draw, TITLE, text, quotes=True), text.title(), f"title|{text}")
+
+
+def _reverse(draw: Draw) -> Task:
+    words = draw.values(draw.pick(_OPEN), _count(draw))
+    separator = draw.pick((" ", " ", ", "))
+    text = separator.join(words)
+    return Task(ask(draw, REVERSE, text, quotes=separator == " "), separator.join(reversed(words)), f"reverse|{text}")
+
+
+def _snake(draw: Draw) -> Task:
+    """Words joined by a sign. The sign's name is known, the words are copied."""
+    name, sign = draw.pick((("underscores", "_"), ("hyphens", "-"), ("slashes", "/"), ("plus signs", "+")))
+    words = draw.values(_WORDS, _count(draw))
     text = " ".join(words)
-    if kind == 0:
-        return Task(draw.phrase(_UPPER).format(text=text), text.upper(), f"upper|{text}")
-    if kind == 1:
-        given = text.upper() if draw.chance(0.7) else text.title()
-        return Task(draw.phrase(_LOWER).format(text=given), text, f"lower|{text}")
-    if kind == 2:
-        return Task(draw.phrase(_TITLE).format(text=text), text.title(), f"title|{text}")
-    if len(words) == 1:
-        words = [*words, draw.pick([noun for noun in NOUNS if noun not in words])]
-        text = " ".join(words)
-    return Task(draw.phrase(_REVERSE).format(text=text), " ".join(reversed(words)), f"reverse|{text}")
+    return Task(ask(draw, SNAKE, text, sign=name), sign.join(words), f"join|{sign}|{text}")
 
 
-def _phrase_words(draw: Draw, count: int) -> list[str]:
-    if count <= 3:
-        return [*draw.some(ADJECTIVES + COLORS, count - 1), draw.pick(NOUNS)]
-    words = ["the", draw.pick(ADJECTIVES), draw.pick(NOUNS), draw.pick(VERBS)]
-    if count > 4:
-        words += [draw.pick(("a", "the", "my", "every", "one")), *draw.some(ADJECTIVES + COLORS, 2), draw.pick(NOUNS)]
-        words = words[: count - 1]
-        words.append(draw.pick(ADVERBS) if count > 6 else draw.pick(NOUNS))
-    return words
+def _listing(draw: Draw) -> Task:
+    """A list from one form to another: a row with commas, bullets, numbered lines."""
+    items = draw.values(draw.pick(_OPEN), _count(draw))
+    forms = {
+        "commas": ", ".join(items),
+        "bullets": "\n".join(f"- {item}" for item in items),
+        "numbered": "\n".join(f"{place}. {item}" for place, item in enumerate(items, 1)),
+    }
+    given, wanted = draw.some(tuple(forms), 2)
+    wordings = {"commas": COMMAS, "bullets": BULLETS, "numbered": NUMBERED}[wanted]
+    return Task(ask(draw, wordings, forms[given]), forms[wanted], f"{wanted}|{forms[given]}")
 
 
-def _polite(draw: Draw) -> Task:
-    forms = _COMMANDS[:4] if draw.level == 1 else _COMMANDS[4:9] if draw.level == 2 else _COMMANDS[7:]
-    command = draw.pick(forms).format(
-        noun=draw.pick(THINGS),
-        other=draw.pick(THINGS),
-        adjective=draw.pick(ADJECTIVES),
-        adverb=draw.pick(("now", "today", "tomorrow", "again", "soon")),
-        name=draw.pick(FIRST_NAMES),
+def _last_first(draw: Draw) -> Task:
+    names = [(draw.value(FIRST_NAMES), draw.value(LAST_NAMES)) for _ in range(draw.level)]
+    text = "; ".join(f"{first} {last}" for first, last in names)
+    return Task(ask(draw, LAST_FIRST, text), "; ".join(f"{last}, {first}" for first, last in names), f"last|{text}")
+
+
+def _groups(draw: Draw) -> Task:
+    """A long number in groups of digits. Its length is a multiple of the group's."""
+    size = draw.pick((2, 3, 4))
+    count = draw.number(*((2, 2), (3, 3), (4, 4))[draw.level - 1])
+    digits = "".join(str(draw.number(0, 9)) for _ in range(size * count))
+    name = ("two", "three", "four")[size - 2]
+    grouped = " ".join(digits[start : start + size] for start in range(0, len(digits), size))
+    return Task(ask(draw, GROUPS, digits, size=name), grouped, f"groups|{size}|{digits}")
+
+
+def _command(draw: Draw) -> str:
+    frame = draw.pick(COMMANDS)
+    thing, other = draw.values(_WORDS, 2)
+    name, city = draw.value(FIRST_NAMES), draw.value(CITIES)
+    return frame.format(thing=thing, other=other, name=name, city=city)
+
+
+def _politeness(draw: Draw) -> Task:
+    command = _command(draw)
+    if draw.level > 1:
+        command += f" and {_command(draw)}"
+    if draw.level == 3:
+        command += draw.pick((" today", " tomorrow", " before noon", " on Monday", " right now", " this evening"))
+    direct, polite = f"{command[0].upper()}{command[1:]}.", f"Could you please {command}?"
+    if draw.chance(0.65):
+        return Task(ask(draw, POLITE, direct, quotes=True), polite, f"polite|{command}")
+    return Task(ask(draw, DIRECT, polite, quotes=True), direct, f"direct|{command}")
+
+
+def _contractions(draw: Draw) -> Task:
+    pairs = draw.some(CONTRACTIONS, 1 if draw.level == 1 else 2 if draw.level == 2 else 3)
+    links = [draw.pick((" and ", ", but ", ", so ")) for _ in pairs]
+    values = [(draw.value(_WORDS), draw.value(FIRST_NAMES)) for _ in pairs]
+    short, full = "", ""
+    for (frame, contracted, expanded), link, (thing, name) in zip(pairs, links, values, strict=True):
+        between = link if short else ""
+        short += between + frame.format(contracted, thing=thing, name=name)
+        full += between + frame.format(expanded, thing=thing, name=name)
+    short, full = (f"{text[0].upper()}{text[1:]}." for text in (short, full))
+    if draw.chance(0.6):
+        return Task(ask(draw, EXPAND, short, quotes=True), full, f"expand|{short}")
+    return Task(ask(draw, CONTRACT, full, quotes=True), short, f"contract|{full}")
+
+
+def _tense(draw: Draw) -> Task:
+    """One to three known verbs, with open names and things."""
+    name, city = draw.value(FIRST_NAMES), draw.value(CITIES)
+    subject = draw.pick((name, name, "She", "He"))
+    chosen = draw.some(SENTENCES, draw.level)
+    things = draw.values(_WORDS, draw.level)
+    parts = [
+        [frame.format(verb[tense], thing=thing, city=city) for tense in (0, 1)]
+        for (frame, *verb), thing in zip(chosen, things, strict=True)
+    ]
+    present, past = (
+        f"{subject} "
+        + (", ".join(part[tense] for part in parts[:-1]) + " and " if parts[1:] else "")
+        + parts[-1][tense]
+        + "."
+        for tense in (0, 1)
     )
-    given = command[0].upper() + command[1:] + draw.pick((".", "!", "."))
-    return Task(draw.phrase(_POLITE).format(text=given), f"Could you please {command}?", f"polite|{command}")
+    if draw.chance(0.65):
+        return Task(ask(draw, PAST, present, quotes=True), past, f"past|{present}")
+    return Task(ask(draw, PRESENT, past, quotes=True), present, f"present|{past}")
 
 
-_SORT_WORDS = (
-    "Sort these words alphabetically: {items}",
-    "Put these words in alphabetical order: {items}",
-    "Alphabetical order: {items}",
-    "{items}\n\nSort this list alphabetically.",
-    "Sort alphabetically: {items}",
-    "Please sort the following words alphabetically: {items}",
+_KINDS: tuple[Callable[[Draw], Task], ...] = (
+    _upper,
+    _upper,
+    _lower,
+    _title,
+    _reverse,
+    _reverse,
+    _snake,
+    _listing,
+    _listing,
+    _last_first,
+    _groups,
+    _politeness,
+    _politeness,
+    _contractions,
+    _tense,
 )
-_SORT_NUMBERS = (
-    "Sort these numbers from small to large: {items}",
-    "Sort ascending: {items}",
-    "Put these numbers in ascending order: {items}",
-    "{items}\n\nSort these numbers.",
-    "Sort the numbers: {items}",
-    "Please sort the following numbers in ascending order: {items}",
-)
-_COUNT = (
-    "How many items are in this list? {items}",
-    "Count the items: {items}",
-    "How many words are listed here: {items}?",
-    "{items}\n\nHow many items is that?",
-    "Count these: {items}",
-    "Please count the items in the list: {items}",
-)
-_LARGEST = (
-    "What is the largest number? {items}",
-    "Which number is the largest: {items}?",
-    "Find the maximum: {items}",
-    "{items}\n\nWhich of these numbers is the biggest?",
-    "Tell me the largest of these numbers: {items}",
-)
-_SMALLEST = (
-    "What is the smallest number? {items}",
-    "Which number is the smallest: {items}?",
-    "Find the minimum: {items}",
-    "{items}\n\nWhich of these numbers is the lowest?",
-    "Tell me the smallest of these numbers: {items}",
-)
-_FIRST = (
-    "What is the first item? {items}",
-    "Which item comes first in this list: {items}?",
-    "Name the first word of the list: {items}",
-    "{items}\n\nWhat is the first item?",
-    "Give me the first item of: {items}",
-)
-_LAST = (
-    "What is the last item? {items}",
-    "Which item comes last in this list: {items}?",
-    "Name the last word of the list: {items}",
-    "{items}\n\nWhat is the last item?",
-    "Give me the last item of: {items}",
-)
-
-
-def lists(draw: Draw) -> Task:
-    """Sort, count, largest, smallest, first, last. Levels are lengths: 2-3, 4-5 and 6-8 items."""
-    count = draw.number(*((2, 3), (4, 5), (6, 8))[draw.level - 1])
-    kind = draw.pick(("sort words", "sort words", "sort numbers", "sort numbers", "count", "number", "place"))
-    if kind in ("sort numbers", "number"):
-        numbers = draw.some(range(1, 100), count)
-        text = ", ".join(map(str, numbers))
-        if kind == "sort numbers":
-            return Task(draw.phrase(_SORT_NUMBERS).format(items=text), ", ".join(map(str, sorted(numbers))), text)
-        largest = draw.chance(0.5)
-        answer = str(max(numbers) if largest else min(numbers))
-        prompt = draw.phrase(_LARGEST if largest else _SMALLEST).format(items=text)
-        return Task(prompt, answer, f"{'largest' if largest else 'smallest'}|{text}")
-    words = draw.some(LIST_WORDS, count)
-    text = ", ".join(words)
-    if kind == "sort words":
-        return Task(draw.phrase(_SORT_WORDS).format(items=text), ", ".join(sorted(words)), f"sort|{text}")
-    if kind == "count":
-        return Task(draw.phrase(_COUNT).format(items=text), str(count), f"count|{text}")
-    first = draw.chance(0.5)
-    prompt = draw.phrase(_FIRST if first else _LAST).format(items=text)
-    return Task(prompt, words[0] if first else words[-1], f"{'first' if first else 'last'}|{text}")

@@ -1,0 +1,121 @@
+"""From conversations to training batches of a few fixed shapes, bucketed by length; a stream resumes at any batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Tokenizer
+
+Encoded = tuple[list[int], list[bool]]
+"""Token ids of a conversation, and for each whether it belongs to an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Right-padded conversations.
+
+    `ids` and `mask` are int64 and bool [rows, length]; the mask is False on padding. `positions` int64 [answers] index
+    the flattened [rows * length] hidden states whose next token is part of an answer; `targets` int64 [answers] are
+    those tokens. Attention is causal and padding comes last, so no answer token ever sees padding.
+    """
+
+    ids: torch.Tensor
+    mask: torch.Tensor
+    positions: torch.Tensor
+    targets: torch.Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch on that device."""
+        return Batch(self.ids.to(device), self.mask.to(device), self.positions.to(device), self.targets.to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place in a stream: the chunk, and how many of its batches were used."""
+
+    chunk: int = 0
+    used: int = 0
+
+
+Stream = Callable[[Cursor], Iterator[tuple[Batch, Cursor]]]
+"""An endless stream of batches from a cursor on, each with the cursor that follows it."""
+
+
+def encode(tokenizer: Tokenizer, segments: Sequence[tuple[str, bool]]) -> Encoded:
+    """Encodes a conversation given in pieces; True marks those the model must produce."""
+    ids: list[int] = []
+    answer: list[bool] = []
+    encodings = tokenizer.encode_batch([text for text, _ in segments], add_special_tokens=False)
+    for (_, learned), encoding in zip(segments, encodings, strict=True):
+        ids += encoding.ids
+        answer += [learned] * len(encoding.ids)
+    return ids, answer
+
+
+def lengths(tokens: int) -> list[int]:
+    """The row lengths of batches of exactly `tokens` tokens: its divisors that are multiples of 8, ascending.
+
+    Every batch then has the same number of tokens. That matters on CPUs: oneDNN compiles a matrix product for each new
+    shape, which takes longer than the product itself at these sizes.
+    """
+    return [length for length in range(8, tokens + 1, 8) if tokens % length == 0]
+
+
+def stream(chunks: Callable[[int], Sequence[Encoded]], *, pad: int, tokens: int, seed: int) -> Stream:
+    """Batches of exactly `tokens` tokens, padding included, from numbered chunks of rows.
+
+    The order depends only on `seed` and the chunks; starting from a cursor continues exactly where it was taken.
+    A row longer than `tokens` raises `ValueError`.
+    """
+
+    def batches(start: Cursor) -> Iterator[tuple[Batch, Cursor]]:
+        number, used = start.chunk, start.used
+        while True:
+            rows = chunks(number)
+            buckets = bucketed(rows, tokens, random.Random(f"{seed}/{number}"))
+            for index in range(used, len(buckets)):
+                length, chosen = buckets[index]
+                yield collate([rows[row] for row in chosen], pad, length, tokens // length), Cursor(number, index + 1)
+            number, used = number + 1, 0
+
+    return batches
+
+
+def bucketed(rows: Sequence[Encoded], tokens: int, rng: random.Random) -> list[tuple[int, list[int]]]:
+    """Row numbers grouped by similar length, each group with the length its rows are padded to, in random order."""
+    sizes = lengths(tokens)
+    order = sorted(range(len(rows)), key=lambda row: (len(rows[row][0]), rng.random()))
+    buckets: list[tuple[int, list[int]]] = []
+    for row in order:
+        size = next((size for size in sizes if size >= len(rows[row][0])), None)
+        if size is None:
+            raise ValueError(
+                f"a conversation has {len(rows[row][0])} tokens, a batch holds {tokens}; "
+                "raise the tokens of a step or leave such conversations out"
+            )
+        # Sorted by length, so this row would be the longest of its bucket.
+        if not buckets or size * (len(buckets[-1][1]) + 1) > tokens:
+            buckets.append((size, []))
+        buckets[-1] = (size, [*buckets[-1][1], row])
+    rng.shuffle(buckets)
+    return buckets
+
+
+def collate(rows: Sequence[Encoded], pad: int, length: int | None = None, count: int | None = None) -> Batch:
+    """Encoded conversations as one right-padded batch of `count` rows of `length` (by default as many as there are)."""
+    length = length or max(len(ids) for ids, _ in rows)
+    ids = torch.full((count or len(rows), length), pad, dtype=torch.int64)
+    mask = torch.zeros(ids.shape, dtype=torch.bool)
+    positions: list[int] = []
+    targets: list[int] = []
+    for row, (tokens, answer) in enumerate(rows):
+        ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.int64)
+        mask[row, : len(tokens)] = True
+        for place in range(1, len(tokens)):
+            if answer[place]:
+                positions.append(row * length + place - 1)
+                targets.append(tokens[place])
+    return Batch(ids, mask, torch.tensor(positions, dtype=torch.int64), torch.tensor(targets, dtype=torch.int64))

@@ -1,0 +1,178 @@
+"""The training loop: linear warm-up and decay, resumable, checkpoints that are whole or not there."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headgate.training.batches import Batch, Cursor, Stream
+from headgate.training.losses import Loss
+from headgate.training.optimizer import optimizers
+
+Report = Callable[[int, float, float], None]
+"""Called after each step with the step's number, its loss and tokens per second so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSettings:
+    """How long and how fast to train; `save_every` is in steps."""
+
+    steps: int
+    rate: float = 2e-3
+    warmup: int = 100
+    clip: float = 1.0
+    save_every: int = 200
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss became NaN or infinite; training stops with the last checkpoint intact."""
+
+
+class CheckpointMismatchError(RuntimeError):
+    """The training state on disk belongs to another model or run."""
+
+
+def rate_at(step: int, settings: TrainSettings) -> float:
+    """The learning rate of a step (from 0): linear up over `warmup` steps, then linear down to zero at `steps`."""
+    up = (step + 1) / max(1, settings.warmup)
+    down = (settings.steps - step) / max(1, settings.steps - settings.warmup)
+    return settings.rate * min(1.0, up, down)
+
+
+def train(
+    model: Any,
+    batches: Stream,
+    loss: Loss,
+    settings: TrainSettings,
+    checkpoint: Path,
+    *,
+    report: Report | None = None,
+) -> list[float]:
+    """Trains `model` in place and returns the loss of every step.
+
+    Continues from `checkpoint` if that file exists, and writes it every `save_every` steps and at the end; a resumed
+    run gives the same weights as an uninterrupted one. `report` is called before a checkpoint is written.
+    On a CPU with bf16 instructions matrix products run in bf16 under autocast, the weights stay fp32.
+
+    Under `torchrun` each process takes its share of the batches (see `shared`), the gradients are averaged, so that a
+    step is as one on all their batches, and the first process keeps the checkpoint.
+    Raises `NonFiniteLossError` naming the step, and `CheckpointMismatchError` if the file is another model's.
+    """
+    device = next(model.parameters()).device
+    rules = optimizers(model, settings.rate)
+    step, cursor, losses = 0, Cursor(), list[float]()
+    if checkpoint.exists():
+        step, cursor, losses = _restore(checkpoint, model, rules)
+    started, seen = time.perf_counter(), 0
+    source = shared(batches)(cursor)
+    first = world() == 1 or torch.distributed.get_rank() == 0
+    model.train()
+    while step < settings.steps:
+        batch, cursor = next(source)
+        batch = batch.to(device)
+        for rule in rules:
+            rule.zero_grad()
+            for group in rule.param_groups:
+                group["lr"] = rate_at(step, settings)
+        with torch.autocast(device.type, dtype=torch.bfloat16):
+            value = loss(model, batch, step / settings.steps)
+        number = _mean(value)
+        if not math.isfinite(number):
+            raise NonFiniteLossError(
+                f"step {step}: loss is {number}; lower the rate ({settings.rate}) and resume from {checkpoint}"
+            )
+        torch.autograd.backward(value)
+        _average_gradients(model)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
+        for rule in rules:
+            rule.step()
+        step += 1
+        losses.append(number)
+        seen += batch.ids.numel()
+        if report is not None:
+            report(step, number, seen / (time.perf_counter() - started))
+        if first and (step % settings.save_every == 0 or step == settings.steps):
+            save_state(
+                {
+                    "model": model.state_dict(),
+                    "optimizers": [rule.state_dict() for rule in rules],
+                    "step": step,
+                    "cursor": (cursor.chunk, cursor.used),
+                    "losses": losses,
+                },
+                checkpoint,
+            )
+    model.eval()
+    return losses
+
+
+def world() -> int:
+    """The number of processes that train together: 1 but under `torchrun`, once its process group is there."""
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+
+
+def shared(batches: Stream) -> Stream:
+    """The batches of this process: the first of each `world()` consecutive ones for the first process, and so on."""
+    count = world()
+    if count == 1:
+        return batches
+    rank = torch.distributed.get_rank()
+
+    def own(start: Cursor) -> Iterator[tuple[Batch, Cursor]]:
+        source = batches(start)
+        while True:
+            group = [next(source) for _ in range(count)]
+            # The cursor is the whole group's, so that all processes agree on where to go on.
+            yield group[rank][0], group[-1][1]
+
+    return own
+
+
+def _mean(value: torch.Tensor) -> float:
+    if world() == 1:
+        return value.item()
+    total = value.detach().clone()
+    torch.distributed.all_reduce(total)
+    return total.item() / world()
+
+
+def _average_gradients(model: Any) -> None:
+    if world() == 1:
+        return
+    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    torch.distributed.all_reduce(flat)
+    flat /= world()
+    start = 0
+    for gradient in gradients:
+        gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
+        start += gradient.numel()
+
+
+def _restore(checkpoint: Path, model: Any, rules: tuple[torch.optim.Optimizer, ...]) -> tuple[int, Cursor, list[float]]:
+    state = torch.load(checkpoint, map_location=next(model.parameters()).device, weights_only=True)
+    try:
+        model.load_state_dict(state["model"])
+        for rule, saved in zip(rules, state["optimizers"], strict=True):
+            rule.load_state_dict(saved)
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise CheckpointMismatchError(
+            f"{checkpoint} is not a state of this run ({str(error).splitlines()[0]}); "
+            "delete it to start afresh, or name another output folder"
+        ) from error
+    return state["step"], Cursor(*state["cursor"]), state["losses"]
+
+
+def save_state(state: dict[str, Any], path: Path) -> None:
+    """Writes a training state so that a crash leaves either the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    torch.save(state, temporary)
+    temporary.replace(path)

@@ -1,0 +1,162 @@
+"""Trains the demo pair from nothing: `python -m headgate.training.recipe --out DIR`.
+
+Tokenizer, teacher, student distilled from it, and the same student trained without the teacher; model cards with
+scores, loss plot. Needs the `train` extra. Running it again with the same folder continues from the last checkpoint;
+stages that are complete cost nothing. A pair is shipped by copying `DIR/teacher`, `DIR/student` and `DIR/undistilled`
+to `headgate/engine/demo`. On a machine with several cores and no GPU,
+`torchrun --nproc-per-node 2 -m headgate.training.recipe --threads 1` uses two better than two threads do, with batches
+twice as large.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from tokenizers import Tokenizer
+
+from headgate.engine.demo.tasks import each_cell, generate
+from headgate.engine.demo.tokenizer import END_OF_TEXT, conversation_segments, token_id, train_tokenizer
+from headgate.training.batches import Encoded, Stream, encode, stream
+from headgate.training.card import Training, card
+from headgate.training.evaluate import distinct, evaluate
+from headgate.training.forward import prepare
+from headgate.training.hidden import attach, detach
+from headgate.training.loop import TrainSettings, train, world
+from headgate.training.losses import Loss, answer_loss, balanced_loss, distillation_loss
+from headgate.training.progress import plot, progress
+from headgate.training.shapes import STUDENT, TEACHER, Shape, build, export
+
+Stage = Literal["teacher", "student", "undistilled"]
+STAGES: tuple[Stage, ...] = ("teacher", "student", "undistilled")
+TOKENS = 3840
+"""Of a step, padding included."""
+CHUNK = 4096
+"""Samples generated and bucketed together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The options of a recipe run; `samples` is per family and level of the scores on the model cards."""
+
+    out: Path
+    seed: int
+    steps_teacher: int
+    steps_student: int
+    device: str
+    samples: int
+    compiled: bool
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the command line and runs the recipe."""
+    parser = argparse.ArgumentParser(prog="python -m headgate.training.recipe", description="Train the demo pair.")
+    parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder for checkpoints and results")
+    parser.add_argument("--only", choices=STAGES, action="append", help="run these stages only (repeatable)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of data, initialisation and order")
+    parser.add_argument("--steps-teacher", type=int, default=8000, help="training steps of the teacher")
+    parser.add_argument("--steps-student", type=int, default=4000, help="training steps of each student")
+    parser.add_argument("--device", default="cpu", help="torch device, such as cpu or cuda")
+    parser.add_argument("--samples", type=int, default=40, help="test samples per family and level for the model cards")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads of torch")
+    parser.add_argument("--no-compile", action="store_true", help="do without torch.compile, at half the speed")
+    options = parser.parse_args(arguments)
+    for name in ("steps_teacher", "steps_student", "samples", "threads"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} is {getattr(options, name)}; it must be at least 1")
+    torch.set_num_threads(options.threads)
+    if "RANK" in os.environ:
+        torch.distributed.init_process_group("gloo")
+    run = Run(
+        options.out,
+        options.seed,
+        options.steps_teacher,
+        options.steps_student,
+        options.device,
+        options.samples,
+        not options.no_compile,
+    )
+    try:
+        run_stages(run, tuple(options.only or STAGES))
+    except KeyboardInterrupt:
+        parser.exit(130, f"\nstopped; the same command continues from the last state in {options.out}\n")
+
+
+def run_stages(run: Run, stages: Sequence[Stage]) -> None:
+    """Runs the stages in order; `student` needs a complete teacher and trains one first if there is none."""
+    tokenizer = train_tokenizer(seed=run.seed)
+    curves: dict[str, list[float]] = {}
+    teacher: Any = None
+    if "teacher" in stages or "student" in stages:
+        teacher, curves["teacher"] = _stage(run, tokenizer, "teacher", TEACHER, balanced_loss(), run.seed)
+    # The students learn from other data than the teacher saw, so that its answers there are not remembered. Both see
+    # the same data and start from the same weights: they differ by the loss alone.
+    if "student" in stages:
+        loss = distillation_loss(teacher)
+        _, curves["student"] = _stage(run, tokenizer, "student", STUDENT, loss, run.seed + 1, teacher)
+    if "undistilled" in stages:
+        _, curves["undistilled"] = _stage(run, tokenizer, "undistilled", STUDENT, answer_loss, run.seed + 1)
+    if _first():
+        plot(curves, run.out / "loss.png")
+
+
+def _first() -> bool:
+    return world() == 1 or torch.distributed.get_rank() == 0
+
+
+def _stage(
+    run: Run,
+    tokenizer: Tokenizer,
+    name: Stage,
+    shape: Shape,
+    loss: Loss,
+    seed: int,
+    teacher: Any = None,
+) -> tuple[Any, list[float]]:
+    """Trains one model, or completes it from its last state; with a `teacher` also on its hidden states."""
+    model = prepare(build(shape, tokenizer, seed=seed).to(run.device), compiled=run.compiled)
+    if teacher is not None:
+        attach(model, teacher)
+    settings = TrainSettings(run.steps_teacher if name == "teacher" else run.steps_student, rate=6e-3)
+    with progress(name, settings.steps) as report:
+        losses = train(model, demo_stream(tokenizer, seed), loss, settings, run.out / f"{name}.pt", report=report)
+    detach(model)
+    folder = run.out / name
+    if not _first():
+        return model, losses
+    if (folder / "README.md").exists() and not report.steps:
+        return model, losses
+    export(model, tokenizer, folder, "")
+    training = Training(
+        name=name,
+        shape=shape,
+        weights=sum(weight.numel() for weight in model.parameters()),
+        seed=seed,
+        settings=settings,
+        tokens=TOKENS * world(),
+        loss=sum(losses[-100:]) / len(losses[-100:]),
+        device=run.device,
+    )
+    given = evaluate(folder, distinct(each_cell(run.samples, seed=run.seed, split="test")))
+    export(model, tokenizer, folder, card(training, given))
+    return model, losses
+
+
+def demo_stream(tokenizer: Tokenizer, seed: int) -> Stream:
+    """Endless batches of the demo tasks' train split; no sample comes twice but by chance."""
+
+    def chunk(number: int) -> list[Encoded]:
+        # Chunks have seeds of their own, so that any one can be made without its predecessors.
+        samples = generate(CHUNK, seed=seed * 1_000_003 + number)
+        return [encode(tokenizer, conversation_segments(sample)) for sample in samples]
+
+    return stream(chunk, pad=token_id(tokenizer, END_OF_TEXT), tokens=TOKENS, seed=seed)
+
+
+if __name__ == "__main__":
+    main()

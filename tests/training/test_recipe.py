@@ -1,0 +1,88 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from headgate.engine.demo.tasks import each_cell
+from headgate.engine.demo.tokenizer import train_tokenizer
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.training import recipe
+from headgate.training.card import Training, card
+from headgate.training.evaluate import Answer
+from headgate.training.loop import TrainSettings
+from headgate.training.shapes import Shape
+
+pytest.importorskip("transformers")
+
+EXPERTS = Shape(hidden=64, layers=2, heads=4, kv_heads=2, mlp=32, head_dim=16, experts=4, active=2, induction=True)
+DENSE = Shape(hidden=64, layers=2, heads=4, kv_heads=2, mlp=64, head_dim=16, induction=True)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe with tiny models, small chunks and a tokenizer of few samples."""
+    monkeypatch.setattr(recipe, "TEACHER", EXPERTS)
+    monkeypatch.setattr(recipe, "STUDENT", DENSE)
+    monkeypatch.setattr(recipe, "CHUNK", 128)
+    monkeypatch.setattr(recipe, "train_tokenizer", lambda seed: train_tokenizer(seed=seed, samples=2_000))
+
+
+OPTIONS = ["--steps-teacher", "2", "--steps-student", "2", "--samples", "1", "--threads", "1", "--no-compile"]
+
+
+@pytest.mark.usefixtures("small")
+def test_the_recipe_makes_three_folders_and_a_plot_and_has_nothing_to_do_again(tmp_path: Path) -> None:
+    recipe.main(["--out", str(tmp_path), *OPTIONS])
+    for name in recipe.STAGES:
+        text = (tmp_path / name / "README.md").read_text()
+        assert f"# {'Headgate demo teacher' if name == 'teacher' else 'Headgate demo student'}" in text
+        assert "| sentiment |" in text
+        state = torch.load(tmp_path / f"{name}.pt", weights_only=True)
+        assert state["step"] == len(state["losses"]) == 2
+    assert (tmp_path / "loss.png").stat().st_size > 5_000
+    engine = Engine(EngineSettings(threads=1))
+    engine.load(*(ModelSpec(name, tmp_path / name) for name in recipe.STAGES))
+    assert {engine.models[name].info.architecture for name in recipe.STAGES} == {
+        "Qwen3MoeForCausalLM",
+        "Qwen3ForCausalLM",
+    }
+
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    recipe.main(["--out", str(tmp_path), *OPTIONS])
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == before
+
+
+@pytest.mark.parametrize("option", ["--steps-teacher", "--steps-student", "--samples", "--threads"])
+def test_options_below_one_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        recipe.main([option, "0"])
+    assert f"{option} is 0; it must be at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("small")
+def test_an_interrupted_run_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recipe, "train", interrupted)
+    with pytest.raises(SystemExit) as left:
+        recipe.main(["--out", str(tmp_path), *OPTIONS])
+    assert left.value.code == 130
+    assert f"the same command continues from the last state in {tmp_path}" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_card_names_weak_families_and_what_training_was() -> None:
+    samples = each_cell(2, seed=0, split="test")
+    given = [Answer(s, s.answer, s.family != "lists", True, 5) for s in samples]
+    training = Training("student", DENSE, 1_500_000, 3, TrainSettings(50, rate=0.01), 1000, 0.25, "cpu")
+    text = card(training, given)
+    right = sum(answer.right for answer in given)
+    assert f"{right} of {len(given)} were right" in text
+    assert "Under half right on level 1: lists." in text
+    assert "1.50 million weights" in text
+    assert "50 steps of 1000 tokens" in text
+    assert "induction heads" in text
+    assert "KL(teacher || student)" in text
