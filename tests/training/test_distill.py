@@ -1,0 +1,360 @@
+"""`headgate distill` end to end on tiny random checkpoints, and every way it refuses."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner, Result
+from tiny_models import MakeCheckpoint, write_tokenizer
+
+from headgate.engine.kernels.choice import choose_kernels
+from headgate.engine.kernels.interface import AttentionBatch
+from headgate.engine.kv.store import KVStore
+from headgate.engine.models.loader import load_decoder
+from headgate.engine.text.chat_template import ChatTemplate
+from headgate.engine.text.tokenizer import Tokenizer
+from headgate.training import command
+from headgate.training.conversations import Rows
+from headgate.training.distill import chunks
+
+TURN_END = 2
+
+
+def conversation(number: int, split: str) -> dict[str, Any]:
+    """Something to learn: the answer is always the same word."""
+    turns = [{"role": "user", "content": f"say {number % 7}"}, {"role": "assistant", "content": "fox"}]
+    return {"messages": turns, "split": split}
+
+
+def write_lines(path: Path, *lines: object) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+Distil = Callable[..., Result]
+
+
+@pytest.fixture
+def place(tmp_path: Path, make_checkpoint: MakeCheckpoint) -> Path:
+    """A folder with `teacher` (a mixture of experts), `student.json` (a dense model) and `data.jsonl`."""
+    shutil.copytree(make_checkpoint("qwen3-moe"), tmp_path / "teacher")
+    write_tokenizer(tmp_path / "teacher")
+    shutil.copy(make_checkpoint("llama3") / "config.json", tmp_path / "student.json")
+    lines = [conversation(number, "train") for number in range(24)]
+    write_lines(tmp_path / "data.jsonl", *lines, *(conversation(number, "calibration") for number in range(6)))
+    return tmp_path
+
+
+@pytest.fixture
+def distil(place: Path) -> Distil:
+    """Runs the command; keywords are options, those that are not given have small defaults."""
+
+    def call(**options: object) -> Result:
+        given: dict[str, object] = {
+            "teacher": place / "teacher",
+            "student_config": place / "student.json",
+            "data": place / "data.jsonl",
+            "out": place / "out",
+            "steps": 4,
+            "tokens": 128,
+            **options,
+        }
+        arguments = [text for name, value in given.items() for text in (f"--{name.replace('_', '-')}", str(value))]
+        return CliRunner().invoke(command.distill, [*arguments, "--device", "cpu", "--no-compile"])
+
+    return call
+
+
+def refused(result: Result, *parts: str, code: int = 2) -> None:
+    """One line on stderr with these parts, and no traceback."""
+    assert result.exit_code == code, result.output
+    assert isinstance(result.exception, SystemExit)
+    errors = [line for line in result.stderr.splitlines() if line]
+    assert len(errors) == 1, errors
+    for part in parts:
+        assert part in errors[0]
+
+
+def engine_logits(folder: Path, tokens: list[int]) -> torch.Tensor:
+    decoder = load_decoder(folder, choose_kernels("reference", torch.device("cpu")).kernels, dtype="float32").decoder
+    store = KVStore(decoder.spec, 1, 64, torch.float32, torch.device("cpu"))
+    places = torch.arange(len(tokens))
+    batch = AttentionBatch(counts=[len(tokens)], contexts=[len(tokens)], tables=[[0]], slots=places, block_size=64)
+    with torch.inference_mode():
+        return decoder.forward(torch.tensor(tokens), places, batch, store.layers, places)
+
+
+@pytest.mark.parametrize(
+    ("teacher", "student"),
+    [("qwen3-moe", "llama3"), ("mistral", "qwen3"), ("olmoe", "qwen2-moe"), ("mixtral", "mistral")],
+)
+def test_result_is_the_same_model_to_transformers_and_to_the_engine(
+    teacher: str, student: str, place: Path, distil: Distil, make_checkpoint: MakeCheckpoint
+) -> None:
+    folder = place / "other"
+    shutil.copytree(make_checkpoint(teacher), folder)
+    write_tokenizer(folder)
+    result = distil(teacher=folder, student_config=make_checkpoint(student))
+    assert result.exit_code == 0, result.output
+    tokens = torch.randint(0, 320, (60,), generator=torch.Generator().manual_seed(1)).tolist()
+    model = transformers.AutoModelForCausalLM.from_pretrained(place / "out", dtype=torch.float32)
+    with torch.inference_mode():
+        expected = model(torch.tensor([tokens])).logits[0]
+    torch.testing.assert_close(engine_logits(place / "out", tokens), expected, atol=1e-4, rtol=0)
+
+
+def test_folder_has_all_that_serving_needs(place: Path, distil: Distil) -> None:
+    assert distil().exit_code == 0
+    out = place / "out"
+    assert sorted(path.name for path in place.iterdir()) == ["data.jsonl", "out", "student.json", "teacher"]
+    messages = [{"role": "user", "content": "say 3"}]
+    assert ChatTemplate.load(out).render(messages) == ChatTemplate.load(place / "teacher").render(messages)
+    assert Tokenizer.load(out).eos_ids == (TURN_END,)
+    config = json.loads((out / "config.json").read_text())
+    assert (config["dtype"], config["eos_token_id"], config["pad_token_id"]) == ("bfloat16", TURN_END, None)
+    modes = {path.stat().st_mode for path in out.iterdir() if path.suffix in (".json", ".safetensors")}
+    assert len(modes) == 1
+    card = (out / "README.md").read_text()
+    for part in ("LlamaForCausalLM", "4 steps of 128 tokens", "KL to the teacher", "data.jsonl"):
+        assert part in card
+
+
+def losses(text: str) -> tuple[float, float]:
+    """Divergence and cross-entropy in a line of the summary."""
+    words = text.replace(",", "").split()
+    return float(words[words.index("teacher") + 1]), float(words[words.index("cross-entropy") + 1])
+
+
+def test_holdout_losses_fall(place: Path, distil: Distil) -> None:
+    result = distil(steps=40, rate=0.01, soft=0.3)
+    before, after = (losses(line) for line in result.output.splitlines()[-3:-1])
+    assert after[1] < 0.5 * before[1]
+    # Only the teacher teaches: the student comes closer to it, though its answers are not the data's.
+    result = distil(steps=40, rate=0.01, soft=1.0, out=place / "soft")
+    before, after = (losses(line) for line in result.output.splitlines()[-3:-1])
+    assert after[0] < 0.5 * before[0]
+
+
+@contextmanager
+def broken_off_at(step: int, total: int) -> Iterator[Any]:
+    def report(done: int, _loss: float, _speed: float) -> None:
+        if done == step:
+            raise KeyboardInterrupt
+
+    assert total > step
+    yield report
+
+
+def test_interrupted_and_continued_is_the_same_bit_for_bit(
+    place: Path, distil: Distil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert distil(steps=7, out=place / "whole").exit_code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "progress", lambda _name, steps: broken_off_at(5, steps))
+        interrupted = distil(steps=7, save_every=2)
+    refused(
+        interrupted, "interrupted", "state of step 4", "out.training/state.pt", "the same command continues", code=1
+    )
+    assert not (place / "out").exists()
+    # What a killed process left half written goes away.
+    (place / ".out.1.tmp").mkdir()
+    (place / "out.training" / ".state.pt.1.tmp").write_bytes(b"half")
+
+    refused(distil(steps=8), "out.training is a run with other settings", "--steps is 8, there 7")
+    continued = distil(steps=7, save_every=2)
+    assert continued.exit_code == 0
+    assert "continues after step 4" in continued.output
+    weights = [(place / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
+    assert weights[0] == weights[1]
+    assert not (place / ".out.1.tmp").exists()
+    assert not (place / "out.training").exists()
+
+
+def test_interrupted_before_the_first_state(place: Path, distil: Distil, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "progress", lambda _name, steps: broken_off_at(1, steps))
+    refused(distil(), "interrupted", "no state was saved yet", "the same command starts again", code=1)
+    assert not (place / "out").exists()
+
+
+def test_finished_run_does_nothing_unless_settings_differ(place: Path, distil: Distil) -> None:
+    assert distil(steps=1).exit_code == 0
+    stamp = (place / "out" / "model.safetensors").stat().st_mtime_ns
+    again = distil(steps=1, save_every=7)
+    assert again.exit_code == 0
+    assert "finished already" in again.output
+    assert (place / "out" / "model.safetensors").stat().st_mtime_ns == stamp
+    refused(distil(steps=2, rate=0.5), "is finished with other settings", "--steps is 2, there 1", "--rate is 0.5")
+    with (place / "data.jsonl").open("a") as file:
+        file.write(json.dumps(conversation(0, "train")) + "\n")
+    refused(distil(steps=1), "--data has other contents")
+
+
+def test_result_is_never_half_there(place: Path, distil: Distil, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headgate.training import students
+
+    def full(*_: object) -> str:
+        raise OSError(28, "No space left on device", "README.md")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(students, "_card", full)
+        refused(distil(steps=1), "README.md: No space left on device", code=1)
+    assert sorted(path.name for path in place.glob("*out*")) == ["out.training"]
+    assert distil(steps=1).exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_output_that_is_not_ours_is_left_alone(kind: str, place: Path, distil: Distil) -> None:
+    if kind == "folder":
+        (place / "out").mkdir()
+        (place / "out" / "thesis.tex").touch()
+    else:
+        (place / "out").touch()
+    refused(distil(), f"--out {place / 'out'}: exists and is no result of headgate distill; name another folder")
+    assert not (place / "out.training").exists()
+
+
+def test_state_folder_that_is_not_ours_or_in_use_is_left_alone(place: Path, distil: Distil) -> None:
+    state = place / "out.training"
+    state.mkdir()
+    (state / "notes.txt").touch()
+    refused(distil(), "out.training: is not the state of headgate distill")
+    (state / "notes.txt").unlink()
+    with (state / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        refused(distil(), "another process is training it")
+
+
+def test_damaged_state(place: Path, distil: Distil, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "progress", lambda _name, steps: broken_off_at(2, steps))
+        distil(save_every=1)
+    (place / "out.training" / "state.pt").write_bytes(b"not a state")
+    refused(distil(), "state.pt: damaged", "delete", "to start afresh")
+
+
+def test_models_and_tokenizer_that_do_not_fit(place: Path, distil: Distil, make_checkpoint: MakeCheckpoint) -> None:
+    config = json.loads((place / "student.json").read_text())
+    (place / "wide.json").write_text(json.dumps({**config, "vocab_size": 400}))
+    refused(distil(student_config=place / "wide.json"), "wide.json: vocab_size is 400, the teacher's is 320")
+    (place / "gpt.json").write_text(json.dumps({**config, "architectures": ["GPT2LMHeadModel"]}))
+    refused(distil(student_config=place / "gpt.json"), "--student-config", "'GPT2LMHeadModel' is not known", "Qwen3")
+    (place / "odd.json").write_text(json.dumps({**config, "rms_norm_eps": "much"}))
+    refused(distil(student_config=place / "odd.json"), "--student-config", "odd.json: a value has the wrong type")
+    (place / "bad.json").write_text(json.dumps({**config, "use_cache": "perhaps"}))
+    refused(distil(student_config=place / "bad.json"), "--student-config", "bad.json: transformers refuses it")
+    refused(distil(student_config=place / "none.json"), "none.json: the file is missing")
+    refused(distil(teacher=place / "nothing"), "--teacher", "no such folder")
+
+    small = make_checkpoint("qwen2", vocab_size=128)
+    refused(
+        distil(teacher=small, student_config=small, tokenizer=place / "teacher"),
+        "tokenizer.json: has token id 315, the teacher's vocab_size is 128",
+    )
+    bare = make_checkpoint("qwen2", seed=77)  # no other test gives this one a tokenizer
+    refused(distil(tokenizer=bare), "--tokenizer", "tokenizer.json: the file is missing")
+
+
+def test_teacher_with_missing_or_damaged_weights(place: Path, distil: Distil) -> None:
+    config = place / "teacher" / "config.json"
+    content = json.loads(config.read_text())
+    config.write_text(json.dumps({**content, "num_hidden_layers": 4}))
+    refused(distil(), "--teacher", "missing keys: model.layers.3")
+    config.write_text(json.dumps({**content, "architectures": ["FalconForCausalLM"]}))
+    refused(distil(), "--teacher", "'FalconForCausalLM' is not known")
+    config.write_text(json.dumps(content))
+    (place / "teacher" / "model.safetensors").write_bytes(b"short")
+    refused(distil(), "--teacher", "cannot be loaded")
+    assert not (place / "out.training").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"messages": ', "not valid JSON"),
+        ("[1]", "holds a JSON list; an object is accepted"),
+        ('{"text": "x"}', "prompt is None; 'messages', or 'prompt' and 'completion' as strings"),
+        ('{"prompt": "a", "completion": 3}', "completion is 3"),
+        ('{"messages": [], "split": "train"}', "messages is empty"),
+        ('{"messages": [{"content": "a"}]}', "messages[0].role is None"),
+        ('{"messages": [{"role": "user"}]}', "messages[0].content is missing"),
+        ('{"messages": [{"role": "user", "content": "a"}], "tools": 3}', "tools is '3'; a list of objects"),
+        ('{"messages": [{"role": "user", "content": "a"}], "prompt": "b"}', "one form is accepted"),
+        ('{"prompt": "a", "completion": "b", "split": 4}', "split is 4"),
+        ('{"messages": [{"role": "assistant", "content": [{"type": "image"}]}]}', "parts of type 'text'"),
+    ],
+)
+def test_invalid_line(line: str, problem: str, place: Path, distil: Distil) -> None:
+    data = place / "data.jsonl"
+    data.write_text(data.read_text() + "\n" + line + "\n")
+    refused(distil(), "data.jsonl:32: ", problem)
+
+
+def test_data_that_cannot_be_used(place: Path, distil: Distil) -> None:
+    refused(distil(data=place / "none.jsonl"), "none.jsonl: no such file")
+    refused(distil(holdout="test"), "no lines of split 'test'; there are calibration (6 lines), train (24 lines)")
+    refused(distil(holdout="train"), "--holdout is 'train', as --split is")
+    silent = {"messages": [{"role": "user", "content": "say"}], "split": "train"}
+    mute = write_lines(place / "mute.jsonl", silent, conversation(0, "calibration"))
+    refused(distil(data=mute), "split 'train' has no answer tokens")
+    refused(distil(tokens=8), "data.jsonl:1: the conversation has", "tokens, --tokens is 8")
+    refused(distil(tokens=100), "--tokens is 100; a multiple of 8 is accepted")
+    config = json.loads((place / "student.json").read_text())
+    (place / "short.json").write_text(json.dumps({**config, "max_position_embeddings": 4}))
+    refused(distil(student_config=place / "short.json"), "data.jsonl:1: ", "the student's context is 4")
+
+
+def test_folder_of_data(place: Path, distil: Distil) -> None:
+    folder = place / "data"
+    folder.mkdir()
+    lines = [{"prompt": "the quick brown", "completion": " fox"}] * 8
+    write_lines(folder / "train.jsonl", *lines)
+    refused(distil(data=folder), "calibration.jsonl is missing; there are train.jsonl (8 lines)")
+    write_lines(folder / "calibration.jsonl", {**lines[0], "split": "train"})
+    refused(distil(data=folder), "calibration.jsonl:1: split is 'train'; 'calibration' is accepted here")
+    write_lines(folder / "calibration.jsonl")
+    refused(distil(data=folder), "no lines of split 'calibration'")
+    write_lines(folder / "calibration.jsonl", *lines[:1])
+    assert distil(data=folder, steps=1).exit_code == 0
+
+
+def test_templates_that_cannot_be_learned_from(place: Path, distil: Distil) -> None:
+    path = place / "teacher" / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    turns = "{% for m in messages %}{{ m['role'] + m['content'] }}{% endfor %}"
+    path.write_text(json.dumps({**settings, "chat_template": turns + "{% if add_generation_prompt %}?{% endif %}"}))
+    refused(distil(), "data.jsonl:1: messages[1]: the chat template", "add_generation_prompt")
+    path.write_text(json.dumps({**settings, "chat_template": None}))
+    refused(distil(), "data.jsonl:1: 'messages' needs a chat template")
+
+
+def test_loss_that_is_not_finite(place: Path, distil: Distil) -> None:
+    refused(distil(rate=1e30), "loss is nan", "--rate below 1e+30", "another --out", code=1)
+    assert not (place / "out").exists()
+
+
+def test_without_transformers(distil: Distil, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    refused(distil(), "pip install 'headgate[train]'")
+
+
+def test_every_pass_has_every_row_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.training.distill.CHUNK", 4)
+    rows = Rows()
+    for number in range(10):
+        rows.append(([number, 1], [False, True]))
+    rows.append(([99], [True]))  # nothing precedes its only token, so it cannot be learned
+    chunk = chunks(rows, seed=3)
+    passes = [[ids[0] for part in range(3) for ids, _ in chunk(3 * turn + part)] for turn in range(2)]
+    assert [sorted(numbers) for numbers in passes] == [list(range(10))] * 2
+    assert passes[0] != passes[1]
+    assert chunk(1) == chunks(rows, seed=3)(1)
