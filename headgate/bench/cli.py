@@ -17,6 +17,7 @@ from rich.table import Table
 
 from headgate.bench import ceilings as limits
 from headgate.bench.checkpoints import SHAPES, write_random
+from headgate.bench.demo import demo
 from headgate.bench.engine import EngineBench, Figure
 from headgate.bench.serve import compare, run_streams, server
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
@@ -34,7 +35,10 @@ _WORKLOADS = {
 
 @click.group()
 def bench() -> None:
-    """Measure speed, each figure with its share of this machine's ceiling."""
+    """Measure the engine and the server, and the demo models that come with them."""
+
+
+bench.add_command(demo)
 
 
 @bench.command()
