@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from headgate.engine.quant.linear import Linear
+from headgate.engine.quant.linear import Linear, WeightFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,10 @@ class Mlp:
 
 class Kernels(Protocol):
     """The operations of a decoder step. `tokens` is the number of rows of the step, whatever their sequence."""
+
+    def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
+        """The layer that keeps `weight` [out_features, in_features] in format `fmt`, at its fastest here."""
+        ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Normalise the last dimension by its root mean square, then scale by `weight` [width]."""

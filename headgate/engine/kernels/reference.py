@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+from headgate.engine.quant.linear import Linear, WeightFormat, linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class ReferencePlan:
 
 class ReferenceKernels:
     """Implements the Kernels protocol with stock torch operators."""
+
+    def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
+        """See Kernels."""
+        return linear(weight, bias, fmt)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Kernels. Zhang and Sennrich 2019."""

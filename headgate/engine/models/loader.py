@@ -19,7 +19,7 @@ from headgate.engine.kernels.interface import Kernels, Mlp
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Experts, Layer
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.quant.linear import Linear, WeightFormat, linear
+from headgate.engine.quant.linear import Linear, WeightFormat
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -76,7 +76,7 @@ def load_decoder(
     compute = _DTYPES[dtype] if dtype != "auto" else _DTYPES.get(stated, torch.bfloat16)
     with ExitStack() as stack, torch.inference_mode():
         source = _Tensors(folder, stack)
-        reader = _Reader(source, spec, compute, device or torch.device("cpu"), fmt)
+        reader = _Reader(source, spec, kernels, compute, device or torch.device("cpu"), fmt)
         weights = reader.weights()
         source.refuse_leftovers(tied_head=spec.tied_head)
         parameters = source.parameters
@@ -161,10 +161,17 @@ class _Reader:
     """Assembles the decoder's parts from named tensors."""
 
     def __init__(
-        self, source: _Tensors, spec: DecoderSpec, dtype: torch.dtype, device: torch.device, fmt: WeightFormat
+        self,
+        source: _Tensors,
+        spec: DecoderSpec,
+        kernels: Kernels,
+        dtype: torch.dtype,
+        device: torch.device,
+        fmt: WeightFormat,
     ) -> None:
         self._source = source
         self._spec = spec
+        self._kernels = kernels
         self._dtype = dtype
         self._device = device
         self._format = fmt
@@ -173,7 +180,7 @@ class _Reader:
         spec = self._spec
         embedding = self._tensor("model.embed_tokens.weight", spec.vocab_size, spec.hidden)
         if spec.tied_head:
-            head = linear(embedding, None, self._format)
+            head = self._kernels.linear(embedding, None, self._format)
         else:
             head = self._linear(("lm_head",), (spec.vocab_size,), spec.hidden, bias=False)
         return DecoderWeights(
@@ -224,9 +231,9 @@ class _Reader:
         """One layer of the checkpoint's layers `names` stacked, in one matrix product instead of several."""
         weight = _stack([self._tensor(f"{n}.weight", w, inputs) for n, w in zip(names, widths, strict=True)])
         if not bias:
-            return linear(weight, None, self._format)
+            return self._kernels.linear(weight, None, self._format)
         biases = [self._tensor(f"{n}.bias", w) for n, w in zip(names, widths, strict=True)]
-        return linear(weight, _stack(biases), self._format)
+        return self._kernels.linear(weight, _stack(biases), self._format)
 
     def _tensor(self, name: str, *shape: int) -> Tensor:
         return self._source.get(name, shape).to(device=self._device, dtype=self._dtype)

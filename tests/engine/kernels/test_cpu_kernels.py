@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headgate.engine.kernels.choice import choose_kernels
-from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
+from headgate.engine.kernels.cpu.kernels import CpuKernels, NativeInt8Linear, native_status
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.quant.linear import DenseLinear
+from headgate.engine.quant.linear import DenseLinear, quantize_rows
 
 STATUS = native_status()
 pytestmark = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")
@@ -309,3 +309,72 @@ def test_other_processors_compute_the_same(vectors: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+int8 = pytest.mark.skipif(
+    not (STATUS.usable and torch.ops.headgate.int8_usable()), reason="this processor lacks AVX-512 VNNI"
+)
+
+
+@int8
+@settings(max_examples=80)
+@given(
+    rows=st.integers(1, 40) | st.just(0),
+    inputs=st.integers(1, 200) | st.sampled_from([64, 1024]),
+    outputs=st.integers(1, 200) | st.sampled_from([64, 128]),
+    dtype=dtypes,
+    bias=st.booleans(),
+    padded=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_int8_linear(
+    rows: int, inputs: int, outputs: int, dtype: torch.dtype, bias: bool, padded: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    weight, b = randn(generator, dtype, outputs, inputs), randn(generator, dtype, outputs) if bias else None
+    x = randn(generator, dtype, rows, inputs)
+    if padded:  # rows that do not follow each other, with garbage between them
+        wide = torch.full((rows, inputs + 5), NAN, dtype=dtype)
+        wide[:, :inputs] = x
+        x = wide[:, :inputs]
+    (wq, ws), (xq, xs) = quantize_rows(weight), quantize_rows(x)
+    expected = (xq.double() @ wq.double().T) * xs.double() * ws.double().T
+    if b is not None:
+        expected += b.double()
+    got = NativeInt8Linear(weight, b)(x)
+    assert got.dtype == dtype
+    check(got, expected)
+
+
+@int8
+def test_int8_linear_at_its_extremes() -> None:
+    inputs = 4096
+    weight = torch.ones(3, inputs)
+    weight[1] = -1
+    weight[2, ::2] = -1
+    x = torch.stack((torch.ones(inputs), -torch.ones(inputs), torch.zeros(inputs)))
+    # Every product is 127 * 127 or its negative: the largest sums there are.
+    got = NativeInt8Linear(weight)(x)
+    torch.testing.assert_close(got, x @ weight.T, rtol=1e-5, atol=0)
+
+
+@int8
+@pytest.mark.parametrize("bad", [NAN, float("inf"), -float("inf")])
+@pytest.mark.parametrize("place", [0, 17, 99])
+def test_int8_linear_gives_no_number_for_a_row_that_is_not_finite(bad: float, place: int) -> None:
+    x = torch.ones(3, 100)
+    x[1, place] = bad
+    got = NativeInt8Linear(torch.ones(70, 100))(x)
+    assert got[[0, 2]].eq(100).logical_or(got[[0, 2]].sub(100).abs() < 1e-3).all()
+    assert not got[1].isfinite().any()
+
+
+@int8
+def test_int8_linear_refuses_what_does_not_fit() -> None:
+    layer = NativeInt8Linear(torch.ones(70, 100))
+    with pytest.raises(RuntimeError, match="x has 120 inputs and 70 outputs are wanted; the weights are for 112"):
+        layer(torch.ones(2, 120))
+    with pytest.raises(RuntimeError, match="float32 or bfloat16"):
+        layer(torch.ones(2, 100, dtype=torch.float64))
+    with pytest.raises(RuntimeError, match="contiguous int8 matrix"):
+        torch.ops.headgate.int8_pack(torch.ones(2, 2))

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+from headgate.engine.quant.linear import Linear, WeightFormat, linear, quantize_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,34 @@ class CpuPlan:
     block_size: int
 
 
+class NativeInt8Linear:
+    """What `Int8Linear` computes, in one operator: rows quantised, multiplied, scaled and the bias added.
+
+    Needs AVX-512 with VNNI (`torch.ops.headgate.int8_usable()`).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """`weight` [out_features, in_features] in floating point; it is quantised here."""
+        quantized, scale = quantize_rows(weight)
+        self._outputs = weight.shape[0]
+        self._packed, self._shift = torch.ops.headgate.int8_pack(quantized.contiguous())
+        # Scales of the outputs that only fill the last panel are never read into a result.
+        self._scales = F.pad(scale.flatten(), (0, self._shift.numel() - self._outputs))
+        self._bias = bias.contiguous() if bias is not None else None
+        self._apply = torch.ops.headgate.int8_linear.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
+        y: Tensor = self._apply(x, self._packed, self._scales, self._shift, self._bias, self._outputs)
+        return y
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights, scales, shifts and bias."""
+        tensors = (self._packed, self._scales, self._shift, self._bias)
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
 class CpuKernels:
     """Implements the Kernels protocol for float32 and bfloat16 on the CPU, with sums in float32.
 
@@ -72,6 +102,11 @@ class CpuKernels:
         self._paged_attention = ops.paged_attention.default
         self._expert_order = ops.expert_order.default
         self._combine = ops.combine.default
+        self._int8 = bool(ops.int8_usable())
+
+    def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
+        """See Kernels."""
+        return NativeInt8Linear(weight, bias) if fmt == "int8" and self._int8 else linear(weight, bias, fmt)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Kernels."""

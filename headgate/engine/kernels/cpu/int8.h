@@ -1,0 +1,38 @@
+// Linear layers of int8 weights and activations quantised to int8 row by row, free of torch.
+#pragma once
+
+#include <cstdint>
+
+#include "loops.h"
+
+namespace headgate {
+
+// Weights as the product reads them: panels of kPanel outputs, in each the inputs four by four, the outputs next to each
+// other: [panels][depth / 4][kPanel][4]. Missing outputs and inputs are zeros.
+struct Int8Weights {
+    const int8_t* packed;
+    const float* scales;   // [panels * kPanel], of each output
+    const int32_t* shift;  // [panels * kPanel]: 128 times the sum of an output's weights, see int8_quantize
+    const void* bias;      // null, or [outputs] in the element type of the result
+    int64_t outputs;
+    int64_t depth;  // inputs, rounded up to kDepth
+};
+
+constexpr int64_t kPanel = 64;
+constexpr int64_t kDepth = 16;
+
+constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// Whether this processor has the instructions (AVX-512 with VNNI).
+bool int8_usable();
+
+// Rows [begin, end) of x to q [rows][depth] and scales [rows]: x ~ (q - 128) * scale with scale = max|x| / 127, or 1 for
+// a row of zeros. Stored with 128 added, because the instruction multiplies unsigned by signed bytes.
+void int8_quantize(Rows x, Element element, int64_t inputs, int64_t depth, uint8_t* q, float* scales, int64_t begin,
+                   int64_t end);
+
+// Panels [begin, end) of out [rows][outputs] = (q - 128) w^T, scaled, plus bias. Sums are exact in int32.
+void int8_product(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, Element element, void* out,
+                  int64_t begin, int64_t end);
+
+}  // namespace headgate
