@@ -111,8 +111,9 @@ def test_every_family_and_level_makes_gradable_samples(known) -> None:
 def test_changed_answers_are_rejected(known) -> None:
     for sample in generate(60, seed=4, families=(known,)):
         assert not grade(sample, "")
-        assert not grade(sample, sample.answer + (" and 7 more" if known.grading == "number" else " and more"))
-        assert not grade(sample, sample.answer[:-1])
+        assert not grade(sample, sample.answer + (" and 98765 more" if known.grading == "number" else " and more"))
+        # Without its last digit an answer may end in a working step with the same number.
+        assert known.grading == "number" or not grade(sample, sample.answer[:-1])
         assert known.grading == "number" or not grade(sample, "x" + sample.answer)
 
 

@@ -12,17 +12,22 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Literal, TypeVar
 
+from headgate.engine.demo.tasks.words import listed
+
 Split = Literal["train", "calibration", "test"]
 SPLITS: tuple[Split, ...] = ("train", "calibration", "test")
 T = TypeVar("T")
 
-INVENTED = 0.2
-"""Share of open slots that get a made-up word, so that copying is learned for any word."""
+INVENTED = 0.5
+"""Share of open slots that get a made-up word, so that copying is learned for any word and not for those known."""
 
-_ONSETS = ("b", "br", "ch", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "kl", "l", "m", "n", "p", "pr", "r", "s",
-           "sh", "st", "t", "tr", "v", "w", "z")  # fmt: skip
-_VOWELS = ("a", "e", "i", "o", "u", "ai", "ea", "oo")
-_CODAS = ("", "", "l", "m", "n", "r", "s", "t", "x", "nd", "rk")
+_ONSETS = listed(
+    """b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kn l m n p ph pl pr qu r s sc sh sk sl sm sn sp st str sw t th
+    tr tw v w wh y z"""
+)
+_VOWELS = listed("a e i o u a e i o u ai au ea ee ie oa oo ou y")
+_CODAS = ("", "", "", *listed("b ck d ft g k l ld lt m mp n nd ng nt p r rd rk rn rt s sh st t th x"))
+_ENDINGS = ("", "", "", *listed("a berg by el er ford ia ing ley man o son ton ville wood y"))
 
 
 def hashed(text: str, count: int) -> int:
@@ -137,10 +142,10 @@ class Draw:
         return chosen
 
     def invented(self) -> str:
-        """A made-up lower-case word of one to three syllables; other splits make up other words."""
+        """A made-up lower-case word of one to three syllables, often ending like a name; no two splits share one."""
         while True:
-            syllables = self.number(1, 3)
-            word = "".join(self.pick(_ONSETS) + self.pick(_VOWELS) for _ in range(syllables)) + self.pick(_CODAS)
+            syllables = [self.pick(_ONSETS) + self.pick(_VOWELS) for _ in range(self.number(1, 3))]
+            word = "".join(syllables) + self.pick(_CODAS) + self.pick(_ENDINGS)
             if len(word) > 2 and split_of("invented", word) == self.split:
                 return word
 
