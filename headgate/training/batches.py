@@ -56,19 +56,23 @@ def encode(tokenizer: Tokenizer, segments: Sequence[tuple[str, bool]]) -> Encode
 
 
 def lengths(tokens: int) -> list[int]:
-    """The row lengths of batches of exactly `tokens` tokens: its divisors that are multiples of 8, ascending.
+    """The row lengths of batches of up to `tokens` tokens, ascending: multiples of 8, at most an eighth apart.
 
-    Every batch then has the same number of tokens. That matters on CPUs: oneDNN compiles a matrix product for each new
-    shape, which takes longer than the product itself at these sizes.
+    Few, because oneDNN compiles a matrix product for each new shape, which on a CPU takes longer than the product.
     """
-    return [length for length in range(8, tokens + 1, 8) if tokens % length == 0]
+    found: list[int] = []
+    length = 8
+    while length <= tokens:
+        found.append(length)
+        length += max(8, 1 << (length.bit_length() - 4))
+    return found
 
 
 def stream(chunks: Callable[[int], Sequence[Encoded]], *, pad: int, tokens: int, seed: int) -> Stream:
-    """Batches of exactly `tokens` tokens, padding included, from numbered chunks of rows.
+    """Batches of `tokens` tokens, padding included, or less by a part of a row, from numbered chunks of rows.
 
     The order depends only on `seed` and the chunks; starting from a cursor continues exactly where it was taken.
-    A row longer than `tokens` raises `ValueError`.
+    A row that fits into none of the `lengths` raises `ValueError`.
     """
 
     def batches(start: Cursor) -> Iterator[tuple[Batch, Cursor]]:

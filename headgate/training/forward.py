@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from typing import Any
 
@@ -31,7 +32,7 @@ def prepare(model: Any, *, compiled: bool = False) -> Any:
 
     AttentionInterface.register("headgate_causal", _causal_attention)
     ALL_EXPERTS_FUNCTIONS.register("headgate_padded", _padded_experts)
-    ALL_EXPERTS_FUNCTIONS.register("headgate_padded_compiled", partial(_padded_experts, swiglu=_compiled_swiglu()))
+    ALL_EXPERTS_FUNCTIONS.register("headgate_padded_compiled", partial(_padded_experts, fused=_compiled()))
     model.set_attn_implementation("headgate_causal")
     device = next(model.parameters()).device
     compiled = compiled and _compiler_works(device)
@@ -84,20 +85,45 @@ def _swiglu_backward(grad: torch.Tensor, gate_up: torch.Tensor) -> torch.Tensor:
     return torch.cat((grad * up * sigmoid * (1 + gate * (1 - sigmoid)), grad * gate * sigmoid), -1).to(gate_up.dtype)
 
 
-Swiglu = tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
-"""Of [rows, 2 * width] the result [rows, width]; of its gradient and the input the input's gradient."""
-_SWIGLU: Swiglu = (_swiglu, _swiglu_backward)
+def _mixed(given: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """What each token's experts gave [tokens, active, hidden], weighted and added up: [tokens, hidden] in fp32."""
+    return (given.float() * weights.unsqueeze(-1)).sum(1)
+
+
+def _mixed_backward(
+    grad: torch.Tensor, given: torch.Tensor, weights: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the gradient [tokens, hidden] those of `given`, in its dtype, and of `weights`."""
+    grad = grad.unsqueeze(1)
+    return (grad * weights.unsqueeze(-1)).to(given.dtype), (given.float() * grad).sum(-1)
+
+
+def _collected(given: torch.Tensor) -> torch.Tensor:
+    """The sum over what each token was copied to, in fp32."""
+    return given.float().sum(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fused:
+    """The element-wise parts of a mixture layer, compiled or not."""
+
+    swiglu: Callable[..., torch.Tensor] = _swiglu
+    swiglu_backward: Callable[..., torch.Tensor] = _swiglu_backward
+    mixed: Callable[..., torch.Tensor] = _mixed
+    mixed_backward: Callable[..., tuple[torch.Tensor, torch.Tensor]] = _mixed_backward
+    collected: Callable[..., torch.Tensor] = _collected
 
 
 @cache
-def _compiled_swiglu() -> Swiglu:
+def _compiled() -> _Fused:
     # Nothing is compiled before the first call.
-    return torch.compile(_swiglu, dynamic=True), torch.compile(_swiglu_backward, dynamic=True)
+    plain = _Fused()
+    return _Fused(**{part.name: torch.compile(getattr(plain, part.name), dynamic=True) for part in fields(_Fused)})
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _padded_experts(
-    module: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor, swiglu: Swiglu = _SWIGLU
+    module: Any, hidden: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor, fused: _Fused = _Fused()
 ) -> torch.Tensor:
     """The experts' part of a mixture layer, [tokens, hidden] to [tokens, hidden].
 
@@ -118,12 +144,10 @@ def _padded_experts(
     place = torch.empty_like(place_sorted)
     place[order] = place_sorted
     bounds = list(zip(begins.tolist(), ends.tolist(), strict=True))
-    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
-    rows = hidden.to(dtype).index_select(0, source)
-    output: torch.Tensor = _Experts.apply(rows, module.gate_up_proj, module.down_proj, bounds, swiglu)  # type: ignore[no-untyped-call]
-    mixed = output.index_select(0, place).view(tokens, active, -1) * weights.unsqueeze(-1)
-    total: torch.Tensor = mixed.sum(1).to(hidden.dtype)
-    return total
+    layout = (place.view(tokens, active), source)
+    weighted = (weights, module.gate_up_proj, module.down_proj)
+    output: torch.Tensor = _Experts.apply(hidden, *weighted, layout, bounds, fused)  # type: ignore[no-untyped-call]
+    return output.to(hidden.dtype)
 
 
 class _Experts(torch.autograd.Function):
@@ -132,37 +156,51 @@ class _Experts(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        rows: torch.Tensor,
+        hidden: torch.Tensor,
+        weights: torch.Tensor,
         gate_up: torch.Tensor,
         down: torch.Tensor,
+        layout: tuple[torch.Tensor, torch.Tensor],
         bounds: list[tuple[int, int]],
-        swiglu: Swiglu,
+        fused: _Fused,
     ) -> torch.Tensor:
-        """`rows` [rows, hidden]; `gate_up` [experts, 2 * width, hidden]; `down` [experts, hidden, width]."""
-        gate_up, down = gate_up.to(rows.dtype), down.to(rows.dtype)
+        """`hidden` [tokens, hidden]; `gate_up` [experts, 2 * width, hidden]; `down` [experts, hidden, width].
+
+        `layout` is the rows of each token [tokens, active], and the token of each row [rows].
+        """
+        dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else hidden.dtype
+        gate_up, down = gate_up.to(dtype), down.to(dtype)
+        place, source = layout
+        rows = hidden.to(dtype).index_select(0, source)
         projected = rows.new_empty(rows.shape[0], gate_up.shape[1])
         for expert, (begin, end) in enumerate(bounds):
             torch.mm(rows[begin:end], gate_up[expert].T, out=projected[begin:end])
-        inner = swiglu[0](projected)
+        inner = fused.swiglu(projected)
         output = torch.empty_like(rows)
         for expert, (begin, end) in enumerate(bounds):
             torch.mm(inner[begin:end], down[expert].T, out=output[begin:end])
-        ctx.save_for_backward(rows, projected, inner, gate_up, down)
-        ctx.bounds, ctx.swiglu = bounds, swiglu
-        return output
+        given = output.index_select(0, place.view(-1)).view(*place.shape, -1)
+        ctx.save_for_backward(weights, gate_up, down, place, rows, projected, inner, given)
+        ctx.bounds, ctx.fused = bounds, fused
+        return fused.mixed(given, weights)
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
-        """Gradients of rows, `gate_up` and `down`, the latter two in fp32."""
-        rows, projected, inner, gate_up, down = ctx.saved_tensors
-        grad = grad.contiguous()
-        grad_inner, grad_down = torch.empty_like(inner), torch.zeros_like(down)
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of hidden, weights, `gate_up` and `down`, in fp32."""
+        weights, gate_up, down, place, rows, projected, inner, given = ctx.saved_tensors
+        fused: _Fused = ctx.fused
+        grad_given, grad_weights = fused.mixed_backward(grad, given, weights)
+        # Rows that only fill up an expert get the gradient of nothing.
+        grad_output = torch.zeros_like(rows).index_copy_(0, place.view(-1), grad_given.flatten(0, 1))
+        grad_inner, grad_down = torch.empty_like(inner), torch.empty_like(down)
         for expert, (begin, end) in enumerate(ctx.bounds):
-            torch.mm(grad[begin:end], down[expert], out=grad_inner[begin:end])
-            torch.mm(grad[begin:end].T, inner[begin:end], out=grad_down[expert])
-        grad_projected = ctx.swiglu[1](grad_inner, projected)
-        grad_rows, grad_gate_up = torch.empty_like(rows), torch.zeros_like(gate_up)
+            torch.mm(grad_output[begin:end], down[expert], out=grad_inner[begin:end])
+            # Of no rows it is zeros.
+            torch.mm(grad_output[begin:end].T, inner[begin:end], out=grad_down[expert])
+        grad_projected = fused.swiglu_backward(grad_inner, projected)
+        grad_rows, grad_gate_up = torch.empty_like(rows), torch.empty_like(gate_up)
         for expert, (begin, end) in enumerate(ctx.bounds):
             torch.mm(grad_projected[begin:end], gate_up[expert], out=grad_rows[begin:end])
             torch.mm(grad_projected[begin:end].T, rows[begin:end], out=grad_gate_up[expert])
-        return grad_rows, grad_gate_up.float(), grad_down.float(), None, None
+        grad_hidden = fused.collected(grad_rows.index_select(0, place.view(-1)).view_as(given))
+        return grad_hidden, grad_weights, grad_gate_up.float(), grad_down.float(), None, None, None

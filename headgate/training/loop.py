@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from headgate.training.batches import Batch, Cursor, Stream
+from headgate.training.batches import Cursor, Stream
 from headgate.training.losses import Loss
 from headgate.training.optimizer import optimizers
+from headgate.training.parallel import average_gradients, mean, rank, shared
 
 Report = Callable[[int, float, float], None]
 """Called after each step with the step's number, its loss and tokens per second so far."""
@@ -72,7 +73,7 @@ def train(
         step, cursor, losses = _restore(checkpoint, model, rules)
     started, seen = time.perf_counter(), 0
     source = shared(batches)(cursor)
-    first = world() == 1 or torch.distributed.get_rank() == 0
+    first = rank() == 0
     model.train()
     while step < settings.steps:
         batch, cursor = next(source)
@@ -83,13 +84,13 @@ def train(
                 group["lr"] = rate_at(step, settings)
         with torch.autocast(device.type, dtype=torch.bfloat16):
             value = loss(model, batch, step / settings.steps)
-        number = _mean(value)
+        number = mean(value)
         if not math.isfinite(number):
             raise NonFiniteLossError(
                 f"step {step}: loss is {number}; lower the rate ({settings.rate}) and resume from {checkpoint}"
             )
         torch.autograd.backward(value)
-        _average_gradients(model)
+        average_gradients(model)
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         for rule in rules:
             rule.step()
@@ -111,49 +112,6 @@ def train(
             )
     model.eval()
     return losses
-
-
-def world() -> int:
-    """The number of processes that train together: 1 but under `torchrun`, once its process group is there."""
-    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-
-
-def shared(batches: Stream) -> Stream:
-    """The batches of this process: the first of each `world()` consecutive ones for the first process, and so on."""
-    count = world()
-    if count == 1:
-        return batches
-    rank = torch.distributed.get_rank()
-
-    def own(start: Cursor) -> Iterator[tuple[Batch, Cursor]]:
-        source = batches(start)
-        while True:
-            group = [next(source) for _ in range(count)]
-            # The cursor is the whole group's, so that all processes agree on where to go on.
-            yield group[rank][0], group[-1][1]
-
-    return own
-
-
-def _mean(value: torch.Tensor) -> float:
-    if world() == 1:
-        return value.item()
-    total = value.detach().clone()
-    torch.distributed.all_reduce(total)
-    return total.item() / world()
-
-
-def _average_gradients(model: Any) -> None:
-    if world() == 1:
-        return
-    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    torch.distributed.all_reduce(flat)
-    flat /= world()
-    start = 0
-    for gradient in gradients:
-        gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
-        start += gradient.numel()
 
 
 def _restore(checkpoint: Path, model: Any, rules: tuple[torch.optim.Optimizer, ...]) -> tuple[int, Cursor, list[float]]:

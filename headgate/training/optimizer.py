@@ -7,10 +7,12 @@ a mixture are one weight of three.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+
+from headgate.training.parallel import exchange, shares
 
 MOMENTUM = 0.95
 DECAY = 0.05
@@ -46,21 +48,36 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Updates every weight that has a gradient. `closure` is not supported."""
+        """Updates every weight that has a gradient. `closure` is not supported.
+
+        Processes that train together, whose gradients are equal, share the work: each orthogonalises its part.
+        """
         if closure is not None:
             raise ValueError("Muon takes no closure: it never evaluates the loss again")
         for group in self.param_groups:
             rate = group["lr"]
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                if "momentum" not in state:
-                    state["momentum"] = torch.zeros_like(weight)
-                momentum = state["momentum"].lerp_(weight.grad, 1 - MOMENTUM)
-                update = orthogonalized(torch.lerp(weight.grad, momentum, MOMENTUM))
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            # Neighbours of one size go to different processes.
+            weights.sort(key=lambda weight: weight.numel())
+            for weight, update in zip(weights, self._updates(weights), strict=True):
                 weight.mul_(1 - rate * DECAY)
                 weight.add_(update, alpha=-rate * 0.2 * max(weight.shape[-2:]) ** 0.5)
+
+    def _updates(self, weights: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        own = shares(weights)
+        updates: list[torch.Tensor] = []
+        for weight, mine in zip(weights, own, strict=True):
+            state, gradient = self.state[weight], weight.grad
+            assert gradient is not None
+            if "momentum" not in state:
+                state["momentum"] = torch.zeros_like(weight)
+            momentum = state["momentum"].lerp_(gradient, 1 - MOMENTUM)
+            if mine:
+                updates.append(orthogonalized(torch.lerp(gradient, momentum, MOMENTUM)))
+            else:
+                updates.append(torch.empty(weight.shape, dtype=torch.bfloat16, device=weight.device))
+        exchange(updates)
+        return updates
 
 
 def optimizers(model: Any, rate: float) -> tuple[torch.optim.Optimizer, ...]:

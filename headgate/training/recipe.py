@@ -27,8 +27,9 @@ from headgate.training.card import Training, card
 from headgate.training.evaluate import distinct, evaluate
 from headgate.training.forward import prepare
 from headgate.training.hidden import attach, detach
-from headgate.training.loop import TrainSettings, train, world
+from headgate.training.loop import TrainSettings, train
 from headgate.training.losses import Loss, answer_loss, balanced_loss, distillation_loss
+from headgate.training.parallel import rank, world
 from headgate.training.progress import plot, progress
 from headgate.training.shapes import STUDENT, TEACHER, Shape, build, export
 
@@ -101,12 +102,8 @@ def run_stages(run: Run, stages: Sequence[Stage]) -> None:
         _, curves["student"] = _stage(run, tokenizer, "student", STUDENT, loss, run.seed + 1, teacher)
     if "undistilled" in stages:
         _, curves["undistilled"] = _stage(run, tokenizer, "undistilled", STUDENT, answer_loss, run.seed + 1)
-    if _first():
+    if rank() == 0:
         plot(curves, run.out / "loss.png")
-
-
-def _first() -> bool:
-    return world() == 1 or torch.distributed.get_rank() == 0
 
 
 def _stage(
@@ -127,7 +124,7 @@ def _stage(
         losses = train(model, demo_stream(tokenizer, seed), loss, settings, run.out / f"{name}.pt", report=report)
     detach(model)
     folder = run.out / name
-    if not _first():
+    if rank() != 0:
         return model, losses
     if (folder / "README.md").exists() and not report.steps:
         return model, losses
