@@ -68,10 +68,14 @@ def lengths(tokens: int) -> list[int]:
     return found
 
 
-def stream(chunks: Callable[[int], Sequence[Encoded]], *, pad: int, tokens: int, seed: int) -> Stream:
+def stream(
+    chunks: Callable[[int], Sequence[Encoded]], *, pad: int, tokens: int, seed: int, together: int = 1
+) -> Stream:
     """Batches of `tokens` tokens, padding included, or less by a part of a row, from numbered chunks of rows.
 
-    The order depends only on `seed` and the chunks; starting from a cursor continues exactly where it was taken.
+    The order depends only on `seed`, `together` and the chunks; starting from a cursor continues exactly where it was
+    taken. Each `together` batches that follow one another have similar lengths, so that processes that share them wait
+    little for each other; with 2 or more, batches of a chunk that are left over are not used.
     A row that fits into none of the `lengths` raises `ValueError`.
     """
 
@@ -79,7 +83,7 @@ def stream(chunks: Callable[[int], Sequence[Encoded]], *, pad: int, tokens: int,
         number, used = start.chunk, start.used
         while True:
             rows = chunks(number)
-            buckets = bucketed(rows, tokens, random.Random(f"{seed}/{number}"))
+            buckets = bucketed(rows, tokens, random.Random(f"{seed}/{number}"), together)
             for index in range(used, len(buckets)):
                 length, chosen = buckets[index]
                 yield collate([rows[row] for row in chosen], pad, length, tokens // length), Cursor(number, index + 1)
@@ -88,12 +92,17 @@ def stream(chunks: Callable[[int], Sequence[Encoded]], *, pad: int, tokens: int,
     return batches
 
 
-def bucketed(rows: Sequence[Encoded], tokens: int, rng: random.Random) -> list[tuple[int, list[int]]]:
-    """Row numbers grouped by similar length, each group with the length its rows are padded to, in random order."""
+def bucketed(
+    rows: Sequence[Encoded], tokens: int, rng: random.Random, together: int = 1
+) -> list[tuple[int, list[int]]]:
+    """Row numbers grouped by similar length, each group with the length its rows are padded to, in random order.
+
+    Each `together` groups of the order have similar lengths, too; the longest ones are left out if they are too few.
+    """
     sizes = lengths(tokens)
-    order = sorted(range(len(rows)), key=lambda row: (len(rows[row][0]), rng.random()))
+    ascending = sorted(range(len(rows)), key=lambda row: (len(rows[row][0]), rng.random()))
     buckets: list[tuple[int, list[int]]] = []
-    for row in order:
+    for row in ascending:
         size = next((size for size in sizes if size >= len(rows[row][0])), None)
         if size is None:
             raise ValueError(
@@ -104,8 +113,9 @@ def bucketed(rows: Sequence[Encoded], tokens: int, rng: random.Random) -> list[t
         if not buckets or size * (len(buckets[-1][1]) + 1) > tokens:
             buckets.append((size, []))
         buckets[-1] = (size, [*buckets[-1][1], row])
-    rng.shuffle(buckets)
-    return buckets
+    order = [buckets[start : start + together] for start in range(0, len(buckets) - together + 1, together)]
+    rng.shuffle(order)
+    return [bucket for neighbours in order for bucket in neighbours]
 
 
 def collate(rows: Sequence[Encoded], pad: int, length: int | None = None, count: int | None = None) -> Batch:

@@ -15,7 +15,7 @@ import torch
 from headgate.training.batches import Cursor, Stream
 from headgate.training.losses import Loss
 from headgate.training.optimizer import optimizers
-from headgate.training.parallel import average_gradients, mean, rank, shared
+from headgate.training.parallel import GradientMean, mean, rank, shared
 
 Report = Callable[[int, float, float], None]
 """Called after each step with the step's number, its loss and tokens per second so far."""
@@ -73,6 +73,7 @@ def train(
         step, cursor, losses = _restore(checkpoint, model, rules)
     started, seen = time.perf_counter(), 0
     source = shared(batches)(cursor)
+    average = GradientMean(model)
     first = rank() == 0
     model.train()
     while step < settings.steps:
@@ -90,7 +91,7 @@ def train(
                 f"step {step}: loss is {number}; lower the rate ({settings.rate}) and resume from {checkpoint}"
             )
         torch.autograd.backward(value)
-        average_gradients(model)
+        average()
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         for rule in rules:
             rule.step()

@@ -46,15 +46,26 @@ def mean(value: torch.Tensor) -> float:
     return total.item() / world()
 
 
-def average_gradients(model: Any) -> None:
+class GradientMean:
     """Replaces each gradient by its mean over the processes, so that a step is as one on all their batches."""
-    if world() == 1:
-        return
-    gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    flat = torch.cat([gradient.flatten() for gradient in gradients])
-    torch.distributed.all_reduce(flat)
-    flat /= world()
-    _scatter(flat, gradients)
+
+    def __init__(self, model: Any) -> None:
+        self._weights: list[torch.nn.Parameter] = list(model.parameters())
+        self._flat: torch.Tensor | None = None
+
+    def __call__(self) -> None:
+        """All processes must have gradients of the same weights."""
+        if world() == 1:
+            return
+        gradients = [weight.grad for weight in self._weights if weight.grad is not None]
+        if self._flat is None:
+            # Kept: fresh memory of that size costs more than the copy.
+            self._flat = torch.cat([gradient.flatten() for gradient in gradients])
+        else:
+            torch.cat([gradient.flatten() for gradient in gradients], out=self._flat)
+        torch.distributed.all_reduce(self._flat)
+        self._flat /= world()
+        _scatter(self._flat, gradients)
 
 
 def shares(items: Sequence[object]) -> list[bool]:

@@ -152,7 +152,7 @@ def demo_stream(tokenizer: Tokenizer, seed: int) -> Stream:
         samples = generate(CHUNK, seed=seed * 1_000_003 + number)
         return [encode(tokenizer, conversation_segments(sample)) for sample in samples]
 
-    return stream(chunk, pad=token_id(tokenizer, END_OF_TEXT), tokens=TOKENS, seed=seed)
+    return stream(chunk, pad=token_id(tokenizer, END_OF_TEXT), tokens=TOKENS, seed=seed, together=world())
 
 
 if __name__ == "__main__":

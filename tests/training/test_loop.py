@@ -98,6 +98,18 @@ def test_row_lengths_are_few_and_close(tokens) -> None:
     assert len(found) <= 16 + 8 * max(0, math.log2(tokens / 64))
 
 
+def test_batches_for_several_processes_come_with_similar_ones() -> None:
+    buckets = bucketed(_rows(0), 48, random.Random(0), together=2)
+    assert len(buckets) % 2 == 0
+    sizes = [length for length, _ in buckets]
+    assert sizes != sorted(sizes)
+    starts = sorted(sizes[::2])
+    for first, second in zip(sizes[::2], sizes[1::2], strict=True):
+        # Nothing comes between the two: they are neighbours by length.
+        assert first <= second
+        assert not any(first < start < second for start in starts)
+
+
 def test_a_row_longer_than_a_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="has 50 tokens, a batch holds 48; raise the tokens"):
         bucketed([([1] * 50, [True] * 50)], 48, random.Random(0))
