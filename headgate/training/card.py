@@ -25,6 +25,8 @@ class Training:
     tokens: int
     loss: float
     device: str
+    continued: bool = False
+    """Whether it started with the weights of an earlier run."""
 
 
 _TITLES = {
@@ -61,7 +63,7 @@ This is {kind}. It knows the tasks in the table and nothing else.
 - Data: samples of `headgate.engine.demo.tasks`, train split, seed {training.seed}. All of it is synthetic.
 - Training: {steps} steps of {training.tokens} tokens (padding included, {steps * training.tokens / 1e6:.1f} million in
   all), Muon for the layers' matrices and AdamW for the rest, rate {training.settings.rate}, linear warm-up and decay.
-  {_start(shape)} {_OBJECTIVES[training.name]} Mean loss of the last 100 steps: {training.loss:.3f}.
+  {_start(training)} {_OBJECTIVES[training.name]} Mean loss of the last 100 steps: {training.loss:.3f}.
 - Made with `python -m headgate.training.recipe` on {_hardware(training.device)},
   {datetime.date.today().isoformat()}.
 
@@ -84,8 +86,12 @@ Repeat it with `headgate bench demo`.
 """
 
 
-def _start(shape: Shape) -> str:
-    return "Started with induction heads (`headgate.training.induction`)." if shape.induction else "Random start."
+def _start(training: Training) -> str:
+    if training.continued:
+        return "Started with the weights of an earlier run of the recipe."
+    return (
+        "Started with induction heads (`headgate.training.induction`)." if training.shape.induction else "Random start."
+    )
 
 
 def _weak(given: Sequence[Answer]) -> str:

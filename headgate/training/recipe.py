@@ -2,10 +2,10 @@
 
 Tokenizer, teacher, student distilled from it, and the same student trained without the teacher; model cards with
 scores, loss plot. Needs the `train` extra. Running it again with the same folder continues from the last checkpoint;
-stages that are complete cost nothing. A pair is shipped by copying `DIR/teacher`, `DIR/student` and `DIR/undistilled`
-to `headgate/engine/demo`. On a machine with several cores and no GPU,
-`torchrun --nproc-per-node 2 -m headgate.training.recipe --threads 1` uses two better than two threads do, with batches
-twice as large.
+stages that are complete cost nothing. `--start DIR --seed N` goes on from an earlier run's weights with other data. A
+pair is shipped by copying `DIR/teacher`, `DIR/student` and `DIR/undistilled` to `headgate/engine/demo`. On a machine
+with several cores and no GPU, `torchrun --nproc-per-node 2 -m headgate.training.recipe --threads 1` uses two better
+than two threads do, with batches twice as large.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from tokenizers import Tokenizer
 
 from headgate.engine.demo.tasks import each_cell, generate
-from headgate.engine.demo.tokenizer import END_OF_TEXT, conversation_segments, token_id, train_tokenizer
+from headgate.engine.demo.tokenizer import END_OF_TEXT, conversation_segments, load_tokenizer, token_id, train_tokenizer
 from headgate.training.batches import Encoded, Stream, encode, stream
 from headgate.training.card import Training, card
 from headgate.training.evaluate import distinct, evaluate
@@ -31,7 +31,7 @@ from headgate.training.loop import TrainSettings, train
 from headgate.training.losses import Loss, answer_loss, balanced_loss, distillation_loss
 from headgate.training.parallel import rank, world
 from headgate.training.progress import plot, progress
-from headgate.training.shapes import STUDENT, TEACHER, Shape, build, export
+from headgate.training.shapes import STUDENT, TEACHER, Shape, build, export, load_weights
 
 Stage = Literal["teacher", "student", "undistilled"]
 STAGES: tuple[Stage, ...] = ("teacher", "student", "undistilled")
@@ -52,6 +52,7 @@ class Run:
     device: str
     samples: int
     compiled: bool
+    start: Path | None
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -66,6 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--samples", type=int, default=40, help="test samples per family and level for the model cards")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads of torch")
     parser.add_argument("--no-compile", action="store_true", help="do without torch.compile, at half the speed")
+    parser.add_argument(
+        "--start", type=Path, help="folder of an earlier run's models to go on from, such as the shipped ones"
+    )
     options = parser.parse_args(arguments)
     for name in ("steps_teacher", "steps_student", "samples", "threads"):
         if getattr(options, name) < 1:
@@ -81,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.device,
         options.samples,
         not options.no_compile,
+        options.start,
     )
     try:
         run_stages(run, tuple(options.only or STAGES))
@@ -90,7 +95,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_stages(run: Run, stages: Sequence[Stage]) -> None:
     """Runs the stages in order; `student` needs a complete teacher and trains one first if there is none."""
-    tokenizer = train_tokenizer(seed=run.seed)
+    # Weights are of use with their own tokenizer only.
+    tokenizer = train_tokenizer(seed=run.seed) if run.start is None else load_tokenizer(run.start / "teacher")
     curves: dict[str, list[float]] = {}
     teacher: Any = None
     if "teacher" in stages or "student" in stages:
@@ -116,7 +122,10 @@ def _stage(
     teacher: Any = None,
 ) -> tuple[Any, list[float]]:
     """Trains one model, or completes it from its last state; with a `teacher` also on its hidden states."""
-    model = prepare(build(shape, tokenizer, seed=seed).to(run.device), compiled=run.compiled)
+    model = build(shape, tokenizer, seed=seed)
+    if run.start is not None:
+        load_weights(model, run.start / name)
+    model = prepare(model.to(run.device), compiled=run.compiled)
     if teacher is not None:
         attach(model, teacher)
     settings = TrainSettings(run.steps_teacher if name == "teacher" else run.steps_student, rate=6e-3)
@@ -138,6 +147,7 @@ def _stage(
         tokens=TOKENS * world(),
         loss=sum(losses[-100:]) / len(losses[-100:]),
         device=run.device,
+        continued=run.start is not None,
     )
     given = evaluate(folder, distinct(each_cell(run.samples, seed=run.seed, split="test")))
     export(model, tokenizer, folder, card(training, given))

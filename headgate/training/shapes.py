@@ -80,6 +80,20 @@ def build(shape: Shape, tokenizer: Tokenizer, *, seed: int) -> Any:
     return model
 
 
+def load_weights(model: Any, folder: Path) -> None:
+    """Takes over the weights of a checkpoint folder that `export` wrote for the same shape, in place.
+
+    Raises `ValueError` naming the folder if there is no such checkpoint or it is of another shape.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        found = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        model.load_state_dict(found.state_dict())
+    except (OSError, RuntimeError) as error:
+        raise ValueError(f"{folder} cannot be started from: {str(error).splitlines()[0]}") from error
+
+
 def export(model: Any, tokenizer: Tokenizer, folder: Path, card: str) -> None:
     """Writes a bf16 checkpoint folder with `card` as its README.md, which `transformers` and the engine load.
 

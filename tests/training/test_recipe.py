@@ -52,6 +52,28 @@ def test_the_recipe_makes_three_folders_and_a_plot_and_has_nothing_to_do_again(t
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == before
 
 
+@pytest.mark.usefixtures("small")
+def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    teacher = ["--only", "teacher", *OPTIONS]
+    recipe.main(["--out", str(first), *teacher])
+    recipe.main(["--out", str(second), "--start", str(first), *teacher])
+    losses = [torch.load(folder / "teacher.pt", weights_only=True)["losses"] for folder in (first, second)]
+    # The same data, so that only the weights can make a difference.
+    assert losses[1][0] != losses[0][0]
+    assert "Started with the weights of an earlier run" in (second / "teacher" / "README.md").read_text()
+    assert (second / "teacher" / "tokenizer.json").read_text() == (first / "teacher" / "tokenizer.json").read_text()
+
+
+@pytest.mark.usefixtures("small")
+def test_weights_of_another_shape_are_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    teacher = ["--only", "teacher", *OPTIONS]
+    recipe.main(["--out", str(tmp_path / "first"), *teacher])
+    monkeypatch.setattr(recipe, "TEACHER", DENSE)
+    with pytest.raises(ValueError, match="cannot be started from"):
+        recipe.main(["--out", str(tmp_path / "second"), "--start", str(tmp_path / "first"), *teacher])
+
+
 @pytest.mark.parametrize("option", ["--steps-teacher", "--steps-student", "--samples", "--threads"])
 def test_options_below_one_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
