@@ -13,16 +13,17 @@ from headgate.cache.store.base import Store
 from headgate.cache.verdict import Hit, Miss, Near, Verdict
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
-_CANDIDATES = 3
+_CANDIDATES = 8
+"""Near misses are often closer than a true paraphrase, so the first few say little."""
 
 
 @dataclass(frozen=True, slots=True)
 class SemanticRule:
     """When a candidate is served, and when it is near."""
 
-    min_similarity: float = 0.90
+    min_similarity: float = 0.70
     """Cosine below which no candidate is served, whatever the guards say."""
-    near_similarity: float = 0.75
+    near_similarity: float = 0.60
     """Cosine from which a candidate that is not served is worth handing on as a draft."""
     max_chars: int = 1000
     """Longer texts are never served: the embedding sees only their beginning."""

@@ -115,10 +115,10 @@ class SemanticCacheSection(Section):
         default="auto", description="auto: on where the embedding package is installed."
     )
     min_similarity: float = Field(
-        default=0.9, ge=0, le=1, description="Cosine similarity below which no stored answer is served."
+        default=0.7, ge=0, le=1, description="Cosine similarity below which no stored answer is served."
     )
     near_similarity: float = Field(
-        default=0.75, ge=0, le=1, description="Cosine similarity from which an answer is near."
+        default=0.6, ge=0, le=1, description="Cosine similarity from which an answer is near."
     )
     max_chars: int = Field(default=1000, ge=1, description="Longer texts are never served another text's answer.")
     embedder: str | None = Field(

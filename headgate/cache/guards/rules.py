@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from headgate.cache.guards.lexicon import (
-    ARTICLES,
+    ABOUT_WORDS,
     ASPECTS,
-    AUXILIARIES,
     CASE_MATTERS,
     COMPARATORS,
-    DIRECTION,
     FORMAT,
     LANGUAGES,
     NEGATING_PREFIXES,
@@ -22,20 +21,18 @@ from headgate.cache.guards.lexicon import (
     TEMPORAL,
     WH,
 )
+from headgate.cache.guards.meaning import Meaning, meaning
 from headgate.cache.guards.reading import Kind, Token, read
-from headgate.cache.guards.wording import core, signature, verbs
+from headgate.cache.guards.wording import core
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What the guards look at in one text."""
 
-    tokens: list[Token]
-    """All tokens; greetings included."""
-    core: list[Token]
-    """The tokens that ask."""
-    words: list[str]
-    """Forms of the words of the core."""
+    tokens: tuple[Token, ...]
+    """All tokens that ask."""
+    meaning: Meaning
     asks: bool
     """It ends with a question mark."""
 
@@ -52,11 +49,13 @@ def check(stored: str, asked: str) -> str | None:
     return None
 
 
+# The same stored text is a candidate again and again.
+@lru_cache(maxsize=4096)
 def _reading(text: str) -> Reading:
     tokens = read(text)
     asking = core(tokens)
-    words = [token.form for token in asking if token.kind == "word"]
-    return Reading(tokens, asking, words, text.rstrip().endswith("?"))
+    courtesy = not any(token.form in ABOUT_WORDS for token in tokens)
+    return Reading(tuple(asking), meaning(asking, courtesy=courtesy), text.rstrip().endswith("?"))
 
 
 def _equal(extract: Callable[[Reading], Hashable]) -> Guard:
@@ -67,36 +66,48 @@ def _equal(extract: Callable[[Reading], Hashable]) -> Guard:
 
 
 def _of_kind(*kinds: Kind) -> Guard:
-    """The tokens of these kinds are the same, in the same order."""
-    return _equal(lambda reading: tuple(token.form for token in reading.tokens if token.kind in kinds))
+    """The tokens of these kinds are the same."""
+    return _equal(lambda reading: _counted(token.form for token in reading.tokens if token.kind in kinds))
 
 
 def _in_table(table: Mapping[str, str]) -> Guard:
-    """The words of the table occur alike, in the same order; words of one group count as the same."""
-    return _equal(lambda reading: tuple(table[word] for word in reading.words if word in table))
+    """The words of the table occur alike; words of one group count as the same."""
+    return _equal(lambda reading: _counted(table[atom] for atom in reading.meaning.atoms if atom in table))
+
+
+def _counted(items: Iterable[str]) -> frozenset[tuple[str, int]]:
+    return frozenset(Counter(items).items())
 
 
 def _names(one: Reading, other: Reading) -> bool:
-    """What either text writes as a name stands in both, in the same order, in any case."""
-    names = {token.form for reading in (one, other) for token in reading.core if token.capital}
+    """What either text writes as a name stands in both, in any case."""
+    names = {token.form for reading in (one, other) for token in reading.tokens if token.capital}
     if not names:
         return True
-    mine = [token for token in one.core if token.form in names]
-    theirs = [token for token in other.core if token.form in names]
-    if [token.form for token in mine] != [token.form for token in theirs]:
+    mine = [token for token in one.tokens if token.form in names]
+    theirs = [token for token in other.tokens if token.form in names]
+    if _counted(token.form for token in mine) != _counted(token.form for token in theirs):
         return False
+    # polish and Polish: here the order of appearance tells which is which.
     return all(
-        a.capital == b.capital or a.opens or b.opens or a.form not in CASE_MATTERS
-        for a, b in zip(mine, theirs, strict=True)
+        a.capital == b.capital or a.opens or b.opens
+        for a, b in zip(
+            [token for token in mine if token.form in CASE_MATTERS],
+            [token for token in theirs if token.form in CASE_MATTERS],
+            strict=True,
+        )
     )
 
 
 def _polarity(one: Reading, other: Reading) -> bool:
     """No word meets its opposite: neither one of the table's nor one made by a prefix (lock, unlock)."""
-    if [POLARITY[w] for w in one.words if w in POLARITY] != [POLARITY[w] for w in other.words if w in POLARITY]:
+    mine, theirs = one.meaning.bag, other.meaning.bag
+    only_mine, only_theirs = list(mine - theirs), list(theirs - mine)
+    if _counted(POLARITY[a] for a in only_mine if a in POLARITY) != _counted(
+        POLARITY[a] for a in only_theirs if a in POLARITY
+    ):
         return False
-    mine, theirs = set(one.words) - set(other.words), set(other.words) - set(one.words)
-    return not any(_opposed(a, b) or _opposed(b, a) for a in mine for b in theirs)
+    return not any(_opposed(a, b) or _opposed(b, a) for a in only_mine for b in only_theirs)
 
 
 def _opposed(word: str, longer: str) -> bool:
@@ -105,21 +116,27 @@ def _opposed(word: str, longer: str) -> bool:
     return longer.removesuffix(word).rstrip("-") in NEGATING_PREFIXES
 
 
-def _directions(reading: Reading) -> tuple[tuple[str, str, str], ...]:
-    """Each directional word with the word on either side, articles aside."""
-    forms = [token.form for token in reading.core if token.form not in ARTICLES]
-    padded = ["", *forms, ""]
-    return tuple(
-        (padded[at - 1], form, padded[at + 1]) for at, form in enumerate(padded) if form in DIRECTION and at > 0
-    )
+def _aspect(reading: Reading) -> tuple[Hashable, ...]:
+    """Which question words it asks with and which property it asks for."""
+    atoms = reading.meaning.atoms
+    asked = _counted(atom for atom in atoms if atom in WH or atom in _ASKING)
+    return asked, _counted(ASPECTS[atom] for atom in atoms if atom in ASPECTS)
 
 
-def _aspect(reading: Reading) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """How it asks (yes or no, which question words) and which property it asks for."""
-    asked = tuple(word for word in reading.words if word in WH)
-    first = reading.words[0] if reading.words else ""
-    closed = first in AUXILIARIES or (reading.asks and not asked)
-    return "closed" if closed else "open", asked, tuple(ASPECTS[w] for w in reading.words if w in ASPECTS)
+_ASKING = frozenset({"howto", "whatis", "duration", "exist", "whatdo", "differ"})
+_SUBJECTS = frozenset(
+    {"i", "you", "he", "she", "it", "we", "they", "this", "that", "these", "those", "there", "my", "your"}
+)
+
+
+def _statement(one: Reading, other: Reading) -> bool:
+    """`You are happy` and `You are happy?` differ; behind a question word or a verb the mark says nothing."""
+    return one.asks == other.asks or not (_declares(one) and _declares(other))
+
+
+def _declares(reading: Reading) -> bool:
+    atoms = reading.meaning.atoms
+    return bool(reading.tokens) and reading.tokens[0].form in _SUBJECTS and atoms[0] not in _ASKING | WH
 
 
 GUARDS: tuple[tuple[str, Guard], ...] = (
@@ -133,15 +150,14 @@ GUARDS: tuple[tuple[str, Guard], ...] = (
     ("comparators", _in_table(COMPARATORS)),
     ("quantifiers", _in_table(QUANTIFIERS)),
     ("temporal", _in_table(TEMPORAL)),
-    ("language", _equal(lambda reading: tuple(word for word in reading.words if word in LANGUAGES))),
+    ("tense", _equal(lambda reading: reading.meaning.past)),
+    ("language", _equal(lambda reading: _counted(a for a in reading.meaning.atoms if a in LANGUAGES))),
     ("format", _in_table(FORMAT)),
     ("aspect", _equal(_aspect)),
-    ("direction", _equal(_directions)),
-    (
-        "content",
-        _equal(lambda reading: (frozenset(Counter(signature(reading.core)).items()), tuple(verbs(reading.core)))),
-    ),
-    ("order", _equal(lambda reading: tuple(signature(reading.core)))),
+    ("statement", _statement),
+    ("content", _equal(lambda reading: frozenset(reading.meaning.bag.items()))),
+    ("direction", _equal(lambda reading: reading.meaning.groups)),
+    ("order", _equal(lambda reading: reading.meaning.main)),
 )
-"""Name and test, in the order in which they are asked. The last two alone would be enough for safety; the typed ones
-before them say why, and stay when `content` is relaxed."""
+"""Name and test, in the order in which they are asked. The last three alone would be enough for safety; the typed ones
+before them say why."""

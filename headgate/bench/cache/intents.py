@@ -1,0 +1,103 @@
+"""All intents, and how intents and vocabularies are dealt out to training, calibration and test."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from headgate.bench.cache import (
+    intents_code,
+    intents_culture,
+    intents_finance,
+    intents_home,
+    intents_it,
+    intents_rules,
+    intents_shop,
+    intents_travel,
+    intents_work,
+)
+from headgate.bench.cache.slots import Value, Vocabulary
+from headgate.bench.cache.wording import Intent, Question
+
+Split = Literal["train", "calibrate", "test"]
+
+SPLITS: tuple[Split, ...] = ("train", "calibrate", "test")
+
+INTENTS: tuple[Intent, ...] = (
+    *intents_it.INTENTS,
+    *intents_shop.INTENTS,
+    *intents_travel.INTENTS,
+    *intents_home.INTENTS,
+    *intents_work.INTENTS,
+    *intents_finance.INTENTS,
+    *intents_rules.INTENTS,
+    *intents_code.INTENTS,
+    *intents_culture.INTENTS,
+)
+
+_TRIES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one split may use.
+
+    Splits share no intent, so no template either, and no value of an open vocabulary. Closed classes, the vocabularies
+    of fewer than `slots.CLOSED_BELOW` values such as weekdays, comparators and an intent's own choices, belong to all.
+
+    Attributes:
+        split: whose share it is.
+        intents: a third of all, and of each domain as evenly as can be.
+        held: values by vocabulary name, for the open vocabularies.
+    """
+
+    split: Split
+    intents: tuple[Intent, ...]
+    held: Mapping[str, tuple[Value, ...]]
+
+    def values(self, vocabulary: Vocabulary) -> Sequence[Value]:
+        """The values of a vocabulary that this split may use."""
+        return vocabulary.values if vocabulary.closed else self.held[vocabulary.name]
+
+    def draw(self, intent: Intent, rng: random.Random) -> Question:
+        """A question of this intent; slots that share a vocabulary hold different values."""
+        for _ in range(_TRIES):
+            values = {name: rng.choice(self.values(vocabulary)) for name, vocabulary in intent.slots.items()}
+            if distinct(intent, values):
+                return Question(intent, values)
+        raise ValueError(f"the {self.split} share is too small for {intent.name!r}: its slots need different values")
+
+
+def distinct(intent: Intent, values: Mapping[str, Value]) -> bool:
+    """Whether slots that share a vocabulary hold different values."""
+    taken = [(id(intent.slots[name]), value.canonical) for name, value in values.items()]
+    return len(set(taken)) == len(taken)
+
+
+def deal(seed: int) -> dict[Split, Share]:
+    """Intents and open vocabularies dealt out to the splits at random; equal for equal seeds.
+
+    Another seed gives other splits, so that a figure's spread over seeds includes which intents are the unseen ones.
+    """
+    # Domain by domain, so that no split lacks one; the offset keeps the first of each domain from one split.
+    ranked = sorted(INTENTS, key=lambda intent: (_rank(seed, intent.domain), _rank(seed, intent.name)))
+    names = {v.name: v for intent in INTENTS for v in intent.slots.values() if not v.closed}
+    dealt = {name: _deal_values(seed, vocabulary) for name, vocabulary in names.items()}
+    return {
+        split: Share(split, tuple(ranked[at :: len(SPLITS)]), {name: parts[at] for name, parts in dealt.items()})
+        for at, split in enumerate(SPLITS)
+    }
+
+
+def _deal_values(seed: int, vocabulary: Vocabulary) -> list[tuple[Value, ...]]:
+    # By meaning: 90 minutes and an hour and a half go together.
+    ranked = sorted({v.canonical for v in vocabulary.values}, key=lambda c: _rank(seed, f"{vocabulary.name}/{c}"))
+    parts = (set(ranked[at :: len(SPLITS)]) for at in range(len(SPLITS)))
+    return [tuple(v for v in vocabulary.values if v.canonical in part) for part in parts]
+
+
+def _rank(seed: int, name: str) -> str:
+    return hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=8).hexdigest()

@@ -1,0 +1,488 @@
+"""The streams of `headgate bench cache`: what is equivalent, what is one edit away, and how a replay counts."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from io import StringIO
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from headgate.bench.cache.difficulty import PARAPHRASE, cosines, print_cosines
+from headgate.bench.cache.edits import Differences, draw_pairs, edit_types, edited
+from headgate.bench.cache.intents import INTENTS, SPLITS, deal
+from headgate.bench.cache.policies import (
+    Candidate,
+    Counts,
+    Embedded,
+    Labels,
+    Oracle,
+    Query,
+    Rate,
+    Threshold,
+    baselines,
+    best_threshold,
+    embed,
+    replay,
+)
+from headgate.bench.cache.slots import EDIT_TYPES, EditType, Value, Vocabulary, choice
+from headgate.bench.cache.streams import TRAFFIC, Item, Traffic, noisy, stream
+from headgate.bench.cache.vocabulary import CLOCK, DATES, SHORT_TIMES
+from headgate.bench.cache.wording import Question, Wording, draw_wording, intent, pieces, render
+
+SEEDS = st.integers(0, 10_000)
+BY_NAME = {known.name: known for known in INTENTS}
+
+
+def open_vocabularies() -> dict[str, Vocabulary]:
+    return {v.name: v for known in INTENTS for v in known.slots.values() if not v.closed}
+
+
+def value_of(vocabulary: Vocabulary, canonical: str) -> Value:
+    return next(value for value in vocabulary.values if value.canonical == canonical)
+
+
+def test_there_are_many_intents_and_each_split_has_most_kinds_of_edit() -> None:
+    assert len(INTENTS) == len(BY_NAME) >= 60
+    assert len({known.domain for known in INTENTS}) >= 12
+    for seed in range(10):
+        for share in deal(seed).values():
+            assert len({kind for known in share.intents for kind in edit_types(known)}) >= 14
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_splits_share_no_intent_no_template_and_no_open_word(seed: int) -> None:
+    shares = deal(seed)
+    assert tuple(shares) == SPLITS
+    assert sorted(known.name for share in shares.values() for known in share.intents) == sorted(BY_NAME)
+    templates = [template for share in shares.values() for known in share.intents for template in known.templates]
+    assert len(templates) == len(set(templates))
+    domains = [{known.domain for known in share.intents} for share in shares.values()]
+    assert all(len(own) > 0.6 * len(set.union(*domains)) for own in domains)
+    for name, vocabulary in open_vocabularies().items():
+        parts = [{value.canonical for value in share.values(vocabulary)} for share in shares.values()]
+        assert sum(len(part) for part in parts) == len(set.union(*parts)), name
+        assert set.union(*parts) == {value.canonical for value in vocabulary.values}
+        wordings = [
+            {form.lower() for value in share.values(vocabulary) for form in value.forms[""]}
+            for share in shares.values()
+        ]
+        assert sum(len(words) for words in wordings) == len(set.union(*wordings)), name
+
+
+def test_another_seed_deals_other_splits() -> None:
+    assert deal(0)["test"].intents == deal(0)["test"].intents != deal(1)["test"].intents
+
+
+def test_no_wording_belongs_to_two_values() -> None:
+    for known in INTENTS:
+        for vocabulary in known.slots.values():
+            meaning: dict[tuple[str, str], str] = {}
+            for value in vocabulary.values:
+                for mode, forms in value.forms.items():
+                    for form in forms:
+                        assert meaning.setdefault((mode, form.lower()), value.canonical) == value.canonical, form
+
+
+def test_wordings_that_mean_the_same_are_one_value() -> None:
+    ninety = value_of(SHORT_TIMES, "5400 s")
+    assert {"90 minutes", "90 min", "1.5 hours", "an hour and a half"} <= set(ninety.forms[""])
+    assert {"1 hour", "one hour", "60 minutes"} <= {
+        form for value in SHORT_TIMES.values if value.canonical == "3600 s" for form in value.forms[""]
+    }
+    assert {"3 pm", "15:00"} <= set(value_of(CLOCK, "15:00").forms[""])
+    # 5 May 2027 is a Wednesday.
+    assert {"5 May 2027", "May 5, 2027", "2027-05-05", "Wednesday 5 May 2027"} <= set(
+        value_of(DATES, "2027-05-05").forms[""]
+    )
+
+
+def test_every_template_renders_to_a_clean_text() -> None:
+    rng = random.Random(0)
+    unclean = re.compile(r"[\[\]{}|~]|  |\(n\)| [?.,!]|\b[Aa] [aeioAEIO]|\b[Aa]n [^aeiouAEIOUhRX18]")
+    for seed in range(2):
+        for share in deal(seed).values():
+            for known in share.intents:
+                question = share.draw(known, rng)
+                for template in range(len(known.templates)):
+                    text = render(question, Wording(template, rng.getrandbits(32)))
+                    assert not unclean.search(text), text
+                    assert text == text.strip()
+
+
+@settings(max_examples=5, deadline=None)
+@given(SEEDS)
+def test_one_text_never_asks_two_questions(seed: int) -> None:
+    rng = random.Random(seed)
+    share = deal(seed)[rng.choice(SPLITS)]
+    keys: dict[str, str] = {}
+    for known in share.intents:
+        for _ in range(20):
+            question = share.draw(known, rng)
+            text = render(question, draw_wording(known, rng)).lower()
+            assert keys.setdefault(text, question.key) == question.key, text
+
+
+@settings(max_examples=8, deadline=None)
+@given(SEEDS)
+def test_an_edit_is_exactly_one_edit_and_stays_in_the_split(seed: int) -> None:
+    rng = random.Random(seed)
+    differences = Differences()
+    share = deal(seed)[rng.choice(SPLITS)]
+    for known in share.intents:
+        question = share.draw(known, rng)
+        for kind in edit_types(known):
+            miss = edited(question, kind, share, rng)
+            if miss is None:
+                continue
+            assert miss.key != question.key
+            found = differences.between(question.key, miss.key)
+            # Four days to 28 days is an edit of the number, and of the unit: 28 days are four weeks.
+            assert found == kind or {found, kind} == {"number", "unit"}
+            for name, vocabulary in known.slots.items():
+                assert miss.values[name] in share.values(vocabulary)
+
+
+def test_roles_can_be_exchanged_and_symmetric_slots_cannot() -> None:
+    rng = random.Random(0)
+    shares = deal(0).values()
+    tried = 0
+    for share in shares:
+        for known in share.intents:
+            question = share.draw(known, rng)
+            if known.roles is not None:
+                swapped = edited(question, "role order", share, rng)
+                assert swapped is not None
+                assert swapped.key != question.key
+                again = edited(swapped, "role order", share, rng)
+                assert again is not None
+                assert again.key == question.key
+                tried += 1
+            if known.symmetric is not None:
+                first, second = known.symmetric
+                turned = {
+                    **question.values,
+                    first: question.values[second],
+                    second: question.values[first],
+                }
+                assert Question(known, turned).key == question.key
+                assert edited(question, "role order", share, rng) is None
+                tried += 1
+    assert tried > 10
+
+
+def test_a_key_far_away_is_no_edit_and_an_equal_one_neither() -> None:
+    differences = Differences()
+    flight = "travel.flight|start=Rome|goal=Oslo|date=2027-05-05"
+    assert differences.between(flight, flight) is None
+    assert differences.between(flight, "travel.flight|start=Rome|goal=Paris|date=2027-05-06") is None
+    assert differences.between(flight, "travel.distance|start=Oslo|goal=Rome|unit=km") is None
+    assert differences.between(flight, "travel.flight|start=Oslo|goal=Rome|date=2027-05-05") == "role order"
+    assert differences.between(flight, "travel.flight|start=Rome|goal=Oslo|date=2027-05-06") == "date"
+    # Sorted by name, Bogota comes before Oslo and Paris after it: one city changed all the same.
+    assert (
+        differences.between(
+            "travel.distance|start=Bogota|goal=Oslo|unit=km", "travel.distance|start=Oslo|goal=Paris|unit=km"
+        )
+        == "entity"
+    )
+
+
+def test_a_near_miss_in_the_same_words_differs_in_the_edited_place_only() -> None:
+    share = deal(0)["test"]
+    seen: set[EditType | None] = set()
+    for pair in draw_pairs(share, 60, seed=1):
+        seen.add(pair.edit)
+        assert pair.first != pair.second
+        if pair.same_words and pair.edit != "role order":
+            ours, theirs = pair.first.split(), pair.second.split()
+            same = [a for a, b in zip(ours, theirs, strict=False) if a == b]
+            behind = [a for a, b in zip(reversed(ours), reversed(theirs), strict=False) if a == b]
+            assert same or behind
+    allowed = {kind for known in share.intents for kind in edit_types(known)}
+    assert seen == allowed | {None}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("what is {size}?", "does not name just the slots"),
+        ("is it red?", "does not name just the slots"),
+        ("is it {colour:ing}?", "has no mode"),
+    ],
+)
+def test_an_intent_with_a_broken_template_is_refused(line: str, message: str) -> None:
+    good = "\n".join(f"way {number} to ask for {{colour}}" for number in range(8))
+    colour = choice("aspect", "red; blue")
+    assert len(intent("a.b", good, colour=colour).templates) == 8
+    with pytest.raises(ValueError, match=message):
+        intent("a.b", f"{good}\n{line}", colour=colour)
+
+
+def test_an_intent_with_too_few_templates_is_refused() -> None:
+    with pytest.raises(ValueError, match="8 or more"):
+        intent("a.b", "is it {colour}?\n" * 9, colour=choice("aspect", "red; blue"))
+
+
+def test_a_wording_of_two_values_is_refused() -> None:
+    with pytest.raises(ValueError, match="wording of two values"):
+        choice("aspect", "on=start|run; off=stop|Run")
+
+
+@pytest.fixture(scope="module")
+def natural() -> list[Item]:
+    return stream(TRAFFIC["natural"], deal(0)["test"], seed=3)
+
+
+@pytest.fixture(scope="module")
+def adversarial() -> list[Item]:
+    return stream(TRAFFIC["adversarial"], deal(0)["test"], seed=3)
+
+
+def test_a_stream_is_a_function_of_its_seed(natural: list[Item]) -> None:
+    short = Traffic(requests=150)
+    first, again, other = (stream(short, deal(0)["test"], seed=seed) for seed in (3, 3, 4))
+    assert first == again != other
+    assert len(first) == 150
+    assert len(natural) == TRAFFIC["natural"].requests
+
+
+@pytest.mark.parametrize(("kind", "low", "high"), [("natural", 0.01, 0.04), ("adversarial", 0.45, 0.55)])
+def test_a_stream_has_the_near_misses_it_says(
+    kind: str, low: float, high: float, request: pytest.FixtureRequest
+) -> None:
+    items: list[Item] = request.getfixturevalue(kind)
+    assert low <= sum(item.edit is not None for item in items) / len(items) <= high
+
+
+def test_an_edit_type_means_one_edit_from_something_asked(adversarial: list[Item]) -> None:
+    differences = Differences()
+    asked: dict[tuple[str, str], set[str]] = {}
+    for item in adversarial[:800]:
+        name = item.key.split("|")[0]
+        old = asked.setdefault((item.tenant, name), set())
+        kinds = {differences.between(key, item.key) for key in old} - {None}
+        if item.key in old:
+            assert item.edit is None
+        else:
+            assert (item.edit in kinds) if kinds else item.edit is None
+        old.add(item.key)
+
+
+def test_a_stream_has_tenants_popular_questions_bursts_and_no_ambiguous_text(natural: list[Item]) -> None:
+    assert all(earlier.time <= later.time for earlier, later in pairwise(natural))
+    keys: dict[str, str] = {}
+    for item in natural:
+        assert keys.setdefault(item.text.lower(), item.key) == item.key
+    sizes = [sum(item.tenant == tenant for item in natural) for tenant in ("tenant-1", "tenant-2", "tenant-3")]
+    assert sum(sizes) == len(natural)
+    assert sizes[0] > sizes[1] > sizes[2] > 0
+    asked = [item.key for item in natural]
+    counts = sorted((asked.count(key) for key in set(asked)), reverse=True)
+    assert counts[0] > 10 * counts[len(counts) // 2]
+    assert sum(count == 1 for count in counts) > 0.2 * len(counts)
+    repeats = sum(
+        earlier.text == later.text and later.time - earlier.time < 1.0 for earlier, later in pairwise(natural)
+    )
+    assert repeats > 20
+
+
+def test_the_popular_questions_drift() -> None:
+    still = Traffic(requests=1500, turnover=0.0, one_hit=0.0, near_miss=0.0, tenants=1)
+    moving = Traffic(requests=1500, turnover=0.3, one_hit=0.0, near_miss=0.0, tenants=1)
+
+    def kept(traffic: Traffic) -> float:
+        items = stream(traffic, deal(0)["test"], seed=0)
+        early, late = ({item.key for item in part} for part in (items[:500], items[-500:]))
+        return len(early & late) / len(early)
+
+    assert kept(moving) < 0.7 * kept(still)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"requests": 0}, "requests is 0; 1 or more"),
+        ({"burst": 1.5}, "burst is 1.5; 0 to 1"),
+        ({"near_miss": 0.6, "one_hit": 0.6}, "at most 1"),
+        ({"zipf": 0.0}, "zipf is 0.0; more than 0"),
+    ],
+)
+def test_traffic_that_cannot_be_is_refused(change: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Traffic(**change)  # type: ignore[arg-type]
+
+
+@settings(max_examples=40, deadline=None)
+@given(SEEDS)
+def test_noise_leaves_the_words_of_slots_alone(seed: int) -> None:
+    rng = random.Random(seed)
+    share = deal(0)["train"]
+    known = rng.choice(share.intents)
+    parts = pieces(share.draw(known, rng), draw_wording(known, rng))
+    text = noisy(parts, rng).lower()
+    for part in parts:
+        if part.slot:
+            assert part.text.lower() in text
+
+
+class WordVectors:
+    """Implements `Embedder` by hashing words, so that texts with words in common are close."""
+
+    name = "words"
+    dim = 128
+
+    async def embed(self, text: str) -> np.ndarray:
+        vector = np.full(self.dim, 1e-3, dtype=np.float32)
+        for word in re.findall(r"\w+", text.lower()):
+            vector[sum(ord(letter) * (at + 7) for at, letter in enumerate(word)) % self.dim] += 1.0
+        return vector / np.float32(np.linalg.norm(vector))
+
+
+def item(text: str, key: str, *, tenant: str = "t", edit: EditType | None = None) -> Item:
+    return Item(tenant, text, f"units.temperature|temp={key}|unit=Kelvin", edit, 0.0)
+
+
+def on_circle(**degrees: float) -> Embedded:
+    angles = np.radians(list(degrees.values()))
+    return Embedded(
+        {text: row for row, text in enumerate(degrees)},
+        np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32),
+    )
+
+
+class Recorder:
+    """Serves as `inner` does and keeps what it was told."""
+
+    def __init__(self, inner: Threshold) -> None:
+        self.inner = inner
+        self.offered: list[list[str]] = []
+        self.labels: list[tuple[str, str, bool, bool]] = []
+
+    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
+        self.offered.append([candidate.text for candidate in candidates])
+        return self.inner.offer(query, candidates)
+
+    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
+        self.labels.append((query.text, candidate.text, right, served))
+
+
+CIRCLE = on_circle(a=0, b=10, c=20, d=90)
+ITEMS = [
+    item("a", "1 C"),
+    item("a", "1 C"),  # exact
+    item("b", "1 C"),  # a paraphrase
+    item("c", "2 C", edit="number"),  # a near miss
+    item("d", "3 C"),  # something else
+]
+
+
+def test_a_replay_counts_right_and_wrong_hits_by_edit() -> None:
+    outcome = replay(ITEMS, CIRCLE, Threshold(0.9))
+    assert outcome.total == Counts(requests=5, possible=2, exact=1, right=1, wrong=1)
+    assert outcome.total.missed == 2
+    assert outcome.by_edit["number"] == Counts(requests=1, wrong=1)
+    assert outcome.wrong_by_edit == {"number": 1}
+    assert (outcome.total.per_hit, outcome.total.per_served, outcome.total.per_request) == (
+        Rate(1, 2),
+        Rate(1, 3),
+        Rate(1, 5),
+    )
+    assert (outcome + outcome).total.wrong == (outcome + outcome).wrong_by_edit["number"] == 2
+
+
+def test_a_replay_keeps_tenants_apart() -> None:
+    items = [item("a", "1 C"), item("a", "1 C", tenant="u"), item("b", "1 C", tenant="v")]
+    recorder = Recorder(Threshold(-1.0))
+    assert replay(items, CIRCLE, recorder).total == Counts(requests=3)
+    assert recorder.offered == [[], [], []]
+
+
+def test_a_replay_offers_the_closest_first_and_labels_what_it_says() -> None:
+    recorder = Recorder(Threshold(np.inf))
+    replay(ITEMS, CIRCLE, recorder, candidates=2)
+    assert recorder.offered == [[], ["a"], ["b", "a"], ["c", "b"]]
+    assert recorder.labels == [("b", "a", True, False), ("c", "b", False, False), ("d", "c", False, False)]
+
+    silent = Recorder(Threshold(0.9))
+    replay(ITEMS, CIRCLE, silent, labels=Labels(served=0.0, unserved=0.0))
+    assert silent.labels == []
+
+    audited = Recorder(Threshold(0.9))
+    replay(ITEMS, CIRCLE, audited, labels=Labels(served=1.0, unserved=0.0, flipped=1.0))
+    assert audited.labels == [("b", "a", False, True), ("c", "a", True, True)]
+
+
+def test_a_confirmed_request_can_stay_out_of_the_index() -> None:
+    recorder = Recorder(Threshold(np.inf))
+    outcome = replay([*ITEMS, item("b", "1 C")], CIRCLE, recorder, keep_confirmed=False)
+    assert recorder.offered == [[], ["a"], ["a"], ["c", "a"]]
+    assert outcome.total.exact == 2
+
+
+def test_the_guard_of_a_threshold_passes_on_to_the_next_candidate() -> None:
+    recorder = Threshold(0.9, guard=lambda old, new: "first" if (old, new) == ("b", "c") else None)
+    items = [item("a", "2 C"), item("b", "1 C"), item("c", "2 C")]
+    far = on_circle(a=0, b=30, c=20)
+    assert replay(items, far, recorder).total == Counts(requests=3, possible=1, right=1)
+
+
+def test_the_best_threshold_separates_what_can_be_separated() -> None:
+    # The paraphrase is at cos 10° = 0.985 from the stored text, the near miss at cos 20° = 0.940.
+    assert best_threshold([ITEMS], CIRCLE, 0.0) == 0.985 - 0.005 * (np.cos(np.radians(10)) < 0.985)
+    assert best_threshold([ITEMS], CIRCLE, 0.5) in (0.98, 0.985)
+    closer_miss = on_circle(a=0, b=20, c=10, d=90)
+    assert best_threshold([ITEMS], closer_miss, 0.0) == np.inf
+    assert best_threshold([ITEMS], closer_miss, 0.0, guard=lambda _, new: "c" if new == "c" else None) < 0.95
+    with pytest.raises(ValueError, match="max_error is 2"):
+        best_threshold([ITEMS], CIRCLE, 2.0)
+
+
+async def test_baselines_on_a_stream(natural: list[Item]) -> None:
+    tested = natural[:400]
+    calibration = stream(Traffic(requests=250), deal(0)["calibrate"], seed=0)
+    embedded = await embed([one.text for one in [*tested, *calibration]], WordVectors())
+    assert embedded.vectors.shape == (len(embedded.rows), WordVectors.dim)
+    policies = baselines([calibration], [tested], embedded, 0.05, guard=lambda old, new: None if old == new else "no")
+    outcomes = {name: replay(tested, embedded, policy) for name, policy in policies.items()}
+    bound = outcomes["oracle"].total
+    for name, outcome in outcomes.items():
+        total = outcome.total
+        assert total.requests == len(tested) == total.exact + total.right + total.wrong + total.missed, name
+        assert sum(outcome.wrong_by_edit.values()) == total.wrong
+        assert total.exact + total.right <= total.possible
+        assert sum((counts for counts in outcome.by_edit.values()), Counts()) == total
+    assert bound.wrong == 0 < bound.right
+    assert outcomes["exact only"].total.right == outcomes["exact only"].total.wrong == 0
+    assert outcomes["static + guards"].total.wrong == outcomes["static + guards"].total.right == 0
+    assert outcomes["cosine 0.80"].total.wrong > outcomes["cosine 0.97"].total.wrong
+
+
+def test_the_oracle_refuses_a_text_with_two_keys() -> None:
+    with pytest.raises(ValueError, match="one is accepted"):
+        Oracle([[item("a", "1 C")], [item("a", "2 C")]])
+
+
+def test_intervals_are_exact() -> None:
+    low, high = Rate(0, 20).interval()
+    assert low == 0.0
+    assert high == pytest.approx(1 - 0.025 ** (1 / 20))
+    assert Rate(0, 0).interval() == (0.0, 1.0)
+    assert Rate(0, 0).share == 0.0
+
+
+async def test_cosines_are_shown_by_kind() -> None:
+    pairs = list(draw_pairs(deal(0)["train"], 40, seed=0))
+    found = cosines(pairs, await embed([text for pair in pairs for text in (pair.first, pair.second)], WordVectors()))
+    assert sum(len(group.values) for group in found) == len(pairs)
+    assert found[0].kind == PARAPHRASE
+    assert {group.kind for group in found} <= {PARAPHRASE, *EDIT_TYPES}
+    console = Console(record=True, width=110, file=StringIO())
+    print_cosines(console, found)
+    assert "role order" in console.export_text()
