@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from headgate.cache.exact import find
-from headgate.cache.guards import check
+from headgate.cache.guards import check, reading_of
 from headgate.cache.guards.lexicon import TIME_SENSITIVE, TIME_SENSITIVE_PHRASES
 from headgate.cache.index import Vector, VectorIndex
 from headgate.cache.store.base import Store
@@ -67,7 +67,7 @@ async def find_similar(
     max_age: float | None,
 ) -> Verdict:
     """The closest entry of the bucket that every guard lets through, or the closest one that is near, or a miss."""
-    reason = barred(text, rule)
+    reason, asked = barred(text, rule), reading_of(text)
     near: Near | None = None
     for key, similarity in index.search(bucket, vector, _CANDIDATES):
         if similarity < rule.near_similarity:
@@ -78,7 +78,7 @@ async def find_similar(
                 # Another process may have dropped it; the index is only a view of the store.
                 index.remove(key)
             continue
-        against = reason or barred(entry.text, rule) or check(entry.text, text)
+        against = reason or barred(entry.text, rule) or check(entry.text, asked)
         if against is None and similarity < rule.min_similarity:
             against = "similarity"
         if against is None:

@@ -29,16 +29,7 @@ IS_AFTER = _words("what who where when why how that there here it he she which")
 """Words after which 's is a verb; elsewhere it marks possession."""
 
 WH = _words("what who whom whose when where why which how")
-AUXILIARIES = _words(
-    "is are am was were do does did can could should shall will would may might must has have had ought"
-)
 BE = _words("is are am")
-ARTICLES = _words("a an the")
-ARTICLE_AFTER = _words(
-    "is are am was were be of in on at to for from with by as about into like than and or between me us write give"
-    " make create build draw use using tell show have has need want find get buy what such"
-)
-"""After these `a` is an article. After a noun it may be a name: vitamin a, plan a, hepatitis a."""
 
 LANGUAGES = _words(
     "english french german spanish italian portuguese dutch swedish norwegian danish finnish polish czech slovak"
@@ -147,10 +138,6 @@ QUANTIFIERS = _table(
     someone="someone somebody", no_one="no_one",
 )  # fmt: skip
 
-DIRECTION = _words(
-    "from to into onto towards toward vs versus than before after between against by over under above below through via"
-    " of as on off in out for"
-)
 
 TEMPORAL = _table(
     now="now currently nowadays presently", current="current present", today="today tonight", yesterday="yesterday",

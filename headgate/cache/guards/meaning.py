@@ -18,7 +18,7 @@ def _words(text: str) -> frozenset[str]:
 
 _PAST = frozenset({"was", "were", "did", "had"})
 _FILLERS = _words(
-    "really actually basically please kindly perhaps maybe possibly exactly own there myself yourself my our mine"
+    "really actually basically please kindly perhaps maybe possibly exactly there myself yourself my our"
     " the currently presently nowadays usually normally typically generally specifically"
 )
 _PREPOSITIONS = _words(

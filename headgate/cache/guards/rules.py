@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from headgate.cache.guards.lexicon import (
     ABOUT_WORDS,
@@ -40,18 +39,20 @@ class Reading:
 Guard = Callable[[Reading, Reading], bool]
 
 
-def check(stored: str, asked: str) -> str | None:
-    """The name of the first guard that keeps the answer to `stored` from serving `asked`; None if all agree."""
-    one, other = _reading(stored), _reading(asked)
+def check(stored: str, asked: str | Reading) -> str | None:
+    """The name of the first guard that keeps the answer to `stored` from serving `asked`; None if all agree.
+
+    Who asks for one text again and again passes what `reading_of` made of it.
+    """
+    one, other = reading_of(stored), asked if isinstance(asked, Reading) else reading_of(asked)
     for name, agree in GUARDS:
         if not agree(one, other):
             return name
     return None
 
 
-# The same stored text is a candidate again and again.
-@lru_cache(maxsize=4096)
-def _reading(text: str) -> Reading:
+def reading_of(text: str) -> Reading:
+    """A text as the guards look at it."""
     tokens = read(text)
     asking = core(tokens)
     courtesy = not any(token.form in ABOUT_WORDS for token in tokens)
@@ -67,12 +68,12 @@ def _equal(extract: Callable[[Reading], Hashable]) -> Guard:
 
 def _of_kind(*kinds: Kind) -> Guard:
     """The tokens of these kinds are the same."""
-    return _equal(lambda reading: _counted(token.form for token in reading.tokens if token.kind in kinds))
+    return _equal(lambda seen: _counted(token.form for token in seen.tokens if token.kind in kinds))
 
 
 def _in_table(table: Mapping[str, str]) -> Guard:
     """The words of the table occur alike; words of one group count as the same."""
-    return _equal(lambda reading: _counted(table[atom] for atom in reading.meaning.atoms if atom in table))
+    return _equal(lambda seen: _counted(table[atom] for atom in seen.meaning.atoms if atom in table))
 
 
 def _counted(items: Iterable[str]) -> frozenset[tuple[str, int]]:
@@ -81,7 +82,7 @@ def _counted(items: Iterable[str]) -> frozenset[tuple[str, int]]:
 
 def _names(one: Reading, other: Reading) -> bool:
     """What either text writes as a name stands in both, in any case."""
-    names = {token.form for reading in (one, other) for token in reading.tokens if token.capital}
+    names = {token.form for seen in (one, other) for token in seen.tokens if token.capital}
     if not names:
         return True
     mine = [token for token in one.tokens if token.form in names]
@@ -116,9 +117,9 @@ def _opposed(word: str, longer: str) -> bool:
     return longer.removesuffix(word).rstrip("-") in NEGATING_PREFIXES
 
 
-def _aspect(reading: Reading) -> tuple[Hashable, ...]:
+def _aspect(seen: Reading) -> tuple[Hashable, ...]:
     """Which question words it asks with and which property it asks for."""
-    atoms = reading.meaning.atoms
+    atoms = seen.meaning.atoms
     asked = _counted(atom for atom in atoms if atom in WH or atom in _ASKING)
     return asked, _counted(ASPECTS[atom] for atom in atoms if atom in ASPECTS)
 
@@ -134,9 +135,9 @@ def _statement(one: Reading, other: Reading) -> bool:
     return one.asks == other.asks or not (_declares(one) and _declares(other))
 
 
-def _declares(reading: Reading) -> bool:
-    atoms = reading.meaning.atoms
-    return bool(reading.tokens) and reading.tokens[0].form in _SUBJECTS and atoms[0] not in _ASKING | WH
+def _declares(seen: Reading) -> bool:
+    atoms = seen.meaning.atoms
+    return bool(seen.tokens) and seen.tokens[0].form in _SUBJECTS and atoms[0] not in _ASKING | WH
 
 
 GUARDS: tuple[tuple[str, Guard], ...] = (
@@ -150,14 +151,14 @@ GUARDS: tuple[tuple[str, Guard], ...] = (
     ("comparators", _in_table(COMPARATORS)),
     ("quantifiers", _in_table(QUANTIFIERS)),
     ("temporal", _in_table(TEMPORAL)),
-    ("tense", _equal(lambda reading: reading.meaning.past)),
-    ("language", _equal(lambda reading: _counted(a for a in reading.meaning.atoms if a in LANGUAGES))),
+    ("tense", _equal(lambda seen: seen.meaning.past)),
+    ("language", _equal(lambda seen: _counted(a for a in seen.meaning.atoms if a in LANGUAGES))),
     ("format", _in_table(FORMAT)),
     ("aspect", _equal(_aspect)),
     ("statement", _statement),
-    ("content", _equal(lambda reading: frozenset(reading.meaning.bag.items()))),
-    ("direction", _equal(lambda reading: reading.meaning.groups)),
-    ("order", _equal(lambda reading: reading.meaning.main)),
+    ("content", _equal(lambda seen: frozenset(seen.meaning.bag.items()))),
+    ("direction", _equal(lambda seen: seen.meaning.groups)),
+    ("order", _equal(lambda seen: seen.meaning.main)),
 )
 """Name and test, in the order in which they are asked. The last three alone would be enough for safety; the typed ones
 before them say why."""
