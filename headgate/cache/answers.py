@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headgate.cache.embedder import Embedder
 from headgate.cache.exact import find
 from headgate.cache.fingerprint import CacheQuery, Fingerprint, Fingerprinter
-from headgate.cache.index import Vector, VectorIndex
+from headgate.cache.index import Place, Vector, VectorIndex
 from headgate.cache.semantic import SemanticRule, find_similar
 from headgate.cache.store.base import Store, StoreDownError
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice, Verdict
@@ -152,18 +152,27 @@ class AnswerCache:
             expires=now + ttl,
         )
         try:
-            kept = await self._store.put(entry, frozenset({fingerprint.scope_tag}))
+            kept = await self._store.put(entry, frozenset({fingerprint.scope_tag}), self._place(fingerprint, vector))
         except Exception as error:
             self._fault("store", error)
             return None
         if not kept:
             return None
-        if vector is not None and self._index is not None:
+        if self._index is not None:
             try:
-                self._index.add(entry.key, fingerprint.bucket, vector)
+                if vector is not None:
+                    self._index.add(entry.key, fingerprint.bucket, vector)
+                else:
+                    # It takes the place of an older answer, which may have been found by meaning.
+                    self._index.remove(entry.key)
             except Exception as error:
                 self._fault("index", error)
         return entry
+
+    def _place(self, fingerprint: Fingerprint, vector: Vector | None) -> Place | None:
+        if vector is None or self._embedder is None:
+            return None
+        return Place(fingerprint.bucket, vector, self._embedder.name)
 
     async def purge_scope(self, scope: str) -> int:
         """Forget every answer of a tenant; gives how many there were.

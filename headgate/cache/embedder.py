@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib.util
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,21 @@ class Embedder(Protocol):
     async def embed(self, text: str) -> Vector:
         """The vector `[dim]` of a text, float32, unit norm."""
         ...
+
+
+def _identity(source: str) -> str:
+    """A digest of a folder's weights and of how they are used: all files but documentation. A hub's name as it is."""
+    folder = Path(source)
+    if not folder.is_dir():
+        return source
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.suffix not in (".md", ".txt"):
+            digest.update(f"{path.relative_to(folder).as_posix()}:{path.stat().st_size}:".encode())
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+    return digest.hexdigest()
 
 
 def default_folder() -> Path | None:
@@ -75,6 +91,7 @@ class SentenceEmbedder:
         self._max_batch = max_batch
         self._model: SentenceTransformer | None = None
         self._dim = 0
+        self._name = self._source
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder", initializer=_compute_on_one_core)
         self._cache: OrderedDict[str, Vector] = OrderedDict()
         self._waiting: OrderedDict[str, asyncio.Future[Vector]] = OrderedDict()
@@ -83,8 +100,10 @@ class SentenceEmbedder:
 
     @property
     def name(self) -> str:
-        """The folder or name it was made with."""
-        return self._source
+        """What tells its vectors from another model's: a digest of the folder's files, so that it is the same wherever
+        the folder lies; for a model from a hub its name. Known after `load`."""
+        self._loaded()
+        return self._name
 
     @property
     def dim(self) -> int:
@@ -103,6 +122,7 @@ class SentenceEmbedder:
             self._model = await loop.run_in_executor(self._thread, self._open)
         except Exception as error:
             raise ValueError(f"the embedding model {self._source!r} could not be loaded: {error}") from error
+        self._name = await loop.run_in_executor(self._thread, _identity, self._source)
         # The first pass allocates; better now than under the first request. Its length is what counts.
         probe = await loop.run_in_executor(self._thread, self._encode, ["ready"])
         self._dim = int(probe.shape[1])

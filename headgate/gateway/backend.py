@@ -15,7 +15,6 @@ import torch
 
 from headgate.cache.embedder import SentenceEmbedder, default_folder
 from headgate.cache.fingerprint import Fingerprinter
-from headgate.cache.index import FlatIndex
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
 from headgate.cache.store.memory import MemoryStore
@@ -30,6 +29,7 @@ from headgate.gateway.pipeline import Road
 from headgate.gateway.routes import Routes
 from headgate.gateway.settings import ModelSection, Settings, secret_name
 from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.vector_index import SharedIndex
 from headgate.routing.tasks import load_tasks
 
 logger = logging.getLogger("headgate.gateway")
@@ -114,6 +114,7 @@ class Loader:
         self._fingerprinter = Fingerprinter(_fingerprint_secret(settings))
         self._embedder_folder, self._embedder_why = embedder_folder(settings)
         self._embedder: SentenceEmbedder | None = None
+        self._index: SharedIndex | None = None
         self._backend: Backend | None = None
         try:
             self._redis = open_redis(settings.cache, lifecycle)
@@ -164,8 +165,10 @@ class Loader:
         await asyncio.to_thread(self._engine.stop, deadline_s=0.0)
 
     async def close(self) -> None:
-        """Stop the engine and the embedder's thread, and leave Redis."""
+        """Stop the engine, the index and the embedder's thread, and leave Redis."""
         await self.cancel()
+        if self._index is not None:
+            await self._index.close()
         if self._redis is not None:
             await self._redis.close()
         if self._embedder is not None:
@@ -198,7 +201,9 @@ class Loader:
         try:
             await embedder.load()
             await routes.understand(embedder)
-            answers.understand(embedder, FlatIndex(embedder.dim), rule)
+            self._index = index = SharedIndex(embedder.dim, embedder.name, self._redis)
+            answers.understand(embedder, index.index, rule)
+            await index.start()
         except Exception as error:
             # Worth a warning, not an outage: exact answers are still served, and words still tell tasks apart.
             logger.warning("the semantic cache is off: %s", error)

@@ -265,3 +265,13 @@ async def test_a_key_that_only_the_index_knows_is_dropped() -> None:
 def test_impossible_bounds_are_refused(served: float, near: float) -> None:
     with pytest.raises(ValueError, match="is accepted"):
         SemanticRule(min_similarity=served, near_similarity=near)
+
+
+async def test_an_answer_stored_again_without_a_vector_is_found_exactly_only() -> None:
+    world = World()
+    await world.answer(ask(FRANCE), "Paris")
+    found = await world.cache.lookup(ask(FRANCE))
+    assert found.vector is None
+    await world.answer(ask(FRANCE), "Par", semantic=False)
+    assert isinstance((await world.cache.lookup(ask(FRANCE))).verdict, Hit)
+    assert (await world.cache.lookup(ask("what is the capital of france?"))).verdict == Miss()

@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -50,11 +51,24 @@ async def test_a_caller_that_leaves_takes_the_vector_from_nobody(embedder: Sente
     assert leaving.cancelled()
 
 
+async def test_a_model_is_the_same_wherever_its_folder_lies(embedder: SentenceEmbedder, tmp_path: Path) -> None:
+    folder = default_folder()
+    assert folder is not None
+    moved = SentenceEmbedder(shutil.copytree(folder, tmp_path / "moved"))
+    await moved.load()
+    assert moved.name == embedder.name
+    (tmp_path / "moved" / "config.json").write_text((folder / "config.json").read_text() + "\n")
+    await moved.load()
+    assert moved.name != embedder.name
+    await moved.close()
+
+
 async def test_what_is_not_loaded_says_so(tmp_path: Path) -> None:
     embedder = SentenceEmbedder(tmp_path / "nothing")
-    assert embedder.name.endswith("nothing")
     with pytest.raises(RuntimeError, match=r"not loaded; await load\(\) first"):
         await embedder.embed("x")
+    with pytest.raises(RuntimeError, match="not loaded"):
+        _ = embedder.name
     with pytest.raises(ValueError, match=r"nothing' could not be loaded"):
         await embedder.load()
     await embedder.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from headgate.cache.index import Place
 from headgate.cache.verdict import Entry
 
 Forget = Callable[[str], None]
@@ -26,8 +27,11 @@ class Store(Protocol):
         """The entry, or None where there is none or it has expired. Counts as a use."""
         ...
 
-    async def put(self, entry: Entry, tags: frozenset[str]) -> bool:
-        """Keep an entry under its key in place of an older one. False where it was not kept (too large, expired)."""
+    async def put(self, entry: Entry, tags: frozenset[str], place: Place | None = None) -> bool:
+        """Keep an entry under its key in place of an older one. False where it was not kept (too large, expired).
+
+        A store that several processes share keeps the `place` too and tells the others' indexes of it.
+        """
         ...
 
     async def delete(self, key: str) -> bool:

@@ -6,6 +6,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable
 
+from headgate.cache.index import Place
 from headgate.cache.store.base import Forget
 from headgate.cache.verdict import Entry
 
@@ -61,8 +62,11 @@ class MemoryStore:
         self._entries.move_to_end(key)
         return entry
 
-    async def put(self, entry: Entry, tags: frozenset[str]) -> bool:
-        """Keep an entry under its key in place of an older one. False where it was not kept (too large, expired)."""
+    async def put(self, entry: Entry, tags: frozenset[str], place: Place | None = None) -> bool:  # noqa: ARG002
+        """Keep an entry under its key in place of an older one. False where it was not kept (too large, expired).
+
+        Nobody else looks into this store, so nobody is told of its `place`.
+        """
         now = self._clock()
         self._expire(now)
         if entry.size > self._max_bytes or entry.expires <= now:

@@ -15,6 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import OutOfMemoryError, ResponseError
 
+from headgate.cache.index import Place
 from headgate.cache.store.base import Forget, StoreDownError
 from headgate.cache.verdict import Entry
 
@@ -29,29 +30,67 @@ _CONNECTIONS = 16
 _PURGE_S = 5.0
 _MAX_TTL_S = 10 * 365 * 86400
 
+FEED_RECORDS = 10_000
+"""Records the stream of changes keeps, about; a vector of 384 dimensions takes one kilobyte."""
+
 # A tag is a sorted set of keys by the time they expire, so that expired ones can be swept out; it lives as long as the
 # last of them. All times are the server's. The first write must be one that a full server refuses: it lets a script go
-# on that has written. KEYS: the entry, its tags. ARGV: value, milliseconds to live, key.
+# on that has written. KEYS: the entry, its vector, the stream, its tags. ARGV: value, milliseconds to live, key, the
+# vector's record or nothing, records the stream keeps.
 _PUT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local ms = tonumber(ARGV[2])
-for i = 2, #KEYS do
+for i = 4, #KEYS do
   redis.call('ZADD', KEYS[i], now + ms, ARGV[3])
   redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', now)
   if redis.call('PTTL', KEYS[i]) < ms then redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if ARGV[4] ~= '' then
+  redis.call('SET', KEYS[2], ARGV[4], 'PX', ARGV[2])
+  redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[5], '*', 'put', ARGV[4])
+elseif redis.call('DEL', KEYS[2]) == 1 then
+  redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[5], '*', 'gone', cmsgpack.pack({ARGV[3]}))
+end
 """
-# KEYS: a tag. ARGV: what precedes an entry's key. Gives the keys it dropped.
+# KEYS: the entry, its vector, the stream. ARGV: key, records the stream keeps. Gives whether there was an entry.
+_DELETE = """
+local gone = redis.call('DEL', KEYS[1])
+if redis.call('DEL', KEYS[2]) == 1 then
+  redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[2], '*', 'gone', cmsgpack.pack({ARGV[1]}))
+end
+return gone
+"""
+# KEYS: a tag, the stream. ARGV: what precedes an entry's key, and a vector's; records the stream keeps. Gives the keys
+# it dropped. A record names at most 500 of them.
 _DELETE_TAGGED = """
-local gone = {}
+local gone, told = {}, {}
+local function tell()
+  redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'gone', cmsgpack.pack(told))
+  told = {}
+end
 for _, key in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
   if redis.call('DEL', ARGV[1] .. key) == 1 then gone[#gone + 1] = key end
+  if redis.call('DEL', ARGV[2] .. key) == 1 then told[#told + 1] = key end
+  if #told == 500 then tell() end
 end
+if #told > 0 then tell() end
 redis.call('DEL', KEYS[1])
 return gone
 """
+
+
+class VectorRecord(msgspec.Struct, array_like=True, frozen=True):
+    """An entry's place in an index as Redis has it: beside the entry, and in the stream of changes."""
+
+    key: str
+    bucket: str
+    embedder: str
+    expires: float
+    """Seconds since the epoch."""
+    vector: bytes
+    """`[dim]`, float16, little-endian."""
 
 
 class RedisStore:
@@ -65,6 +104,9 @@ class RedisStore:
     What the server expires or evicts it tells nobody. Keys put here are forgotten when they have expired; others leave
     an index when it asks for them. Putting a key again with other tags leaves it under the older tags as well, so a
     purge may drop more than it must, never less.
+
+    What is put with a place in an index keeps its vector on the server too, for as long. In the same script each such
+    vector, and each that goes, is written to a stream that other processes' indexes follow: see `IndexFeed`.
     """
 
     def __init__(
@@ -75,6 +117,7 @@ class RedisStore:
         prefix: str = "headgate:",
         timeout_s: float = 0.1,
         max_entry_bytes: int = MAX_ENTRY_BYTES,
+        feed_records: int = FEED_RECORDS,
         monotonic: Callable[[], float] = time.monotonic,
         changed: Callable[[str | None], None] | None = None,
     ) -> None:
@@ -86,6 +129,7 @@ class RedisStore:
             prefix: what every key on the server begins with.
             timeout_s: seconds the server has to answer a call, connecting included.
             max_entry_bytes: larger encoded entries are not kept.
+            feed_records: about how many records the stream of changes keeps. Who falls further behind starts anew.
             monotonic: seconds on any scale that never goes back; times the pause after a failure.
             changed: called with the reason when the server stops answering, and with None when it answers again.
         """
@@ -99,6 +143,7 @@ class RedisStore:
         )
         self._client: Redis = Redis(connection_pool=pool)
         self._put_script = self._client.register_script(_PUT)
+        self._delete_script = self._client.register_script(_DELETE)
         self._delete_tagged_script = self._client.register_script(_DELETE_TAGGED)
         host = str(pool.connection_kwargs.get("host", "localhost"))
         port, db = pool.connection_kwargs.get("port", 6379), pool.connection_kwargs.get("db", 0)
@@ -107,6 +152,9 @@ class RedisStore:
         self._clock = clock
         self._entry_prefix = f"{prefix}answer:"
         self._tag_prefix = f"{prefix}tag:"
+        self._vector_prefix = f"{prefix}vector:"
+        self._stream = f"{prefix}changes"
+        self._feed_records = feed_records
         self._timeout_s = timeout_s
         self._max_entry_bytes = max_entry_bytes
         self._monotonic = monotonic
@@ -123,6 +171,21 @@ class RedisStore:
     def address(self) -> str:
         """The server's URL without user and password."""
         return self._address
+
+    @property
+    def client(self) -> Redis:
+        """The connections, for `IndexFeed`: commands given here wait as long as they like."""
+        return self._client
+
+    @property
+    def vector_prefix(self) -> str:
+        """What the names of vectors begin with; the entry's key follows."""
+        return self._vector_prefix
+
+    @property
+    def stream(self) -> str:
+        """Name of the stream of changes. A record has `put`, a `VectorRecord`, or `gone`, a list of keys."""
+        return self._stream
 
     async def ping(self) -> str | None:
         """None where the server answers, else why not. Neither the log nor `changed` hears of it."""
@@ -160,10 +223,11 @@ class RedisStore:
             return None
         return entry if entry.key == key and entry.expires > self._clock() else None
 
-    async def put(self, entry: Entry, tags: frozenset[str]) -> bool:
+    async def put(self, entry: Entry, tags: frozenset[str], place: Place | None = None) -> bool:
         """Keep an entry under its key in place of an older one. False where it was not kept.
 
-        That is where it is too large, has expired, holds text that is not Unicode, or the server is full.
+        With a place, the indexes of other processes learn of it; without one, they forget the key. False is where it
+        is too large, has expired, holds text that is not Unicode, or the server is full.
 
         Raises:
             StoreDownError: the server does not answer.
@@ -176,8 +240,10 @@ class RedisStore:
             # The older answer goes all the same: a newer one exists.
             await self.delete(entry.key)
             return False
-        names = [self._entry_prefix + entry.key, *(self._tag_prefix + tag for tag in sorted(tags))]
-        arguments: list[bytes | int | str] = [packed, max(1, int(ttl_s * 1000)), entry.key]
+        record = b"" if place is None else _record(entry, place)
+        names = [*self._names(entry.key), *(self._tag_prefix + tag for tag in sorted(tags))]
+        milliseconds = max(1, int(ttl_s * 1000))
+        arguments: list[bytes | int | str] = [packed, milliseconds, entry.key, record, self._feed_records]
         if not await self._call(partial(self._write, names, arguments)):
             return False
         self._expires.pop(entry.key, None)
@@ -190,7 +256,8 @@ class RedisStore:
         Raises:
             StoreDownError: the server does not answer, so nothing is known to be gone.
         """
-        deleted = await self._call(partial(self._client.delete, self._entry_prefix + key))
+        script = partial(self._delete_script, keys=self._names(key), args=[key, self._feed_records])
+        deleted = await self._call(script)
         self._drop(key)
         return bool(deleted)
 
@@ -200,12 +267,17 @@ class RedisStore:
         Raises:
             StoreDownError: the server does not answer, so nothing is known to be gone.
         """
-        script = partial(self._delete_tagged_script, keys=[self._tag_prefix + tag], args=[self._entry_prefix])
+        names = [self._tag_prefix + tag, self._stream]
+        arguments: list[str | int] = [self._entry_prefix, self._vector_prefix, self._feed_records]
+        script = partial(self._delete_tagged_script, keys=names, args=arguments)
         # Nobody's answer waits for a purge, and it may be large.
         keys: list[bytes] = await self._call(script, max(_PURGE_S, self._timeout_s))
         for key in keys:
             self._drop(key.decode())
         return len(keys)
+
+    def _names(self, key: str) -> list[str]:
+        return [self._entry_prefix + key, self._vector_prefix + key, self._stream]
 
     async def _read(self, name: str) -> bytes | None:
         try:
@@ -288,6 +360,11 @@ def _encode(entry: Entry) -> bytes | None:
         return msgspec.msgpack.encode(entry)
     except UnicodeEncodeError:
         return None
+
+
+def _record(entry: Entry, place: Place) -> bytes:
+    vector = place.vector.astype("<f2").tobytes()
+    return msgspec.msgpack.encode(VectorRecord(entry.key, place.bucket, place.embedder, entry.expires, vector))
 
 
 def _reason(error: Exception) -> str:

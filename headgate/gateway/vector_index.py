@@ -1,0 +1,50 @@
+"""The index of the semantic cache: which kind, and what keeps it in step with other gateways on one Redis."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from headgate.cache.index import FlatIndex, VectorIndex
+
+if TYPE_CHECKING:
+    from headgate.cache.hnsw import HnswIndex
+    from headgate.cache.store.feed import IndexFeed
+    from headgate.cache.store.redis import RedisStore
+
+logger = logging.getLogger("headgate.gateway")
+
+
+class SharedIndex:
+    """An index for this process, and where there is a Redis the feed that brings in what other gateways store."""
+
+    def __init__(self, dim: int, embedder: str, redis: RedisStore | None) -> None:
+        """An index of vectors `[dim]` that the model `embedder` makes; nothing is followed before `start`."""
+        self._graph: HnswIndex | None = None
+        self._feed: IndexFeed | None = None
+        self.index: VectorIndex
+        if importlib.util.find_spec("faiss") is None:
+            logger.info("faiss is not installed: similar questions are searched by comparing with all of a scope")
+            self.index = FlatIndex(dim)
+        else:
+            from headgate.cache.hnsw import HnswIndex
+
+            self.index = self._graph = HnswIndex(dim)
+        if redis is not None:
+            from headgate.cache.store.feed import IndexFeed
+
+            self._feed = IndexFeed(redis, self.index, embedder, time.time)
+
+    async def start(self) -> None:
+        """Begin to follow the other gateways; Redis may be away."""
+        if self._feed is not None:
+            await self._feed.start()
+
+    async def close(self) -> None:
+        """Stop following and building. Call it before the store is closed."""
+        if self._feed is not None:
+            await self._feed.close()
+        if self._graph is not None:
+            await self._graph.close()
