@@ -3,8 +3,9 @@ import json
 import pytest
 
 from headgate.engine.demo import checkpoint
+from headgate.engine.demo.tokenizer import train_tokenizer
 
-NAMES = ("teacher", "student")
+NAMES = ("teacher", "student", "undistilled")
 
 
 def test_shipped_folders_are_complete_and_within_forty_megabytes() -> None:
@@ -24,17 +25,25 @@ def test_shipped_folders_are_complete_and_within_forty_megabytes() -> None:
 
 
 def test_unknown_checkpoint_is_refused() -> None:
-    with pytest.raises(ValueError, match="'large' is unknown; known: teacher, student"):
+    with pytest.raises(ValueError, match="'large' is unknown; known: teacher, student, undistilled"):
         checkpoint("large")  # type: ignore[arg-type]
 
 
-def test_the_student_has_less_than_half_of_the_teachers_active_weights() -> None:
-    sizes = {}
+def test_the_students_are_alike_and_a_teachers_token_costs_more_than_twice_theirs() -> None:
+    configs = {name: json.loads((checkpoint(name) / "config.json").read_text()) for name in NAMES}
+    assert configs["student"] == configs["undistilled"]
+    assert 2.4 * _active_weights(configs["student"]) < _active_weights(configs["teacher"])
+
+
+def _active_weights(config: dict[str, int]) -> int:
+    hidden, head = config["hidden_size"], config["head_dim"]
+    attention = 2 * hidden * head * (config["num_attention_heads"] + config["num_key_value_heads"])
+    width = config.get("moe_intermediate_size", 0) * config.get("num_experts_per_tok", 0)
+    mlp = 3 * hidden * (width or config["intermediate_size"])
+    return config["num_hidden_layers"] * (attention + mlp) + hidden * config["vocab_size"]
+
+
+def test_the_shipped_models_share_the_tokenizer_that_the_recipe_makes() -> None:
+    made = json.loads(train_tokenizer(seed=0).to_str())
     for name in NAMES:
-        config = json.loads((checkpoint(name) / "config.json").read_text())
-        hidden, head = config["hidden_size"], config["head_dim"]
-        attention = 2 * hidden * head * (config["num_attention_heads"] + config["num_key_value_heads"])
-        width = config.get("moe_intermediate_size", 0) * config.get("num_experts_per_tok", 0)
-        mlp = 3 * hidden * (width or config["intermediate_size"])
-        sizes[name] = config["num_hidden_layers"] * (attention + mlp) + hidden * config["vocab_size"]
-    assert 2 * sizes["student"] < sizes["teacher"]
+        assert json.loads((checkpoint(name) / "tokenizer.json").read_text(encoding="utf-8")) == made, name
