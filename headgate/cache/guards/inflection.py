@@ -23,7 +23,7 @@ def _irregular() -> Mapping[str, str]:
         "bite bit bitten",
         "hide hid hidden", "ride rode ridden", "shake shook shaken", "wake woke woken", "blow blew blown",
         "dig dug", "feed fed", "hang hung", "shoot shot", "shine shone", "stick stuck", "swing swung", "lend lent",
-        "use used", "die died dying", "tie tied tying", "lie lied lying",
+        "use used", "found founded founding", "die died dying", "tie tied tying", "lie lied lying",
         "child children", "man men", "woman women", "person people persons", "foot feet", "tooth teeth",
         "mouse mice", "goose geese", "ox oxen", "knife knives", "life lives", "wife wives", "leaf leaves",
         "wolf wolves", "shelf shelves", "half halves", "loaf loaves", "thief thieves", "potato potatoes",

@@ -18,7 +18,7 @@ def _words(text: str) -> frozenset[str]:
 
 _PAST = frozenset({"was", "were", "did", "had"})
 _FILLERS = _words(
-    "really actually basically please kindly perhaps maybe possibly exactly there myself yourself my our"
+    "really actually basically please kindly perhaps maybe possibly exactly there myself yourself"
     " the currently presently nowadays usually normally typically generally specifically"
 )
 _PREPOSITIONS = _words(
@@ -62,6 +62,9 @@ def meaning(tokens: Sequence[Token], *, courtesy: bool = True) -> Meaning:
     past = any(token.kind == "word" and token.form in _PAST for token in tokens)
     bases = [_atom(tokens, at) for at in range(len(tokens)) if not _is_article(tokens, at)]
     atoms = [WORDS.get(atom, atom) for atom in rewritten(bases, courtesy=courtesy) if atom not in _FILLERS]
+    if atoms[:1] in (["howto"], ["can"], ["whatdo"]):
+        # What is done to my password is done to a password; what my password is, is another matter.
+        atoms = [atom for atom in atoms if atom not in ("my", "our")]
     atoms = (atoms or bases) + _articles_that_count(tokens, atoms)
     if atoms[:1] and atoms[0] in _TIMELESS:
         past = False

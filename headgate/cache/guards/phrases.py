@@ -15,11 +15,11 @@ from headgate.cache.guards.english import lines
 
 _LISTS = MappingProxyType(
     {
-        "one": "(?:i|you|we|one|people|person|someone|somebody|user|customer)",
+        "one": "(?:i|we|one)",
         "wh": "(?=(?:what|how|why|when|where|who|which|whether|if) )",
         "often": "(?:usually |normally |generally |typically |commonly |really )?",
         "adj": "(?:good |best |right |correct |proper |easy |easier |easiest |simple |simplest |most effective "
-        "|most efficient |effective |efficient |recommended |safe |safest |possible |some |common |different |main "
+        "|most efficient |effective |efficient |recommended |possible |some |common |different |main "
         "|exact |usual )*",
         "steps": "(?:way|method|procedure|process|step|instruction|approach|technique)",
         "to": "(?:to|for|of|that i can|i can|i should take to|i need to take to|i have to take to|involve in|require to"
