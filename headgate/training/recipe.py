@@ -2,10 +2,10 @@
 
 Tokenizer, teacher, student distilled from it, and the same student trained without the teacher; model cards with
 scores, loss plot. Needs the `train` extra. Running it again with the same folder continues from the last checkpoint;
-stages that are complete cost nothing. `--start DIR --seed N` goes on from an earlier run's weights with other data. A
-pair is shipped by copying `DIR/teacher`, `DIR/student` and `DIR/undistilled` to `headgate/engine/demo`. On a machine
-with several cores and no GPU, `torchrun --nproc-per-node 2 -m headgate.training.recipe --threads 1` uses two better
-than two threads do, with batches twice as large.
+stages that are complete cost nothing. `--start DIR --seed N` goes on from an earlier run's weights with other data, and
+with `--only student` it distils from that run's teacher. A pair is shipped by copying `DIR/teacher`, `DIR/student` and
+`DIR/undistilled` to `headgate/engine/demo`. On a machine with several cores and no GPU, `torchrun --nproc-per-node 2 -m
+headgate.training.recipe --threads 1` uses two better than two threads do, with batches twice as large.
 """
 
 from __future__ import annotations
@@ -94,12 +94,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run_stages(run: Run, stages: Sequence[Stage]) -> None:
-    """Runs the stages in order; `student` needs a complete teacher and trains one first if there is none."""
+    """Runs the stages in order.
+
+    `student` needs a complete teacher: of the run it starts from if `teacher` is not among the stages, else of its own,
+    which it trains first if there is none.
+    """
     # Weights are of use with their own tokenizer only.
     tokenizer = train_tokenizer(seed=run.seed) if run.start is None else load_tokenizer(run.start / "teacher")
     curves: dict[str, list[float]] = {}
     teacher: Any = None
-    if "teacher" in stages or "student" in stages:
+    if run.start is not None and "student" in stages and "teacher" not in stages:
+        teacher = _started(run, run.start, tokenizer)
+    elif "teacher" in stages or "student" in stages:
         teacher, curves["teacher"] = _stage(run, tokenizer, "teacher", TEACHER, balanced_loss(), run.seed)
     # The students learn from other data than the teacher saw, so that its answers there are not remembered. Both see
     # the same data and start from the same weights: they differ by the loss alone.
@@ -152,6 +158,13 @@ def _stage(
     given = evaluate(folder, distinct(each_cell(run.samples, seed=run.seed, split="test")))
     export(model, tokenizer, folder, card(training, given))
     return model, losses
+
+
+def _started(run: Run, start: Path, tokenizer: Tokenizer) -> Any:
+    """The teacher of an earlier run, as it is."""
+    model = build(TEACHER, tokenizer, seed=run.seed)
+    load_weights(model, start / "teacher")
+    return prepare(model.to(run.device), compiled=run.compiled)
 
 
 def demo_stream(tokenizer: Tokenizer, seed: int) -> Stream:

@@ -66,6 +66,14 @@ def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
+def test_a_student_goes_on_with_the_teacher_it_started_from(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    recipe.main(["--out", str(first), *OPTIONS])
+    recipe.main(["--out", str(second), "--start", str(first), "--seed", "7", "--only", "student", *OPTIONS])
+    assert sorted(path.name for path in second.iterdir()) == ["loss.png", "student", "student.pt"]
+
+
+@pytest.mark.usefixtures("small")
 def test_weights_of_another_shape_are_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     teacher = ["--only", "teacher", *OPTIONS]
     recipe.main(["--out", str(tmp_path / "first"), *teacher])
