@@ -2,10 +2,11 @@
 
 Tokenizer, teacher, student distilled from it, and the same student trained without the teacher; model cards with
 scores, loss plot. Needs the `train` extra. Running it again with the same folder continues from the last checkpoint;
-stages that are complete cost nothing. `--start DIR --seed N` goes on from an earlier run's weights with other data, and
-with `--only student` it distils from that run's teacher. A pair is shipped by copying `DIR/teacher`, `DIR/student` and
-`DIR/undistilled` to `headgate/engine/demo`. On a machine with several cores and no GPU, `torchrun --nproc-per-node 2 -m
-headgate.training.recipe --threads 1` uses two better than two threads do, with batches twice as large.
+stages that are complete cost nothing. `--weights DIR --seed N` goes on from an earlier run's weights with other data,
+and with `--only student` it distils from that run's teacher. A pair is shipped by copying `DIR/teacher`,
+`DIR/student` and `DIR/undistilled` to `headgate/engine/demo`. On a machine with several cores and no GPU, `torchrun
+--nproc-per-node 2 -m headgate.training.recipe --threads 1` uses two better than two threads do, with batches twice as
+large.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads of torch")
     parser.add_argument("--no-compile", action="store_true", help="do without torch.compile, at half the speed")
     parser.add_argument(
-        "--start", type=Path, help="folder of an earlier run's models to go on from, such as the shipped ones"
+        "--weights",
+        type=Path,
+        dest="start",
+        help="folder of an earlier run's models to go on from, such as the shipped ones",
     )
     options = parser.parse_args(arguments)
     for name in ("steps_teacher", "steps_student", "samples", "threads"):

@@ -57,7 +57,7 @@ def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     teacher = ["--only", "teacher", *OPTIONS]
     recipe.main(["--out", str(first), *teacher])
-    recipe.main(["--out", str(second), "--start", str(first), *teacher])
+    recipe.main(["--out", str(second), "--weights", str(first), *teacher])
     losses = [torch.load(folder / "teacher.pt", weights_only=True)["losses"] for folder in (first, second)]
     # The same data, so that only the weights can make a difference.
     assert losses[1][0] != losses[0][0]
@@ -69,7 +69,7 @@ def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
 def test_a_student_goes_on_with_the_teacher_it_started_from(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     recipe.main(["--out", str(first), *OPTIONS])
-    recipe.main(["--out", str(second), "--start", str(first), "--seed", "7", "--only", "student", *OPTIONS])
+    recipe.main(["--out", str(second), "--weights", str(first), "--seed", "7", "--only", "student", *OPTIONS])
     assert sorted(path.name for path in second.iterdir()) == ["loss.png", "student", "student.pt"]
 
 
@@ -79,7 +79,7 @@ def test_weights_of_another_shape_are_no_start(tmp_path: Path, monkeypatch: pyte
     recipe.main(["--out", str(tmp_path / "first"), *teacher])
     monkeypatch.setattr(recipe, "TEACHER", DENSE)
     with pytest.raises(ValueError, match="cannot be started from"):
-        recipe.main(["--out", str(tmp_path / "second"), "--start", str(tmp_path / "first"), *teacher])
+        recipe.main(["--out", str(tmp_path / "second"), "--weights", str(tmp_path / "first"), *teacher])
 
 
 @pytest.mark.parametrize("option", ["--steps-teacher", "--steps-student", "--samples", "--threads"])
