@@ -4,7 +4,7 @@ import pytest
 
 from headgate.bench.cache.edits import draw_pairs
 from headgate.bench.cache.intents import deal
-from headgate.cache.guards import GUARDS, check
+from headgate.cache.guards import GUARDS, KINDS, check, compare, reading_of
 
 NEAR_MISSES = [
     ("What happened in 2019?", "What happened in 2020?", "numbers"),
@@ -313,3 +313,21 @@ def _seconds(stored: str, asked: str) -> float:
     start = time.perf_counter()
     check(stored, asked)
     return time.perf_counter() - start
+
+
+def test_a_comparison_says_which_kinds_agree_conflict_and_stand_alone() -> None:
+    seen = compare(
+        reading_of("How do I send 5 parcels to Rome on Monday"), reading_of("How do I send 6 parcels on Monday as json")
+    )
+    assert "dates" in seen.agree
+    assert "numbers" in seen.conflict
+    assert "format" in seen.one_sided
+    assert seen.agree | seen.conflict | seen.one_sided <= set(KINDS)
+    assert not seen.same
+    assert seen.veto == "numbers"
+
+
+def test_texts_that_read_alike_are_the_same() -> None:
+    seen = compare(reading_of("How tall is Mount Everest?"), reading_of("What is the height of Mount Everest?"))
+    assert seen.same
+    assert (seen.missing, seen.extra, seen.veto) == (0, 0, None)

@@ -6,6 +6,7 @@ off, `meaning` brings what is left to base forms (`inflection`), one word per sy
 (`phrases`, `synonyms`, `english`), `lexicon` holds the word lists of the typed guards, and `rules` compares.
 """
 
-from headgate.cache.guards.rules import GUARDS, Reading, check, reading_of
+from headgate.cache.guards.comparison import KINDS, Comparison
+from headgate.cache.guards.rules import GUARDS, Reading, check, compare, reading_of
 
-__all__ = ["GUARDS", "Reading", "check", "reading_of"]
+__all__ = ["GUARDS", "KINDS", "Comparison", "Reading", "check", "compare", "reading_of"]

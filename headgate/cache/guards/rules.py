@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
+from headgate.cache.guards.comparison import Comparison
 from headgate.cache.guards.lexicon import (
     ABOUT_WORDS,
     ASPECTS,
@@ -49,6 +50,32 @@ def check(stored: str, asked: str | Reading) -> str | None:
         if not agree(one, other):
             return name
     return None
+
+
+def compare(stored: Reading, asked: Reading) -> Comparison:
+    """The typed evidence for serving the answer to `stored` for `asked`."""
+    agree, conflict, one_sided = set(), set(), set()
+    for name, extract in _KINDS.items():
+        one, other = extract(stored), extract(asked)
+        if one == other:
+            if one:
+                agree.add(name)
+        elif one and other:
+            conflict.add(name)
+        else:
+            one_sided.add(name)
+    same = all(guard(stored, asked) for _, guard in GUARDS)
+    mine, theirs = stored.meaning.bag, asked.meaning.bag
+    return Comparison(
+        agree=frozenset(agree),
+        conflict=frozenset(conflict),
+        one_sided=frozenset(one_sided),
+        shared=(mine & theirs).total(),
+        missing=(mine - theirs).total(),
+        extra=(theirs - mine).total(),
+        loose=0,
+        same=same,
+    )
 
 
 def reading_of(text: str) -> Reading:
@@ -162,3 +189,19 @@ GUARDS: tuple[tuple[str, Guard], ...] = (
 )
 """Name and test, in the order in which they are asked. The last three alone would be enough for safety; the typed ones
 before them say why."""
+
+_KINDS: Mapping[str, Callable[[Reading], frozenset[tuple[str, int]]]] = {
+    "numbers": lambda seen: _counted(t.form for t in seen.tokens if t.kind == "number"),
+    "dates": lambda seen: _counted(t.form for t in seen.tokens if t.kind == "date"),
+    "quoted": lambda seen: _counted(t.form for t in seen.tokens if t.kind == "quoted"),
+    "code": lambda seen: _counted(t.form for t in seen.tokens if t.kind in ("code", "symbol")),
+    "names": lambda seen: _counted(t.form for t in seen.tokens if t.capital),
+    "negation": lambda seen: _counted(NEGATION[a] for a in seen.meaning.atoms if a in NEGATION),
+    "polarity": lambda seen: _counted(POLARITY[a] for a in seen.meaning.atoms if a in POLARITY),
+    "comparators": lambda seen: _counted(COMPARATORS[a] for a in seen.meaning.atoms if a in COMPARATORS),
+    "quantifiers": lambda seen: _counted(QUANTIFIERS[a] for a in seen.meaning.atoms if a in QUANTIFIERS),
+    "temporal": lambda seen: _counted(TEMPORAL[a] for a in seen.meaning.atoms if a in TEMPORAL),
+    "language": lambda seen: _counted(a for a in seen.meaning.atoms if a in LANGUAGES),
+    "format": lambda seen: _counted(FORMAT[a] for a in seen.meaning.atoms if a in FORMAT),
+    "aspect": lambda seen: _counted(ASPECTS[a] for a in seen.meaning.atoms if a in ASPECTS),
+}
