@@ -70,14 +70,28 @@ class AnswerCache:
         self.faults = CacheFaults()
         store.on_forget(self._forget)
 
-    async def lookup(self, query: CacheQuery, *, max_age: float | None = None, semantic: bool = True) -> Lookup:
+    async def lookup(
+        self,
+        query: CacheQuery,
+        *,
+        max_age: float | None = None,
+        semantic: bool = True,
+        max_error: float | None = None,
+    ) -> Lookup:
         """Look for an answer: the exact one first, then one to the same question in other words.
 
         Args:
             query: the request.
             max_age: seconds; an older answer is not served. None sets no bound.
             semantic: whether an answer to another text may be served or drafted from. False computes no vector.
+            max_error: share of wrong answers that is accepted among hits served by meaning. None takes the rule's.
+                Where the rule cannot promise so few, nothing is served by meaning.
+
+        Raises:
+            ValueError: `max_error` is not between 0 and 1.
         """
+        if max_error is not None and not 0.0 < max_error < 1.0:
+            raise ValueError(f"max_error is {max_error}; more than 0 and less than 1 is accepted")
         fingerprint = self._fingerprinter.fingerprint(query)
         now = self._clock()
         try:
@@ -104,6 +118,7 @@ class AnswerCache:
                 vector=vector,
                 now=now,
                 max_age=max_age,
+                max_error=max_error,
             )
         except Exception as error:
             self._fault("store" if isinstance(error, OSError) else "index", error)

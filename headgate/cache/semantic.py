@@ -21,6 +21,8 @@ _CANDIDATES = 8
 class SemanticRule:
     """When a candidate is served, and when it is near."""
 
+    max_error: float = 0.02
+    """Share of wrong answers accepted among hits served by meaning, unless a request accepts fewer or more."""
     min_similarity: float = 0.70
     """Cosine below which no candidate is served, whatever the guards say."""
     near_similarity: float = 0.60
@@ -29,6 +31,8 @@ class SemanticRule:
     """Longer texts are never served: the embedding sees only their beginning."""
 
     def __post_init__(self) -> None:
+        if not 0.0 < self.max_error < 1.0:
+            raise ValueError(f"max_error is {self.max_error}; more than 0 and less than 1 is accepted")
         for name in ("min_similarity", "near_similarity"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
@@ -65,6 +69,7 @@ async def find_similar(
     vector: Vector,
     now: float,
     max_age: float | None,
+    max_error: float | None = None,
 ) -> Verdict:
     """The closest entry of the bucket that every guard lets through, or the closest one that is near, or a miss."""
     reason, asked = barred(text, rule), reading_of(text)
@@ -81,6 +86,8 @@ async def find_similar(
         against = reason or barred(entry.text, rule) or check(entry.text, asked)
         if against is None and similarity < rule.min_similarity:
             against = "similarity"
+        if against is None and max_error is not None and max_error < rule.max_error:
+            against = "max_error"
         if against is None:
             return Hit("semantic", entry, similarity)
         near = near or Near(entry, similarity, against)

@@ -52,6 +52,9 @@ class Hit:
     entry: Entry
     similarity: float
     """Cosine similarity of the two texts' embeddings; 1.0 for an exact hit."""
+    bound: float | None = None
+    """Upper bound on the share of wrong answers among hits served like this one; None where none is certified and for
+    an exact hit, which is never wrong by meaning."""
 
 
 @dataclass(frozen=True, slots=True)

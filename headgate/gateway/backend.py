@@ -196,7 +196,7 @@ class Loader:
 
     async def _load_embedder(self, folder: Path, answers: Answers, routes: Routes) -> None:
         section = self._settings.cache.semantic
-        rule = SemanticRule(section.min_similarity, section.near_similarity, section.max_chars)
+        rule = SemanticRule(section.max_error, section.min_similarity, section.near_similarity, section.max_chars)
         self._embedder = embedder = SentenceEmbedder(folder)
         try:
             await embedder.load()

@@ -114,6 +114,12 @@ class SemanticCacheSection(Section):
     enabled: Literal["auto"] | bool = Field(
         default="auto", description="auto: on where the embedding package is installed."
     )
+    max_error: float = Field(
+        default=0.02,
+        gt=0,
+        lt=1,
+        description="Share of wrong answers accepted among those served by meaning; a request may ask for fewer.",
+    )
     min_similarity: float = Field(
         default=0.7, ge=0, le=1, description="Cosine similarity below which no stored answer is served."
     )

@@ -113,6 +113,19 @@ async def test_below_the_served_similarity_it_is_near_and_below_that_a_miss() ->
             assert verdict.reason == expected
 
 
+async def test_a_request_that_accepts_fewer_errors_than_the_rule_promises_is_served_nothing_by_meaning() -> None:
+    world = World(SemanticRule(max_error=0.02))
+    await world.answer(ask(FRANCE), "Paris")
+    asked = ask("what is the capital of france?")
+    assert isinstance((await world.cache.lookup(asked, max_error=0.02)).verdict, Hit)
+    held_back = (await world.cache.lookup(asked, max_error=0.01)).verdict
+    assert isinstance(held_back, Near)
+    assert held_back.reason == "max_error"
+    assert isinstance((await world.cache.lookup(ask(FRANCE), max_error=0.01)).verdict, Hit)
+    with pytest.raises(ValueError, match="max_error is 0"):
+        await world.cache.lookup(asked, max_error=0.0)
+
+
 async def test_a_worse_candidate_is_served_when_the_closest_is_held_back() -> None:
     world = World()
     await world.answer(ask("in 12 of those towns does the river flow north"), "no")
