@@ -1,7 +1,9 @@
-// The int8 product for AVX-512 VNNI. One instruction multiplies 64 pairs of bytes and adds them by fours to 16 sums.
+// The int8 product for AVX-512 VNNI and for AMX. Both give the same integers, so the choice changes no bit of a result.
 #include "int8.h"
 
 #include <cstdlib>
+
+#include "choice.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define HEADGATE_INT8 1
@@ -18,15 +20,16 @@
 namespace headgate {
 namespace {
 
-#define ALL _Pragma("GCC unroll 8")
+#define ALL _Pragma("GCC unroll 16")
 
 // As an instruction and not as an intrinsic: GCC 12 keeps the sums of a large tile in memory otherwise, at a third of
 // the speed.
 #define MULTIPLY_ADD(sum, x, w) asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w))
 
-constexpr int64_t kStep = kPanel * 4;     // bytes of a panel per four inputs
-constexpr int64_t kAhead = 16 * kStep;    // how far ahead a thin product asks for weights
-constexpr int64_t kTallest = 6;           // rows of a tile: 6 * 4 sums, 4 weights and one x fill the 32 registers
+constexpr int64_t kStep = kPanel * 4;   // bytes of a panel per four inputs
+constexpr int64_t kAhead = 32 * kStep;  // how far ahead a single tile asks for weights
+constexpr int64_t kTallest = 13;        // rows of a tile: 13 * 2 sums, 2 weights and one x fit the 32 registers
+constexpr int64_t kLeastForAmx = 8;     // rows
 
 __m512 widen(const float* p, __mmask16 kept) { return _mm512_maskz_loadu_ps(kept, p); }
 
@@ -82,56 +85,189 @@ void finish(__m512i sum, float scale, const Int8Weights& w, int64_t column, T* o
     narrow(out + column, y, kept);
 }
 
-// ROWS rows times one panel; AHEAD also asks for the weights to come, UNROLL independent sums hide the latency where
-// there are few rows.
-template <int64_t ROWS, int64_t UNROLL, bool AHEAD, typename T>
+// How weights come into the cache: the first tile of a panel asks for what it needs next, the last of several for the panel
+// that follows, which would otherwise wait for memory while nothing is computed.
+enum class Ask { nothing, ahead, next };
+
+template <Ask ASK>
+void ask(const int8_t* weights, int64_t panel_bytes) {
+    if (ASK == Ask::nothing) return;
+    for (int64_t line = 0; line < kStep; line += 64)
+        if (ASK == Ask::ahead)
+            _mm_prefetch(reinterpret_cast<const char*>(weights + kAhead + line), _MM_HINT_T0);
+        else
+            _mm_prefetch(reinterpret_cast<const char*>(weights + panel_bytes + line), _MM_HINT_T1);
+}
+
+// ROWS rows times one panel; UNROLL independent sums hide the latency where there are few rows.
+template <int64_t ROWS, int64_t UNROLL, Ask ASK, typename T>
 void tile(const uint8_t* q, const float* scales, const Int8Weights& w, int64_t panel, T* out) {
     const int8_t* weights = w.packed + panel * kPanel * w.depth;
-    __m512i sums[UNROLL][ROWS][4];
-    ALL for (int64_t u = 0; u < UNROLL; ++u) ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 4; ++j)
+    __m512i sums[UNROLL][ROWS][2];
+    ALL for (int64_t u = 0; u < UNROLL; ++u) ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j)
         sums[u][r][j] = _mm512_setzero_si512();
     for (int64_t k = 0; k < w.depth; k += 4 * UNROLL) {
         ALL for (int64_t u = 0; u < UNROLL; ++u) {
-            __m512i v[4];
-            ALL for (int64_t j = 0; j < 4; ++j) {
-                if (AHEAD) _mm_prefetch(reinterpret_cast<const char*>(weights + kAhead + 64 * j), _MM_HINT_T0);
-                v[j] = _mm512_loadu_si512(weights + 64 * j);
-            }
+            ask<ASK>(weights, kPanel * w.depth);
+            const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
             ALL for (int64_t r = 0; r < ROWS; ++r) {
                 int32_t four;
                 __builtin_memcpy(&four, q + r * w.depth + k + 4 * u, 4);
                 const __m512i x = _mm512_set1_epi32(four);
-                ALL for (int64_t j = 0; j < 4; ++j) MULTIPLY_ADD(sums[u][r][j], x, v[j]);
+                MULTIPLY_ADD(sums[u][r][0], x, left);
+                MULTIPLY_ADD(sums[u][r][1], x, right);
             }
             weights += kStep;
         }
     }
-    ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 4; ++j) {
+    ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j) {
         __m512i sum = sums[0][r][j];
         ALL for (int64_t u = 1; u < UNROLL; ++u) sum = _mm512_add_epi32(sum, sums[u][r][j]);
         finish(sum, scales[r], w, panel * kPanel + 16 * j, out + r * w.outputs);
     }
 }
 
+template <Ask ASK, typename T>
+void tile_of(int64_t rows, const uint8_t* q, const float* scales, const Int8Weights& w, int64_t panel, T* out) {
+    switch (rows) {
+        case 1: return tile<1, 4, ASK>(q, scales, w, panel, out);
+        case 2: return tile<2, 4, ASK>(q, scales, w, panel, out);
+        case 3: return tile<3, 2, ASK>(q, scales, w, panel, out);
+        case 4: return tile<4, 2, ASK>(q, scales, w, panel, out);
+        case 5: return tile<5, 2, ASK>(q, scales, w, panel, out);
+        case 6: return tile<6, 2, ASK>(q, scales, w, panel, out);
+        case 7: return tile<7, 1, ASK>(q, scales, w, panel, out);
+        case 8: return tile<8, 1, ASK>(q, scales, w, panel, out);
+        case 9: return tile<9, 1, ASK>(q, scales, w, panel, out);
+        case 10: return tile<10, 1, ASK>(q, scales, w, panel, out);
+        case 11: return tile<11, 1, ASK>(q, scales, w, panel, out);
+        case 12: return tile<12, 1, ASK>(q, scales, w, panel, out);
+        default: return tile<13, 1, ASK>(q, scales, w, panel, out);
+    }
+}
+
 template <typename T>
-void rows_by_panel(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, int64_t panel, T* out) {
+void by_vectors(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, int64_t panel, T* out) {
     // Tiles of nearly equal height: a last tile of one row costs almost as much as one of six.
     const int64_t tiles = (rows + kTallest - 1) / kTallest;
-    int64_t row = 0;
-    for (int64_t i = 0; i < tiles; ++i) {
+    for (int64_t i = 0, row = 0; i < tiles; ++i) {
         const int64_t height = (rows - row) / (tiles - i);
         const uint8_t* x = q + row * w.depth;
         T* y = out + row * w.outputs;
-        switch (height) {
-            case 1: tile<1, 4, true>(x, scales + row, w, panel, y); break;
-            case 2: tile<2, 2, true>(x, scales + row, w, panel, y); break;
-            case 3: tile<3, 1, true>(x, scales + row, w, panel, y); break;
-            case 4: tile<4, 1, true>(x, scales + row, w, panel, y); break;
-            case 5: tile<5, 1, false>(x, scales + row, w, panel, y); break;
-            default: tile<6, 1, false>(x, scales + row, w, panel, y);
-        }
+        if (i == 0)
+            tile_of<Ask::ahead>(height, x, scales + row, w, panel, y);
+        else if (i < tiles - 1)
+            tile_of<Ask::nothing>(height, x, scales + row, w, panel, y);
+        else
+            tile_of<Ask::next>(height, x, scales + row, w, panel, y);
         row += height;
     }
+}
+
+}  // namespace
+}  // namespace headgate
+
+#pragma GCC push_options
+#pragma GCC target("amx-tile,amx-int8")
+namespace headgate {
+namespace {
+
+// Tiles 0 to 3 hold the sums of two blocks of rows times the two halves of a panel; 4 and 5 the rows, 6 and 7 the weights.
+struct alignas(64) TileShapes {
+    uint8_t palette = 1;
+    uint8_t start = 0;
+    uint8_t reserved[14] = {};
+    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {};
+};
+
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kTileBytes = 1024;  // 64 inputs of 16 outputs
+
+void load_shapes(uint8_t rows) {
+    TileShapes shapes;
+    for (int i = 0; i < 6; ++i) shapes.rows[i] = rows;
+    shapes.rows[6] = shapes.rows[7] = kTileRows;
+    _tile_loadconfig(&shapes);
+}
+
+template <bool TWO>
+void tiles(const uint8_t* upper, const uint8_t* lower, const Int8Weights& w, int64_t panel, bool last,
+           int32_t* sums) {
+    const int8_t* weights = w.packed + panel * kPanel * w.depth;
+    const int64_t panel_bytes = kPanel * w.depth;
+    _tile_zero(0);
+    _tile_zero(1);
+    if (TWO) {
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t k = 0; k < w.depth; k += 64) {
+        _tile_loadd(4, upper + k, w.depth);
+        _tile_loadd(6, weights, kStep);
+        _tile_dpbusd(0, 4, 6);
+        _tile_loadd(7, weights + 64, kStep);
+        _tile_dpbusd(1, 4, 7);
+        if (TWO) {
+            _tile_loadd(5, lower + k, w.depth);
+            _tile_dpbusd(2, 5, 6);
+            _tile_dpbusd(3, 5, 7);
+        }
+        if (last)
+            for (int64_t i = 0; i < 2 * kTileBytes; i += 64)
+                _mm_prefetch(reinterpret_cast<const char*>(weights + panel_bytes + i), _MM_HINT_T1);
+        weights += 2 * kTileBytes;
+    }
+    // [rows of both blocks][kPanel]
+    _tile_stored(0, sums, kPanel * 4);
+    _tile_stored(1, sums + 16, kPanel * 4);
+    if (TWO) {
+        _tile_stored(2, sums + kTileRows * kPanel, kPanel * 4);
+        _tile_stored(3, sums + kTileRows * kPanel + 16, kPanel * 4);
+    }
+}
+
+template <typename T>
+void by_tiles(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, int64_t begin, int64_t end,
+              T* out) {
+    // Blocks of equal height, so that one shape does for all; the last one may overlap the one before.
+    const int64_t blocks = (rows + kTileRows - 1) / kTileRows, height = (rows + blocks - 1) / blocks;
+    load_shapes(static_cast<uint8_t>(height));
+    alignas(64) int32_t sums[2 * kTileRows * kPanel];
+    const auto top = [&](int64_t block) { return block * height < rows - height ? block * height : rows - height; };
+    const auto store = [&](int64_t row, int64_t panel, const int32_t* from) {
+        for (int64_t r = 0; r < height; ++r)
+            ALL for (int64_t j = 0; j < 2; ++j)
+                finish(_mm512_load_si512(from + r * kPanel + 16 * j), scales[row + r], w, panel * kPanel + 16 * j,
+                       out + (row + r) * w.outputs);
+    };
+    for (int64_t panel = begin; panel < end; ++panel) {
+        for (int64_t block = 0; block < blocks; block += 2) {
+            const uint8_t* upper = q + top(block) * w.depth;
+            if (block + 1 == blocks) {
+                tiles<false>(upper, nullptr, w, panel, true, sums);
+            } else {
+                tiles<true>(upper, q + top(block + 1) * w.depth, w, panel, block + 2 == blocks, sums);
+                store(top(block + 1), panel, sums + kTileRows * kPanel);
+            }
+            store(top(block), panel, sums);
+        }
+    }
+    _tile_release();
+}
+
+}  // namespace
+}  // namespace headgate
+#pragma GCC pop_options
+
+namespace headgate {
+namespace {
+
+template <typename T>
+void product(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, T* out, int64_t begin,
+             int64_t end) {
+    if (rows >= kLeastForAmx && allowed(Instructions::amx_int8)) return by_tiles(q, scales, rows, w, begin, end, out);
+    for (int64_t panel = begin; panel < end; ++panel) by_vectors(q, scales, rows, w, panel, out);
 }
 
 }  // namespace
@@ -146,28 +282,16 @@ void int8_quantize(Rows x, Element element, int64_t inputs, int64_t depth, uint8
 
 void int8_product(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, Element element, void* out,
                   int64_t begin, int64_t end) {
-    for (int64_t panel = begin; panel < end; ++panel) {
-        if (element == Element::f32)
-            rows_by_panel(q, scales, rows, w, panel, static_cast<float*>(out));
-        else
-            rows_by_panel(q, scales, rows, w, panel, static_cast<uint16_t*>(out));
-    }
+    if (element == Element::f32)
+        product(q, scales, rows, w, static_cast<float*>(out), begin, end);
+    else
+        product(q, scales, rows, w, static_cast<uint16_t*>(out), begin, end);
 }
+
+bool int8_usable() { return allowed(Instructions::avx512_vnni); }
 
 }  // namespace headgate
 #pragma GCC pop_options
-
-namespace headgate {
-
-bool int8_usable() {
-    // HEADGATE_VECTORS holds the choice back, as it does for the other loops.
-    static const bool usable = std::getenv("HEADGATE_VECTORS") == nullptr && __builtin_cpu_supports("avx512f") &&
-                               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-    return usable;
-}
-
-}  // namespace headgate
 
 #else
 

@@ -2,8 +2,9 @@
 // target region: an inline function compiled for AVX-512 could be the one that the linker keeps for everybody.
 #include "loops.h"
 
+#include "choice.h"
+
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -61,22 +62,16 @@ namespace headgate {
 namespace {
 
 struct Variant {
-    const char* name;
     const Loops* f32;
     const Loops* bf16;
 };
 
 Variant choose() {
 #if defined(HEADGATE_VARIANTS)
-    // HEADGATE_VECTORS=avx2 or baseline holds the choice back, so that a test sees what other processors run.
-    const char* most = std::getenv("HEADGATE_VECTORS");
-    const bool wide = most == nullptr, any = wide || std::strcmp(most, "avx2") == 0;
-    if (wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        return {"AVX-512", &avx512::f32, &avx512::bf16};
-    if (any && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"AVX2", &avx2::f32, &avx2::bf16};
+    if (allowed(Instructions::avx512)) return {&avx512::f32, &avx512::bf16};
+    if (allowed(Instructions::avx2)) return {&avx2::f32, &avx2::bf16};
 #endif
-    return {"128-bit vectors", &baseline::f32, &baseline::bf16};
+    return {&baseline::f32, &baseline::bf16};
 }
 
 const Variant& variant() {
@@ -87,7 +82,5 @@ const Variant& variant() {
 }  // namespace
 
 const Loops& loops(Element element) { return element == Element::f32 ? *variant().f32 : *variant().bf16; }
-
-const char* instruction_set() { return variant().name; }
 
 }  // namespace headgate

@@ -70,7 +70,4 @@ enum class Element { f32, bf16 };
 // For the best instruction set that this processor has.
 const Loops& loops(Element element);
 
-// Its name, for the log.
-const char* instruction_set();
-
 }  // namespace headgate

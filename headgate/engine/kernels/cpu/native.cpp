@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "choice.h"
 #include "loops.h"
 
 namespace headgate {
