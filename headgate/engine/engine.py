@@ -53,6 +53,8 @@ class EngineSettings:
         max_step_tokens: token budget of one step of one model.
         max_running: most sequences of one model in a step.
         max_sequence_share: part of a step's tokens that one prompt may take while others want some.
+        knee_tokens: step size up to which background work joins users' sequences; 0: it only runs where nobody waits.
+        background_step_tokens: most tokens of a step of background work only.
         kv_bytes: KV cache of all models together; None takes a quarter of the host's memory or 80 % of what the GPU
             has left after the weights. On the CPU memory is used as blocks are, not at once.
         threads: for operators on the CPU; None leaves torch's own choice.
@@ -65,6 +67,8 @@ class EngineSettings:
     max_step_tokens: int = 512
     max_running: int = 64
     max_sequence_share: float = 0.5
+    knee_tokens: int = 0
+    background_step_tokens: int = 64
     kv_bytes: int | None = None
     threads: int | None = None
     prefix_cache: bool = True
@@ -76,7 +80,13 @@ class Engine:
 
     def __init__(self, settings: EngineSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
-        self._limits = Limits(settings.max_step_tokens, settings.max_running, settings.max_sequence_share)
+        self._limits = Limits(
+            settings.max_step_tokens,
+            settings.max_running,
+            settings.max_sequence_share,
+            settings.knee_tokens,
+            settings.background_step_tokens,
+        )
         self._clock = clock
         self._loop = StepLoop(threads=settings.threads, clock=clock)
         self._models: dict[str, LocalModel] = {}

@@ -24,6 +24,10 @@ class EngineStopped(EngineError):
     """The engine takes no requests: it has not started, is draining or has stopped."""
 
 
+class ScoringFailed(EngineError):
+    """A continuation was not scored to its end: a step failed, or the engine is stopping."""
+
+
 class CheckpointError(EngineError):
     """A checkpoint folder cannot be served: the message names the file, and the tensor or key where there is one."""
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.engine.errors import PromptTooLong
-from headgate.engine.request import Delta, Finish, FinishReason, Request, TokenLogprob
-from headgate.engine.runner import Runner, Sampled
+from headgate.engine.request import Delta, Finish, FinishReason, Request, TokenLogprob, TokenScore
+from headgate.engine.runner import Runner, Sampled, Scored
 from headgate.engine.scheduler import Chunk, Scheduler
 from headgate.engine.sequence import Sequence
 
@@ -35,6 +35,11 @@ class ModelStats:
     steps: int
     step_seconds: float
     failed_steps: int
+    background: int
+    """Background sequences that have not ended; `running` and `waiting` count none of them."""
+    background_preemptions: int
+    background_seconds: float
+    """Background work's share of the step time, by tokens computed."""
 
     @property
     def kv_usage(self) -> float:
@@ -60,7 +65,7 @@ class Lane:
         self._eos_ids = frozenset(eos_ids)
         self._arrivals = 0
         self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = 0
-        self._step_seconds = 0.0
+        self._step_seconds = self._background_seconds = 0.0
         self._sequences: dict[str, list[Sequence]] = {}
         self.context_length = min(context_length, scheduler.tables.capacity_tokens)
 
@@ -68,6 +73,11 @@ class Lane:
     def idle(self) -> bool:
         """Nothing to do."""
         return self._scheduler.idle
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing to do but background work."""
+        return self._scheduler.quiet
 
     @property
     def stats(self) -> ModelStats:
@@ -86,12 +96,20 @@ class Lane:
             steps=self._steps,
             step_seconds=self._step_seconds,
             failed_steps=self._failed_steps,
+            background=len(self._scheduler.background),
+            background_preemptions=self._scheduler.background.preemptions,
+            background_seconds=self._background_seconds,
         )
 
     def check_prompt(self, request: Request) -> None:
-        """Raise PromptTooLong, or ValueError for a prompt without tokens, if the request cannot be served."""
+        """Raise PromptTooLong or ValueError if the request cannot be served."""
         if not request.prompt:
             raise ValueError("the prompt has no tokens; it must have at least one")
+        if request.score:
+            if request.n != 1:
+                raise ValueError(f"n is {request.n} with a continuation to score; 1 is accepted")
+            if len(request.prompt) + len(request.score) > self.context_length:
+                raise PromptTooLong(len(request.prompt) + len(request.score), self.context_length)
         if len(request.prompt) >= self.context_length:
             raise PromptTooLong(len(request.prompt), self.context_length)
 
@@ -105,7 +123,7 @@ class Lane:
                 request=request,
                 choice=choice,
                 arrival=self._arrivals,
-                tokens=list(request.prompt),
+                tokens=[*request.prompt, *request.score[:-1]],
                 limit=min(wanted, self.context_length),
                 table=self._scheduler.tables.table(request.tenant),
                 noise=secrets.randbits(64),
@@ -130,9 +148,17 @@ class Lane:
         """End everything with an error."""
         return [self._fail(s, error) for choices in list(self._sequences.values()) for s in choices if not s.done]
 
-    def step(self) -> list[Delta]:
-        """Compute one step; returns what it added. A step that raises fails its own sequences only."""
-        chunks = self._scheduler.schedule()
+    def cancel_background(self) -> list[Delta]:
+        """End what nobody waits for."""
+        waiting = [s for choices in self._sequences.values() for s in choices if s.background and not s.done]
+        return [self._end(s, "cancelled") for s in waiting]
+
+    def step(self, *, alone: bool = True) -> list[Delta]:
+        """Compute one step; returns what it added. A step that raises fails its own sequences only.
+
+        `alone`: whether no other model's users want the device; otherwise there is no step for background work only.
+        """
+        chunks = self._scheduler.schedule(alone=alone)
         if not chunks:
             return []
         started = self._clock()
@@ -148,15 +174,19 @@ class Lane:
         now = self._clock()
         self._account(chunks, now - started)
         # A sequence whose logits are broken must not share the blocks that broke them.
-        broken = {s.sequence for s in sampled if s.token is None}
+        broken = {s.sequence for s in sampled if s.broken}
         self._scheduler.commit([c for c in chunks if c.sequence not in broken])
-        return [self._advance(s, now) for s in sampled]
+        return [self._advance(s, now) if isinstance(s, Sampled) else self._collect(s) for s in sampled]
 
     def check(self) -> None:
         """Raise AssertionError when the scheduler's or the cache's invariants do not hold."""
         self._scheduler.check()
         listed = {id(s) for choices in self._sequences.values() for s in choices if not s.done}
-        held = {id(s) for s in (*self._scheduler.running, *self._scheduler.waiting)}
+        background = self._scheduler.background
+        held = {
+            id(s)
+            for s in (*self._scheduler.running, *self._scheduler.waiting, *background.running, *background.waiting)
+        }
         assert listed == held, "the lane and the scheduler hold different sequences"
 
     def _account(self, chunks: list[Chunk], seconds: float) -> None:
@@ -164,7 +194,10 @@ class Lane:
         self._step_seconds += seconds
         total = sum(chunk.count for chunk in chunks)
         for chunk in chunks:
-            chunk.sequence.device_s += seconds * chunk.count / total
+            share = seconds * chunk.count / total
+            chunk.sequence.device_s += share
+            if chunk.sequence.background:
+                self._background_seconds += share
             self._prompt_tokens += max(0, min(chunk.start + chunk.count, chunk.sequence.prompt_length) - chunk.start)
 
     def _advance(self, sampled: Sampled, now: float) -> Delta:
@@ -181,7 +214,16 @@ class Lane:
             return self._end(sequence, "stop", (token,), logprobs)
         if len(sequence.tokens) >= sequence.limit:
             return self._end(sequence, "length", (token,), logprobs)
-        return Delta(sequence.request.id, sequence.choice, (token,), logprobs, _queued(sequence))
+        return Delta(sequence.request.id, sequence.choice, (token,), logprobs, queue_s=_queued(sequence))
+
+    def _collect(self, scored: Scored) -> Delta:
+        sequence, request = scored.sequence, scored.sequence.request
+        if scored.broken:
+            return self._fail(sequence, "the model's logits are not finite")
+        sequence.scores.extend(scored.scores)
+        if len(sequence.scores) == len(request.score):
+            return self._end(sequence, "stop", scores=scored.scores)
+        return Delta(request.id, sequence.choice, scores=scored.scores, queue_s=_queued(sequence))
 
     def _fail(self, sequence: Sequence, error: str) -> Delta:
         delta = self._end(sequence, "error", error=error, discard=True)
@@ -195,6 +237,7 @@ class Lane:
         token_ids: tuple[int, ...] = (),
         logprobs: tuple[TokenLogprob, ...] = (),
         *,
+        scores: tuple[TokenScore, ...] = (),
         error: str | None = None,
         discard: bool = False,
     ) -> Delta:
@@ -210,7 +253,7 @@ class Lane:
         finish = Finish(
             reason=reason,
             prompt_tokens=sequence.prompt_length,
-            completion_tokens=len(sequence.tokens) - sequence.prompt_length,
+            completion_tokens=0 if sequence.request.score else len(sequence.tokens) - sequence.prompt_length,
             cached_tokens=sequence.cached,
             queue_s=started - sequence.submitted_at,
             prefill_s=first - started,
@@ -219,7 +262,7 @@ class Lane:
             preemptions=sequence.preemptions,
             error=error,
         )
-        return Delta(sequence.request.id, sequence.choice, token_ids, logprobs, finish.queue_s, finish)
+        return Delta(sequence.request.id, sequence.choice, token_ids, logprobs, scores, finish.queue_s, finish)
 
 
 def _queued(sequence: Sequence) -> float:

@@ -13,9 +13,10 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headgate.engine.errors import ScoringFailed
 from headgate.engine.lane import ModelStats
 from headgate.engine.loop import StepLoop
-from headgate.engine.request import Delta, Finish, Request
+from headgate.engine.request import Delta, Finish, Priority, Request, TokenScore
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.stream import ChoiceText, TextLogprob
@@ -79,6 +80,29 @@ class TextDelta:
     finish: Finish | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a model thinks of a continuation: one score per token, and the account. Times are in seconds."""
+
+    tokens: tuple[TokenScore, ...]
+    finish: Finish
+
+    @property
+    def greedy(self) -> bool:
+        """Whether plain greedy decoding writes exactly these tokens."""
+        return all(token.likeliest for token in self.tokens)
+
+    @property
+    def mean(self) -> float:
+        """Mean log-probability of a token."""
+        return sum(token.logprob for token in self.tokens) / len(self.tokens)
+
+    def quantile(self, share: float) -> float:
+        """Log-probability below which `share` (0 to 1) of the tokens are: the smallest one at 0, the greatest at 1."""
+        ordered = sorted(token.logprob for token in self.tokens)
+        return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
 class LocalModel:
     """One model of an engine."""
 
@@ -106,11 +130,11 @@ class LocalModel:
             return self._render(messages, tools)
         return await asyncio.to_thread(self._render, messages, tools)
 
-    async def encode(self, text: str) -> tuple[int, ...]:
-        """Prompt tokens of plain text, with the special tokens the tokenizer puts around one."""
+    async def encode(self, text: str, *, special: bool = True) -> tuple[int, ...]:
+        """Tokens of plain text; `special`: with those the tokenizer puts around a prompt."""
         if len(text) < _INLINE_CHARACTERS:
-            return tuple(self._tokenizer.encode(text, add_special_tokens=True))
-        return tuple(await asyncio.to_thread(self._tokenizer.encode, text, add_special_tokens=True))
+            return tuple(self._tokenizer.encode(text, add_special_tokens=special))
+        return tuple(await asyncio.to_thread(self._tokenizer.encode, text, add_special_tokens=special))
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of tokens, special ones left out."""
@@ -126,6 +150,7 @@ class LocalModel:
         stop: tuple[str, ...] = (),
         tenant: str = "",
         weight: float = 1.0,
+        priority: Priority = "foreground",
     ) -> AsyncGenerator[TextDelta]:
         """Stream `n` continuations of `prompt`. Closing the iterator cancels what still runs before the next step.
 
@@ -138,7 +163,8 @@ class LocalModel:
         choices = [_Choice(ChoiceText(self._tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
         mailbox.open(engine_id)
         try:
-            self._loop.submit(Request(engine_id, self.info.name, prompt, sampling, n, tenant, weight), mailbox.post)
+            request = Request(engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority)
+            self._loop.submit(request, mailbox.post)
             while not all(choice.finished for choice in choices):
                 for delta in _merge(await mailbox.take(engine_id)):
                     text = choices[delta.index].push(delta)
@@ -151,6 +177,43 @@ class LocalModel:
             mailbox.close(engine_id)
             if not all(choice.finished for choice in choices):
                 self._loop.cancel(engine_id)
+
+    async def score(
+        self,
+        request_id: str,
+        prompt: tuple[int, ...],
+        continuation: tuple[int, ...],
+        *,
+        tenant: str = "",
+        priority: Priority = "foreground",
+    ) -> Score:
+        """Log-probabilities of `continuation` after `prompt`: one pass over both, nothing is generated.
+
+        Raises:
+            PromptTooLong, EngineStopped, ValueError: the request was not taken.
+            ScoringFailed: the engine ended it with an error or on its way down.
+        """
+        if not continuation:
+            raise ValueError("the continuation has no tokens; it must have at least one")
+        engine_id = f"{request_id}#{next(self._serial)}"
+        mailbox = self._mailbox()
+        mailbox.open(engine_id)
+        scores: list[TokenScore] = []
+        finish: Finish | None = None
+        try:
+            request = Request(engine_id, self.info.name, prompt, tenant=tenant, priority=priority, score=continuation)
+            self._loop.submit(request, mailbox.post)
+            while finish is None:
+                for delta in await mailbox.take(engine_id):
+                    scores.extend(delta.scores)
+                    finish = delta.finish
+        finally:
+            mailbox.close(engine_id)
+            if finish is None:
+                self._loop.cancel(engine_id)
+        if finish.reason != "stop":
+            raise ScoringFailed(finish.error or "the engine is stopping")
+        return Score(tuple(scores), finish)
 
     def _render(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None

@@ -56,6 +56,7 @@ class StepLoop:
         self._admitting = False
         self._drained = threading.Event()
         self._draining = threading.Event()
+        self._rounds = 0
         self._thread: threading.Thread | None = None
 
     @property
@@ -126,15 +127,33 @@ class StepLoop:
             out: list[Delta] = []
             stopping = self._take_commands(out)
             lanes = list(self._lanes.values())
-            for lane in lanes:
-                out.extend(lane.cancel_all() if stopping else self._step(lane))
+            if self._draining.is_set():
+                for lane in lanes:
+                    out.extend(lane.cancel_background())
+            if stopping:
+                for lane in lanes:
+                    out.extend(lane.cancel_all())
+            else:
+                out.extend(self._round(lanes))
             self._publish(out)
             if self._draining.is_set() and all(lane.idle for lane in lanes):
                 self._drained.set()
 
-    def _step(self, lane: Lane) -> list[Delta]:
+    def _round(self, lanes: list[Lane]) -> list[Delta]:
+        """One step of every lane that has something to do; where no user waits, of one lane only.
+
+        So whoever arrives meanwhile waits for one small step, however many models have background work.
+        """
+        alone = all(lane.quiet for lane in lanes)
+        if alone:
+            lanes = [lane for lane in lanes if not lane.idle]
+            self._rounds += 1
+            lanes = lanes[self._rounds % len(lanes) :][:1] if lanes else []
+        return [delta for lane in lanes for delta in self._step(lane, alone=alone)]
+
+    def _step(self, lane: Lane, *, alone: bool) -> list[Delta]:
         try:
-            return lane.step()
+            return lane.step(alone=alone)
         except Exception as error:
             # Outside the device's work nothing should raise; if it does, this model starts afresh and the thread lives.
             logger.exception("the step loop failed; the requests of one model are ended")

@@ -8,6 +8,7 @@ from typing import Literal
 from headgate.engine.sampling.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+Priority = Literal["foreground", "background"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,11 @@ class Request:
     """One prompt for one model, to be continued `n` times.
 
     `tenant` is opaque to the engine: it salts the prefix cache, so that tenants never share blocks, and it is the unit
-    of fair sharing; `weight` is the tenant's share relative to others.
+    of fair sharing; `weight` is the tenant's share relative to others. Work of `priority` background gets what the
+    foreground leaves.
+
+    With `score` nothing is generated: these tokens are taken as the continuation, and each of them comes back with its
+    log-probability. `n` is 1 then.
     """
 
     id: str
@@ -25,6 +30,8 @@ class Request:
     n: int = 1
     tenant: str = ""
     weight: float = 1.0
+    priority: Priority = "foreground"
+    score: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,17 @@ class TokenLogprob:
     token_id: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """What the model thinks of a token it was given, from its own distribution: before temperature, penalties, bias."""
+
+    token_id: int
+    logprob: float
+    """Natural logarithm of its probability."""
+    likeliest: bool
+    """Whether plain greedy decoding would have chosen it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +86,8 @@ class Delta:
     index: int
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    scores: tuple[TokenScore, ...] = ()
+    """Of the next tokens of the request's `score`."""
     queue_s: float = 0.0
     """As in Finish; known from the first token on."""
     finish: Finish | None = None

@@ -9,7 +9,12 @@ The order within a step:
    the youngest running one (which may be itself); the victim gives its blocks back and is recomputed later;
 2. running sequences with longer gaps, each up to its share of the step;
 3. waiting sequences, unless something was preempted, as long as the whole known part fits the pool;
-4. what is left of the budget goes to those that step 2 and 3 cut at their share.
+4. what is left of the budget goes to those that step 2 and 3 cut at their share;
+5. background sequences join as long as the step stays below the knee, the size up to which further tokens cost next to
+   nothing, or have a small step to themselves where nobody else wants one.
+
+What steps 1 to 4 give is the same with background sequences as without: whenever a sequence needs blocks, those of
+background sequences count as free and are taken first.
 
 Tenants are served in order of virtual time: tokens scheduled so far divided by the tenant's weight (Sheng et al. 2024,
 "Fairness in serving large language models"). A tenant that was idle starts at the least virtual time of the active
@@ -22,6 +27,7 @@ from bisect import insort
 from collections import deque
 from dataclasses import dataclass
 
+from headgate.engine.background import Background
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.sequence import Sequence
 
@@ -37,16 +43,33 @@ class Chunk:
     @property
     def samples(self) -> bool:
         """Whether the chunk ends at the last known token, so that its logits give the next one."""
-        return self.start + self.count == len(self.sequence.tokens)
+        return not self.sequence.request.score and self.start + self.count == len(self.sequence.tokens)
+
+    @property
+    def scored(self) -> range:
+        """Positions whose logits score a token of the continuation that the request brought."""
+        first = self.sequence.scores_from if self.sequence.request.score else self.start + self.count
+        return range(max(self.start, first), self.start + self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one step. `max_sequence_share`: part of a step's tokens one prompt may take while others want some."""
+    """Bounds of one step.
+
+    Attributes:
+        max_step_tokens: token budget.
+        max_running: most sequences.
+        max_sequence_share: part of a step's tokens one prompt may take while others want some.
+        knee_tokens: step size up to which background work joins users' sequences; 0: it never does.
+        background_step_tokens: most tokens of a step with nothing but background work. It bounds how long a user who
+            arrives meanwhile waits.
+    """
 
     max_step_tokens: int = 512
     max_running: int = 64
     max_sequence_share: float = 0.5
+    knee_tokens: int = 0
+    background_step_tokens: int = 64
 
     def __post_init__(self) -> None:
         if self.max_running < 1:
@@ -58,6 +81,12 @@ class Limits:
             )
         if not 0 < self.max_sequence_share <= 1:
             raise ValueError(f"max_sequence_share must be in (0, 1], got {self.max_sequence_share}")
+        if not 0 <= self.knee_tokens <= self.max_step_tokens:
+            raise ValueError(
+                f"knee_tokens must be from 0 to max_step_tokens ({self.max_step_tokens}), got {self.knee_tokens}"
+            )
+        if self.background_step_tokens < 1:
+            raise ValueError(f"background_step_tokens must be at least 1, got {self.background_step_tokens}")
 
 
 class Scheduler:
@@ -71,6 +100,7 @@ class Scheduler:
         self.hit_tokens = 0
         self.running: list[Sequence] = []
         """In order of arrival."""
+        self.background = Background(tables, limits.max_running)
         self._waiting: dict[str, deque[Sequence]] = {}
         self._virtual_time: dict[str, float] = {}
         self._refused: tuple[Sequence, int] | None = None
@@ -88,10 +118,18 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         """Nothing runs and nothing waits."""
+        return self.quiet and not len(self.background)
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing runs and nothing waits but background work."""
         return not self.running and not self._waiting
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence behind its tenant's others."""
+        """Queue a sequence behind its tenant's others, or behind the other background work."""
+        if sequence.background:
+            self.background.add(sequence)
+            return
         tenant = sequence.request.tenant
         active = {s.request.tenant for s in self.running} | self._waiting.keys()
         if tenant not in active:
@@ -101,8 +139,11 @@ class Scheduler:
             self._virtual_time[tenant] = max(self._virtual_time.get(tenant, 0.0), floor)
         self._waiting.setdefault(tenant, deque()).append(sequence)
 
-    def schedule(self) -> list[Chunk]:
-        """The chunks of the next step; empty when nothing can run."""
+    def schedule(self, *, alone: bool = True) -> list[Chunk]:
+        """The chunks of the next step; empty when nothing can run.
+
+        `alone`: whether no other model's users want the device. Otherwise nothing runs that only has background work.
+        """
         budget = self.limits.max_step_tokens
         granted: dict[Sequence, int] = {}
 
@@ -127,6 +168,8 @@ class Scheduler:
             budget -= self._grant(admitted, min(cap, budget), granted)
         for sequence in prompts:
             budget -= self._grant(sequence, budget, granted)
+        if not preempted:
+            granted |= self._fill(granted, alone=alone)
         return [Chunk(sequence, sequence.computed, count) for sequence, count in granted.items()]
 
     def commit(self, chunks: list[Chunk]) -> None:
@@ -142,6 +185,8 @@ class Scheduler:
         `discard` keeps blocks that only it used from being found again, after a step that failed.
         """
         sequence.done = True
+        if sequence.background:
+            return self.background.remove(sequence, discard=discard)
         if sequence.admitted:
             sequence.admitted = False
             self.running.remove(sequence)
@@ -159,11 +204,24 @@ class Scheduler:
         assert [s.arrival for s in self.running] == sorted(s.arrival for s in self.running)
         for sequence in self.running:
             assert self.tables.blocks_for(sequence.computed) <= len(sequence.table.blocks)
-        self.tables.check([s.table for s in (*self.running, *waiting)])
+        self.background.check()
+        others = (*self.background.running, *self.background.waiting)
+        self.tables.check([s.table for s in (*self.running, *waiting, *others)])
+
+    def _fill(self, granted: dict[Sequence, int], *, alone: bool) -> dict[Sequence, int]:
+        """Background tokens for what the step has left."""
+        limits = self.limits
+        if not granted and not alone:
+            return {}
+        alone_most = min(limits.background_step_tokens, limits.max_step_tokens)
+        most = limits.knee_tokens - sum(granted.values()) if granted else alone_most
+        return self.background.schedule(most, limits.max_running - len(granted), admit=not self._waiting)
 
     def _make_room(self, sequence: Sequence, granted: dict[Sequence, int]) -> bool:
         """Room for all known tokens of a running sequence, by preemption if need be; False if it preempted itself."""
         while not self.tables.extend(sequence.table, len(sequence.tokens)):
+            if self.background.give_way():
+                continue
             victim = self.running[-1]
             granted.pop(victim, None)
             self._preempt(victim)
@@ -174,9 +232,7 @@ class Scheduler:
     def _preempt(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
         self.tables.release(sequence.table)
-        sequence.admitted = False
-        sequence.computed = 0
-        sequence.preemptions += 1
+        sequence.reset()
         self.preemptions += 1
         self._waiting.setdefault(sequence.request.tenant, deque()).appendleft(sequence)
 
@@ -195,9 +251,11 @@ class Scheduler:
     def _enter(self, sequence: Sequence) -> bool:
         if self._refused == (sequence, self.tables.free_blocks):
             return False
-        cached = self.tables.attach_prefix(sequence.table, sequence.tokens)
+        cached = self.tables.attach_prefix(sequence.table, sequence.reusable)
         missing = self.tables.blocks_for(len(sequence.tokens)) - len(sequence.table.blocks)
         # One block in reserve per running sequence, or the newcomer would soon be preempted for their next tokens.
+        while missing + len(self.running) > self.tables.free_blocks and self.background.give_way():
+            pass
         if missing + len(self.running) > self.tables.free_blocks:
             self.tables.release(sequence.table)
             # Remembered, so that a long prompt is not hashed again in every step until something is freed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headgate.engine.kv.tables import BlockTable
-from headgate.engine.request import Request
+from headgate.engine.request import Request, TokenScore
 
 
 @dataclass(slots=True, eq=False)
@@ -17,7 +17,7 @@ class Sequence:
     arrival: int
     """Order of submission, over all requests of the model."""
     tokens: list[int]
-    """Prompt, then output."""
+    """Prompt, then output; or the prompt and, but for its last token, the continuation to be scored."""
     limit: int
     """Most tokens, prompt included."""
     table: BlockTable
@@ -35,15 +35,32 @@ class Sequence:
     started_at: float | None = None
     first_token_at: float | None = None
     device_s: float = 0.0
+    scores: list[TokenScore] = field(default_factory=list)
+    """Of the leading tokens of the continuation that is scored."""
     prompt_length: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.prompt_length = len(self.request.prompt)
 
     @property
+    def background(self) -> bool:
+        """Whether nobody waits for it."""
+        return self.request.priority == "background"
+
+    @property
     def gap(self) -> int:
         """Known tokens that are not computed yet."""
         return len(self.tokens) - self.computed
+
+    @property
+    def scores_from(self) -> int:
+        """First position whose logits a score is still to be read from."""
+        return self.prompt_length - 1 + len(self.scores)
+
+    @property
+    def reusable(self) -> list[int]:
+        """Tokens whose cached keys and values will do; the last of them is computed in any case."""
+        return self.tokens[: self.scores_from + 1] if self.request.score else self.tokens
 
     @property
     def output(self) -> list[int]:
@@ -55,3 +72,9 @@ class Sequence:
         """Whether it may be admitted: it waits for no sibling's prompt pass."""
         leader = self.leader
         return leader is None or leader.done or leader.computed >= leader.prompt_length
+
+    def reset(self) -> None:
+        """Back to the queue: its blocks were taken, so that all of it must be computed again."""
+        self.admitted = False
+        self.computed = 0
+        self.preemptions += 1

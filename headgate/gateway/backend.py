@@ -57,6 +57,8 @@ def make_engine(settings: Settings) -> Engine:
             max_step_tokens=section.max_step_tokens,
             max_running=section.max_running,
             max_sequence_share=section.max_sequence_share,
+            knee_tokens=section.knee_tokens,
+            background_step_tokens=section.background_step_tokens,
             kv_bytes=section.kv_bytes,
             threads=section.threads,
             prefix_cache=section.prefix_cache,

@@ -52,6 +52,14 @@ class EngineSection(Section):
     max_sequence_share: float = Field(
         default=0.5, gt=0, le=1, description="Largest share of a step one sequence may take."
     )
+    knee_tokens: int = Field(
+        default=0,
+        ge=0,
+        description="Step size up to which background work joins users' requests; 0: it only runs where nobody waits.",
+    )
+    background_step_tokens: int = Field(
+        default=64, ge=1, description="Largest step of background work only; whoever arrives meanwhile waits for it."
+    )
     kv_bytes: ByteSize | None = Field(
         default=None,
         gt=0,

@@ -18,12 +18,12 @@ from headgate.engine.errors import PromptTooLong
 from headgate.engine.kv.pool import BlockPool, OutOfBlocks
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
-from headgate.engine.request import Delta, Request
-from headgate.engine.runner import Sampled
+from headgate.engine.request import Delta, Priority, Request, TokenScore
+from headgate.engine.runner import Sampled, Scored
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Chunk, Limits, Scheduler
 
-LIMITS = Limits(max_step_tokens=7, max_running=4, max_sequence_share=0.5)
+LIMITS = Limits(max_step_tokens=7, max_running=4, max_sequence_share=0.5, knee_tokens=5, background_step_tokens=3)
 BLOCKS, BLOCK_SIZE = 12, 4
 EOS = 0
 
@@ -37,7 +37,7 @@ class MemoryModel:
         self.fail_next = False
         self.chunks: list[Chunk] = []
 
-    def run(self, chunks: Seq[Chunk]) -> list[Sampled]:
+    def run(self, chunks: Seq[Chunk]) -> list[Sampled | Scored]:
         self.chunks = list(chunks)
         # A step writes all its keys before any attention reads them.
         for chunk in chunks:
@@ -50,7 +50,13 @@ class MemoryModel:
             self.fail_next = False
             raise RuntimeError("the device is gone")
         # The next token follows from the tokens before it, as it would in a model.
-        return [Sampled(c.sequence, sum(c.sequence.tokens) % 7, None) for c in chunks if c.samples]
+        sampled = [Sampled(c.sequence, sum(c.sequence.tokens) % 7, None) for c in chunks if c.samples]
+        return [*sampled, *(Scored(c.sequence, self._scores(c)) for c in chunks if c.scored)]
+
+    def _scores(self, chunk: Chunk) -> tuple[TokenScore, ...]:
+        request = chunk.sequence.request
+        given = (*request.prompt, *request.score)
+        return tuple(TokenScore(given[p + 1], -float(p), False) for p in chunk.scored)
 
     def discard(self, blocks: Seq[int]) -> None:
         for block in blocks:
@@ -66,8 +72,10 @@ class MemoryModel:
         return chunk.sequence.request.tenant, tuple(chunk.sequence.tokens[: position + 1])
 
 
-def lane_of(limits: Limits = LIMITS, blocks: int = BLOCKS) -> tuple[Lane, Scheduler, MemoryModel]:
-    scheduler = Scheduler(KVTables(blocks, BLOCK_SIZE, b"key"), limits)
+def lane_of(
+    limits: Limits = LIMITS, blocks: int = BLOCKS, *, prefix_cache: bool = True
+) -> tuple[Lane, Scheduler, MemoryModel]:
+    scheduler = Scheduler(KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache), limits)
     memory = MemoryModel(BLOCK_SIZE)
     ticks = iter(range(10**9))
     lane = Lane(scheduler, memory, context_length=10**6, eos_ids=(EOS,), clock=lambda: float(next(ticks)))
@@ -84,6 +92,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.open: dict[str, set[int]] = {}
         self.wanted: dict[str, Request] = {}
         self.received: dict[tuple[str, int], list[int]] = {}
+        self.scored: dict[str, list[TokenScore]] = {}
 
     @rule(
         length=st.integers(1, 44),
@@ -93,17 +102,33 @@ class LaneMachine(RuleBasedStateMachine):
         n=st.integers(1, 3),
         weight=st.sampled_from([0.5, 1.0, 3.0]),
         ignore_eos=st.booleans(),
+        priority=st.sampled_from(["foreground", "background"]),
     )
-    def submit(self, length: int, family: int, tenant: str, most: int, n: int, weight: float, ignore_eos: bool) -> None:
+    def submit(
+        self,
+        length: int,
+        family: int,
+        tenant: str,
+        most: int,
+        n: int,
+        weight: float,
+        ignore_eos: bool,
+        priority: Priority,
+    ) -> None:
         # Prompts of a family are prefixes of one another, so that blocks are shared often.
         prompt = tuple(1 + (family + i * i) % 5 for i in range(length))
         sampling = SamplingParams(max_tokens=most, ignore_eos=ignore_eos)
-        request = Request(f"r{self.submitted}", "m", prompt, sampling, n, tenant, weight)
-        self.lane.check_prompt(request)
-        self.lane.submit(request, 0.0)
-        self.submitted += 1
-        self.open[request.id] = set(range(n))
-        self.wanted[request.id] = request
+        self._submit(Request(f"r{self.submitted}", "m", prompt, sampling, n, tenant, weight, priority))
+
+    @rule(
+        length=st.integers(1, 30),
+        score=st.lists(st.integers(0, 6), min_size=1, max_size=18),
+        tenant=st.sampled_from(["a", "b"]),
+        priority=st.sampled_from(["foreground", "background"]),
+    )
+    def score(self, length: int, score: list[int], tenant: str, priority: Priority) -> None:
+        prompt = tuple(1 + i * i % 5 for i in range(length))
+        self._submit(Request(f"r{self.submitted}", "m", prompt, tenant=tenant, priority=priority, score=tuple(score)))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
@@ -133,7 +158,7 @@ class LaneMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         # Whatever is left ends within a bounded number of steps, and then every block is free again.
-        bound = 50 + 20 * sum(len(self.wanted[r].prompt) + 12 * len(c) for r, c in self.open.items())
+        bound = 50 + 20 * sum(len(self.wanted[r].prompt) + 18 * len(c) for r, c in self.open.items())
         for _ in range(bound):
             if not self.open:
                 break
@@ -142,6 +167,13 @@ class LaneMachine(RuleBasedStateMachine):
         assert self.lane.idle
         assert self.scheduler.tables.free_blocks == BLOCKS
         self.lane.check()
+
+    def _submit(self, request: Request) -> None:
+        self.lane.check_prompt(request)
+        self.lane.submit(request, 0.0)
+        self.submitted += 1
+        self.open[request.id] = set(range(request.n))
+        self.wanted[request.id] = request
 
     def _step(self) -> None:
         before = {id(s): s.preemptions for s in (*self.scheduler.running, *self.scheduler.waiting)}
@@ -163,11 +195,18 @@ class LaneMachine(RuleBasedStateMachine):
             assert delta.index in self.open[delta.request_id], "a choice ends once"
             tokens = self.received.setdefault((delta.request_id, delta.index), [])
             tokens.extend(delta.token_ids)
+            self.scored.setdefault(delta.request_id, []).extend(delta.scores)
             if delta.finish is None:
                 continue
             request = self.wanted[delta.request_id]
             assert delta.finish.completion_tokens == len(tokens)
-            if delta.finish.reason in ("stop", "length"):
+            if request.score and delta.finish.reason == "stop":
+                assert not tokens
+                first = len(request.prompt) - 1
+                assert self.scored[request.id] == [
+                    TokenScore(token, -float(first + i), False) for i, token in enumerate(request.score)
+                ]
+            elif delta.finish.reason in ("stop", "length"):
                 assert tokens == expected_output(request)
             self.open[delta.request_id].discard(delta.index)
             if not self.open[delta.request_id]:
@@ -188,12 +227,118 @@ TestLane = LaneMachine.TestCase
 TestLane.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
 
 
+class Twin:
+    """A lane with background work beside one without: users must not be able to tell which is theirs."""
+
+    def __init__(self, *, knee: int) -> None:
+        limits = Limits(
+            max_step_tokens=7, max_running=4, max_sequence_share=0.5, knee_tokens=knee, background_step_tokens=3
+        )
+        # Which blocks stay cached is the one thing that may differ, so nothing is cached here.
+        self.limits = limits
+        self.busy, self.busy_scheduler, self.busy_memory = lane_of(limits, prefix_cache=False)
+        self.calm, self.calm_scheduler, self.calm_memory = lane_of(limits, prefix_cache=False)
+        self.background = 0
+
+    def step(self, *, alone: bool) -> None:
+        self.busy_memory.chunks, self.calm_memory.chunks = [], []
+        for lane in (self.busy, self.calm):
+            lane.step(alone=alone)
+            lane.check()
+        users = [c for c in self.busy_memory.chunks if not c.sequence.background]
+        extra = [c for c in self.busy_memory.chunks if c.sequence.background]
+        assert self._plain(users) == self._plain(self.calm_memory.chunks)
+        total = sum(c.count for c in self.busy_memory.chunks)
+        if users and extra:
+            assert total <= self.limits.knee_tokens
+        elif extra:
+            assert alone
+            assert total <= self.limits.background_step_tokens
+        self.background += len(extra)
+
+    @staticmethod
+    def _plain(chunks: Seq[Chunk]) -> list[tuple[str, int, int, int]]:
+        # What a step has computed is in the sequences' counts by now; the chunks still say from where.
+        return [(c.sequence.request.id, c.sequence.choice, c.start, c.count) for c in chunks]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.sampled_from([0, 4, 7]))
+def test_users_get_the_same_steps_with_background_work_as_without(data: st.DataObject, knee: int) -> None:
+    twin = Twin(knee=knee)
+    for number in range(data.draw(st.integers(5, 40))):
+        action = data.draw(st.sampled_from(["user", "background", "score", "step", "step", "step", "cancel"]))
+        prompt = tuple([1 + number % 5] * data.draw(st.integers(1, 44)))
+        sampling = SamplingParams(max_tokens=data.draw(st.integers(1, 12)), ignore_eos=True)
+        if action == "user":
+            tenant = data.draw(st.sampled_from(["a", "b"]))
+            request = Request(f"u{number}", "m", prompt, sampling, data.draw(st.integers(1, 3)), tenant)
+            twin.busy.submit(request, 0.0)
+            twin.calm.submit(request, 0.0)
+        elif action == "background":
+            twin.busy.submit(Request(f"b{number}", "m", prompt, sampling, 2, "a", priority="background"), 0.0)
+        elif action == "score":
+            score = tuple(range(data.draw(st.integers(1, 4))))
+            twin.busy.submit(Request(f"s{number}", "m", prompt, priority="background", score=score), 0.0)
+        elif action == "cancel":
+            chosen = f"u{data.draw(st.integers(0, number))}"
+            for lane in (twin.busy, twin.calm):
+                lane.cancel(chosen, None)
+        else:
+            twin.step(alone=data.draw(st.booleans()))
+    for _ in range(3000):
+        twin.step(alone=True)
+        if twin.busy.idle:
+            break
+    assert twin.busy.idle, "background work ends once nobody else wants the engine"
+    assert twin.busy_scheduler.tables.free_blocks == BLOCKS
+
+
+def test_a_user_takes_the_room_of_background_work_in_the_step_of_arrival() -> None:
+    lane, scheduler, memory = lane_of(Limits(max_step_tokens=20, max_running=1, background_step_tokens=20))
+    forever = SamplingParams(max_tokens=40, ignore_eos=True)
+    lane.submit(Request("audit", "m", (1,) * 8, forever, priority="background"), 0.0)
+    for _ in range(30):
+        lane.step()
+    assert scheduler.tables.free_blocks < BLOCKS - 8
+    lane.submit(Request("user", "m", (2,) * 40, forever, tenant="b"), 0.0)
+    assert (lane.stats.running, lane.stats.waiting, lane.stats.background) == (0, 1, 1)
+    lane.step()
+    assert [(c.sequence.request.id, c.count) for c in memory.chunks] == [("user", 20)]
+    assert (lane.stats.background_preemptions, lane.stats.preemptions) == (1, 0)
+    assert lane.stats.background_seconds > 0
+
+
+def test_background_blocks_are_overwritten_before_what_users_left_behind() -> None:
+    lane, scheduler, _ = lane_of(Limits(max_step_tokens=40, max_running=2, background_step_tokens=40))
+
+    def run(request: Request) -> int:
+        lane.submit(request, 0.0)
+        while True:
+            for delta in lane.step():
+                if delta.finish is not None:
+                    return delta.finish.cached_tokens
+
+    once = SamplingParams(max_tokens=1)
+    kept = tuple(range(1, 18))
+    assert run(Request("first", "m", kept, once)) == 0
+    for number in range(6):
+        assert run(Request(f"audit{number}", "m", (9, number, *[8] * 20), once, priority="background")) == 0
+    assert run(Request("shared", "m", kept, once, priority="background")) == 16
+    assert run(Request("again", "m", kept, once)) == 16, "six audits went through the blocks of one"
+    assert scheduler.hit_tokens == 16, "background work does not count as look-ups"
+
+
 def test_a_prompt_that_cannot_fit_is_refused() -> None:
     lane, _, _ = lane_of()
     with pytest.raises(PromptTooLong, match="48 tokens; the model takes at most 48"):
         lane.check_prompt(Request("r", "m", (1,) * 48))
     with pytest.raises(ValueError, match="no tokens"):
         lane.check_prompt(Request("r", "m", ()))
+    with pytest.raises(PromptTooLong, match="49 tokens"):
+        lane.check_prompt(Request("r", "m", (1,) * 40, score=(1,) * 9))
+    with pytest.raises(ValueError, match="n is 2 with a continuation to score; 1 is accepted"):
+        lane.check_prompt(Request("r", "m", (1,), n=2, score=(1,)))
 
 
 def test_a_long_prompt_does_not_hold_up_short_ones() -> None:

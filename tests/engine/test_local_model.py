@@ -105,6 +105,42 @@ def test_logprobs_are_the_models_own(model: LocalModel, tiny_checkpoint: Path) -
         assert [t.logprob for t in entry.top] == pytest.approx(row.topk(3).values.tolist(), abs=1e-4)
 
 
+def test_a_given_continuation_is_scored_as_the_model_itself_would(model: LocalModel, tiny_checkpoint: Path) -> None:
+    # More tokens than have their logits computed at a time, over several steps, and part of the prompt cached.
+    continuation = tuple(range(250, 310)) + tuple(range(90, 115))
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(tiny_checkpoint, dtype=torch.float32)
+    with torch.inference_mode():
+        logits = oracle(torch.tensor([[*PROMPT, *continuation]])).logits[0, len(PROMPT) - 1 : -1]
+    expected = logits.log_softmax(-1)
+    run(model, max_tokens=1)
+    for priority in ("foreground", "background"):
+        score = asyncio.run(model.score("s", PROMPT, continuation, priority=priority))
+        assert [t.token_id for t in score.tokens] == list(continuation)
+        wanted = [row[token].item() for row, token in zip(expected, continuation, strict=True)]
+        assert [t.logprob for t in score.tokens] == pytest.approx(wanted, abs=1e-3)
+        assert [t.likeliest for t in score.tokens] == [
+            row.argmax().item() == token for row, token in zip(expected, continuation, strict=True)
+        ]
+        assert score.mean == pytest.approx(sum(wanted) / len(wanted), abs=1e-3)
+        assert (score.quantile(0.0), score.quantile(1.0)) == pytest.approx((min(wanted), max(wanted)), abs=1e-3)
+        assert (score.finish.completion_tokens, score.finish.cached_tokens) == (0, 16)
+        assert not score.greedy
+    assert model.stats().kv_blocks_used == 0
+
+
+def test_the_greedy_answer_scores_as_greedy_token_by_token(model: LocalModel) -> None:
+    (deltas,) = run(model, max_tokens=30, logprobs=0)
+    tokens = tuple(token for d in deltas for token in d.token_ids)
+    score = asyncio.run(model.score("s", PROMPT, tokens))
+    assert score.greedy
+    said = [entry.logprob for d in deltas for entry in d.logprobs]
+    assert [t.logprob for t in score.tokens] == pytest.approx(said, abs=1e-3)
+    other = asyncio.run(model.score("s", PROMPT, (*tokens[:10], tokens[10] + 1, *tokens[11:])))
+    assert [t.likeliest for t in other.tokens[:11]] == [True] * 10 + [False]
+    with pytest.raises(ValueError, match="the continuation has no tokens"):
+        asyncio.run(model.score("s", PROMPT, ()))
+
+
 def test_chat_template_is_applied(model: LocalModel, tiny_checkpoint: Path) -> None:
     messages = [{"role": "user", "content": "what is the capital?"}]
     tokens = asyncio.run(model.render_chat(messages))

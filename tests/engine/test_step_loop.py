@@ -150,6 +150,39 @@ def test_broken_logits_end_one_request_and_spare_its_neighbours(
         engine.stop()
 
 
+def test_background_work_waits_for_the_users_of_every_model(engine: Engine) -> None:
+    inbox = Inbox()
+    long = SamplingParams(temperature=0.0, max_tokens=300, ignore_eos=True)
+    few = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)
+    engine.submit(Request("user", "m", (5, 6, 7), long), inbox)
+    for model in ("m", "other"):
+        engine.submit(Request(f"audit-{model}", model, (8, 9), few, priority="background"), inbox)
+    arrived = []
+    while len([d for d in arrived if d.finish is not None]) < 3:
+        arrived.append(inbox.next())
+    assert [d.request_id for d in arrived[:300]] == ["user"] * 300
+    for delta in arrived[300:]:
+        if delta.finish is not None:
+            assert (delta.finish.reason, delta.finish.completion_tokens) == ("length", 3)
+    stats = engine.models["other"].stats()
+    assert (stats.background, stats.steps) == (0, 3)
+    assert 0 < stats.background_seconds <= stats.step_seconds
+    assert_idle(engine)
+
+
+def test_stop_does_not_wait_for_background_work(tiny_checkpoint: Path) -> None:
+    engine = Engine(EngineSettings())
+    engine.load(ModelSpec("m", tiny_checkpoint))
+    engine.start()
+    inbox = Inbox()
+    engine.submit(Request("audit", "m", (5, 6), GREEDY, priority="background"), inbox)
+    inbox.next()
+    engine.stop(deadline_s=60.0)
+    last = inbox.rest().finish
+    assert last is not None
+    assert last.reason == "cancelled"
+
+
 def test_what_cannot_be_served_is_refused(engine: Engine, tiny_checkpoint: Path) -> None:
     inbox = Inbox()
     with pytest.raises(UnknownModel, match="'none' is not loaded; loaded are m, other"):

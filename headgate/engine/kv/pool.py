@@ -57,13 +57,16 @@ class BlockPool:
             self._unlink(block)
         self._references[block] += 1
 
-    def release(self, block: int) -> None:
-        """One reference less. A free block that holds nothing findable is the next to be taken, another the last."""
+    def release(self, block: int, *, keep: bool = True) -> None:
+        """One reference less. A free block that holds nothing findable, or is not to `keep`, is the next to be taken.
+
+        Any other is the last.
+        """
         if self._references[block] < 1:
             raise ValueError(f"block {block} is released but has no reference")
         self._references[block] -= 1
         if self._references[block] == 0:
-            self._link(block, last=self._index.holds(block))
+            self._link(block, last=keep and self._index.holds(block))
 
     def check(self) -> None:
         """Raise AssertionError unless the free list holds exactly the unreferenced blocks, each once."""

@@ -17,6 +17,8 @@ class BlockTable:
     blocks: list[int] = field(default_factory=list)
     identities: list[bytes] = field(default_factory=list)
     """Identities of the leading blocks that are full and computed."""
+    found: int = 0
+    """Leading blocks that others had computed."""
 
 
 class KVTables:
@@ -71,6 +73,7 @@ class KVTables:
             self._pool.share(block)
             table.blocks.append(block)
             table.identities.append(parent)
+        table.found = len(table.blocks)
         return len(table.blocks) * size
 
     def extend(self, table: BlockTable, tokens: int) -> bool:
@@ -93,21 +96,24 @@ class KVTables:
             self._index.publish(identity, table.blocks[number])
             table.identities.append(identity)
 
-    def release(self, table: BlockTable, *, discard: bool = False) -> list[int]:
+    def release(self, table: BlockTable, *, discard: bool = False, keep: bool = True) -> list[int]:
         """Give every block back; returns those nobody uses any more.
 
         Tails go first, so that they are reused before the heads that other sequences are likelier to share.
         `discard` also makes the blocks that only this table used unfindable: their contents are not to be trusted.
+        Without `keep` those that it did not find computed are reused before all others, though found until then.
         """
         freed = []
-        for block in reversed(table.blocks):
+        for number in reversed(range(len(table.blocks))):
+            block = table.blocks[number]
             if self._pool.references(block) == 1:
                 freed.append(block)
                 if discard:
                     self._index.forget(block)
-            self._pool.release(block)
+            self._pool.release(block, keep=keep or number < table.found)
         table.blocks.clear()
         table.identities.clear()
+        table.found = 0
         return freed
 
     def check(self, tables: Iterable[BlockTable]) -> None:

@@ -85,7 +85,21 @@ class Decoder:
     def forward(
         self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
     ) -> Tensor:
-        """One step over all its sequences.
+        """One step over all its sequences: `logits` of `hidden`.
+
+        Returns:
+            [samples, vocab_size] logits in the compute dtype.
+        """
+        return self.logits(self.hidden(tokens, positions, batch, cache, rows))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[rows, vocab_size] in the compute dtype, from rows of what `hidden` gives."""
+        return self._weights.head(hidden)
+
+    def hidden(
+        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
+    ) -> Tensor:
+        """The layers of one step over all its sequences.
 
         Args:
             tokens: [tokens] int64 ids, sequence after sequence.
@@ -95,7 +109,7 @@ class Decoder:
             rows: [samples] int64, the rows whose logits are wanted.
 
         Returns:
-            [samples, vocab_size] logits in the compute dtype.
+            [samples, hidden] in the compute dtype, normalised.
         """
         kernels, spec, weights = self._kernels, self.spec, self._weights
         plan = kernels.plan(batch, self.device)
@@ -116,7 +130,7 @@ class Decoder:
             x = self._feed_forward(layer.mlp, x)
             following = weights.norm if number == spec.layers - 1 else weights.layers[number + 1].input_norm
             x, residual = kernels.add_rms_norm(x, residual, following, spec.norm_eps)
-        return weights.head(x)
+        return x
 
     def _project(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         spec = self.spec

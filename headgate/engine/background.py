@@ -1,0 +1,125 @@
+"""Work that nobody waits for: it gets what users leave of a step and of the memory, and gives both back at once.
+
+A background sequence takes no part in the queues, the fair shares or the running set of the others. It is admitted
+only while nobody waits, while a part of the pool stays free, and into steps that users leave room in; a user who needs
+its blocks takes them, and it is computed again later. Its blocks are the first to be overwritten once it has ended, so
+that it does not push what users may ask for again out of the prefix cache.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+
+from headgate.engine.kv.tables import KVTables
+from headgate.engine.sequence import Sequence
+
+_RESERVE = 0.25
+"""Part of the pool that background sequences leave free, unless one of them has the whole pool to itself."""
+
+
+class Background:
+    """Queue and running set of one model's background sequences, in order of arrival."""
+
+    def __init__(self, tables: KVTables, max_running: int) -> None:
+        self.running: list[Sequence] = []
+        """Those that hold blocks."""
+        self.waiting: deque[Sequence] = deque()
+        self.preemptions = 0
+        self._tables = tables
+        self._max_running = max_running
+
+    def __len__(self) -> int:
+        """Sequences that have not ended; may be read from another thread."""
+        return len(self.running) + len(self.waiting)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence behind the others."""
+        self.waiting.append(sequence)
+
+    def remove(self, sequence: Sequence, *, discard: bool) -> list[int]:
+        """Take a sequence out, finished or not; returns the blocks that nobody uses any more."""
+        if sequence.admitted:
+            self.running.remove(sequence)
+            sequence.admitted = False
+        else:
+            self.waiting.remove(sequence)
+        return self._tables.release(sequence.table, discard=discard, keep=False)
+
+    def give_way(self) -> bool:
+        """Give the youngest one's blocks back; False where none holds any."""
+        if not self.running:
+            return False
+        self._preempt(self.running[-1])
+        return True
+
+    def schedule(self, tokens: int, sequences: int, *, admit: bool) -> dict[Sequence, int]:
+        """Divide what is left of a step.
+
+        Args:
+            tokens: most tokens that may be computed.
+            sequences: most sequences that may take part.
+            admit: whether waiting ones may start.
+
+        Returns:
+            Tokens to compute by sequence; none is 0.
+        """
+        granted: dict[Sequence, int] = {}
+        for sequence in list(self.running):
+            if tokens < 1 or len(granted) >= sequences:
+                break
+            if sequence.admitted and self._make_room(sequence, granted):
+                granted[sequence] = min(sequence.gap, tokens)
+                tokens -= granted[sequence]
+        while admit and tokens > 0 and len(granted) < sequences and (entered := self._enter()) is not None:
+            granted[entered] = min(entered.gap, tokens)
+            tokens -= granted[entered]
+        return granted
+
+    def check(self) -> None:
+        """Raise AssertionError when queue and running set disagree."""
+        assert all(s.admitted and not s.done for s in self.running)
+        assert not any(s.admitted or s.done or s.table.blocks or s.computed for s in self.waiting)
+        for sequences in (self.running, self.waiting):
+            assert [s.arrival for s in sequences] == sorted(s.arrival for s in sequences)
+
+    def _make_room(self, sequence: Sequence, granted: dict[Sequence, int]) -> bool:
+        while not self._tables.extend(sequence.table, len(sequence.tokens)):
+            victim = self.running[-1]
+            granted.pop(victim, None)
+            self._preempt(victim)
+            if victim is sequence:
+                return False
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._tables.release(sequence.table, keep=False)
+        sequence.reset()
+        self.preemptions += 1
+        insort(self.waiting, sequence, key=lambda s: s.arrival)
+
+    def _enter(self) -> Sequence | None:
+        """Admit the next ready sequence if its known part fits beside the reserve."""
+        if len(self.running) >= self._max_running:
+            return None
+        sequence = next((s for s in self.waiting if s.ready), None)
+        if sequence is None:
+            return None
+        tables = self._tables
+        cached = tables.attach_prefix(sequence.table, sequence.reusable)
+        missing = tables.blocks_for(len(sequence.tokens)) - len(sequence.table.blocks)
+        # Alone on the model one may use all of it, or a small pool would never get anything done.
+        used = tables.free_blocks + len(sequence.table.blocks) < tables.total_blocks
+        reserve = int(tables.total_blocks * _RESERVE) if used else 0
+        if missing + reserve > tables.free_blocks:
+            tables.release(sequence.table, keep=False)
+            return None
+        tables.extend(sequence.table, len(sequence.tokens))
+        self.waiting.remove(sequence)
+        sequence.computed = cached
+        if sequence.preemptions == 0:
+            sequence.cached = cached
+        sequence.admitted = True
+        insort(self.running, sequence, key=lambda s: s.arrival)
+        return sequence
