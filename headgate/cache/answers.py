@@ -70,6 +70,10 @@ class AnswerCache:
         self.faults = CacheFaults()
         store.on_forget(self._forget)
 
+    def understand(self, embedder: Embedder, index: VectorIndex, rule: SemanticRule) -> None:
+        """From now on find similar questions too: the embedder has been loaded."""
+        self._embedder, self._index, self._rule = embedder, index, rule
+
     async def lookup(
         self,
         query: CacheQuery,
@@ -137,6 +141,7 @@ class AnswerCache:
         device_s: float,
         vector: Vector | None,
         ttl: float,
+        tags: frozenset[str] = frozenset(),
     ) -> Entry | None:
         """Keep a finished answer for `ttl` seconds.
 
@@ -150,6 +155,7 @@ class AnswerCache:
             device_s: device seconds the generation took.
             vector: as the look-up gave it; without one the answer is served to exactly the same request only.
             ttl: seconds; 0 or less keeps nothing.
+            tags: of `Fingerprinter`, to forget the answer by. Its scope's and the one of all are there already.
 
         Returns:
             The entry, or None where it was not kept.
@@ -167,7 +173,8 @@ class AnswerCache:
             expires=now + ttl,
         )
         try:
-            kept = await self._store.put(entry, frozenset({fingerprint.scope_tag}), self._place(fingerprint, vector))
+            tags |= {fingerprint.scope_tag, self._fingerprinter.all_tag}
+            kept = await self._store.put(entry, tags, self._place(fingerprint, vector))
         except Exception as error:
             self._fault("store", error)
             return None
@@ -189,13 +196,13 @@ class AnswerCache:
             return None
         return Place(fingerprint.bucket, vector, self._embedder.name)
 
-    async def purge_scope(self, scope: str) -> int:
-        """Forget every answer of a tenant; gives how many there were.
+    async def purge_tagged(self, tag: str) -> int:
+        """Forget every answer stored under a tag of `Fingerprinter`; gives how many there were.
 
         Raises:
             OSError: the store cannot be reached, so nothing is known to be forgotten.
         """
-        return await self._store.delete_tagged(self._fingerprinter.scope_tag(scope))
+        return await self._store.delete_tagged(tag)
 
     async def purge_key(self, key: str) -> bool:
         """Forget one answer by its exact key. False where there was none.

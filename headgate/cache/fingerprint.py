@@ -70,6 +70,16 @@ class Fingerprinter:
         """The tag under which every entry of a tenant is stored."""
         return self._digest(b"scope", scope.encode("utf-8", "surrogatepass"))
 
+    def tag(self, scope: str, name: str) -> str:
+        """The tag under which a tenant's entries of that name are stored: its own, whatever others call theirs."""
+        fields = (scope.encode("utf-8", "surrogatepass"), name.encode("utf-8", "surrogatepass"))
+        return self._digest(b"tag", *fields)
+
+    @property
+    def all_tag(self) -> str:
+        """The tag under which every entry is stored."""
+        return self._digest(b"all")
+
     def _digest(self, *fields: bytes) -> str:
         mac = hmac.new(self._secret, digestmod=hashlib.sha256)
         for field in fields:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from headgate.cache.exact import find
+from headgate.cache.freshness import time_sensitive
 from headgate.cache.guards import check, reading_of
-from headgate.cache.guards.lexicon import TIME_SENSITIVE, TIME_SENSITIVE_PHRASES
 from headgate.cache.index import Vector, VectorIndex
 from headgate.cache.store.base import Store
 from headgate.cache.verdict import Hit, Miss, Near, Verdict
 
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _CANDIDATES = 8
 """Near misses are often closer than a true paraphrase, so the first few say little."""
 
@@ -47,14 +45,9 @@ def barred(text: str, rule: SemanticRule) -> str | None:
     """Why no stored answer may be served for this text unless it is exactly the same one; None where one may."""
     if len(text) > rule.max_chars:
         return "length"
-    words = _WORD.findall(text.lower().replace("’", "'"))
-    # 's is taken off, so that "today's" is found.
-    spoken = f" {' '.join(word.removesuffix(chr(39) + 's') for word in words)} "
-    if not words:
+    if not any(character.isalnum() for character in text):
         return "empty"
-    if not TIME_SENSITIVE.isdisjoint(spoken.split()) or any(
-        f" {phrase} " in spoken for phrase in TIME_SENSITIVE_PHRASES
-    ):
+    if time_sensitive(text):
         return "time_sensitive"
     return None
 

@@ -26,8 +26,9 @@ from headgate.gateway.answers import Answers
 from headgate.gateway.destinations import LocalDestination
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.pipeline import Road
+from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
-from headgate.gateway.settings import ModelSection, Settings, secret_name
+from headgate.gateway.settings import CacheSection, ModelSection, Settings, secret_name
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.vector_index import SharedIndex
 from headgate.routing.tasks import load_tasks
@@ -192,7 +193,7 @@ class Loader:
         store: Store | None = self._redis
         if store is None and settings.cache.exact.enabled:
             store = MemoryStore(settings.cache.exact.max_bytes, time.time)
-        answers = Answers(store, self._fingerprinter, settings.cache.exact.ttl_s)
+        answers = Answers(store, self._fingerprinter, _policy(settings.cache))
         self._backend = Backend(Road(routes=routes, answers=answers, metrics=self._metrics), routes)
         return answers, routes
 
@@ -212,6 +213,20 @@ class Loader:
             self._lifecycle.set("semantic cache", "failed", str(error), required=False)
         else:
             self._lifecycle.set("semantic cache", "ready", self._embedder_why, required=False)
+
+
+def _policy(section: CacheSection) -> CachePolicy:
+    exact = section.exact
+    return CachePolicy(
+        ttl_s=exact.ttl_s,
+        time_sensitive_ttl_s=exact.time_sensitive_ttl_s,
+        max_temperature=exact.max_temperature,
+        tool_results=exact.tool_results,
+        normalize_text=exact.normalize_text,
+        epoch=section.epoch,
+        share=section.share,
+        share_by_team=section.share_by_team,
+    )
 
 
 def _fingerprint_secret(settings: Settings) -> bytes:

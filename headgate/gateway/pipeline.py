@@ -7,20 +7,24 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 from headgate.cache.answers import Lookup
 from headgate.cache.embedder import Vector
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
-from headgate.cache.verdict import Hit, Miss, Near, Verdict
-from headgate.gateway.answers import Answers, Question, restore
+from headgate.cache.verdict import Hit, Miss, Near
+from headgate.gateway.answers import Answers, restore
 from headgate.gateway.destinations import Destination, Outcome, Prepared
+from headgate.gateway.question import Bypass, Question
 from headgate.gateway.request import ChatRequest, Chunk, Joiner
 from headgate.gateway.routes import Routes
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
-from headgate.gateway.wire.errors import ApiError, overloaded
+from headgate.gateway.wire.errors import ApiError, not_cached, overloaded
 from headgate.routing.types import Route
+
+CacheVerdict = Literal["exact", "semantic", "near", "miss", "bypass"]
 
 
 @dataclass(slots=True)
@@ -34,12 +38,21 @@ class Progress:
 class Opened:
     """First event of a generation: what was decided about it."""
 
-    verdict: str
-    similarity: float | None
+    verdict: CacheVerdict
+    why: str
+    """The cache's reason, one of a few: `stored`, `joined`, `absent`, a guard's name, what made it a bypass…"""
     model: str
     fingerprint: str
     reason: str
+    """The route's."""
     progress: Progress
+    similarity: float | None = None
+    key: str | None = None
+    """Of the entry that is served, or under which the answer will be stored; None where it will not be."""
+    age_s: float | None = None
+    """Of the answer that is served from the cache."""
+    bound: float | None = None
+    """Upper bound on the share of wrong answers among those served like this one, where there is one."""
 
 
 Event = Opened | Chunk | Outcome
@@ -52,8 +65,8 @@ class Job:
     id: str
     request: ChatRequest
     principal: Principal
-    question: Question | None
-    """What the cache is asked; None where the cache has no part in it."""
+    question: Question | Bypass
+    """What the cache is asked, or why it has no part in it."""
 
 
 class Answer:
@@ -121,17 +134,18 @@ class Road:
 
     @asynccontextmanager
     async def _answer(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
-        question = self._answers.question(request, principal.team, self._routes.candidates(request.model))
+        question = self._answers.question(request, principal, self._routes.candidates(request.model))
         job = Job(record.request_id, request, principal, question)
+        shares = isinstance(question, Question) and question.may_read and not request.cache.only_if_cached
         # A request that may not share takes a flight of its own: `#` is in no fingerprint.
-        key = question.flight_key if question is not None and question.may_read else f"#{id(job)}"
+        key = question.flight_key if isinstance(question, Question) and shares else f"#{id(job)}"
         async with self._flights.subscribe(key, partial(self._produce, job)) as events:
             opened = await self._opening(events)
             if not events.leads and opened.verdict in ("miss", "near"):
                 # Who joins another's generation computes nothing: to him it is a hit on the very same request.
-                opened = replace(opened, verdict="exact", similarity=1.0)
+                opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0)
             record.verdict, record.model, record.route = opened.verdict, opened.model, opened.reason
-            self._metrics.lookup(opened.verdict)
+            self._metrics.lookup(opened.verdict, opened.why)
             yield Answer(opened, events, self._clock)
 
     async def _opening(self, events: Subscription[Event]) -> Opened:
@@ -144,31 +158,46 @@ class Road:
 
     async def _produce(self, job: Job) -> AsyncGenerator[Event]:
         """Everything after admission, for all who asked the same at the same time."""
-        found = await self._answers.look_up(job.question) if job.question is not None else None
+        found = await self._answers.look_up(job.question) if isinstance(job.question, Question) else None
         if found is not None and isinstance(found.verdict, Hit):
             for event in self._replay(found.verdict):
                 yield event
             return
+        if job.request.cache.only_if_cached:
+            verdict, why, _ = _told(job, found)
+            self._metrics.lookup(verdict, why)
+            raise not_cached(verdict, why)
         async with aclosing(self._generate(job, found)) as events:
             async for event in events:
                 yield event
 
     def _replay(self, hit: Hit) -> Iterator[Event]:
         """A stored answer, in the same pieces a generation has."""
-        stored = restore(hit.entry)
-        model = hit.entry.model
-        progress = Progress(len(stored.chunks))
-        yield Opened(hit.kind, hit.similarity, model, self._routes.fingerprint(model), f"cache-{hit.kind}", progress)
+        stored, entry = restore(hit.entry), hit.entry
+        yield Opened(
+            hit.kind,
+            "stored",
+            entry.model,
+            self._routes.fingerprint(entry.model),
+            f"cache-{hit.kind}",
+            Progress(len(stored.chunks)),
+            hit.similarity,
+            entry.key,
+            self._answers.age_s(entry),
+            hit.bound,
+        )
         yield from stored.chunks
         yield stored.outcome
 
     async def _generate(self, job: Job, found: Lookup | None) -> AsyncGenerator[Event]:
         vector = found.vector if found is not None else None
-        verdict = found.verdict if found is not None else Miss("bypass")
         route, destination, prepared = await self._place(job, vector)
         self._metrics.route(destination.id, route.reason)
         progress = Progress()
-        yield self._opened(job, verdict, destination, route.reason, progress)
+        verdict, why, similarity = _told(job, found)
+        key = found.fingerprint.exact_key if found is not None else None
+        fingerprint = self._routes.fingerprint(destination.id)
+        yield Opened(verdict, why, destination.id, fingerprint, route.reason, progress, similarity, key)
         joiner = Joiner()
         last: dict[int, float] = {}
         async with aclosing(destination.generate(prepared, job.id, job.principal)) as pieces:
@@ -197,14 +226,6 @@ class Road:
                 return (route if position == 0 else replace(route, reason="context")), destination, prepared
         raise AssertionError("a route names at least one destination")
 
-    def _opened(self, job: Job, verdict: Verdict, destination: Destination, reason: str, progress: Progress) -> Opened:
-        near = verdict if isinstance(verdict, Near) else None
-        asked = job.question is not None and job.question.may_read
-        name = "near" if near is not None else "miss" if asked else "bypass"
-        model = destination.id
-        similarity = near.similarity if near is not None else None
-        return Opened(name, similarity, model, self._routes.fingerprint(model), reason, progress)
-
     async def _settle(
         self, job: Job, vector: Vector | None, destination: Destination, joiner: Joiner, outcome: Outcome
     ) -> None:
@@ -213,7 +234,7 @@ class Road:
         self._metrics.generated(
             destination.id, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, outcome.queue_s
         )
-        if job.question is not None:
+        if isinstance(job.question, Question):
             await self._answers.store(job.question, vector, destination.id, joiner.choices(), outcome)
 
     def _observe_gap(self, destination: Destination, chunk: Chunk, last: dict[int, float]) -> None:
@@ -222,3 +243,14 @@ class Road:
         last[chunk.index] = now
         if before is not None and chunk.token_ids:
             self._metrics.inter_token(destination.id, (now - before) / len(chunk.token_ids))
+
+
+def _told(job: Job, found: Lookup | None) -> tuple[CacheVerdict, str, float | None]:
+    """What is said of a look-up that was no hit: verdict, reason, and the similarity where there was a neighbour."""
+    if isinstance(job.question, Bypass):
+        return "bypass", job.question.reason, None
+    verdict = found.verdict if found is not None else Miss()
+    if isinstance(verdict, Near):
+        return "near", verdict.reason, verdict.similarity
+    why = verdict.reason if isinstance(verdict, Miss) else ""
+    return ("miss" if job.question.may_read else "bypass"), why, None

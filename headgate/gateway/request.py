@@ -64,18 +64,30 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class CacheControl:
-    """The request's `cache-control`.
+    """What the request's headers ask of the answer cache.
 
     Attributes:
         no_cache: do not answer from the cache (the answer may still be stored).
         no_store: neither answer from the cache nor store.
+        only_if_cached: answer from the cache or not at all.
         max_age_s: accept stored answers up to this age; given explicitly it also opts in to exact
-            caching where sampling is random.
+            caching where an answer is not cached unless asked.
+        max_error: largest share of wrong answers that the client accepts among answers to similar
+            questions; 0 accepts exact ones only, None leaves it to the configuration.
+        tags: names under which the answer is stored, so that it can be forgotten by them.
     """
 
     no_cache: bool = False
     no_store: bool = False
+    only_if_cached: bool = False
     max_age_s: float | None = None
+    max_error: float | None = None
+    tags: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> bool:
+        """Whether the client said that it wants a stored answer, also where it may differ from a fresh one."""
+        return self.max_age_s is not None or self.only_if_cached
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,8 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False
     cache: CacheControl = field(default_factory=CacheControl)
+    user: str | None = None
+    """The end user, as the client names it."""
 
     @property
     def last_user_text(self) -> str | None:

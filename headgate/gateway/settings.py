@@ -21,6 +21,9 @@ def _bytes(count: int) -> ByteSize:
     return ByteSize(count)
 
 
+TeamName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
 class Section(BaseModel):
     """A block of keys. Unknown keys are refused."""
 
@@ -113,6 +116,18 @@ class ExactCacheSection(Section):
 
     enabled: bool = Field(default=True, description="false switches all caching of answers off.")
     ttl_s: float = Field(default=3600.0, gt=0, description="Seconds until a stored answer is forgotten.")
+    time_sensitive_ttl_s: float = Field(
+        default=60.0, ge=0, description="The same for questions about now (today, latest, ...); 0 stores none of them."
+    )
+    max_temperature: float = Field(
+        default=0.0, ge=0, le=2, description="Above it an answer is stored only with a seed or where the client asks."
+    )
+    tool_results: bool = Field(
+        default=False, description="Store answers to conversations with results of tools without the client's asking."
+    )
+    normalize_text: bool = Field(
+        default=False, description="Take texts that differ in white space or Unicode form for the same request."
+    )
     max_bytes: ByteSize = Field(default=_bytes(64 * MIB), gt=0, description="Memory for stored answers.")
 
 
@@ -151,6 +166,13 @@ class SemanticCacheSection(Section):
 class CacheSection(Section):
     """The answer cache."""
 
+    share: Literal["team", "user"] = Field(
+        default="team", description="Who shares answers: the keys of a team, or each key and end user has its own."
+    )
+    share_by_team: dict[TeamName, Literal["team", "user"]] = Field(
+        default={}, description="Exceptions from share, by team."
+    )
+    epoch: str = Field(default="", max_length=64, description="Any text; a new one makes all older answers unfindable.")
     exact: ExactCacheSection = ExactCacheSection()
     semantic: SemanticCacheSection = SemanticCacheSection()
     redis: str | None = Field(
@@ -183,7 +205,7 @@ class KeySection(Section):
     """An API key. Where no key is listed the server is open and everybody is team `default`."""
 
     id: str = Field(min_length=1, description="Names the key in logs; not secret.")
-    team: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Whose requests these are.")
+    team: TeamName = Field(description="Whose requests these are.")
     secret: str = Field(
         pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*$", description="env:NAME of the variable that holds the key."
     )

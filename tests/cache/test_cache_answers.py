@@ -41,8 +41,8 @@ class World:
         self.embedder = BagEmbedder()
         self.memory = MemoryStore(max_bytes, lambda: self.now)
         self.index = FlatIndex(DIM)
-        prints = Fingerprinter(b"0123456789abcdef")
-        self.cache = AnswerCache(self.memory, prints, self.index, self.embedder, lambda: self.now, rule)
+        self.prints = Fingerprinter(b"0123456789abcdef")
+        self.cache = AnswerCache(self.memory, self.prints, self.index, self.embedder, lambda: self.now, rule)
 
     async def answer(self, query: CacheQuery, text: str, ttl: float = 100.0, semantic: bool = True) -> Entry | None:
         found = await self.cache.lookup(query, semantic=semantic)
@@ -206,8 +206,8 @@ async def test_eviction_and_purge_reach_the_index() -> None:
         await world.answer(ask(text), "x")
     assert len(world.index) == len(world.memory) == 2
     await world.answer(ask("four figs", scope="rival"), "x")
-    assert await world.cache.purge_scope("rival") == 1
-    assert await world.cache.purge_scope("rival") == 0
+    assert await world.cache.purge_tagged(world.prints.scope_tag("rival")) == 1
+    assert await world.cache.purge_tagged(world.prints.scope_tag("rival")) == 0
     found = await world.cache.lookup(ask("three plums"))
     assert await world.cache.purge_key(found.fingerprint.exact_key)
     assert not await world.cache.purge_key(found.fingerprint.exact_key)
@@ -255,7 +255,7 @@ async def test_a_broken_part_costs_the_hit_and_nothing_else(caplog: pytest.LogCa
     assert await world.answer(ask(FRANCE), "Paris") is not None
     assert isinstance((await world.cache.lookup(ask(FRANCE))).verdict, Hit)
     assert (await world.cache.lookup(ask(FRANCE + "?"))).verdict == Miss("index")
-    assert await world.cache.purge_scope("team") == 1
+    assert await world.cache.purge_tagged(world.prints.scope_tag("team")) == 1
     assert world.cache.faults.index == 4
 
     world = World()

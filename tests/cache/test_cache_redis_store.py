@@ -359,7 +359,7 @@ async def test_an_outage_is_a_miss_and_a_count_and_loses_no_similar_answer(
     assert cache.faults.store == 7, "three look-ups of two questions each, and one entry"
     assert len(caplog.records) == 1
     with pytest.raises(OSError, match="moment ago"):
-        await cache.purge_scope("team")
+        await cache.purge_tagged("any")
     assert len(index) == 1
 
 

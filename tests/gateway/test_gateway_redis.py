@@ -132,7 +132,7 @@ async def test_auto_takes_the_server_of_the_variable(
     assert "cache.secret" in detail, "without it nobody else finds these answers"
     assert [(await ask(client))[0] for _ in "ab"] == ["miss", "exact"]
     with Redis(port=redis.port) as server:
-        assert server.dbsize() == 2, "an answer and its team's tag"
+        assert server.dbsize() == 3, "an answer, the tag of its team and that of all answers"
 
 
 async def test_auto_keeps_answers_in_memory_where_no_redis_answers(

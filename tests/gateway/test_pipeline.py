@@ -14,6 +14,7 @@ from headgate.cache.store.memory import MemoryStore
 from headgate.gateway.answers import Answers
 from headgate.gateway.destinations import Facts
 from headgate.gateway.pipeline import Road
+from headgate.gateway.question import CachePolicy
 from headgate.gateway.request import CacheControl, ChatRequest, Chunk, Message, Sampling
 from headgate.gateway.routes import Routes
 from headgate.gateway.teams.keys import Principal
@@ -29,14 +30,15 @@ RED, BLUE = Principal("red"), Principal("blue")
 class Site:
     """A road over fakes, and what can be seen of it from outside."""
 
-    def __init__(self, *destinations: FakeDestination, cached: bool = True) -> None:
+    def __init__(self, *destinations: FakeDestination, cached: bool = True, policy: CachePolicy | None = None) -> None:
+        self.now = 0.0
         self.metrics = Metrics()
         tiers = {d.id: tier for d in destinations for tier in ("small", "large") if d.id.startswith(tier)}
         self.routes = Routes(destinations, tiers, load_tasks())
-        store = MemoryStore(1_000_000, lambda: 0.0) if cached else None
+        store = MemoryStore(1_000_000, lambda: self.now) if cached else None
         self.road = Road(
             routes=self.routes,
-            answers=Answers(store, Fingerprinter(b"0" * 16), ttl_s=60.0, clock=lambda: 0.0),
+            answers=Answers(store, Fingerprinter(b"0" * 16), policy or CachePolicy(ttl_s=60.0), clock=lambda: self.now),
             metrics=self.metrics,
         )
 
@@ -61,7 +63,7 @@ async def test_a_miss_is_generated_and_the_next_asker_hits() -> None:
     text, verdict, record = await site.ask()
     assert (text, verdict, record.route) == ("ab", "exact", "cache-exact")
     assert (fake.begun, fake.closed) == (1, 1)
-    assert site.count('headgate_cache_lookups_total{verdict="exact"} 1.0')
+    assert site.count('headgate_cache_lookups_total{reason="stored",verdict="exact"} 1.0')
     assert site.count('headgate_generation_tokens_total{model="fake"} 2.0')
 
 
@@ -132,6 +134,51 @@ async def test_cache_control_is_obeyed() -> None:
     assert (await site.ask(replace(ASK, cache=CacheControl(max_age_s=0))))[1] == "miss", "nothing is that young"
 
 
+async def test_only_if_cached_generates_nothing() -> None:
+    fake = FakeDestination()
+    site = Site(fake)
+    only = replace(ASK, cache=CacheControl(only_if_cached=True))
+    with pytest.raises(ApiError) as caught:
+        await site.ask(only)
+    error = caught.value
+    assert (error.status, error.code, fake.begun) == (504, "not_cached", 0)
+    assert error.headers == {"x-should-retry": "false", "x-headgate-cache": "miss"}
+    assert site.count('headgate_cache_lookups_total{reason="absent",verdict="miss"} 1.0')
+    await site.ask()
+    assert (await site.ask(only))[:2] == ("ab", "exact")
+    for other in (CacheControl(only_if_cached=True, no_store=True), CacheControl(only_if_cached=True, no_cache=True)):
+        with pytest.raises(ApiError) as caught:
+            await site.ask(replace(ASK, cache=other))
+        assert caught.value.headers["x-headgate-cache"] == "bypass"
+    assert fake.begun == 1
+
+
+async def test_only_if_cached_does_not_wait_for_somebody_elses_generation() -> None:
+    fake = FakeDestination(gate=asyncio.Event())
+    site = Site(fake)
+    leader = asyncio.create_task(site.ask())
+    await fake.started.wait()
+    with pytest.raises(ApiError, match="only-if-cached"):
+        await site.ask(replace(ASK, cache=CacheControl(only_if_cached=True)))
+    assert fake.gate is not None
+    fake.gate.set()
+    assert (await leader)[1] == "miss"
+
+
+async def test_a_hit_tells_its_key_and_age() -> None:
+    site = Site(FakeDestination())
+    async with site.road.answer(ASK, RED, RequestRecord("id", "e")) as answer:
+        key = answer.opened.key
+        assert (answer.opened.age_s, answer.opened.why) == (None, "absent")
+        while await answer.next_batch():
+            pass
+    site.now = 7.5
+    async with site.road.answer(ASK, RED, RequestRecord("id", "e")) as answer:
+        assert (answer.opened.key, answer.opened.age_s, answer.opened.why) == (key, 7.5, "stored")
+    assert key is not None
+    assert len(key) == 32
+
+
 async def test_identical_requests_in_flight_share_one_generation() -> None:
     fake = FakeDestination(gate=asyncio.Event())
     site = Site(fake)
@@ -142,7 +189,7 @@ async def test_identical_requests_in_flight_share_one_generation() -> None:
     results = await asyncio.gather(*tasks)
     assert {text for text, _, _ in results} == {"ab"}
     assert sorted(verdict for _, verdict, _ in results) == ["exact"] * 4 + ["miss"]
-    assert site.count('headgate_cache_lookups_total{verdict="miss"} 1.0')
+    assert site.count('headgate_cache_lookups_total{reason="absent",verdict="miss"} 1.0')
     assert fake.begun == 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -117,12 +118,17 @@ def test_an_unknown_parameter_comes_with_the_nearest_known_one() -> None:
     [
         {"tools": []}, {"tools": None}, {"tool_choice": "auto"}, {"response_format": {"type": "text"}},
         {"modalities": ["text"]}, {"service_tier": "default"}, {"store": False}, {"parallel_tool_calls": True},
-        {"reasoning_effort": "none"}, {"metadata": {"a": "b"}}, {"user": "u"}, {"safety_identifier": "s"},
+        {"reasoning_effort": "none"}, {"metadata": {"a": "b"}},
         {"prompt_cache_key": "k"}, {"verbosity": "medium"}, {"logit_bias": {}}, {"n": 1}, {"temperature": None},
     ],
 )  # fmt: skip
 def test_parameters_that_change_nothing_are_accepted(neutral: dict[str, Any]) -> None:
     assert parse(**neutral) == parse()
+
+
+def test_the_end_user_is_who_openais_newer_field_names() -> None:
+    assert parse(user="u") == replace(parse(), user="u")
+    assert parse(user="u", safety_identifier="s").user == "s"
 
 
 def test_store_zero_is_not_false() -> None:

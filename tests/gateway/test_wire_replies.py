@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from multidict import CIMultiDict
 
 from headgate.gateway.request import CacheControl, ChatRequest, Choice, Chunk, Joiner, Message, Usage
 from headgate.gateway.wire import sse
@@ -65,17 +66,52 @@ def test_joined_chunks_are_the_whole_answer() -> None:
 
 
 def test_cache_control_is_read() -> None:
-    assert cache_control(None) == CacheControl()
-    assert cache_control("no-cache") == CacheControl(no_cache=True)
-    assert cache_control("No-Store, max-age=60") == CacheControl(no_store=True, max_age_s=60.0)
-    assert cache_control("private, foo=bar") == CacheControl()
+    for header, expected in (
+        ("no-cache", CacheControl(no_cache=True)),
+        ("No-Store, max-age=60", CacheControl(no_store=True, max_age_s=60.0)),
+        ("only-if-cached", CacheControl(only_if_cached=True)),
+        ("private, foo=bar", CacheControl()),
+    ):
+        assert cache_control(CIMultiDict({"Cache-Control": header})) == expected
+    assert cache_control(CIMultiDict()) == CacheControl()
+    lines = CIMultiDict([("cache-control", "no-cache"), ("Cache-Control", "max-age=1")])
+    assert cache_control(lines) == CacheControl(no_cache=True, max_age_s=1.0)
 
 
-@pytest.mark.parametrize("header", ["max-age", "max-age=soon", "max-age=-1"])
-def test_a_max_age_that_says_nothing_is_refused(header: str) -> None:
+@pytest.mark.parametrize(("value", "expected"), [("0", 0.0), ("0.05", 0.05), (" .5 ", 0.5), ("0.0", 0.0)])
+def test_the_error_a_client_accepts_is_read(value: str, expected: float) -> None:
+    assert cache_control(CIMultiDict({"X-Headgate-Max-Error": value})).max_error == expected
+
+
+def test_tags_are_read_once_each_from_all_lines() -> None:
+    headers = CIMultiDict([("x-headgate-cache-tags", "docs, v3"), ("X-Headgate-Cache-Tags", "a/b:c@1,docs")])
+    assert cache_control(headers).tags == ("docs", "v3", "a/b:c@1")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("cache-control", "max-age", "''"),
+        ("cache-control", "max-age=soon", "'soon'"),
+        ("cache-control", "max-age=-1", "max-age=60"),
+        ("x-headgate-max-error", "1", "'1'"),
+        ("x-headgate-max-error", "2%", "less than 1"),
+        ("x-headgate-max-error", "nan", "0.02"),
+        ("x-headgate-max-error", "-0.1", "'-0.1'"),
+        ("x-headgate-max-error", "", "''"),
+        ("x-headgate-cache-tags", "", "1 to 64"),
+        ("x-headgate-cache-tags", "a,,b", "''"),
+        ("x-headgate-cache-tags", "two words", "'two words'"),
+        ("x-headgate-cache-tags", "x" * 65, "1 to 64"),
+        ("x-headgate-cache-tags", ",".join(str(i) for i in range(17)), "17 tags"),
+    ],
+)
+def test_a_control_that_says_nothing_is_refused_with_what_would(name: str, value: str, told: str) -> None:
     with pytest.raises(ApiError) as caught:
-        cache_control(header)
-    assert caught.value.param == "cache-control"
+        cache_control(CIMultiDict({name: value}))
+    assert (caught.value.status, caught.value.param) == (400, name)
+    assert name in caught.value.message
+    assert told in caught.value.message
 
 
 def test_a_request_id_is_echoed_only_where_it_is_safe_to_log() -> None:

@@ -14,7 +14,7 @@ from headgate.gateway.wire.headers import cache_control
 
 async def chat_completions(http: web.Request) -> web.StreamResponse:
     """Answer a conversation."""
-    request = parse_chat(await read_body(http), cache_control(http.headers.get("Cache-Control")))
+    request = parse_chat(await read_body(http), cache_control(http.headers))
     record = http[keys.RECORD]
     record.stream = request.stream
     backend = await keys.backend(http)

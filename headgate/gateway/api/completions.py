@@ -80,7 +80,7 @@ class Batch:
 
 async def completions(http: web.Request) -> web.StreamResponse:
     """Continue texts."""
-    requests = parse_completion(await read_body(http), cache_control(http.headers.get("Cache-Control")))
+    requests = parse_completion(await read_body(http), cache_control(http.headers))
     record = http[keys.RECORD]
     first = requests[0]
     record.stream = first.stream

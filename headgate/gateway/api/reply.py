@@ -142,6 +142,12 @@ def _headers(http: web.Request, source: Source) -> dict[str, str]:
     }
     if opened.similarity is not None:
         fields[headers.SIMILARITY] = f"{opened.similarity:.4f}"
+    if opened.key is not None:
+        fields[headers.CACHE_KEY] = opened.key
+    if opened.age_s is not None:
+        fields[headers.AGE] = str(int(opened.age_s))
+    if opened.bound is not None:
+        fields[headers.BOUND] = f"{opened.bound:.6g}"
     return fields
 
 

@@ -37,7 +37,7 @@ class Metrics:
         self._generation = self._tokens("headgate_generation_tokens", "Tokens the engine generated.")
         self._cached = self._tokens("headgate_cached_prompt_tokens", "Prompt tokens taken from the prefix cache.")
         self._lookups = Counter(
-            "headgate_cache_lookups", "What the answer cache said.", ["verdict"], registry=self.registry
+            "headgate_cache_lookups", "What the answer cache said.", ["verdict", "reason"], registry=self.registry
         )
         self._routes = Counter("headgate_routes", "Routing decisions.", ["model", "reason"], registry=self.registry)
 
@@ -45,9 +45,9 @@ class Metrics:
         """The time since the choice's token before."""
         self._inter_token.labels(model).observe(gap_s)
 
-    def lookup(self, verdict: str) -> None:
-        """One look into the answer cache: exact, semantic, near, miss or bypass."""
-        self._lookups.labels(verdict).inc()
+    def lookup(self, verdict: str, reason: str) -> None:
+        """One look into the answer cache: exact, semantic, near, miss or bypass, and one of a few reasons."""
+        self._lookups.labels(verdict, reason).inc()
 
     def route(self, model: str, reason: str) -> None:
         """One decision where to generate."""

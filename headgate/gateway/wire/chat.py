@@ -112,6 +112,7 @@ def parse_chat(body: bytes, cache: CacheControl) -> ChatRequest:
         stream=bool(wire.stream),
         include_usage=_include_usage(wire.stream_options),
         cache=cache,
+        user=wire.safety_identifier if wire.safety_identifier is not None else wire.user,
     )
 
 

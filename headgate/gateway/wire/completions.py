@@ -93,6 +93,7 @@ def parse_completion(body: bytes, cache: CacheControl) -> list[ChatRequest]:
             stream=bool(wire.stream),
             include_usage=bool(wire.stream_options and wire.stream_options.include_usage),
             cache=cache,
+            user=wire.user,
         )
         for prompt in _prompts(wire.prompt)
     ]

@@ -95,6 +95,16 @@ def too_large(limit: int) -> ApiError:
     return ApiError(413, f"The request body is larger than {limit} bytes.", code="request_too_large")
 
 
+def not_cached(verdict: str, reason: str) -> ApiError:
+    """504 (RFC 9111): the client wants a stored answer or none, and there is none to serve. No client need retry."""
+    message = (
+        f"No stored answer can be served (x-headgate-cache: {verdict}, {reason}), and the request's "
+        "'cache-control: only-if-cached' forbids to generate one."
+    )
+    headers = {"x-should-retry": "false", "x-headgate-cache": verdict}
+    return ApiError(504, message, param="cache-control", code="not_cached", headers=headers)
+
+
 def overloaded(message: str, retry_after_s: int = 1) -> ApiError:
     """503: not now; the official clients retry after the given seconds."""
     return ApiError(503, message, type="server_error", code="overloaded", headers={"Retry-After": str(retry_after_s)})

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 import secrets
+from typing import TYPE_CHECKING
 
 from headgate.gateway.request import CacheControl
 from headgate.gateway.wire.errors import invalid
 
+if TYPE_CHECKING:
+    from multidict import MultiMapping
+
 REQUEST_ID = "x-request-id"
 CACHE = "x-headgate-cache"
+CACHE_KEY = "x-headgate-cache-key"
+CACHE_TAGS = "x-headgate-cache-tags"
+MAX_ERROR = "x-headgate-max-error"
 SIMILARITY = "x-headgate-similarity"
+BOUND = "x-headgate-bound"
+AGE = "age"
 MODEL = "x-headgate-model"
 ROUTE = "x-headgate-route"
 QUEUE_MS = "x-headgate-queue-ms"
@@ -20,6 +29,10 @@ PROCESSING_MS = "openai-processing-ms"
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _SECONDS = re.compile(r"\d{1,10}")
+_SHARE = re.compile(r"0|0?\.\d{1,12}", re.ASCII)
+TAG = re.compile(r"[A-Za-z0-9._:/@+-]{1,64}")
+"""What a tag of an answer looks like."""
+MAX_TAGS = 16
 
 
 def request_id(given: str | None) -> str:
@@ -29,23 +42,58 @@ def request_id(given: str | None) -> str:
     return f"req_{secrets.token_hex(16)}"
 
 
-def cache_control(header: str | None) -> CacheControl:
-    """Read `cache-control` (RFC 9111): no-cache, no-store and max-age; other directives have no meaning here.
+def cache_control(headers: MultiMapping[str]) -> CacheControl:
+    """Read `cache-control` (RFC 9111: no-cache, no-store, only-if-cached, max-age; other directives have no meaning
+    here), `x-headgate-max-error` and `x-headgate-cache-tags`.
 
-    ApiError 400 for a max-age that is no whole number of seconds: guessing could serve an answer that is too old.
+    ApiError 400 for a value that cannot be read: guessing could serve what the client does not want.
     """
-    no_cache = no_store = False
+    no_cache = no_store = only_if_cached = False
     max_age: float | None = None
-    for directive in (header or "").lower().split(","):
+    for directive in ",".join(headers.getall("cache-control", [])).lower().split(","):
         name, _, value = directive.strip().partition("=")
         if name == "no-cache":
             no_cache = True
         elif name == "no-store":
             no_store = True
+        elif name == "only-if-cached":
+            only_if_cached = True
         elif name == "max-age":
-            value = value.strip('"')
-            if not _SECONDS.fullmatch(value):
-                message = f"Invalid 'cache-control': max-age is '{value}'. Expected whole seconds, such as max-age=60."
-                raise invalid(message, "cache-control", "invalid_value")
-            max_age = float(value)
-    return CacheControl(no_cache, no_store, max_age)
+            max_age = _seconds(value.strip('"'))
+    return CacheControl(no_cache, no_store, only_if_cached, max_age, _max_error(headers), _tags(headers))
+
+
+def _seconds(value: str) -> float:
+    if not _SECONDS.fullmatch(value):
+        message = f"Invalid 'cache-control': max-age is '{value}'. Expected whole seconds, such as max-age=60."
+        raise invalid(message, "cache-control", "invalid_value")
+    return float(value)
+
+
+def _max_error(headers: MultiMapping[str]) -> float | None:
+    value = headers.get(MAX_ERROR)
+    if value is None:
+        return None
+    if not _SHARE.fullmatch(value.strip()):
+        message = (
+            f"Invalid '{MAX_ERROR}': '{value[:80]}'. Expected the share of wrong answers you accept, from 0 to less "
+            "than 1, such as 0.02. With 0 only answers to the very same request are served from the cache."
+        )
+        raise invalid(message, MAX_ERROR, "invalid_value")
+    return float(value)
+
+
+def _tags(headers: MultiMapping[str]) -> tuple[str, ...]:
+    tags = [tag.strip() for value in headers.getall(CACHE_TAGS, []) for tag in value.split(",")]
+    for tag in tags:
+        if not TAG.fullmatch(tag):
+            message = (
+                f"Invalid '{CACHE_TAGS}': '{tag[:80]}'. Expected names of 1 to 64 letters, digits or any of ._:/@+-, "
+                "with commas between them."
+            )
+            raise invalid(message, CACHE_TAGS, "invalid_value")
+    distinct = tuple(dict.fromkeys(tags))
+    if len(distinct) > MAX_TAGS:
+        message = f"Invalid '{CACHE_TAGS}': {len(distinct)} tags. Expected at most {MAX_TAGS}."
+        raise invalid(message, CACHE_TAGS, "invalid_value")
+    return distinct

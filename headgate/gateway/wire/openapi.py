@@ -26,11 +26,21 @@ _REPLY_HEADERS = {
     "x-request-id": "The request's id, as given or made here; in the log under `id`.",
     "x-headgate-cache": "exact, semantic, near, miss or bypass.",
     "x-headgate-similarity": "Cosine similarity, where the answer cache compared.",
+    "x-headgate-cache-key": "Key of the stored answer, to invalidate it by; absent where none is or will be stored.",
+    "x-headgate-bound": "Upper bound on the share of wrong answers among those served like this one, if certified.",
+    "age": "Whole seconds since the answer was stored; stored answers only.",
     "x-headgate-model": "Id of the model that answered.",
     "x-headgate-route": "Why it was chosen.",
     "x-headgate-queue-ms": "Milliseconds until the first step; replies that are not streamed.",
     "x-headgate-overhead-ms": "Milliseconds of the gateway before generation began.",
     "x-headgate-cost-usd": "What the request cost.",
+}
+
+
+_REQUEST_HEADERS = {
+    "cache-control": "no-cache, no-store, only-if-cached and max-age=SECONDS.",
+    "x-headgate-max-error": "Largest accepted share of wrong answers among those to similar questions, from 0 to 1.",
+    "x-headgate-cache-tags": "Names, with commas between them, by which the stored answer can be invalidated.",
 }
 
 
@@ -86,6 +96,10 @@ def _post(summary: str, request: type, reply: type, event: type) -> dict[str, An
     return {
         "summary": summary,
         "operationId": _operation(request),
+        "parameters": [
+            {"name": name, "in": "header", "description": text, "schema": {"type": "string"}}
+            for name, text in _REQUEST_HEADERS.items()
+        ],
         "requestBody": {"required": True, "content": _json(request)},
         "responses": {
             "200": {"description": "The answer, or its events", "headers": _headers(), "content": content},

@@ -1,0 +1,175 @@
+"""What the answer cache is asked for a request: whether it takes part, under which key, and for how long."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from headgate.cache.fingerprint import CacheQuery, Fingerprint, Fingerprinter, canonical_json
+from headgate.cache.freshness import time_sensitive
+from headgate.gateway.destinations import Destination
+from headgate.gateway.request import ChatRequest
+from headgate.gateway.teams.keys import Principal
+
+KEY_EPOCH = "2"
+"""Raised when the key's contents change their meaning, so that a shared store never mixes the two."""
+
+Share = Literal["team", "user"]
+
+_NO_MATTER = ("model", "stream", "include_usage", "cache", "user")
+"""Fields of a request that do not change its answer, or that the key has elsewhere. All others are in it."""
+_GREEDY_NO_MATTER = ("temperature", "top_p", "top_k", "min_p", "seed")
+"""Fields of the sampling that change nothing where the likeliest token is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachePolicy:
+    """Which answers are kept, for how long, and who shares them. Times are seconds."""
+
+    ttl_s: float = 3600.0
+    time_sensitive_ttl_s: float = 60.0
+    """For questions about now, such as those with "today" or "latest"; 0 keeps none of them."""
+    max_temperature: float = 0.0
+    """Up to here answers are kept; above, those with a seed and where the client asks for it."""
+    tool_results: bool = False
+    """Whether answers to conversations with results of tools are kept without the client's asking."""
+    normalize_text: bool = False
+    """Whether texts that differ in white space or in how Unicode writes a letter are the same request."""
+    epoch: str = ""
+    """Part of every key: another epoch finds none of the older answers."""
+    share: Share = "team"
+    """Whether the keys of a team share answers, or each key and end user has its own."""
+    share_by_team: Mapping[str, Share] = field(default_factory=dict)
+    """Exceptions from `share`, by team."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request as the cache is asked for it.
+
+    Attributes:
+        query: the request in the cache's terms.
+        fingerprint: its keys.
+        may_read: a stored answer, or one being made for somebody else, may be served.
+        semantic: an answer to the same question in other words will do.
+        max_age_s: oldest answer that will do; None sets no bound.
+        max_error: largest share of wrong answers the client accepts; None leaves it to the configuration.
+        ttl_s: how long the answer is kept.
+        tags: what it can be forgotten by.
+    """
+
+    query: CacheQuery
+    fingerprint: Fingerprint
+    may_read: bool
+    semantic: bool
+    max_age_s: float | None
+    max_error: float | None
+    ttl_s: float
+    tags: frozenset[str]
+
+    @property
+    def flight_key(self) -> str:
+        """Requests of one key may share a generation, and what the look-up before it finds."""
+        return f"{self.fingerprint.exact_key}:{self.max_age_s}:{self.max_error}"
+
+
+@dataclass(frozen=True, slots=True)
+class Bypass:
+    """The cache has no part in a request."""
+
+    reason: str
+    """no_store, random, tools or time_sensitive."""
+
+
+def question_of(
+    request: ChatRequest,
+    principal: Principal,
+    candidates: Sequence[Destination],
+    policy: CachePolicy,
+    fingerprinter: Fingerprinter,
+) -> Question | Bypass:
+    """What to ask the cache, or why not.
+
+    Args:
+        request: the request.
+        principal: whose it is; answers never cross teams.
+        candidates: where it could be generated.
+        policy: which answers are kept.
+        fingerprinter: makes the keys.
+    """
+    control = request.cache
+    # Where the destinations' defaults differ, the most random one decides.
+    temperature = max(d.temperature(request.sampling) for d in candidates)
+    greedy = temperature == 0
+    of_now = _of_now(request)
+    ttl_s = min(policy.ttl_s, policy.time_sensitive_ttl_s) if of_now else policy.ttl_s
+    if control.no_store:
+        return Bypass("no_store")
+    if temperature > policy.max_temperature and request.sampling.seed is None and not control.asked:
+        return Bypass("random")
+    if not (policy.tool_results or control.asked) and any(m.role == "tool" for m in request.messages):
+        return Bypass("tools")
+    if ttl_s <= 0:
+        return Bypass("time_sensitive")
+    text = request.last_user_text
+    query = CacheQuery(
+        scope=_scope(request, principal, policy),
+        model=request.model,
+        revision=_revision(candidates, policy.epoch),
+        context=canonical_json(_context(request, greedy=greedy)),
+        text=normalized(text) if text and policy.normalize_text else text or "",
+    )
+    team = principal.team
+    return Question(
+        query,
+        fingerprinter.fingerprint(query),
+        may_read=not control.no_cache,
+        semantic=greedy and text is not None and request.logprobs is None and not of_now and control.max_error != 0,
+        max_age_s=control.max_age_s,
+        max_error=control.max_error,
+        ttl_s=ttl_s,
+        tags=frozenset({fingerprinter.scope_tag(team), *(fingerprinter.tag(team, tag) for tag in control.tags)}),
+    )
+
+
+def normalized(text: str) -> str:
+    """The text in Unicode's composed form (NFC), with single spaces for all white space and none at the ends."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def _of_now(request: ChatRequest) -> bool:
+    """Whether it asks about now. An earlier turn counts: "and in Spain?" asks what the turn before asked."""
+    texts = [m.content for m in request.messages if m.role == "user" and m.content is not None]
+    if isinstance(request.prompt, str):
+        texts.append(request.prompt)
+    return any(time_sensitive(text) for text in texts)
+
+
+def _scope(request: ChatRequest, principal: Principal, policy: CachePolicy) -> str:
+    if policy.share_by_team.get(principal.team, policy.share) == "team":
+        return principal.team
+    # No team is called so: their names begin with a letter or a digit.
+    return canonical_json([principal.team, principal.key_id, request.user]).decode("utf-8", "surrogatepass")
+
+
+def _revision(candidates: Sequence[Destination], epoch: str) -> str:
+    parts = [KEY_EPOCH, epoch, *sorted(f"{d.id}={d.revision}" for d in candidates)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _context(request: ChatRequest, *, greedy: bool) -> dict[str, Any]:
+    """Everything that can change the answer, but for the last user text."""
+    fields: dict[str, Any] = msgspec.to_builtins(request)
+    for name in _NO_MATTER:
+        del fields[name]
+    if greedy:
+        for name in _GREEDY_NO_MATTER:
+            del fields["sampling"][name]
+    if request.last_user_text is not None:
+        del fields["messages"][-1]["content"]
+    return fields
