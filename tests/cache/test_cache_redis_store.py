@@ -20,7 +20,7 @@ from redis_process import RedisProcess, running_redis
 
 from headgate.cache.answers import AnswerCache
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
-from headgate.cache.index import FlatIndex, Vector
+from headgate.cache.index import FlatIndex, Place, Vector
 from headgate.cache.store.base import StoreDownError
 from headgate.cache.store.redis import MAX_ENTRY_BYTES, PAUSE_S, RedisStore
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice
@@ -169,6 +169,32 @@ async def test_deleted_and_expired_entries_are_forgotten_and_replaced_ones_are_n
     time.now = NOW + 20.0
     await store.put(entry("f", ttl=60.0), frozenset())
     assert gone == ["a", "b", "d", "c"]
+
+
+async def test_an_index_that_knows_of_later_changes_is_not_told_of_a_deletion(open_store: Open, time: Time) -> None:
+    store, gone = open_store(), list[str]()
+    store.on_forget(gone.append)
+    place = Place("b", np.ones(4, dtype=np.float32) / 2, "m")
+    await store.put(entry("a"), frozenset(), place)
+    await store.put(entry("b", ttl=5.0), frozenset())
+    store.followed(b"99999999999999-0")
+    assert await store.delete("a")
+    time.now += 10.0
+    await store.put(entry("c"), frozenset())
+    assert gone == [], "another process may have put either again, and the stream tells"
+    store.followed(b"0-1")
+    assert await store.delete("c")
+    assert gone == ["c"]
+
+
+async def test_a_large_purge_goes_in_parts(open_store: Open, server: Redis) -> None:
+    store = open_store()
+    for number in range(1101):
+        await store.put(entry(str(number)), frozenset({"t"}))
+    await store.put(entry("other"), frozenset({"u"}))
+    assert await store.delete_tagged("t") == 1101
+    assert await store.delete_tagged("t") == 0
+    assert {name.decode() for name in server.keys("*")} == {f"{ANSWER}other", f"{TAG}u"}
 
 
 @pytest.mark.parametrize("bad", [entry("a", body="x" * 2000), entry("a", text="\ud800")])

@@ -167,6 +167,7 @@ class IndexFeed:
         for _, fields in records:
             self._apply(fields)
         last = records[-1][0] if records else position
+        self._store.followed(last)
         # Asked after the reading: nothing between the two was cut off if the older one is still there.
         before, now = await self._within(self._anchor(position))
         if not before:
@@ -248,6 +249,7 @@ class IndexFeed:
             for key in batch:
                 self._drop(key)
             await asyncio.sleep(0)
+        self._store.followed(position)
         self._rebuilt += 1
         logger.info(
             "the index has %d vectors from %s, after %.1f s", copied, self._store.address, self._monotonic() - began

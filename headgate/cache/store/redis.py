@@ -54,31 +54,30 @@ elseif redis.call('DEL', KEYS[2]) == 1 then
   redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[5], '*', 'gone', cmsgpack.pack({ARGV[3]}))
 end
 """
+# Deletions also give the stream's last record, or nothing where it has none: what follows it happened later.
 # KEYS: the entry, its vector, the stream. ARGV: key, records the stream keeps. Gives whether there was an entry.
 _DELETE = """
 local gone = redis.call('DEL', KEYS[1])
 if redis.call('DEL', KEYS[2]) == 1 then
   redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[2], '*', 'gone', cmsgpack.pack({ARGV[1]}))
 end
-return gone
+return {gone, redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)}
 """
-# KEYS: a tag, the stream. ARGV: what precedes an entry's key, and a vector's; records the stream keeps. Gives the keys
-# it dropped. A record names at most 500 of them.
+# KEYS: a tag, the stream. ARGV: what precedes an entry's key, and a vector's; records the stream keeps; keys to take.
+# Gives the keys it dropped, whether the tag has more, and the last record.
 _DELETE_TAGGED = """
 local gone, told = {}, {}
-local function tell()
-  redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'gone', cmsgpack.pack(told))
-  told = {}
-end
-for _, key in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+local keys = redis.call('ZRANGE', KEYS[1], 0, ARGV[4] - 1)
+for _, key in ipairs(keys) do
   if redis.call('DEL', ARGV[1] .. key) == 1 then gone[#gone + 1] = key end
   if redis.call('DEL', ARGV[2] .. key) == 1 then told[#told + 1] = key end
-  if #told == 500 then tell() end
 end
-if #told > 0 then tell() end
-redis.call('DEL', KEYS[1])
-return gone
+if #told > 0 then redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'gone', cmsgpack.pack(told)) end
+if #keys > 0 then redis.call('ZREM', KEYS[1], unpack(keys)) end
+return {gone, redis.call('EXISTS', KEYS[1]), redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)}
 """
+_PURGE_KEYS = 500
+"""Keys that one script drops: others' commands wait for it, about a millisecond."""
 
 
 class VectorRecord(msgspec.Struct, array_like=True, frozen=True):
@@ -166,6 +165,11 @@ class RedisStore:
         # Expiry of the keys put here, the oldest put first. One lifetime for all makes that the order they expire in.
         self._expires: dict[str, float] = {}
         self._decoder = msgspec.msgpack.Decoder(Entry)
+        self._followed: tuple[int, int] | None = None
+
+    def followed(self, record: bytes) -> None:
+        """Note that the indexes have every change up to a record of the stream: what is older they need not hear."""
+        self._followed = _record_id(record)
 
     @property
     def address(self) -> str:
@@ -257,8 +261,8 @@ class RedisStore:
             StoreDownError: the server does not answer, so nothing is known to be gone.
         """
         script = partial(self._delete_script, keys=self._names(key), args=[key, self._feed_records])
-        deleted = await self._call(script)
-        self._drop(key)
+        deleted, last = await self._call(script)
+        self._drop([key], last)
         return bool(deleted)
 
     async def delete_tagged(self, tag: str) -> int:
@@ -268,13 +272,15 @@ class RedisStore:
             StoreDownError: the server does not answer, so nothing is known to be gone.
         """
         names = [self._tag_prefix + tag, self._stream]
-        arguments: list[str | int] = [self._entry_prefix, self._vector_prefix, self._feed_records]
+        arguments: list[str | int] = [self._entry_prefix, self._vector_prefix, self._feed_records, _PURGE_KEYS]
         script = partial(self._delete_tagged_script, keys=names, args=arguments)
         # Nobody's answer waits for a purge, and it may be large.
-        keys: list[bytes] = await self._call(script, max(_PURGE_S, self._timeout_s))
-        for key in keys:
-            self._drop(key.decode())
-        return len(keys)
+        deadline_s, dropped, more = max(_PURGE_S, self._timeout_s), 0, 1
+        while more:
+            keys, more, last = await self._call(script, deadline_s)
+            self._drop([key.decode() for key in keys], last)
+            dropped += len(keys)
+        return dropped
 
     def _names(self, key: str) -> list[str]:
         return [self._entry_prefix + key, self._vector_prefix + key, self._stream]
@@ -347,12 +353,31 @@ class RedisStore:
             key, expires = next(iter(self._expires.items()))
             if expires > now:
                 return
-            self._drop(key)
+            del self._expires[key]
+            # Who follows the stream knows better: another process may have put the key again, to live longer.
+            if self._followed is None:
+                self._tell(key)
 
-    def _drop(self, key: str) -> None:
-        self._expires.pop(key, None)
+    def _drop(self, keys: list[str], last: list[tuple[bytes, object]]) -> None:
+        """Forget keys that were deleted when `last` was the stream's last record.
+
+        Indexes that have followed the stream that far need not hear of it, and must not: they may know by now that
+        another process has put a key again.
+        """
+        overtaken = bool(last) and self._followed is not None and _record_id(last[0][0]) <= self._followed
+        for key in keys:
+            self._expires.pop(key, None)
+            if not overtaken:
+                self._tell(key)
+
+    def _tell(self, key: str) -> None:
         for forget in self._forget:
             forget(key)
+
+
+def _record_id(record: bytes) -> tuple[int, int]:
+    milliseconds, _, number = record.partition(b"-")
+    return int(milliseconds), int(number)
 
 
 def _encode(entry: Entry) -> bytes | None:
