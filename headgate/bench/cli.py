@@ -9,6 +9,7 @@ import tempfile
 import time
 from datetime import date
 from pathlib import Path
+from typing import get_args
 
 import click
 import torch
@@ -49,7 +50,7 @@ bench.add_command(demo)
     show_default=True,
     help=f"small or large (the demo pair), a checkpoint folder, or a random one: {', '.join(SHAPES)}.",
 )
-@click.option("--weights", type=click.Choice(["native", "int8"]), default="native", show_default=True)
+@click.option("--weights", type=click.Choice(get_args(WeightFormat)), default="native", show_default=True)
 @click.option("--device", default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
 @click.option("--kernels", type=click.Choice(["auto", "reference"]), default="auto", show_default=True)
@@ -122,7 +123,7 @@ def engine(
 
 @bench.command()
 @click.option("--model", default="small", show_default=True, help="As for `bench engine`.")
-@click.option("--weights", type=click.Choice(["native", "int8"]), default="native", show_default=True)
+@click.option("--weights", type=click.Choice(get_args(WeightFormat)), default="native", show_default=True)
 @click.option("--streams", type=click.IntRange(min=1, max=1024), default=64, show_default=True)
 @click.option("--new", type=click.IntRange(min=2), default=128, show_default=True, help="Tokens per stream.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True)

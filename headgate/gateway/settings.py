@@ -89,8 +89,8 @@ class ModelSection(Section):
         default=None, description="Which of the names small and large means this model; auto routes between the two."
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(default="auto", description="Type of weights and arithmetic.")
-    weights: Literal["native", "int8"] = Field(
-        default="native", description="int8 quantizes the linear layers when loading."
+    weights: Literal["native", "int8", "int4"] = Field(
+        default="native", description="int8 and int4 quantize the linear layers when loading."
     )
     context_length: int | None = Field(
         default=None, ge=2, description="Most tokens of prompt and answer; null: the model's."

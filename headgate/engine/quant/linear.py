@@ -9,7 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-WeightFormat = Literal["native", "int8"]
+from headgate.engine.quant.int4 import thin
+
+WeightFormat = Literal["native", "int8", "int4"]
 
 
 class Linear(Protocol):
@@ -63,10 +65,20 @@ class Int8Linear:
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """`weight` [out_features, in_features] in floating point; it is quantised here."""
         quantized, scale = quantize_rows(weight)
+        self._keep(quantized, scale.flatten(), bias)
+
+    @classmethod
+    def thinned(cls, weight: Tensor, bias: Tensor | None = None) -> Int8Linear:
+        """The layer whose values are those of 4-bit codes, see `quant.int4`: their results in int8's memory."""
+        layer = cls.__new__(cls)
+        codes = thin(weight)
+        layer._keep(codes.expand()[:, : weight.shape[1]].contiguous(), codes.scales, bias)
+        return layer
+
+    def _keep(self, quantized: Tensor, scale: Tensor, bias: Tensor | None) -> None:
         self._bias = bias
-        self._scale = scale.flatten()
-        self._nbytes = quantized.nbytes + self._scale.nbytes + (bias.nbytes if bias is not None else 0)
-        self._product = _onednn_product(quantized, self._scale) or _stock_product(quantized, self._scale)
+        self._nbytes = quantized.nbytes + scale.nbytes + (bias.nbytes if bias is not None else 0)
+        self._product = _onednn_product(quantized, scale) or _stock_product(quantized, scale)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
@@ -83,7 +95,9 @@ class Int8Linear:
 
 
 def linear(weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
-    """The layer that keeps `weight` in format `fmt`."""
+    """The layer that computes with `weight` in format `fmt`, in stock operators: those of int4 take int8's memory."""
+    if fmt == "int4":
+        return Int8Linear.thinned(weight, bias)
     return Int8Linear(weight, bias) if fmt == "int8" else DenseLinear(weight, bias)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from headgate.engine.kv.store import KVStore
 from headgate.engine.models.architectures import known
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
+from headgate.engine.quant.linear import WeightFormat
 
 BLOCK_SIZE = 8
 PROMPT, STEPS = 70, 32
@@ -75,16 +77,17 @@ def test_logits_equal_transformers(architecture: str, kernels: Kernels, make_che
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen3-moe"])
-def test_int8_weights_stay_close(architecture: str, kernels: Kernels, make_checkpoint: MakeCheckpoint) -> None:
+def test_quantized_weights_stay_close(architecture: str, kernels: Kernels, make_checkpoint: MakeCheckpoint) -> None:
     folder = make_checkpoint(architecture)
     tokens = torch.randint(0, 320, (40,), generator=torch.Generator().manual_seed(2)).tolist()
     logits = {}
-    for fmt in ("native", "int8"):
+    for fmt in get_args(WeightFormat):
         decoder = load_decoder(folder, kernels, fmt=fmt).decoder
         store = KVStore(decoder.spec, 5, BLOCK_SIZE, torch.float32, torch.device("cpu"))
         logits[fmt] = step(decoder, store, [3, 1, 4, 0, 2], tokens, 0)
-    relative = (logits["int8"] - logits["native"]).norm() / logits["native"].norm()
-    assert 1e-4 < relative < 0.1
+    error = {fmt: (each - logits["native"]).norm() / logits["native"].norm() for fmt, each in logits.items()}
+    assert 1e-4 < error["int8"] < 0.1
+    assert error["int8"] < error["int4"] < 0.4
 
 
 def test_every_known_architecture_is_tested() -> None:

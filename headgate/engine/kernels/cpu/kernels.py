@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headgate.engine.kernels.cpu.int4 import NativeInt4Linear
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
 from headgate.engine.quant.linear import Linear, WeightFormat, linear, quantize_rows
 
@@ -103,9 +104,12 @@ class CpuKernels:
         self._expert_order = ops.expert_order.default
         self._combine = ops.combine.default
         self._int8 = bool(ops.int8_usable())
+        self._int4 = bool(ops.int4_vectors())
 
     def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
         """See Kernels."""
+        if fmt == "int4" and self._int4:
+            return NativeInt4Linear(weight, bias)
         return NativeInt8Linear(weight, bias) if fmt == "int8" and self._int8 else linear(weight, bias, fmt)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:

@@ -1,0 +1,152 @@
+"""The compiled 4-bit layers: exactly the int8 layer of the same values, on every instruction set and for any rows."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from headgate.engine.kernels.cpu.int4 import NativeInt4Linear, thin_native
+from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
+from headgate.engine.quant.int4 import Thinned, thin
+from headgate.engine.quant.linear import quantize_rows
+
+STATUS = native_status()
+pytestmark = pytest.mark.skipif(
+    not (STATUS.usable and torch.ops.headgate.int4_vectors()), reason=f"4-bit operators: {STATUS.why}, without AVX2"
+)
+NAN = float("nan")
+
+
+def error(thinned: Thinned, weight: Tensor) -> Tensor:
+    values = thinned.expand()[:, : weight.shape[1]].double() * thinned.scales.double().unsqueeze(1)
+    return (values - weight.double()).square().sum()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    outputs=st.integers(1, 70),
+    inputs=st.integers(1, 130),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    heavy=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_search_finds_what_the_reference_finds(
+    outputs: int, inputs: int, dtype: torch.dtype, heavy: bool, seed: int
+) -> None:
+    weight = torch.randn(outputs, inputs, generator=torch.Generator().manual_seed(seed))
+    weight = (weight**3 if heavy else weight).to(dtype)
+    got, reference = thin_native(weight), thin(weight)
+    assert torch.equal(got.scales, reference.scales)
+    assert got.codes.max() <= 15
+    assert got.steps.min() >= 1
+    assert got.steps.max() <= 17
+    # Candidates may tie, and sums are ordered differently: the codes may differ, the error may not.
+    torch.testing.assert_close(error(got, weight), error(reference, weight), rtol=1e-4, atol=0)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    rows=st.integers(0, 40),
+    inputs=st.integers(1, 200) | st.sampled_from([64, 1024]),
+    outputs=st.integers(1, 200) | st.sampled_from([64, 128]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    bias=st.booleans(),
+    padded=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_layer_is_exact_in_its_integers(
+    rows: int, inputs: int, outputs: int, dtype: torch.dtype, bias: bool, padded: bool, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.randn(outputs, inputs, generator=generator).to(dtype)
+    b = torch.randn(outputs, generator=generator).to(dtype) if bias else None
+    x = torch.randn(rows, inputs, generator=generator).to(dtype)
+    if padded:  # rows that do not follow each other, with garbage between them
+        wide = torch.full((rows, inputs + 5), NAN, dtype=dtype)
+        wide[:, :inputs] = x
+        x = wide[:, :inputs]
+    thinned, (xq, xs) = thin_native(weight), quantize_rows(x)
+    expected = (xq.double() @ thinned.expand()[:, :inputs].double().T) * xs.double() * thinned.scales.double()
+    if b is not None:
+        expected += b.double()
+    got = NativeInt4Linear(weight, b)(x)
+    assert got.dtype == dtype
+    rtol, atol = (2**-8, 1e-5) if dtype == torch.bfloat16 else (1e-5, 2e-6)
+    torch.testing.assert_close(got.double(), expected, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [False, True])
+def test_neighbours_change_no_bit(dtype: torch.dtype, bias: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    b = torch.randn(150, generator=generator).to(dtype) if bias else None
+    layer = NativeInt4Linear(torch.randn(150, 333, generator=generator).to(dtype), b)
+    x = torch.randn(200, 333, generator=generator).to(dtype)
+    together = layer(x)
+    for size in (1, 2, 3, 4, 5, 9, 31, 64):
+        assert torch.equal(torch.cat([layer(part) for part in x.split(size)]), together)
+
+
+def test_at_its_extremes() -> None:
+    """Codes, steps and centres that make every weight -128 or 127, and activations of +-127: the largest sums."""
+    inputs, outputs = 4096, 3
+    codes = torch.full((outputs, inputs), 15, dtype=torch.uint8)
+    codes[1] = 0
+    codes[2, ::2] = 0
+    steps = torch.full((outputs, inputs // 32), 17, dtype=torch.uint8)
+    centres = torch.full((outputs, inputs // 32), 8, dtype=torch.int8)
+    scales = torch.ones(outputs)
+    values = Thinned(codes, steps, centres, scales).expand()
+    assert sorted(set(values.flatten().tolist())) == [-128, 127]
+    packed, shift = torch.ops.headgate.int4_pack(codes, steps, centres)
+    x = torch.ones(30, inputs)
+    x[1] = -1
+    x[2, ::2] = -1
+    padded = torch.ones(32)
+    for rows in (x, x[:3]):
+        got = torch.ops.headgate.int4_linear(rows, packed, padded, shift, None, outputs)
+        torch.testing.assert_close(got, rows @ values.float().T, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+@pytest.mark.parametrize("bad", [NAN, float("inf")])
+def test_gives_no_number_for_a_row_that_is_not_finite(bad: float, rows: int) -> None:
+    x = torch.ones(rows, 100)
+    x[1, 17] = bad
+    got = NativeInt4Linear(torch.ones(70, 100))(x)
+    assert not got[1].isfinite().any()
+    assert (got[[0, 2]] - 100).abs().max() < 0.05
+
+
+def test_bytes_read() -> None:
+    # 4.5 bits per weight, and the scales.
+    assert NativeInt4Linear(torch.ones(128, 64)).nbytes == 128 * 64 * 9 // 16 + 128 * 4
+    assert NativeInt4Linear(torch.ones(128, 64), torch.ones(128)).nbytes == 128 * 64 * 9 // 16 + 2 * 128 * 4
+    assert isinstance(CpuKernels().linear(torch.ones(2, 3), None, "int4"), NativeInt4Linear)
+
+
+def test_refuses_what_does_not_fit() -> None:
+    layer = NativeInt4Linear(torch.ones(70, 100))
+    with pytest.raises(RuntimeError, match="x has 130 inputs and 70 outputs are wanted; the weights are for 128"):
+        layer(torch.ones(2, 130))
+    with pytest.raises(RuntimeError, match="x must be float32 or bfloat16"):
+        layer(torch.ones(2, 100, dtype=torch.float64))
+    with pytest.raises(RuntimeError, match="weight must be float32 or bfloat16"):
+        torch.ops.headgate.int4_thin(torch.ones(2, 2, dtype=torch.float64))
+    with pytest.raises(RuntimeError, match="codes must be contiguous uint8"):
+        torch.ops.headgate.int4_pack(torch.ones(2, 30), torch.ones(2, 1), torch.ones(2, 1))
+
+
+@pytest.mark.skipif(os.environ.get("HEADGATE_VECTORS") is not None, reason="this is the inner run")
+@pytest.mark.parametrize("vectors", ["avx2", "avx512"])
+def test_other_processors_pass_the_same_tests(vectors: str) -> None:
+    command = [sys.executable, "-m", "pytest", "-x", __file__]
+    done = subprocess.run(command, env=os.environ | {"HEADGATE_VECTORS": vectors}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:]
