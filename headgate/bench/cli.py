@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench import ceilings as limits
+from headgate.bench.cache.audit_report import audit
 from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.demo import demo
 from headgate.bench.engine import EngineBench, Figure
@@ -40,6 +41,7 @@ def bench() -> None:
 
 
 bench.add_command(demo)
+bench.add_command(audit)
 
 
 @bench.command()

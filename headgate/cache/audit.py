@@ -40,7 +40,8 @@ class Interval:
     lower: float
     upper: float
     estimate: float | None
-    """Each label weighted by the inverse of its hit's audit probability; None before the first label."""
+    """Share of wrong labels, each weighted by the inverse of its hit's audit probability; None before the first. It is
+    of what the labels say, not corrected for how often they err."""
     hits: int
     """Served hits, audited or not."""
     audited: int
@@ -61,7 +62,12 @@ class Auditor:
     An audited hit without a label counts as right for the lower bound and as wrong for the upper one: labels may come
     late, in any order or never, and neither bound is wrong by it.
 
-    Assumed: labels call no right answer wrong, and within a sequence every hit is wrong with the same probability,
+    Labels may be wrong too: a hit that is right is called wrong with a probability of at most `false_reject`, one that
+    is wrong is called right with one of at most `false_accept`. The share that is called wrong then lies between
+    `wrong * (1 - false_accept)` and `wrong + (1 - wrong) * false_reject`, and either bound is widened by what that
+    leaves open (Rogan and Gladen, American Journal of Epidemiology 107 (1978)).
+
+    Assumed: within a sequence every hit is wrong with the same probability,
     given what came before. If that probability changes, a breach still says, at the same alpha, that its average over
     the hits so far was above `max_error`, because the stakes never change.
 
@@ -70,7 +76,14 @@ class Auditor:
     """
 
     def __init__(
-        self, max_error: float, share: float, alpha: float, secret: bytes, *, false_accept: float = 0.0
+        self,
+        max_error: float,
+        share: float,
+        alpha: float,
+        secret: bytes,
+        *,
+        false_accept: float = 0.0,
+        false_reject: float = 0.0,
     ) -> None:
         """An auditor at the start of its first sequence.
 
@@ -81,6 +94,8 @@ class Auditor:
             secret: up to 64 bytes; who does not know them cannot tell which hits are audited.
             false_accept: probability that a label calls a wrong answer right, or an upper bound on it. It widens the
                 interval upwards.
+            false_reject: probability that a label calls a right answer wrong, or an upper bound on it. It widens the
+                interval downwards, and a breach must rise above it.
 
         Raises:
             ValueError: an argument is out of range.
@@ -90,15 +105,18 @@ class Auditor:
                 raise ValueError(f"{name} is {value}; more than 0 and less than 1 is accepted")
         if not 0.0 < share <= 1.0:
             raise ValueError(f"share is {share}; more than 0 and up to 1 is accepted")
-        if not 0.0 <= false_accept < 1.0:
-            raise ValueError(f"false_accept is {false_accept}; 0 or more and less than 1 is accepted")
+        for name, value in (("false_accept", false_accept), ("false_reject", false_reject)):
+            if not 0.0 <= value < 1.0:
+                raise ValueError(f"{name} is {value}; 0 or more and less than 1 is accepted")
         if not 1 <= len(secret) <= hashlib.blake2b.MAX_KEY_SIZE:
             raise ValueError(f"secret has {len(secret)} bytes; 1 to {hashlib.blake2b.MAX_KEY_SIZE} are accepted")
-        self._max_error = max_error
+        # The share that is called wrong, at most, where the promise is kept.
+        self._most_called_wrong = max_error + (1.0 - max_error) * false_reject
         self._share = share
         self._enough = math.log(2.0 / alpha)
         self._secret = secret
         self._false_accept = false_accept
+        self._false_reject = false_reject
         self._sequence = -1
         self._start()
 
@@ -148,7 +166,7 @@ class Auditor:
         if not right:
             self._wrong[audit.share] += 1
             # Only a wrong hit can raise the capital, so no breach is missed by not looking elsewhere.
-            if self._rules_out_up_to(self._max_error):
+            if self._rules_out_up_to(self._most_called_wrong):
                 self._breached = True
         return True
 
@@ -160,7 +178,7 @@ class Auditor:
         lower = _turn(self._rules_out_up_to)[0] if wrong else 0.0
         upper = _turn(lambda share: not self._rules_out_from(share))[1]
         return Interval(
-            lower=lower,
+            lower=max(0.0, (lower - self._false_reject) / (1.0 - self._false_reject)),
             upper=min(1.0, upper / (1.0 - self._false_accept)),
             estimate=wrong / weight if labels else None,
             hits=self._hits,

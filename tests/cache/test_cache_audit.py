@@ -10,9 +10,14 @@ SECRET = b"a secret of some length"
 
 
 def auditor(
-    share: float = 1.0, max_error: float = 0.02, alpha: float = 0.05, secret: bytes = SECRET, false_accept: float = 0.0
+    share: float = 1.0,
+    max_error: float = 0.02,
+    alpha: float = 0.05,
+    secret: bytes = SECRET,
+    false_accept: float = 0.0,
+    false_reject: float = 0.0,
 ) -> Auditor:
-    return Auditor(max_error, share, alpha, secret, false_accept=false_accept)
+    return Auditor(max_error, share, alpha, secret, false_accept=false_accept, false_reject=false_reject)
 
 
 def audited(into: Auditor, rights: list[bool], share: float | None = None, prefix: str = "") -> list[Audit]:
@@ -199,6 +204,37 @@ def test_a_breach_is_the_moment_the_lower_bound_passes_the_promise() -> None:
     assert measures.breach
 
 
+def test_labels_that_call_right_answers_wrong_raise_no_false_alarm() -> None:
+    # Nothing is wrong, but one right answer in twenty is called so: more than the promise of 2 % allows.
+    rights = [number % 20 != 0 for number in range(4000)]
+    trusting, knowing = auditor(), auditor(false_reject=0.06)
+    audited(trusting, rights)
+    audited(knowing, rights)
+    assert trusting.breach
+    assert not knowing.breach
+    assert knowing.interval().lower == 0.0
+    assert knowing.interval().upper == trusting.interval().upper
+    # Twice as many wrong labels as the labeller's fault explains still are one.
+    bad = auditor(false_reject=0.06)
+    audited(bad, [number % 8 != 0 for number in range(2000)])
+    assert bad.breach
+
+
+def test_both_kinds_of_error_of_a_labeller_are_covered() -> None:
+    random, wrong, accept, reject = np.random.default_rng(5), 0.1, 0.3, 0.05
+    covered = 0
+    for run in range(40):
+        audits = Auditor(0.5, 1.0, 0.1, SECRET, false_accept=accept, false_reject=reject)
+        truth = random.random(1500) < wrong
+        flips = random.random(1500)
+        labels = np.where(truth, flips < accept, flips >= reject)
+        audited(audits, labels.tolist(), prefix=str(run))
+        interval = audits.interval()
+        covered += interval.lower <= wrong <= interval.upper
+        assert interval.lower < 0.1
+    assert covered >= 36
+
+
 def test_tightening_takes_the_next_stricter_threshold_and_starts_anew() -> None:
     measures = auditor()
     audited(measures, [False] * 20)
@@ -239,7 +275,9 @@ def test_labels_without_an_audit_are_refused() -> None:
         ({"alpha": 1.0}, "alpha is 1"),
         ({"share": 0.0}, "share is 0"),
         ({"share": 1.1}, "share is 1.1"),
+        ({"false_reject": 1.0}, "false_reject is 1.0"),
         ({"false_accept": 1.0}, "false_accept is 1"),
+        ({"false_reject": -0.1}, "false_reject is -0.1"),
         ({"secret": b""}, "secret has 0 bytes"),
         ({"secret": bytes(65)}, "secret has 65 bytes"),
     ],
