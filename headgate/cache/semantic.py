@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headgate.cache.exact import find
 from headgate.cache.freshness import time_sensitive
-from headgate.cache.guards import check, reading_of
+from headgate.cache.guards import certain, reading_of
 from headgate.cache.index import Vector, VectorIndex
 from headgate.cache.store.base import Store
 from headgate.cache.verdict import Hit, Miss, Near, Verdict
@@ -76,7 +76,7 @@ async def find_similar(
                 # Another process may have dropped it; the index is only a view of the store.
                 index.remove(key)
             continue
-        against = reason or barred(entry.text, rule) or check(entry.text, asked)
+        against = reason or barred(entry.text, rule) or certain(entry.text, asked)
         if against is None and similarity < rule.min_similarity:
             against = "similarity"
         if against is None and max_error is not None and max_error < rule.max_error:

@@ -1,10 +1,10 @@
-import time
+from pathlib import Path
 
 import pytest
 
 from headgate.bench.cache.edits import draw_pairs
 from headgate.bench.cache.intents import deal
-from headgate.cache.guards import GUARDS, KINDS, check, compare, reading_of
+from headgate.cache.guards import KINDS, certain, check, compare, reading_of
 
 NEAR_MISSES = [
     ("What happened in 2019?", "What happened in 2020?", "numbers"),
@@ -47,26 +47,26 @@ NEAR_MISSES = [
     ("Cities with more than 5 people", "Cities with less than 5 people", "comparators"),
     ("Pick at least 2 colors", "Pick at most 2 colors", "comparators polarity"),
     ("Can all birds fly", "Can some birds fly", "quantifiers"),
-    ("Do any snakes swim", "Do all snakes swim", "quantifiers"),
+    ("Do any snakes swim", "Do all snakes swim", "quantifiers content"),
     ("Name a few poets", "Name few poets", "quantifiers"),
-    ("train from here to there", "train from there to here", "direction"),
+    ("train from here to there", "train from there to here", "direction content"),
     ("convert miles to feet", "convert feet to miles", "direction"),
     ("is tea better than coffee", "is coffee better than tea", "direction"),
     ("do I brush before breakfast", "do I brush after breakfast", "polarity temporal"),
     ("Who is the mayor", "Who was the mayor", "tense"),
-    ("What did the team win", "What will the team win", "temporal"),
+    ("What did the team win", "What will the team win", "temporal tense"),
     ("Say hello in german", "Say hello in french", "language"),
     ("sort a list in python", "sort a list in java", "language"),
     ("Give the planets as json", "Give the planets as yaml", "format"),
     ("Explain gravity in one sentence", "Explain gravity in one paragraph", "format"),
     ("Explain gravity briefly", "Explain gravity in detail", "format"),
     ("Write a poem about rain", "Write a story about rain", "format"),
-    ("Who built the tower", "When was the tower built", "tense aspect"),
+    ("Who built the tower", "When was the tower built", "question"),
     ("What is the price of the tower", "What is the height of the tower", "aspect polarity"),
-    ("where do penguins live", "why do penguins live", "aspect"),
-    ("how many moons does it have", "how much moons does it have", "aspect quantifiers"),
+    ("where do penguins live", "why do penguins live", "question"),
+    ("how many moons does it have", "how much moons does it have", "wording"),
     ("a dog bites a man", "a man bites a dog", "order"),
-    ("What do bees do", "What are bees", "content aspect"),
+    ("What do bees do", "What are bees", "question"),
     ("What is the matter", "What is matter", "content"),
     ("what does vitamin a do", "what does vitamin do", "content"),
     ("Tell me a joke", "What is a joke", "content aspect"),
@@ -74,15 +74,15 @@ NEAR_MISSES = [
     ("What is x²", "What is x2", "code content"),
     ("Convert 100 MB to bits", "Convert 100 Mb to bits", "numbers code"),
     ("How do you feel", "How do I feel", "content"),
-    ("How do I look", "How to look", "aspect"),
+    ("How do I look", "How to look", "question"),
     ("How can you help me", "How can I help me", "content"),
-    ("What is the German word for please", "What is the German word for", "format content"),
+    ("What is the German word for please", "What is the German word for", "wording"),
     ("Translate thanks to German", "Translate to German", "content"),
-    ("How do you say hello", "How do you say", "content aspect"),
+    ("How do you say hello", "How do you say", "question"),
     ("please", "kindly", "content"),
     ("How do I boil eggs", "How do I fry eggs", "content"),
-    ("Is my garden big", "Is your garden big", "content"),
-    ("What is in my garden", "What is in your garden", "content"),
+    ("Is my garden big", "Is your garden big", "subject"),
+    ("What is in my garden", "What is in your garden", "subject"),
     ("You are happy", "You are happy?", "statement"),
     ("def f():\n    return 1\nfix", "def f():\n  return 1\nfix", "code"),
 ]
@@ -263,56 +263,37 @@ CLOSE = [
 
 @pytest.mark.parametrize(("stored", "asked", "guards"), NEAR_MISSES)
 def test_near_miss_is_held_back(stored: str, asked: str, guards: str) -> None:
-    assert check(stored, asked) in guards.split()
-    assert check(asked, stored) in guards.split()
+    assert certain(stored, asked) in guards.split()
+    assert certain(asked, stored) in guards.split()
 
 
-@pytest.mark.parametrize(("stored", "asked"), RESTATEMENTS)
-def test_restatement_passes(stored: str, asked: str) -> None:
-    assert check(stored, asked) is None
-    assert check(asked, stored) is None
-
-
-@pytest.mark.parametrize(("stored", "asked"), PARAPHRASES)
-def test_paraphrase_passes(stored: str, asked: str) -> None:
-    assert check(stored, asked) is None
-    assert check(asked, stored) is None
+@pytest.mark.parametrize(("stored", "asked"), [*RESTATEMENTS, *PARAPHRASES])
+def test_a_text_that_reads_alike_is_certain(stored: str, asked: str) -> None:
+    assert certain(stored, asked) is None
+    assert certain(asked, stored) is None
 
 
 @pytest.mark.parametrize(("stored", "asked"), CLOSE)
-def test_another_question_in_nearly_the_same_words_is_held_back(stored: str, asked: str) -> None:
-    assert check(stored, asked) is not None
-    assert check(asked, stored) is not None
+def test_another_question_in_nearly_the_same_words_is_not_certain(stored: str, asked: str) -> None:
+    assert certain(stored, asked) is not None
+    assert certain(asked, stored) is not None
 
 
-def test_no_generated_near_miss_passes() -> None:
+def test_no_generated_near_miss_is_certain() -> None:
     shares = deal(3)
     pairs = [pair for name in ("train", "calibrate") for pair in draw_pairs(shares[name], 150, seed=4)]
     passed = [
-        (pair.first, pair.second) for pair in pairs if pair.edit is not None and check(pair.first, pair.second) is None
+        (pair.first, pair.second)
+        for pair in pairs
+        if pair.edit is not None and certain(pair.first, pair.second) is None
     ]
     assert len(pairs) == 900
     assert passed == []
 
 
-def test_every_guard_is_the_one_that_stops_something() -> None:
-    named = {check(stored, asked) for stored, asked, _ in NEAR_MISSES}
-    assert named == {name for name, _ in GUARDS}
-
-
-def test_a_check_is_cheap() -> None:
-    stored = "Please explain how the 3 largest rivers of France flow from the Alps to the sea in one sentence. " * 3
-    asked = stored.replace("rivers", "lakes")
-    check(stored, asked)
-    best = min(_seconds(stored, asked) for _ in range(20))
-    # All sixteen guards and both readings; 0.2 ms each is the budget.
-    assert best < 0.0002 * len(GUARDS)
-
-
-def _seconds(stored: str, asked: str) -> float:
-    start = time.perf_counter()
-    check(stored, asked)
-    return time.perf_counter() - start
+def test_every_kind_is_the_one_that_stops_something() -> None:
+    named = {certain(stored, asked) for stored, asked, _ in NEAR_MISSES} | {certain(*pair) for pair in CLOSE}
+    assert named == {*KINDS, "wording"}
 
 
 def test_a_comparison_says_which_kinds_agree_conflict_and_stand_alone() -> None:
@@ -331,3 +312,77 @@ def test_texts_that_read_alike_are_the_same() -> None:
     seen = compare(reading_of("How tall is Mount Everest?"), reading_of("What is the height of Mount Everest?"))
     assert seen.same
     assert (seen.missing, seen.extra, seen.veto) == (0, 0, None)
+
+
+def _pairs(batch: str) -> list[tuple[str, str, str]]:
+    lines = (Path(__file__).parent / "pairs" / f"{batch}.txt").read_text(encoding="utf-8").splitlines()
+    return [_three(line) for line in lines if line and not line.startswith("#")]
+
+
+def _three(line: str) -> tuple[str, str, str]:
+    kind, stored, asked = (part.strip() for part in line.split(" | "))
+    return kind, stored, asked
+
+
+@pytest.mark.parametrize(
+    ("batch", "passing", "vetoed"),
+    [
+        ("first", 0.04, 0.25),
+        ("second", 0.03, 0.20),
+    ],
+)
+def test_hand_written_pairs(batch: str, passing: float, vetoed: float) -> None:
+    """Shares of near misses that no kind of evidence stops, and of paraphrases that one does."""
+    verdicts = [(kind, check(stored, asked) or check(asked, stored)) for kind, stored, asked in _pairs(batch)]
+    missed = [verdict for kind, verdict in verdicts if kind != "same"]
+    same = [verdict for kind, verdict in verdicts if kind == "same"]
+    assert len(missed) >= 70
+    assert len(same) >= 70
+    assert missed.count(None) / len(missed) <= passing
+    assert 1 - same.count(None) / len(same) <= vetoed
+
+
+@pytest.mark.parametrize("batch", ["first", "second"])
+def test_no_hand_written_near_miss_is_certain(batch: str) -> None:
+    assert [pair for kind, *pair in _pairs(batch) if kind != "same" and certain(*pair) is None] == []
+
+
+@pytest.mark.parametrize(("stored", "asked"), [
+    ("Show orders since 3 May 2024", "Show orders since 2024-05-03"),
+    ("Show orders since May 3rd, 2024", "Show orders since the 3rd of May 2024"),
+    ("Show orders since 03.05.2024", "Show orders since 3 may 2024"),
+    ("Show orders since 5/13/2024", "Show orders since 13/5/2024"),
+    ("Is 1.5k enough", "Is 1,500 enough"),
+    ("Is $2M enough", "Is 2 million dollars enough"),
+    ("Bake it for an hour and a half", "Bake it for 90 minutes"),
+    ("Bake it for half an hour", "Bake it for 30 min"),
+    ("Add 1/2 litre of milk", "Add half a litre of milk"),
+    ("Add 1 1/2 cups of milk", "Add one and a half cups of milk"),
+    ("A summary in two sentences", "A two-sentence summary"),
+    ("Hotels for 100-150 euros", "Hotels for 100 to 150 euros"),
+])  # fmt: skip
+def test_dates_and_quantities_agree_however_they_are_written(stored: str, asked: str) -> None:
+    seen = compare(reading_of(stored), reading_of(asked))
+    assert {"numbers", "dates"} & seen.agree
+    assert not {"numbers", "dates"} & (seen.conflict | seen.one_sided)
+
+
+@pytest.mark.parametrize(("stored", "asked"), [
+    ("Show orders since 3 May 2024", "Show orders since 5 March 2024"),
+    ("Show orders since 03/04/2024", "Show orders since 04/03/2024"),
+    ("What is 10/5", "What is 10/2"),
+    ("Is $2M enough", "Is $2k enough"),
+    ("Hotels for 100-150 euros", "Hotels for 100-160 euros"),
+])  # fmt: skip
+def test_other_dates_and_quantities_conflict(stored: str, asked: str) -> None:
+    assert check(stored, asked) in ("numbers", "dates")
+
+
+@pytest.mark.parametrize(("stored", "asked"), [
+    ("Is the door not open?", "Is the door closed?"),
+    ("Show plans for no fewer than 5 users", "Show plans for at least 5 users"),
+    ("Show plans for no more than 5 users", "Show plans for at most 5 users"),
+    ("Bread without gluten", "gluten-free bread"),
+])  # fmt: skip
+def test_polarity_is_read_from_what_is_meant(stored: str, asked: str) -> None:
+    assert check(stored, asked) is None

@@ -1,12 +1,17 @@
 """Typed guards: may the answer to one text be served for another?
 
 Similarity of embeddings cannot tell "in 2019" from "in 2020" or "enable" from "disable", so every semantic candidate
-passes these first. `reading` turns a text into tokens, `numbers` gives quantities one form, `wording` takes politeness
-off, `meaning` brings what is left to base forms (`inflection`), one word per synonym and one form per opening
-(`phrases`, `synonyms`, `english`), `lexicon` holds the word lists of the typed guards, and `rules` compares.
+passes these first. `check` vetoes what contradicts, `compare` gives the evidence by kind for a decision that is
+learned, and `certain` is the cautious verdict without one.
+
+`reading` turns a text into tokens, `numbers` and `dates` give quantities one form, `wording` takes politeness off,
+`meaning` brings what is left to base forms (`inflection`), one word per synonym and one form per opening (`phrases`,
+`synonyms`, `english`). `evidence` collects what one text says of each kind (`polarity`, `questions`, `lexicon`),
+`content` matches words by what the `vocabulary` knows of them, and `rules` compares.
 """
 
 from headgate.cache.guards.comparison import KINDS, Comparison
-from headgate.cache.guards.rules import GUARDS, Reading, check, compare, reading_of
+from headgate.cache.guards.evidence import Reading, reading_of
+from headgate.cache.guards.rules import certain, check, compare
 
-__all__ = ["GUARDS", "KINDS", "Comparison", "Reading", "check", "compare", "reading_of"]
+__all__ = ["KINDS", "Comparison", "Reading", "certain", "check", "compare", "reading_of"]

@@ -39,6 +39,8 @@ LANGUAGES = _words(
     " scala haskell lua julia matlab sql bash powershell fortran cobol lisp clojure erlang elixir dart assembly"
 )
 
+AMBIGUOUS_LANGUAGES = _words("go c swift latin basic rust ruby dart julia scala thai assembly perl elixir polish")
+
 POLITE = _words("please kindly pls plz")
 ABOUT_WORDS = LANGUAGES | _words(
     "word words say saying mean means meaning translate translation spell spelling pronounce synonym synonyms antonym"

@@ -56,7 +56,7 @@ def _units() -> Mapping[str, tuple[str, Fraction]]:
         ("byte", "MB megabyte megabytes", 10**6),
         ("byte", "GB gigabyte gigabytes", 10**9),
         ("byte", "TB terabyte terabytes", 10**12),
-        ("%", "% percent pct", 1),
+        ("%", "% percent pct percentage", 1),
         ("usd", "$ usd USD dollar dollars", 1),
         ("eur", "€ eur EUR euro euros", 1),
         ("gbp", "£ gbp GBP", 1),
@@ -91,6 +91,8 @@ def canonical(digits: str, unit: str | None, scale: int = 1) -> str:
     plain = digits.replace(",", "")
     if unit is None and scale == 1:
         return f"#{plain}"
+    if plain.endswith("/0"):
+        return f"#{plain}{unit or ''}"
     dimension, factor = ("", Fraction(1)) if unit is None else UNITS[unit]
     return f"#{Fraction(plain) * factor * scale}{dimension}"
 
@@ -108,6 +110,35 @@ def split_glued(text: str) -> tuple[str, str | None, bool] | None:
     if _ORDINAL_SUFFIX.fullmatch(suffix):
         return digits, None, True
     return (digits, suffix, False) if suffix in UNITS else None
+
+
+_SCALED = re.compile(r"([$€£¥]?)\s?([0-9][0-9,]*(?:\.[0-9]+)?)\s?(k|K|m|M|mn|bn|B)")
+_LETTERS = MappingProxyType({"k": 10**3, "K": 10**3, "m": 10**6, "M": 10**6, "mn": 10**6, "bn": 10**9, "B": 10**9})
+_GLYPHS = MappingProxyType({"½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3"})
+
+
+def scaled(text: str) -> str | None:
+    """The form of `1.5k` or `$2M`; None for other texts. Without a currency 2m are metres and 2M may be anything."""
+    match = _SCALED.fullmatch(text)
+    if match is None or (match[3] not in ("k", "K", "bn", "mn") and not match[1]):
+        return None
+    return canonical(match[2], match[1] or None, _LETTERS[match[3]])
+
+
+def fraction(text: str) -> str:
+    """One form of `1/2` and `½`, and of `1 1/2` and `3/2`. 10/5 stays: who asks for it does not ask for 2."""
+    whole, _, rest = text.rpartition(" ")
+    written = _GLYPHS.get(rest, rest)
+    above, below = (int(part) for part in written.split("/"))
+    return f"{int(whole) * below + above}/{below}" if whole else written
+
+
+def plus_half(form: str) -> str:
+    """The form of a number and a half; a form that is no plain number stays as it is."""
+    try:
+        return f"#{Fraction(form.removeprefix('#')) + Fraction(1, 2)}"
+    except ValueError:
+        return form
 
 
 def ordinal_word(word: str) -> int | None:

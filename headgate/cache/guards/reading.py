@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
-from headgate.cache.guards import numbers
+from headgate.cache.guards import dates, numbers
 from headgate.cache.guards.lexicon import CONTRACTIONS, IS_AFTER, SYNONYMS
 
 Kind = Literal["word", "number", "date", "quoted", "code", "symbol"]
@@ -33,6 +33,8 @@ _SCANNER = re.compile(
     | (?P<single>(?<!\w)'[^'\n]+'(?!\w)|‘[^’\n]+’(?!\w))
     | (?P<url>\w+://[^\s)]+|[\w.+-]+@[\w-]+\.[\w.]+)
     | (?P<date>(?<![\w.])[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}(?![\w/-]))
+    | (?P<fraction>(?<![\w/.])(?:[0-9]+[ ])?[0-9]+/[0-9]+(?![\w/])|[½¼¾⅓⅔])
+    | (?P<range>(?<=[0-9])[-–](?=[0-9]))
     | (?P<time>
           (?<![\w.:])[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:\s?[aApP]\.?[mM]\b\.?)?
         | (?<![\w.:])[0-9]{1,2}\s?[aApP]\.?[mM]\b\.?
@@ -104,13 +106,35 @@ def read(text: str) -> list[Token]:
         elif group == "time":
             tokens.append(Token("date", _clock(piece)))
         elif group == "date":
-            tokens.append(Token("date", piece))
+            tokens.append(Token("date", dates.canonical(piece)))
+        elif group == "fraction":
+            tokens.append(Token("number", f"#{numbers.fraction(piece)}"))
+        elif group == "range":
+            tokens.append(Token("word", "to"))
         elif group == "other":
             tokens.append(Token("symbol", piece))
         else:
             tokens.append(Token("code", piece))
         opens = False
-    return _merge(tokens)
+    return _dated(_merge(tokens))
+
+
+def _dated(tokens: list[Token]) -> list[Token]:
+    """Day, month and year, which are several tokens, become one."""
+    if not any(token.form in _MONTHS_THAT_ARE_WORDS or token.kind == "date" for token in tokens):
+        return tokens
+    forms = [token.form for token in tokens]
+    out: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        found = dates.at(forms, at)
+        if found is None:
+            out.append(tokens[at])
+            at += 1
+        else:
+            out.append(Token("date", found[0], opens=tokens[at].opens))
+            at += found[1]
+    return out
 
 
 def _words(piece: str, opens: bool, shouting: bool) -> list[Token]:
@@ -131,6 +155,11 @@ def _words(piece: str, opens: bool, shouting: bool) -> list[Token]:
         forms = (lower[:-2], "would")
     elif "-" in lower and all(numbers.read_words([part], 0) for part in lower.split("-")):
         forms = tuple(lower.split("-"))
+    elif "-" in lower and lower.split("-")[0] != "one" and numbers.read_words([lower.split("-")[0]], 0):
+        # A two-sentence summary has two sentences.
+        forms = tuple(lower.split("-"))
+    elif lower.endswith("-free"):
+        forms = ("without", lower[:-5])
     else:
         forms = (lower,)
     first = SYNONYMS.get(forms[0], forms[0])
@@ -138,6 +167,9 @@ def _words(piece: str, opens: bool, shouting: bool) -> list[Token]:
 
 
 def _number(piece: str) -> Token:
+    scaled = numbers.scaled(piece)
+    if scaled is not None:
+        return Token("number", scaled)
     parts = numbers.split_glued(piece)
     if parts is None:
         return Token("code", piece)
@@ -173,12 +205,23 @@ def _merge(tokens: list[Token]) -> list[Token]:
                 token = Token("number", f"#{value}")
             elif ordinal is not None:
                 token = Token("number", f"#{ordinal}th")
+            elif token.form == "half":
+                token = Token("number", "#1/2")
+                taken += (
+                    following in ("a", "an") and at + 2 < len(tokens) and numbers.unit_of(forms[at + 2]) is not None
+                )
+            elif token.form in ("a", "an") and forms[at + 2 : at + 5] == ["and", "a", "half"]:
+                # An hour and a half.
+                if numbers.unit_of(following) is not None:
+                    token, taken = Token("number", numbers.canonical("3/2", numbers.unit_of(following))), 5
             elif token.form in _CALENDAR:
                 token = Token("date", _CALENDAR[token.form], token.capital, token.opens)
             elif token.form in _MONTHS_THAT_ARE_WORDS and near_number:
                 token = Token("date", token.form, token.capital, token.opens)
             elif (token.form, following) in _PHRASES:
                 token, taken = Token("word", _PHRASES[token.form, following], opens=token.opens), 2
+        if token.kind == "number" and forms[at + taken : at + taken + 3] == ["and", "a", "half"]:
+            token, taken = Token("number", numbers.plus_half(token.form)), taken + 3
         if token.kind == "number":
             token, more = _with_unit(token, forms, at + taken)
             taken += more
@@ -190,7 +233,7 @@ def _merge(tokens: list[Token]) -> list[Token]:
 def _with_unit(token: Token, forms: list[str], at: int) -> tuple[Token, int]:
     """Take a scale word and a unit that follow into the number."""
     digits = token.form[1:]
-    if not digits.replace(".", "", 1).replace(",", "").isdigit():
+    if not digits.replace(".", "", 1).replace(",", "").replace("/", "", 1).isdigit():
         return token, 0
     more, scale = 0, 1
     if at < len(forms) and (factor := numbers.scale_of(forms[at])) is not None:

@@ -1,207 +1,350 @@
-"""The guards themselves: each says whether two texts agree in one respect."""
+"""The guards themselves: what two texts agree in, what keeps them apart, and whether the one may answer the other."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Set
 
 from headgate.cache.guards.comparison import Comparison
-from headgate.cache.guards.lexicon import (
-    ABOUT_WORDS,
-    ASPECTS,
-    CASE_MATTERS,
-    COMPARATORS,
-    FORMAT,
-    LANGUAGES,
-    NEGATING_PREFIXES,
-    NEGATION,
-    POLARITY,
-    QUANTIFIERS,
-    TEMPORAL,
-    WH,
-)
-from headgate.cache.guards.meaning import Meaning, meaning
-from headgate.cache.guards.reading import Kind, Token, read
-from headgate.cache.guards.wording import core
+from headgate.cache.guards.content import Alignment, align, replaced, said_otherwise, swapped
+from headgate.cache.guards.evidence import Counted, Reading, reading_of
+from headgate.cache.guards.lexicon import CASE_MATTERS
+from headgate.cache.guards.questions import OPEN, agree
+from headgate.cache.guards.vocabulary import related, weight
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What the guards look at in one text."""
+def check(stored: str | Reading, asked: str | Reading) -> str | None:
+    """The kind of evidence that forbids serving the answer to `stored` for `asked`; None if nothing speaks against.
 
-    tokens: tuple[Token, ...]
-    """All tokens that ask."""
-    meaning: Meaning
-    asks: bool
-    """It ends with a question mark."""
-
-
-Guard = Callable[[Reading, Reading], bool]
-
-
-def check(stored: str, asked: str | Reading) -> str | None:
-    """The name of the first guard that keeps the answer to `stored` from serving `asked`; None if all agree.
-
+    That nothing speaks against is no reason to serve yet: `compare` gives the evidence, `certain` a cautious verdict.
     Who asks for one text again and again passes what `reading_of` made of it.
     """
-    one, other = reading_of(stored), asked if isinstance(asked, Reading) else reading_of(asked)
-    for name, agree in GUARDS:
-        if not agree(one, other):
-            return name
-    return None
+    return compare(_read(stored), _read(asked)).veto
+
+
+def certain(stored: str | Reading, asked: str | Reading) -> str | None:
+    """As `check`, but a text that does not read alike to the last word is kept out as well, as `wording`."""
+    seen = compare(_read(stored), _read(asked))
+    return seen.veto or (None if seen.same else "wording")
+
+
+def _read(text: str | Reading) -> Reading:
+    return text if isinstance(text, Reading) else reading_of(text)
 
 
 def compare(stored: Reading, asked: Reading) -> Comparison:
     """The typed evidence for serving the answer to `stored` for `asked`."""
-    agree, conflict, one_sided = set(), set(), set()
-    for name, extract in _KINDS.items():
-        one, other = extract(stored), extract(asked)
-        if one == other:
-            if one:
-                agree.add(name)
-        elif one and other:
-            conflict.add(name)
-        else:
-            one_sided.add(name)
-    same = all(guard(stored, asked) for _, guard in GUARDS)
-    mine, theirs = stored.meaning.bag, asked.meaning.bag
+    same = stored.alike == asked.alike and _names(stored, asked) is not False
+    found = align(stored.words, asked.words)
+    verdicts = {kind: judge(stored, asked) for kind, judge in _JUDGES.items()}
+    for kind, matched in _BY_ALIGNMENT.items():
+        verdicts[kind] = matched(stored, asked, found)
+    if same:
+        verdicts = {kind: None if verdict is False else verdict for kind, verdict in verdicts.items()}
+    missing, extra = _specific(found.missing), _specific(found.extra)
     return Comparison(
-        agree=frozenset(agree),
-        conflict=frozenset(conflict),
-        one_sided=frozenset(one_sided),
-        shared=(mine & theirs).total(),
-        missing=(mine - theirs).total(),
-        extra=(theirs - mine).total(),
-        loose=0,
+        agree=frozenset(kind for kind, verdict in verdicts.items() if verdict is True),
+        conflict=frozenset(kind for kind, verdict in verdicts.items() if verdict is False),
+        one_sided=frozenset(kind for kind, verdict in verdicts.items() if verdict == "one side"),
+        shared=found.shared,
+        missing=missing,
+        extra=extra,
+        loose=len(found.missing) + len(found.extra) - missing - extra,
         same=same,
     )
 
 
-def reading_of(text: str) -> Reading:
-    """A text as the guards look at it."""
-    tokens = read(text)
-    asking = core(tokens)
-    courtesy = not any(token.form in ABOUT_WORDS for token in tokens)
-    return Reading(tuple(asking), meaning(asking, courtesy=courtesy), text.rstrip().endswith("?"))
+def _specific(words: tuple[str, ...]) -> int:
+    return sum(weight(word) == 2 for word in words)
 
 
-def _equal(extract: Callable[[Reading], Hashable]) -> Guard:
-    def agree(one: Reading, other: Reading) -> bool:
-        return extract(one) == extract(other)
-
-    return agree
+Verdict = bool | str | None
+"""True: both say the same; False: what cannot both be meant; "one side": only one says something; None: none does."""
+Judge = Callable[[Reading, Reading], Verdict]
 
 
-def _of_kind(*kinds: Kind) -> Guard:
-    """The tokens of these kinds are the same."""
-    return _equal(lambda seen: _counted(token.form for token in seen.tokens if token.kind in kinds))
+def _sets(one: Counted, other: Counted, *, one_side: Verdict = "one side") -> Verdict:
+    if one == other:
+        return True if one else None
+    return False if one and other else one_side
 
 
-def _in_table(table: Mapping[str, str]) -> Guard:
-    """The words of the table occur alike; words of one group count as the same."""
-    return _equal(lambda seen: _counted(table[atom] for atom in seen.meaning.atoms if atom in table))
+def _facts(kind: str, *, one_side: Verdict = "one side") -> Judge:
+    def judge(one: Reading, other: Reading) -> Verdict:
+        return _sets(one.facts[kind], other.facts[kind], one_side=one_side)
+
+    return judge
 
 
-def _counted(items: Iterable[str]) -> frozenset[tuple[str, int]]:
-    return frozenset(Counter(items).items())
+def _numbers(one: Reading, other: Reading) -> Verdict:
+    # One is an article in other words.
+    ours, theirs = ({form for form, _ in seen.facts["numbers"]} - {"#1"} for seen in (one, other))
+    return (True if ours else None) if ours == theirs else False
 
 
-def _names(one: Reading, other: Reading) -> bool:
+def _written(kind: str) -> Judge:
+    """Code and quotations: what one text marks may stand unmarked in the other."""
+
+    def judge(one: Reading, other: Reading) -> Verdict:
+        ours, theirs = one.facts[kind], other.facts[kind]
+        if kind == "code" and ours and theirs and _formula(one) != _formula(other):
+            return False
+        if ours == theirs:
+            return True if ours else None
+        return _spoken(ours - theirs, other) and _spoken(theirs - ours, one)
+
+    return judge
+
+
+def _formula(seen: Reading) -> list[str]:
+    """Signs, numbers and code in order, where there is a sign."""
+    found = [token for token in seen.tokens if token.kind in ("symbol", "number", "code")]
+    return [token.form for token in found] if any(token.kind == "symbol" for token in found) else []
+
+
+def _spoken(items: Counted, seen: Reading) -> bool:
+    text = " ".join(token.form.lower() for token in seen.tokens)
+    return all(form.lower().strip("`") in text for form, _ in items if form not in "-–—/()&*_")
+
+
+def _names(one: Reading, other: Reading) -> Verdict:
     """What either text writes as a name stands in both, in any case."""
-    names = {token.form for seen in (one, other) for token in seen.tokens if token.capital}
-    if not names:
-        return True
-    mine = [token for token in one.tokens if token.form in names]
-    theirs = [token for token in other.tokens if token.form in names]
-    if _counted(token.form for token in mine) != _counted(token.form for token in theirs):
-        return False
+    ours, theirs = one.facts["names"], other.facts["names"]
+    if not ours and not theirs:
+        return None
+    for names, seen in ((ours, other), (theirs, one)):
+        forms = {token.form for token in seen.tokens}
+        atoms = set(seen.meaning.atoms)
+        for name, _ in names:
+            if name in forms or weight(name) < 2 or any(related(name, atom) for atom in atoms):
+                continue
+            if name in seen.initials:
+                continue
+            return False
     # polish and Polish: here the order of appearance tells which is which.
-    return all(
-        a.capital == b.capital or a.opens or b.opens
-        for a, b in zip(
-            [token for token in mine if token.form in CASE_MATTERS],
-            [token for token in theirs if token.form in CASE_MATTERS],
-            strict=True,
-        )
+    mine, yours = (
+        [token for token in seen.tokens if token.form in CASE_MATTERS and not token.opens] for seen in (one, other)
+    )
+    return not any(a.form == b.form and a.capital != b.capital for a, b in zip(mine, yours, strict=False))
+
+
+def _negation(one: Reading, other: Reading, found: Alignment) -> Verdict:
+    a, b = one.polarity, other.polarity
+    if a.excepts != b.excepts:
+        return False
+    if not a.denials and not b.denials:
+        return None
+    return a.may_agree(b, found.opposites)
+
+
+def _polarity(one: Reading, other: Reading, found: Alignment) -> Verdict:
+    if not found.opposites:
+        return None
+    return (one.polarity.denials + other.polarity.denials + found.opposites) % 2 == 0 and bool(
+        one.polarity.denials + other.polarity.denials
     )
 
 
-def _polarity(one: Reading, other: Reading) -> bool:
-    """No word meets its opposite: neither one of the table's nor one made by a prefix (lock, unlock)."""
-    mine, theirs = one.meaning.bag, other.meaning.bag
-    only_mine, only_theirs = list(mine - theirs), list(theirs - mine)
-    if _counted(POLARITY[a] for a in only_mine if a in POLARITY) != _counted(
-        POLARITY[a] for a in only_theirs if a in POLARITY
+def _comparators(one: Reading, other: Reading) -> Verdict:
+    ours, theirs = one.polarity.bounds, other.polarity.bounds
+    return (True if ours else None) if ours == theirs else False
+
+
+def _quantifiers(one: Reading, other: Reading) -> Verdict:
+    ours, theirs = ({word for word, _ in seen.facts["quantifiers"]} for seen in (one, other))
+    if ours == theirs:
+        return True if ours else None
+    if {"only", "half", "none", "few"} & (ours ^ theirs):
+        return False
+    ours, theirs = ours - {"any"}, theirs - {"any"}
+    return False if ours and theirs else "one side"
+
+
+def _temporal(one: Reading, other: Reading) -> Verdict:
+    ours, theirs = ({word for word, _ in seen.facts["temporal"]} for seen in (one, other))
+    if ours == theirs:
+        return True if ours else None
+    loose = {"before", "after", "during", "current", "daily", "weekly", "monthly", "yearly", "since", "until"}
+    if ours - theirs and theirs - ours:
+        return False
+    return False if (ours ^ theirs) - loose else "one side"
+
+
+def _tense(one: Reading, other: Reading) -> Verdict:
+    if not one.time or not other.time:
+        return None
+    if one.time == other.time:
+        return True
+    if "past" not in (one.time, other.time) or one.told or other.told:
+        return "one side"
+    return False
+
+
+def _question(one: Reading, other: Reading) -> Verdict:
+    if one.grain and other.grain and one.grain != other.grain:
+        return False
+    if one.kinds == OPEN and other.kinds == OPEN:
+        return None
+    if one.kinds == OPEN or other.kinds == OPEN:
+        return "one side"
+    return agree(one.kinds, other.kinds)
+
+
+def _aspect(one: Reading, other: Reading) -> Verdict:
+    ours, theirs = ({word for word, _ in seen.facts["aspect"]} for seen in (one, other))
+    if ours == theirs:
+        return True if ours else None
+    if ours - theirs and theirs - ours:
+        return False
+    return "one side"
+
+
+def _language(one: Reading, other: Reading) -> Verdict:
+    ours, theirs = ({word for word, _ in seen.facts["language"]} for seen in (one, other))
+    if not ours and not theirs:
+        return None
+    return ours <= set(other.meaning.atoms) | theirs and theirs <= set(one.meaning.atoms) | ours
+
+
+_PERSONS = {"i": "my", "my": "my", "me": "my", "mine": "my", "we": "our", "our": "our", "us": "our"} | {
+    "your": "your", "his": "his", "her": "her", "their": "their"
+}  # fmt: skip
+
+
+def _subject(one: Reading, other: Reading) -> Verdict:
+    if (
+        one.kinds == other.kinds == {"yes"}
+        and _third(one) == _third(other)
+        and {_second(one), _second(other)} in ({"i", "you"}, {"we", "you"})
     ):
         return False
-    return not any(_opposed(a, b) or _opposed(b, a) for a in only_mine for b in only_theirs)
-
-
-def _opposed(word: str, longer: str) -> bool:
-    if len(word) < 3 or not longer.endswith(word):
+    numbered = [seen for seen in (one, other) if "number" in seen.meaning.atoms]
+    if len(numbered) == 2 and one.facts["plural"] != other.facts["plural"]:
+        # The number of the planet, the number of planets.
         return False
-    return longer.removesuffix(word).rstrip("-") in NEGATING_PREFIXES
+    ours, theirs = (
+        {_PERSONS[atom] for atom in seen.meaning.atoms if atom in _PERSONS and atom not in ("i", "me", "we", "us")}
+        for seen in (one, other)
+    )
+    if ours == theirs:
+        return True if ours else None
+    return False if ours and theirs else "one side"
 
 
-def _aspect(seen: Reading) -> tuple[Hashable, ...]:
-    """Which question words it asks with and which property it asks for."""
-    atoms = seen.meaning.atoms
-    asked = _counted(atom for atom in atoms if atom in WH or atom in _ASKING)
-    return asked, _counted(ASPECTS[atom] for atom in atoms if atom in ASPECTS)
+def _second(seen: Reading) -> str:
+    return seen.tokens[1].form if len(seen.tokens) > 1 else ""
 
 
-_ASKING = frozenset({"howto", "whatis", "duration", "exist", "whatdo", "differ"})
-_SUBJECTS = frozenset(
-    {"i", "you", "he", "she", "it", "we", "they", "this", "that", "these", "those", "there", "my", "your"}
-)
+def _third(seen: Reading) -> str:
+    return seen.tokens[2].form if len(seen.tokens) > 2 else ""
 
 
-def _statement(one: Reading, other: Reading) -> bool:
+def _statement(one: Reading, other: Reading) -> Verdict:
     """`You are happy` and `You are happy?` differ; behind a question word or a verb the mark says nothing."""
-    return one.asks == other.asks or not (_declares(one) and _declares(other))
+    if one.alike != other.alike and one.meaning == other.meaning and one.asks != other.asks:
+        return False
+    return None
 
 
-def _declares(seen: Reading) -> bool:
-    atoms = seen.meaning.atoms
-    return bool(seen.tokens) and seen.tokens[0].form in _SUBJECTS and atoms[0] not in _ASKING | WH
+def _content(one: Reading, other: Reading, found: Alignment) -> Verdict:
+    if not one.words or not other.words:
+        # Nothing is left to compare by: only what else is typed could tell.
+        return None if one.tokens == other.tokens else False
+    if replaced(found.missing, found.extra, found.shared):
+        return False
+    judged = _judged_elsewhere(one, other, found)
+    ours, theirs = ([atom for atom in seen.meaning.atoms if atom not in judged] for seen in (one, other))
+    if said_otherwise(ours, theirs):
+        return False
+    if (
+        found.shared < 2
+        and not _typed_agree(one, other)
+        and OPEN in (one.kinds, other.kinds)
+        and one.kinds != other.kinds
+    ):
+        # One word in common and no telling what is asked of it.
+        return False
+    if _specific(found.missing) or _specific(found.extra):
+        return "one side"
+    return True if found.shared else None
 
 
-GUARDS: tuple[tuple[str, Guard], ...] = (
-    ("numbers", _of_kind("number")),
-    ("dates", _of_kind("date")),
-    ("quoted", _of_kind("quoted")),
-    ("code", _of_kind("code", "symbol")),
-    ("names", _names),
-    ("negation", _in_table(NEGATION)),
-    ("polarity", _polarity),
-    ("comparators", _in_table(COMPARATORS)),
-    ("quantifiers", _in_table(QUANTIFIERS)),
-    ("temporal", _in_table(TEMPORAL)),
-    ("tense", _equal(lambda seen: seen.meaning.past)),
-    ("language", _equal(lambda seen: _counted(a for a in seen.meaning.atoms if a in LANGUAGES))),
-    ("format", _in_table(FORMAT)),
-    ("aspect", _equal(_aspect)),
-    ("statement", _statement),
-    ("content", _equal(lambda seen: frozenset(seen.meaning.bag.items()))),
-    ("direction", _equal(lambda seen: seen.meaning.groups)),
-    ("order", _equal(lambda seen: seen.meaning.main)),
+_BOUNDING = frozenset({"at", "least", "most", "no", "not", "more", "less", "few", "fewer", "little", "minimum"}) | {
+    *("maximum", "than", "up", "to", "or", "and", "of", "a", "over", "above", "under", "below")
+}
+
+
+def _judged_elsewhere(one: Reading, other: Reading, found: Alignment) -> Set[str]:
+    """Words whose kind agrees although they differ: `no fewer than` for `at least`, `not open` for `closed`."""
+    judged: Set[str] = frozenset()
+    if one.polarity.bounds and one.polarity.bounds == other.polarity.bounds:
+        judged |= _BOUNDING
+    if found.opposites and _polarity(one, other, found):
+        judged |= {"not", "never", *found.missing, *found.extra}
+    return judged
+
+
+def _typed_agree(one: Reading, other: Reading) -> bool:
+    return any(one.facts[kind] and one.facts[kind] == other.facts[kind] for kind in ("numbers", "quoted", "code"))
+
+
+_OPPOSITE_WAYS = {("from", "to"), ("from", "into"), ("before", "after"), ("than", "over")}
+
+
+def _direction(one: Reading, other: Reading) -> Verdict:
+    """What stands behind `from` in one text does not stand behind `to` in the other."""
+    if not one.placed or not other.placed:
+        return "one side" if one.placed or other.placed else None
+    for way, goal in one.placed:
+        for its_way, its_goal in other.placed:
+            meet = related(goal, its_goal)
+            if meet and ((way, its_way) in _OPPOSITE_WAYS or (its_way, way) in _OPPOSITE_WAYS):
+                return False
+            if way == its_way and not meet and way != "by" and (_has(other, goal) or _has(one, its_goal)):
+                return False
+    return True
+
+
+def _has(seen: Reading, word: str) -> bool:
+    return any(related(word, atom) for atom in seen.meaning.atoms)
+
+
+_ONE_WAY = frozenset(
+    {"minus", "divide", "to", "from", "than", "by", "symbol:-", "symbol:/", "symbol:^", "symbol:%", "of"}
 )
-"""Name and test, in the order in which they are asked. The last three alone would be enough for safety; the typed ones
-before them say why."""
 
-_KINDS: Mapping[str, Callable[[Reading], frozenset[tuple[str, int]]]] = {
-    "numbers": lambda seen: _counted(t.form for t in seen.tokens if t.kind == "number"),
-    "dates": lambda seen: _counted(t.form for t in seen.tokens if t.kind == "date"),
-    "quoted": lambda seen: _counted(t.form for t in seen.tokens if t.kind == "quoted"),
-    "code": lambda seen: _counted(t.form for t in seen.tokens if t.kind in ("code", "symbol")),
-    "names": lambda seen: _counted(t.form for t in seen.tokens if t.capital),
-    "negation": lambda seen: _counted(NEGATION[a] for a in seen.meaning.atoms if a in NEGATION),
-    "polarity": lambda seen: _counted(POLARITY[a] for a in seen.meaning.atoms if a in POLARITY),
-    "comparators": lambda seen: _counted(COMPARATORS[a] for a in seen.meaning.atoms if a in COMPARATORS),
-    "quantifiers": lambda seen: _counted(QUANTIFIERS[a] for a in seen.meaning.atoms if a in QUANTIFIERS),
-    "temporal": lambda seen: _counted(TEMPORAL[a] for a in seen.meaning.atoms if a in TEMPORAL),
-    "language": lambda seen: _counted(a for a in seen.meaning.atoms if a in LANGUAGES),
-    "format": lambda seen: _counted(FORMAT[a] for a in seen.meaning.atoms if a in FORMAT),
-    "aspect": lambda seen: _counted(ASPECTS[a] for a in seen.meaning.atoms if a in ASPECTS),
+
+def _order(one: Reading, other: Reading) -> Verdict:
+    """The same words in another order, where the order says who does what to whom, or what is taken from what."""
+    ours, theirs = ([token.form for token in seen.tokens if token.kind == "number"] for seen in (one, other))
+    turned = len(ours) > 1 and ours != theirs and sorted(ours) == sorted(theirs)
+    if turned and _ONE_WAY & {*one.meaning.atoms, *other.meaning.atoms}:
+        return False
+    if swapped(one.meaning.atoms, other.meaning.atoms, {name for name, _ in one.facts["names"]}):
+        return False
+    return True if one.words == other.words and len(one.words) > 1 else None
+
+
+_JUDGES: dict[str, Judge] = {
+    "numbers": _numbers,
+    "dates": _facts("dates", one_side=False),
+    "quoted": _written("quoted"),
+    "code": _written("code"),
+    "names": _names,
+    "comparators": _comparators,
+    "quantifiers": _quantifiers,
+    "temporal": _temporal,
+    "tense": _tense,
+    "language": _language,
+    "format": _facts("format"),
+    "aspect": _aspect,
+    "question": _question,
+    "subject": _subject,
+    "statement": _statement,
+    "direction": _direction,
+    "order": _order,
+}
+_BY_ALIGNMENT: dict[str, Callable[[Reading, Reading, Alignment], Verdict]] = {
+    "negation": _negation,
+    "polarity": _polarity,
+    "content": _content,
 }

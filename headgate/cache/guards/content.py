@@ -1,0 +1,138 @@
+"""Which words of two texts have a counterpart in the other, and whether one was put in another's place."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+
+from headgate.cache.guards.vocabulary import opposed, part_of_speech, parts_of_speech, related, rivals, weight
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Words of two texts against each other.
+
+    Attributes:
+        shared: words with a counterpart.
+        missing: those of the first without one.
+        extra: those of the second without one.
+        opposites: how many pairs of those are opposites.
+    """
+
+    shared: int
+    missing: tuple[str, ...]
+    extra: tuple[str, ...]
+    opposites: int
+
+
+def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
+    """Match the words of two texts: equal ones first, then those that may stand for each other."""
+    mine, theirs = Counter(stored), Counter(asked)
+    both = mine & theirs
+    # A word said once may be said twice by who explains more.
+    left = [word for word in dict.fromkeys(stored) if word not in theirs]
+    right = [word for word in dict.fromkeys(asked) if word not in mine]
+    shared = both.total()
+    missing: list[str] = []
+    for word in left:
+        twin = next((other for other in right if related(word, other)), None)
+        if twin is None and any(related(word, other) for other in theirs if weight(other)):
+            twin = ""
+        if twin is None:
+            missing.append(word)
+        else:
+            shared += 1
+            if twin:
+                right.remove(twin)
+    extra = [word for word in right if not any(related(word, other) for other in mine if weight(other))]
+    pairs = sum(any(opposed(word, other) for other in extra) for word in missing)
+    return Alignment(shared, tuple(missing), tuple(extra), pairs)
+
+
+_FREE = frozenset({"of", "in", "on", "at", "be", "have", "that", "and", "'s"})
+"""Words that come and go where the same is asked."""
+_DIRECTIONS = frozenset({"from", "to", "into", "than", "before", "after", "over", "by", "without", "with"})
+_REWRITTEN = frozenset({"howto", "whatis", "whatdo", "price", "when", "count", "duration", "differ", "translate"})
+"""A form that an opening was brought to: what it replaces in the other text is judged as a kind of question."""
+
+
+def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
+    """Two texts that are alike but for one place, and what stands in that place is not the same.
+
+    Who asks freely changes the frame of a question; who keeps the frame means what differs, be it a small word.
+    """
+    start = 0
+    while start < min(len(stored), len(asked)) and related(stored[start], asked[start]):
+        start += 1
+    end = 0
+    while end < min(len(stored), len(asked)) - start and related(stored[-1 - end], asked[-1 - end]):
+        end += 1
+    ours, theirs = stored[start : len(stored) - end], asked[start : len(asked) - end]
+    frame = (*stored[:start], *stored[len(stored) - end :])
+    said = sum(weight(word) > 0 for word in frame)
+    if max(len(ours), len(theirs)) > min(3, len(frame)) or not said:
+        return False
+    mine, yours = [word for word in ours if word not in _FREE], [word for word in theirs if word not in _FREE]
+    if Counter(mine) == Counter(yours):
+        return mine != yours and bool(_DIRECTIONS & {*mine})
+    if said > 2 and all(weight(word) == 1 or word == "to" for word in (*mine, *yours)):
+        return False
+    if (start == 0 and _REWRITTEN & {*ours, *theirs}) or _reworded(mine, yours):
+        mine, yours = [word for word in mine if weight(word)], [word for word in yours if weight(word)]
+        mine, yours = (
+            [word for word in mine if word not in _REWRITTEN],
+            [word for word in yours if word not in _REWRITTEN],
+        )
+    return not _covered(mine, yours) or not _covered(yours, mine)
+
+
+def _reworded(words: Sequence[str], others: Sequence[str]) -> bool:
+    """Some word stands for another one: then the small words around it follow."""
+    return any(weight(word) and word not in others and any(related(word, other) for other in others) for word in words)
+
+
+def _covered(words: Sequence[str], others: Sequence[str]) -> bool:
+    return all(any(related(word, other) for other in others) for word in words)
+
+
+def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> bool:
+    """Whether who does it and to whom it is done have changed places.
+
+    Two things on either side of a verb stand the other way round, or one thing stands before the verb in one text and
+    behind it in the other while somebody is asked for. A passive (`by`, `be`) turns things round and is let through.
+    `names` are things whatever the vocabulary says.
+    """
+    if {"by", "whom"} & ({*stored} | {*asked}):
+        return False
+    both = [word for word in dict.fromkeys(stored) if word in asked and (weight(word) == 2 or word in names)]
+    deeds = [word for word in both if "v" in parts_of_speech(word) and word not in names]
+    things = [word for word in both if word in names or set(parts_of_speech(word)) & set("n?")]
+    asking = stored[:1] == asked[:1] and stored[:1] and stored[0] in ("who", "what", "which")
+    for deed in deeds:
+        here, there = stored.index(deed), asked.index(deed)
+        sides = {thing: (stored.index(thing) < here, asked.index(thing) < there) for thing in things if thing != deed}
+        turned = [thing for thing, (one, other) in sides.items() if one != other]
+        if len(turned) > 1 and len({sides[thing] for thing in turned}) > 1:
+            return True
+        if turned and asking and not (_passive(stored, here) or _passive(asked, there)):
+            return True
+    return False
+
+
+def _passive(words: Sequence[str], at: int) -> bool:
+    return "be" in words[:at]
+
+
+def replaced(missing: Sequence[str], extra: Sequence[str], shared: int) -> bool:
+    """Whether a specific word of one text stands where the other has another one of its class."""
+    ours = [word for word in missing if weight(word) == 2]
+    theirs = [word for word in extra if weight(word) == 2]
+    if not ours or not theirs:
+        return False
+    nouns = (
+        [word for word in ours if part_of_speech(word) in "na?"],
+        [word for word in theirs if part_of_speech(word) in "na?"],
+    )
+    # Where little is shared, similarity is low and tells more than a word list: a near miss keeps most of the words.
+    return shared + 2 > len(ours) + len(theirs) and any(rivals(one, other) for one in nouns[0] for other in nouns[1])

@@ -1,0 +1,265 @@
+"""What one text says of each kind, in a form that compares."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+from headgate.cache.guards.inflection import base_form
+from headgate.cache.guards.lexicon import (
+    ABOUT_WORDS,
+    AMBIGUOUS_LANGUAGES,
+    COMPARATORS,
+    FORMAT,
+    LANGUAGES,
+    NEGATION,
+    POLARITY,
+    QUANTIFIERS,
+    TEMPORAL,
+    WH,
+)
+from headgate.cache.guards.meaning import Meaning, meaning
+from headgate.cache.guards.polarity import Polarity, polarity_of
+from headgate.cache.guards.questions import grain_of, kinds_of
+from headgate.cache.guards.reading import Kind, Token, read
+from headgate.cache.guards.vocabulary import kept, part_of_speech, weight
+from headgate.cache.guards.wording import core
+
+Counted = frozenset[tuple[str, int]]
+
+_ASKING = frozenset({"howto", "whatis", "duration", "exist", "whatdo", "differ"})
+_SUBJECTS = frozenset(
+    {"i", "you", "he", "she", "it", "we", "they", "this", "that", "these", "those", "there", "my", "your"}
+)
+_BEFORE_LANGUAGE = frozenset({"in", "into", "to", "from", "using", "with"})
+_PAST = frozenset({"was", "were", "did", "had"})
+_TOLD = frozenset({"got", "been", "became", "happened", "over", "ago"})
+_COMING = frozenset({"will", "shall"})
+_PRESENT = frozenset({"is", "are", "am", "do", "does"})
+_PLACED = frozenset({"from", "to", "into", "than", "before", "after", "over", "as", "onto", "against", "by"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the guards look at in one text, parsed once."""
+
+    tokens: tuple[Token, ...]
+    """All tokens that ask."""
+    meaning: Meaning
+    asks: bool
+    """It ends with a question mark."""
+    facts: Mapping[str, Counted]
+    """What it says of the kinds that compare as sets."""
+    polarity: Polarity
+    kinds: frozenset[str]
+    """The kinds of answer it may ask for."""
+    words: tuple[str, ...]
+    """Its words in order, as `meaning` has them, without those that say nothing."""
+    placed: tuple[tuple[str, str], ...]
+    """Directional words and the word behind each."""
+    time: str
+    """`past`, `present`, `future` by the verb that asks; empty where none does."""
+    grain: str
+    """How exactly a time is asked for: `clock`, `day`, `month`, `year`; empty where it is not said."""
+    told: bool
+    """Something in it happened or is in a state: `the card got rejected`, where the verb that asks may be another."""
+    initials: frozenset[str]
+    """First letters of two to five words in a row: what an abbreviation may stand for."""
+    alike: Hashable
+    """Equal for texts that read alike to the last word."""
+
+
+def reading_of(text: str) -> Reading:
+    """A text as the guards look at it."""
+    tokens = read(text)
+    asking = tuple(core(tokens))
+    courtesy = not any(token.form in ABOUT_WORDS for token in tokens)
+    sense = meaning(asking, courtesy=courtesy)
+    asks = text.rstrip().endswith("?")
+    facts = _facts(asking, sense)
+    spoken = tuple(atom for atom in sense.atoms if ":" not in atom and weight(atom))
+    return Reading(
+        tokens=asking,
+        meaning=sense,
+        asks=asks,
+        facts=facts,
+        polarity=polarity_of(asking),
+        kinds=kinds_of(asking, sense.atoms),
+        words=spoken,
+        placed=_placed(sense.atoms),
+        time=_time(asking),
+        grain=grain_of(asking),
+        told=any(token.kind == "word" and token.form in _TOLD for token in asking),
+        initials=_initials(asking),
+        alike=_alike(asking, sense, facts["plural"] if "number" in sense.atoms else frozenset(), asks),
+    )
+
+
+def counted(items: Iterable[str]) -> Counted:
+    """A bag that hashes."""
+    return frozenset(Counter(items).items())
+
+
+def _of_kind(tokens: Iterable[Token], *kinds: Kind) -> Counted:
+    return counted(token.form for token in tokens if token.kind in kinds)
+
+
+def _in_table(atoms: Iterable[str], table: Mapping[str, str]) -> Counted:
+    return counted(table[atom] for atom in atoms if atom in table)
+
+
+def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
+    words = [token.form for token in tokens if token.kind == "word"]
+    spoken = [word for word in words if word not in ("a", "an", "the")]
+    return {
+        "numbers": _of_kind(tokens, "number"),
+        "dates": _of_kind(tokens, "date"),
+        "quoted": _of_kind(tokens, "quoted"),
+        "code": _of_kind(tokens, "code", "symbol"),
+        "names": counted(_named(tokens) & set(sense.atoms)),
+        "quantifiers": counted({_STRICT_QUANTIFIERS[w] for w in words if w in _STRICT_QUANTIFIERS}),
+        "temporal": counted(
+            {
+                _DEICTIC[word]
+                for word, following in zip(words, [*words[1:], ""], strict=True)
+                if word in _DEICTIC and (word != "last" or following in _SPANS)
+            }
+        ),
+        "language": counted(_languages(tokens)),
+        "format": counted({_STRICT_FORMAT[word] for word in words if word in _STRICT_FORMAT}),
+        "aspect": counted(_aspects(sense.atoms)),
+        "plural": counted(
+            spoken[at + 2]
+            for at in range(len(spoken) - 2)
+            if spoken[at : at + 2] == ["number", "of"] and base_form(spoken[at + 2]) != spoken[at + 2]
+        ),
+    }
+
+
+def _aspects(atoms: tuple[str, ...]) -> set[str]:
+    """Properties asked for: `price of it`, not `the high price`."""
+    return {
+        _PROPERTIES[atom]
+        for at, atom in enumerate(atoms)
+        if atom in _PROPERTIES and (at < 2 or atoms[at + 1 : at + 2] == ("of",))
+    }
+
+
+def _named(tokens: tuple[Token, ...]) -> set[str]:
+    """What is written as a name, in the form in which `meaning` has it."""
+    return {kept(token.form) for token in tokens if token.capital and token.kind == "word"}
+
+
+def _languages(tokens: tuple[Token, ...]) -> set[str]:
+    return {
+        token.form
+        for at, token in enumerate(tokens)
+        if token.kind == "word"
+        and token.form in LANGUAGES
+        and (token.form not in AMBIGUOUS_LANGUAGES or token.capital or tokens[at - 1].form in _BEFORE_LANGUAGE)
+    }
+
+
+def _placed(atoms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    found = []
+    for at, atom in enumerate(atoms):
+        if atom in _PLACED:
+            behind = next((word for word in atoms[at + 1 : at + 4] if ":" in word or weight(word)), None)
+            # To visit is no place.
+            if behind is not None and (atom != "to" or part_of_speech(behind) != "v"):
+                found.append((atom, behind))
+    return tuple(found)
+
+
+def _time(tokens: tuple[Token, ...]) -> str:
+    words = [token.form if token.kind == "word" else "" for token in tokens]
+    start = next((at for at, word in enumerate(words) if word in WH), 0)
+    for word in words[start : start + 4]:
+        for name, forms in (("past", _PAST), ("future", _COMING), ("present", _PRESENT)):
+            if word in forms:
+                return name
+    return ""
+
+
+def _initials(tokens: tuple[Token, ...]) -> frozenset[str]:
+    letters = "".join(token.form[0] if token.kind == "word" else " " for token in tokens)
+    return frozenset(letters[at : at + size] for size in range(2, 6) for at in range(len(letters) - size + 1))
+
+
+def _alike(tokens: tuple[Token, ...], sense: Meaning, plural: Counted, asks: bool) -> Hashable:
+    atoms = sense.atoms
+    declares = bool(tokens) and tokens[0].form in _SUBJECTS and atoms[0] not in _ASKING | WH
+    return (
+        _of_kind(tokens, "number"),
+        _of_kind(tokens, "date"),
+        _of_kind(tokens, "quoted"),
+        _of_kind(tokens, "code", "symbol"),
+        *(_in_table(atoms, table) for table in (NEGATION, POLARITY, COMPARATORS, QUANTIFIERS, TEMPORAL, FORMAT)),
+        sense.past,
+        plural,
+        frozenset(sense.bag.items()),
+        sense.groups,
+        sense.main,
+        asks if declares else None,
+    )
+
+
+_STRICT_QUANTIFIERS: dict[str, str] = {
+    word: group
+    for group, words in {
+        "all": "all every everyone everything everybody each", "some": "some someone something", "only": "only solely",
+        "half": "half", "both": "both", "none": "none", "few": "few", "most": "most", "either": "either",
+        "any": "any anyone", "several": "several",
+    }.items()
+    for word in words.split()
+}  # fmt: skip
+
+_DEICTIC: dict[str, str] = {
+    word: group
+    for group, words in {
+        "today": "today tonight", "yesterday": "yesterday", "tomorrow": "tomorrow", "last": "last previous former past",
+        "next": "next upcoming", "latest": "latest newest", "ago": "ago", "until": "until till", "since": "since",
+        "during": "during while", "before": "before", "after": "after afterwards", "current": "current",
+        "daily": "daily", "weekly": "weekly", "monthly": "monthly", "yearly": "yearly annual annually",
+        "morning": "morning", "afternoon": "afternoon", "evening": "evening", "night": "night overnight",
+        "future": "future",
+    }.items()
+    for word in words.split()
+}  # fmt: skip
+
+_SPANS = frozenset(
+    {"week", "month", "year", "night", "day", "time", "season", "decade", "century", "summer", "winter", "spring"}
+)
+
+
+_STRICT_FORMAT: dict[str, str] = {
+    word: group
+    for group, words in {
+        "json": "json", "yaml": "yaml", "xml": "xml", "csv": "csv", "html": "html", "markdown": "markdown",
+        "latex": "latex", "table": "table tabular", "bullets": "bullet bullets bulleted", "sentence": "sentence"
+        " sentences", "paragraph": "paragraph paragraphs", "brief": "briefly brief concise concisely short tldr",
+        "long": "detailed detail thorough lengthy comprehensive thoroughly", "essay": "essay", "poem": "poem",
+        "haiku": "haiku", "limerick": "limerick", "song": "song lyrics", "story": "story tale", "joke": "joke",
+        "tweet": "tweet", "outline": "outline", "formal": "formal formally", "informal": "informal casual",
+        "example": "example examples", "define": "define definition", "synonym": "synonym synonyms",
+        "antonym": "antonym antonyms", "page": "page pages",
+    }.items()
+    for word in words.split()
+}  # fmt: skip
+
+_PROPERTIES: dict[str, str] = {
+    word: group
+    for group, words in {
+        "price": "price", "weight": "weight heavy weigh mass", "height": "height tall elevation altitude",
+        "length": "length", "width": "width wide", "depth": "depth deep", "age": "age", "area": "area",
+        "population": "population", "capital": "capital", "currency": "currency", "colour": "color",
+        "author": "author", "director": "director", "inventor": "inventor discoverer", "founder": "founder",
+        "painter": "painter", "symptom": "symptom", "treatment": "treatment", "cause": "cause",
+        "ingredient": "ingredient", "recipe": "recipe", "duration": "duration", "distance": "distance",
+        "birthdate": "birthdate", "birthplace": "birthplace", "history": "history", "frequency": "frequency often",
+        "benefit": "benefit", "drawback": "drawback", "temperature": "temperature", "deadline": "deadline",
+        "differ": "differ", "pronunciation": "pronounce pronunciation", "spelling": "spell spelling",
+    }.items()
+    for word in words.split()
+}  # fmt: skip

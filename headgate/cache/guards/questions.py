@@ -1,0 +1,153 @@
+"""What kind of answer a text asks for: a person, a time, a place, a reason, a way, a number, yes or no."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from headgate.cache.guards.inflection import base_form
+from headgate.cache.guards.reading import Token
+from headgate.cache.guards.vocabulary import part_of_speech
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+OPEN = frozenset({"open"})
+"""A text that names no kind: `Recipe for pancakes`. It conflicts with none."""
+
+_WH = _words("what which who whom whose when where why how")
+_BY_HEAD = {
+    "howto": "how", "whatdo": "how", "why": "why", "duration": "long", "population": "count", "count": "count",
+    "birthdate": "when", "birthplace": "where", "often": "often", "clock": "when", "differ": "differ",
+}  # fmt: skip
+_EITHER = {
+    "author": "who what", "inventor": "who what", "founder": "who what", "director": "who what", "painter": "who what",
+    "discoverer": "who what", "can": "yes", "may": "yes", "exist": "yes", "top": "what which who where when",
+}  # fmt: skip
+_NOUNS = {
+    "when": "time hour date year day month week season decade century deadline period schedule weekday",
+    "where": "place city country town location address spot site street area region state link page",
+    "who": "person people man woman author writer inventor founder director actor president leader artist player team"
+    " company king queen ceo owner winner singer scientist",
+    "why": "reason cause purpose explanation",
+    "how": "way method procedure process step approach technique trick tip command formula instruction thing transport"
+    " function remedy treatment option",
+    "count": "number amount count population quantity percentage share intake calorie",
+    "long": "duration length life",
+    "often": "frequency",
+}  # fmt: skip
+_OF_NOUN: dict[str, str] = {word: kind for kind, words in _NOUNS.items() for word in words.split()}
+_VERBS_OF_WHY = _words("cause make lead trigger")
+_AUXILIARY = _words("is are am was were do does did can could may might will would shall should must has have had need")
+_SPANS = _words("second minute hour day week month year")
+_STATES = _words("feel look seem sound smell taste compare rank")
+_DEEDS = _words("do try take use")
+
+
+def kinds_of(tokens: Sequence[Token], atoms: Sequence[str]) -> frozenset[str]:
+    """The kinds of answer a text may be asking for; `OPEN` if it names none."""
+    head = atoms[0] if atoms else ""
+    if head in _BY_HEAD:
+        return frozenset({_BY_HEAD[head]})
+    if head in _EITHER:
+        return frozenset(_EITHER[head].split())
+    words = [token.form if token.kind == "word" else "" for token in tokens]
+    if words[:1] in (["can"], ["could"], ["would"], ["will"]) and base_form(words[0]) != head:
+        # Can you explain ...: what is asked follows.
+        words = words[2:]
+    at = next((i for i, word in enumerate(words) if word in _WH and _interrogates(words, i)), None)
+    if at is not None:
+        return _of_wh(words, at)
+    if words and words[0] in _AUXILIARY and base_form(words[0]) == head and len(words) > 2:
+        return frozenset({"yes"})
+    if tokens and tokens[-1].kind == "word" and {"should", "can", "do"} & set(words[-5:-1]) and "what" in words[-6:]:
+        return frozenset({"how"})
+    return OPEN
+
+
+_GRAINS = {
+    "time": "clock",
+    "hour": "clock",
+    "day": "day",
+    "date": "day",
+    "weekday": "day",
+    "month": "month",
+    "year": "year",
+}
+
+
+def grain_of(tokens: Sequence[Token]) -> str:
+    """`year` in `what year did it open`; empty where no grain is named."""
+    for token, following in itertools.pairwise(tokens):
+        if token.form in ("what", "which") and following.form in _GRAINS:
+            return _GRAINS[following.form]
+    return ""
+
+
+def _interrogates(words: Sequence[str], at: int) -> bool:
+    """`when I sit` and `people who smoke` ask for nothing."""
+    word = words[at]
+    following = words[at + 1] if at + 1 < len(words) else ""
+    before = words[at - 1] if at else ""
+    if at == 0 or word in ("how", "why", "what", "whom", "which"):
+        return word != "which" or at == 0 or following not in _AUXILIARY or before in ("in", "by", "at", "on", "from")
+    if word in ("when", "where"):
+        return following in _AUXILIARY
+    return following in _AUXILIARY or before in ("", "and", "know", "me")
+
+
+def _of_wh(words: Sequence[str], at: int) -> frozenset[str]:
+    word = words[at]
+    following = words[at + 1] if at + 1 < len(words) else ""
+    rest = [base_form(word) for word in words[at + 1 : at + 7]]
+    if at == 0 and word == "when" and following not in _AUXILIARY:
+        return OPEN
+    if word == "how":
+        by_next = {
+            "many": "count", "much": "count", "long": "long", "often": "often", "frequently": "often", "come": "why",
+            "old": "count", "tall": "count", "big": "count", "large": "count", "far": "count", "deep": "count",
+            "high": "count", "fast": "count", "heavy": "count", "expensive": "count", "warm": "count", "hot": "count",
+            "cold": "count", "soon": "long", "late": "when", "early": "when",
+        }  # fmt: skip
+        if following in ("do", "does", "did") and (set(rest[1:5]) & _STATES or len(words) - at == 4):
+            # How do I look, how do you sleep: it asks for no way to do it.
+            return frozenset({"state"})
+        if following == "many" and rest[1:2] and rest[1] in _SPANS:
+            return frozenset({"count", "long", "what"})
+        if {"know", "tell"} & set(rest[:4]) and {"if", "whether"} & set(rest):
+            return frozenset({"how", "what", "which"})
+        kind = by_next.get(following, "how")
+        if kind == "how" and following not in _AUXILIARY and part_of_speech(following) in "ar" and following != "to":
+            # How likely, how dangerous.
+            kind = "count"
+        return (
+            frozenset({kind, "what"}) if kind == "count" else frozenset({kind, "differ"} if kind == "how" else {kind})
+        )
+    if word in ("who", "whom", "whose"):
+        return frozenset({"who"})
+    if word in ("when", "why"):
+        return frozenset({word})
+    if word == "where":
+        # Where can I download it: how do I download it.
+        return frozenset({"where", "how"} if following in ("can", "do", "should", "could") else {"where"})
+    kinds = {"what", "which"}
+    if word == "what" and following in ("do", "does", "did") and words[-1] == "do" and "i" not in rest:
+        # What bees do is not what they are.
+        return frozenset({"deed"})
+    if word == "what" and (rest[:1] == ["now"] or (set(rest[:5]) & _DEEDS and following in _AUXILIARY and "i" in rest)):
+        kinds = {"what", "how"}
+    if rest and rest[0] in _VERBS_OF_WHY:
+        kinds.add("why")
+    if rest and rest[0] in ("help", "work"):
+        kinds.add("how")
+    kinds |= {_OF_NOUN[word] for word in rest if word in _OF_NOUN}
+    if "difference" in rest:
+        kinds.add("differ")
+    return frozenset(kinds)
+
+
+def agree(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether some kind of answer would do for both."""
+    return one == OPEN or other == OPEN or bool(one & other)
