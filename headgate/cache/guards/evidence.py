@@ -122,7 +122,7 @@ def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
         "temporal": counted(
             {
                 _DEICTIC[word]
-                for word, following in zip(words, [*words[1:], ""], strict=True)
+                for word, following in zip(words, [*words[1:], ""], strict=False)
                 if word in _DEICTIC and (word != "last" or following in _SPANS)
             }
         ),
