@@ -25,6 +25,8 @@ class Lookup:
     fingerprint: Fingerprint
     vector: Vector | None
     """Embedding `[dim]` of the last user text, where the look-up needed it."""
+    asked: float | None = None
+    """When it was asked, in seconds since the epoch: an answer that is purged meanwhile is not stored."""
 
 
 @dataclass(slots=True)
@@ -104,14 +106,14 @@ class AnswerCache:
             self._fault("store", error)
             entry = None
         if entry is not None:
-            return Lookup(Hit("exact", entry, 1.0), fingerprint, None)
+            return Lookup(Hit("exact", entry, 1.0), fingerprint, None, now)
         if not semantic or self._index is None or self._embedder is None or not query.text.strip():
-            return Lookup(Miss(), fingerprint, None)
+            return Lookup(Miss(), fingerprint, None, now)
         try:
             vector = await self._embedder.embed(query.text)
         except Exception as error:
             self._fault("embedder", error)
-            return Lookup(Miss("embedder"), fingerprint, None)
+            return Lookup(Miss("embedder"), fingerprint, None, now)
         try:
             verdict = await find_similar(
                 self._store,
@@ -127,7 +129,7 @@ class AnswerCache:
         except Exception as error:
             self._fault("store" if isinstance(error, OSError) else "index", error)
             verdict = Miss("index")
-        return Lookup(verdict, fingerprint, vector)
+        return Lookup(verdict, fingerprint, vector, now)
 
     async def store(
         self,
@@ -142,6 +144,7 @@ class AnswerCache:
         vector: Vector | None,
         ttl: float,
         tags: frozenset[str] = frozenset(),
+        asked: float | None = None,
     ) -> Entry | None:
         """Keep a finished answer for `ttl` seconds.
 
@@ -156,6 +159,7 @@ class AnswerCache:
             vector: as the look-up gave it; without one the answer is served to exactly the same request only.
             ttl: seconds; 0 or less keeps nothing.
             tags: of `Fingerprinter`, to forget the answer by. Its scope's and the one of all are there already.
+            asked: as the look-up gave it; the answer is not kept if one of its tags was purged since.
 
         Returns:
             The entry, or None where it was not kept.
@@ -174,7 +178,7 @@ class AnswerCache:
         )
         try:
             tags |= {fingerprint.scope_tag, self._fingerprinter.all_tag}
-            kept = await self._store.put(entry, tags, self._place(fingerprint, vector))
+            kept = await self._store.put(entry, tags, self._place(fingerprint, vector), asked=asked)
         except Exception as error:
             self._fault("store", error)
             return None
@@ -203,6 +207,14 @@ class AnswerCache:
             OSError: the store cannot be reached, so nothing is known to be forgotten.
         """
         return await self._store.delete_tagged(tag)
+
+    async def count(self) -> int:
+        """Answers stored.
+
+        Raises:
+            OSError: the store cannot be reached.
+        """
+        return await self._store.count_tagged(self._fingerprinter.all_tag)
 
     async def purge_key(self, key: str) -> bool:
         """Forget one answer by its exact key. False where there was none.

@@ -37,12 +37,6 @@ class Entry:
     created: float
     expires: float
 
-    @property
-    def size(self) -> int:
-        """Bytes charged to the store's budget: the texts, the tokens and a fixed overhead."""
-        body = sum(len(c.text) + 8 * len(c.token_ids) + len(c.logprobs) for c in self.choices)
-        return 512 + len(self.key) + len(self.text) + body
-
 
 @dataclass(frozen=True, slots=True)
 class Hit:

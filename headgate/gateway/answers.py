@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 
 import msgspec
 
 from headgate.cache.answers import AnswerCache, Lookup
-from headgate.cache.embedder import Embedder, Vector
+from headgate.cache.embedder import Embedder
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.cache.index import VectorIndex
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
+from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Entry, Miss, StoredChoice
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.destinations import Destination, Outcome
 from headgate.gateway.question import Bypass, CachePolicy, Question, question_of
 from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, Usage
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.telemetry.cache_metrics import Kept
+from headgate.gateway.wire.errors import overloaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Answers:
         self._clock = clock
         self._fingerprinter = fingerprinter
         self._policy = policy
+        self._store = store
         self._cache = None if store is None else AnswerCache(store, fingerprinter, None, None, clock)
 
     def understand(self, embedder: Embedder, index: VectorIndex, rule: SemanticRule) -> None:
@@ -69,7 +74,7 @@ class Answers:
     async def look_up(self, question: Question) -> Lookup:
         """The verdict, and the embedding where one was made."""
         if self._cache is None or not question.may_read:
-            return Lookup(Miss("no_cache"), question.fingerprint, None)
+            return Lookup(Miss("no_cache"), question.fingerprint, None, self._clock())
         return await self._cache.lookup(
             question.query,
             max_age=question.max_age_s,
@@ -79,14 +84,14 @@ class Answers:
         )
 
     async def store(
-        self, question: Question, vector: Vector | None, model: str, choices: Sequence[Choice], outcome: Outcome
-    ) -> None:
-        """Keep a whole answer."""
+        self, question: Question, found: Lookup, model: str, choices: Sequence[Choice], outcome: Outcome
+    ) -> Kept:
+        """Keep a whole answer to a question that was looked up before, or say why not."""
         if self._cache is None:
-            return
+            return "lost"
         # An answer cut off at the token limit serves the same request again, never a similar one.
         cut = any(c.finish_reason == "length" for c in choices)
-        await self._cache.store(
+        entry = await self._cache.store(
             question.fingerprint,
             question.query,
             choices=tuple(
@@ -97,10 +102,52 @@ class Answers:
             prompt_tokens=outcome.usage.prompt_tokens,
             completion_tokens=outcome.usage.completion_tokens,
             device_s=outcome.device_s,
-            vector=None if cut or not question.semantic else vector,
+            vector=None if cut or not question.semantic else found.vector,
             ttl=question.ttl_s,
             tags=question.tags,
+            asked=found.asked,
         )
+        return "lost" if entry is None else "kept"
+
+    async def invalidate_key(self, key: str) -> int:
+        """Forget the answer of a key; gives how many there were, as the others do. ApiError 503 where the store is
+        away."""
+        return int(await self._told(partial(AnswerCache.purge_key, key=key)))
+
+    async def invalidate_tag(self, tag: str, teams: Iterable[str]) -> int:
+        """Forget the answers that requests of these teams gave a tag."""
+        tags = [self._fingerprinter.tag(team, tag) for team in sorted(set(teams))]
+        return sum([await self._told(partial(AnswerCache.purge_tagged, tag=tag)) for tag in tags])
+
+    async def invalidate_team(self, team: str) -> int:
+        """Forget a team's answers."""
+        return await self._told(partial(AnswerCache.purge_tagged, tag=self._fingerprinter.scope_tag(team)))
+
+    async def invalidate_all(self) -> int:
+        """Forget every answer."""
+        return await self._told(partial(AnswerCache.purge_tagged, tag=self._fingerprinter.all_tag))
+
+    async def count(self) -> int:
+        """Answers stored."""
+        return await self._told(AnswerCache.count)
+
+    async def _told(self, ask: Callable[[AnswerCache], Awaitable[int]]) -> int:
+        if self._cache is None:
+            return 0
+        try:
+            return await ask(self._cache)
+        except OSError as error:
+            raise overloaded(f"The cache's store cannot be reached, so nothing is known to be done: {error}.") from None
+
+    @property
+    def kind(self) -> str:
+        """Where answers are kept: memory, redis or off."""
+        return "off" if self._store is None else "memory" if isinstance(self._store, MemoryStore) else "redis"
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """Failed calls of the cache by part, since the start."""
+        return {} if self._cache is None else asdict(self._cache.faults)
 
     def age_s(self, entry: Entry) -> float:
         """Seconds since the answer was stored."""

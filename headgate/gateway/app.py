@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from headgate.gateway import keys, middleware
-from headgate.gateway.api import chat, completions, health, metrics, models, openapi
+from headgate.gateway.api import cache_admin, chat, completions, health, metrics, models, openapi
 from headgate.gateway.backend import Loader, StartError, make_engine
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
@@ -38,10 +38,11 @@ def make_app(settings: Settings) -> web.Application:
         app[keys.KEYRING] = Keyring(settings.keys, os.environ)
     except (ValueError, MissingSecretError) as error:
         raise StartError(str(error)) from None
-    app[keys.METRICS] = Metrics()
+    app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)
     app[keys.METRICS].watch(engine.models)
     app[keys.LIFECYCLE] = Lifecycle()
     app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine)
+    app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
     app.on_startup.append(models.note_start)
     app.on_response_prepare.append(middleware.on_prepare)
     app.cleanup_ctx.append(_loading)
@@ -49,6 +50,8 @@ def make_app(settings: Settings) -> web.Application:
     app.router.add_post("/v1/completions", completions.completions)
     app.router.add_get("/v1/models", models.list_models)
     app.router.add_get("/v1/models/{model:.+}", models.get_model)
+    app.router.add_get("/admin/cache", cache_admin.report)
+    app.router.add_post("/admin/cache/invalidate", cache_admin.invalidate)
     app.router.add_get("/health", health.health)
     app.router.add_get("/ready", health.ready)
     app.router.add_get("/metrics", metrics.metrics)

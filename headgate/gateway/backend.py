@@ -29,6 +29,7 @@ from headgate.gateway.pipeline import Road
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
 from headgate.gateway.settings import CacheSection, ModelSection, Settings, secret_name
+from headgate.gateway.telemetry.cache_metrics import CacheState
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.vector_index import SharedIndex
 from headgate.routing.tasks import load_tasks
@@ -38,10 +39,11 @@ logger = logging.getLogger("headgate.gateway")
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A loaded server: the road and the names on it."""
+    """A loaded server: the road, the names on it and the answers kept along it."""
 
     road: Road
     routes: Routes
+    answers: Answers
 
 
 class StartError(Exception):
@@ -118,6 +120,7 @@ class Loader:
         self._embedder_folder, self._embedder_why = embedder_folder(settings)
         self._embedder: SentenceEmbedder | None = None
         self._index: SharedIndex | None = None
+        self._memory: MemoryStore | None = None
         self._backend: Backend | None = None
         try:
             self._redis = open_redis(settings.cache, lifecycle)
@@ -141,6 +144,22 @@ class Loader:
         if self._backend is None:
             raise RuntimeError("the models are not loaded yet; wait for the lifecycle to be ready")
         return self._backend
+
+    def cache_state(self) -> CacheState:
+        """The answer cache as it stands now."""
+        index, feed = self._index, None if self._index is None else self._index.feed
+        memory = self._memory
+        return CacheState(
+            entries=None if memory is None else len(memory),
+            bytes=None if memory is None else memory.bytes_used,
+            max_bytes=None if memory is None else memory.max_bytes,
+            evictions=None if memory is None else memory.evictions,
+            indexed=None if index is None else len(index.index),
+            lag_s=None if feed is None else feed.lag_s,
+            staleness_s=None if feed is None else feed.staleness_s,
+            rebuilt=None if feed is None else feed.rebuilt,
+            faults={} if self._backend is None else self._backend.answers.faults,
+        )
 
     async def connect(self) -> None:
         """See whether Redis answers. Call it before `run`; it takes no longer than `cache.redis_timeout_s`."""
@@ -190,11 +209,11 @@ class Loader:
         tiers = {m.id: m.tier for m in settings.models if m.tier is not None}
         destinations = [LocalDestination(self._engine.models[m.id]) for m in settings.models]
         routes = Routes(destinations, tiers, load_tasks())
-        store: Store | None = self._redis
-        if store is None and settings.cache.exact.enabled:
-            store = MemoryStore(settings.cache.exact.max_bytes, time.time)
+        if self._redis is None and settings.cache.exact.enabled:
+            self._memory = MemoryStore(int(settings.cache.exact.max_bytes), time.time)
+        store: Store | None = self._redis or self._memory
         answers = Answers(store, self._fingerprinter, _policy(settings.cache))
-        self._backend = Backend(Road(routes=routes, answers=answers, metrics=self._metrics), routes)
+        self._backend = Backend(Road(routes=routes, answers=answers, metrics=self._metrics), routes, answers)
         return answers, routes
 
     async def _load_embedder(self, folder: Path, answers: Answers, routes: Routes) -> None:

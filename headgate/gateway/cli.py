@@ -15,6 +15,7 @@ from aiohttp import web
 
 from headgate import __version__
 from headgate.gateway import terminal
+from headgate.gateway.cache_commands import cache
 from headgate.gateway.config import CONFIG_VARIABLE, ConfigError, load_settings
 from headgate.gateway.settings import Settings
 
@@ -108,6 +109,9 @@ def chat(url: str, model: str, api_key: str | None, max_tokens: int | None, ques
         raise click.ClickException(str(error)) from None
     except (KeyboardInterrupt, EOFError):
         click.echo()
+
+
+main.add_command(cache)
 
 
 @main.group()

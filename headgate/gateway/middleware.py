@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -11,9 +12,10 @@ from aiohttp import web
 
 from headgate import __version__
 from headgate.gateway import keys
+from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import RequestRecord, write_access_line
 from headgate.gateway.wire import headers
-from headgate.gateway.wire.errors import ApiError, invalid, server_error, too_large
+from headgate.gateway.wire.errors import ApiError, invalid, not_permitted, server_error, too_large
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -24,6 +26,7 @@ CLIENT_LEFT = 499
 """nginx's status for a client that closed the connection; in log and metrics only."""
 
 API_PREFIX = "/v1/"
+ADMIN_PREFIX = "/admin/"
 
 
 @web.middleware
@@ -70,18 +73,40 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 @web.middleware
 async def admission(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """For the API: who is it, is the server taking requests, is the body JSON."""
-    if not request.path.startswith(API_PREFIX) or request.match_info.http_exception is not None:
+    """For the API and for administration: who is it, is the server taking requests, is the body JSON."""
+    if not request.path.startswith((API_PREFIX, ADMIN_PREFIX)) or request.match_info.http_exception is not None:
         return await handler(request)
     principal = request.app[keys.KEYRING].authenticate(request.headers.get("Authorization"))
     request[keys.PRINCIPAL] = principal
     entry = request[keys.RECORD]
     entry.team, entry.key_id = principal.team, principal.key_id
-    if request.method == "POST" and "Content-Type" in request.headers and request.content_type != "application/json":
+    admin = request.path.startswith(ADMIN_PREFIX)
+    if admin:
+        _check_admin(request, principal)
+    # A page in a browser may send other types without asking first; administration takes none, not even an absent one.
+    given = admin or "Content-Type" in request.headers
+    if request.method == "POST" and given and request.content_type != "application/json":
         message = f"Unsupported content type '{request.content_type}'. Send 'application/json'."
         raise ApiError(415, message, code="unsupported_media_type")
     with request.app[keys.LIFECYCLE].request():
         return await handler(request)
+
+
+def _check_admin(request: web.Request, principal: Principal) -> None:
+    """ApiError 403 unless the key may administer; on an open server, unless the request comes from this machine."""
+    if not request.app[keys.KEYRING].open:
+        if not principal.admin:
+            raise not_permitted(f"The key '{principal.key_id}' may not use {request.path}: it lacks 'admin: true'.")
+    elif not _is_local(request.remote):
+        message = f"{request.path} is open to this machine only; for others configure a key with 'admin: true'."
+        raise not_permitted(message)
+
+
+def _is_local(remote: str | None) -> bool:
+    try:
+        return ipaddress.ip_address(remote or "").is_loopback
+    except ValueError:
+        return False
 
 
 async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:

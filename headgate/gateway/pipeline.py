@@ -51,6 +51,8 @@ class Opened:
     """Of the entry that is served, or under which the answer will be stored; None where it will not be."""
     age_s: float | None = None
     """Of the answer that is served from the cache."""
+    device_s: float = 0.0
+    """What the generation of a stored answer took."""
     bound: float | None = None
     """Upper bound on the share of wrong answers among those served like this one, where there is one."""
 
@@ -79,6 +81,11 @@ class Answer:
         self._clock = clock
         self._taken = 0
         self._outcome: Outcome | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it came to its end."""
+        return self._outcome is not None
 
     @property
     def outcome(self) -> Outcome:
@@ -145,8 +152,16 @@ class Road:
                 # Who joins another's generation computes nothing: to him it is a hit on the very same request.
                 opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0)
             record.verdict, record.model, record.route = opened.verdict, opened.model, opened.reason
-            self._metrics.lookup(opened.verdict, opened.why)
-            yield Answer(opened, events, self._clock)
+            self._metrics.cache.lookup(opened.verdict, opened.why)
+            if opened.age_s is not None:
+                self._metrics.cache.hit(opened.verdict, opened.age_s)
+            answer = Answer(opened, events, self._clock)
+            yield answer
+            if opened.age_s is not None and answer.ended:
+                usage = answer.outcome.usage
+                # Of these one is 0: a stored answer took nothing now, a joined one was not stored before.
+                device_s = opened.device_s + answer.outcome.device_s
+                self._metrics.cache.saved(usage.prompt_tokens, usage.completion_tokens, device_s)
 
     async def _opening(self, events: Subscription[Event]) -> Opened:
         try:
@@ -165,7 +180,7 @@ class Road:
             return
         if job.request.cache.only_if_cached:
             verdict, why, _ = _told(job, found)
-            self._metrics.lookup(verdict, why)
+            self._metrics.cache.lookup(verdict, why)
             raise not_cached(verdict, why)
         async with aclosing(self._generate(job, found)) as events:
             async for event in events:
@@ -184,6 +199,7 @@ class Road:
             hit.similarity,
             entry.key,
             self._answers.age_s(entry),
+            entry.device_s,
             hit.bound,
         )
         yield from stored.chunks
@@ -203,7 +219,7 @@ class Road:
         async with aclosing(destination.generate(prepared, job.id, job.principal)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Outcome):
-                    await self._settle(job, vector, destination, joiner, piece)
+                    await self._settle(job, found, destination, joiner, piece)
                 else:
                     joiner.add(piece)
                     self._observe_gap(destination, piece, last)
@@ -227,15 +243,16 @@ class Road:
         raise AssertionError("a route names at least one destination")
 
     async def _settle(
-        self, job: Job, vector: Vector | None, destination: Destination, joiner: Joiner, outcome: Outcome
+        self, job: Job, found: Lookup | None, destination: Destination, joiner: Joiner, outcome: Outcome
     ) -> None:
         """The generation is whole: count it, and store it before the flight lands, so that none falls between."""
         usage = outcome.usage
         self._metrics.generated(
             destination.id, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, outcome.queue_s
         )
-        if isinstance(job.question, Question):
-            await self._answers.store(job.question, vector, destination.id, joiner.choices(), outcome)
+        if isinstance(job.question, Question) and found is not None:
+            kept = await self._answers.store(job.question, found, destination.id, joiner.choices(), outcome)
+            self._metrics.cache.stored(kept)
 
     def _observe_gap(self, destination: Destination, chunk: Chunk, last: dict[int, float]) -> None:
         now = self._clock()

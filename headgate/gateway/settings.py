@@ -68,6 +68,9 @@ class EngineSection(Section):
         gt=0,
         description="Memory of all KV caches together; null: a quarter of the host's, or most of a GPU's.",
     )
+    usd_per_device_hour: float = Field(
+        default=0.0, ge=0, description="What an hour of the device costs: prices what the answer cache saves."
+    )
     threads: int | None = Field(default=None, ge=1, description="CPU threads of a step; null leaves torch's choice.")
     prefix_cache: bool = Field(default=True, description="Reuse the KV blocks of equal prefixes within a team.")
     kernels: Literal["auto", "reference"] = Field(
@@ -209,6 +212,7 @@ class KeySection(Section):
     secret: str = Field(
         pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*$", description="env:NAME of the variable that holds the key."
     )
+    admin: bool = Field(default=False, description="Whether it may use /admin, such as to invalidate cached answers.")
 
 
 class LoggingSection(Section):

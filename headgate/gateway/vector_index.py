@@ -7,7 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from headgate.cache.index import FlatIndex, VectorIndex
+from headgate.cache.index import FlatIndex
 
 if TYPE_CHECKING:
     from headgate.cache.hnsw import HnswIndex
@@ -23,8 +23,8 @@ class SharedIndex:
     def __init__(self, dim: int, embedder: str, redis: RedisStore | None) -> None:
         """An index of vectors `[dim]` that the model `embedder` makes; nothing is followed before `start`."""
         self._graph: HnswIndex | None = None
-        self._feed: IndexFeed | None = None
-        self.index: VectorIndex
+        self.feed: IndexFeed | None = None
+        self.index: FlatIndex | HnswIndex
         if importlib.util.find_spec("faiss") is None:
             logger.info("faiss is not installed: similar questions are searched by comparing with all of a scope")
             self.index = FlatIndex(dim)
@@ -35,16 +35,16 @@ class SharedIndex:
         if redis is not None:
             from headgate.cache.store.feed import IndexFeed
 
-            self._feed = IndexFeed(redis, self.index, embedder, time.time)
+            self.feed = IndexFeed(redis, self.index, embedder, time.time)
 
     async def start(self) -> None:
         """Begin to follow the other gateways; Redis may be away."""
-        if self._feed is not None:
-            await self._feed.start()
+        if self.feed is not None:
+            await self.feed.start()
 
     async def close(self) -> None:
         """Stop following and building. Call it before the store is closed."""
-        if self._feed is not None:
-            await self._feed.close()
+        if self.feed is not None:
+            await self.feed.close()
         if self._graph is not None:
             await self._graph.close()

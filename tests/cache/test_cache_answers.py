@@ -201,14 +201,14 @@ async def test_without_semantic_nothing_is_embedded_and_the_answer_stays_exact()
 
 
 async def test_eviction_and_purge_reach_the_index() -> None:
-    world = World(max_bytes=1300)
-    for text in ("one apple", "two pears", "three plums"):
+    world = World(max_bytes=4000)
+    for text in ("one apple", "two pears", "six plums"):
         await world.answer(ask(text), "x")
     assert len(world.index) == len(world.memory) == 2
-    await world.answer(ask("four figs", scope="rival"), "x")
+    await world.answer(ask("ten dates", scope="rival"), "x")
     assert await world.cache.purge_tagged(world.prints.scope_tag("rival")) == 1
     assert await world.cache.purge_tagged(world.prints.scope_tag("rival")) == 0
-    found = await world.cache.lookup(ask("three plums"))
+    found = await world.cache.lookup(ask("six plums"))
     assert await world.cache.purge_key(found.fingerprint.exact_key)
     assert not await world.cache.purge_key(found.fingerprint.exact_key)
     assert len(world.index) == len(world.memory) == 0

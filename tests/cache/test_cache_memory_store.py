@@ -1,19 +1,30 @@
 import asyncio
-from dataclasses import replace
+import random
+from collections import OrderedDict
+from dataclasses import dataclass, replace
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cache.store.memory import MemoryStore
+from headgate.cache.index import Place
+from headgate.cache.store.memory import ENTRY_BYTES, MemoryStore
 from headgate.cache.verdict import Entry, StoredChoice
 
 
-def entry(key: str, *, body: int = 0, created: float = 0.0, expires: float = 1e9) -> Entry:
-    return Entry(key, "q", (StoredChoice("x" * body, "stop"),), "m", 1, 1, 0.1, created, expires)
+def entry(
+    key: str, *, body: int = 0, created: float = 0.0, expires: float = 1e9, device_s: float = 0.0, text: str = "q"
+) -> Entry:
+    return Entry(key, text, (StoredChoice("x" * body, "stop"),), "m", 1, 1, device_s, created, expires)
 
 
-SIZE = entry("a").size
+def charge(item: Entry) -> int:
+    return ENTRY_BYTES + len(msgspec.msgpack.encode(item))
+
+
+SIZE = charge(entry("a"))
 
 
 async def test_keeps_replaces_and_deletes() -> None:
@@ -25,14 +36,14 @@ async def test_keeps_replaces_and_deletes() -> None:
     newer = replace(entry("a"), created=5.0)
     assert await store.put(newer, frozenset({"u"}))
     assert await store.get("a") == newer
-    assert (len(store), store.bytes_used, gone) == (1, newer.size, [])
+    assert (len(store), store.bytes_used, gone) == (1, charge(newer), [])
     assert await store.delete_tagged("t") == 0
     assert await store.delete("a")
     assert not await store.delete("a")
     assert (len(store), store.bytes_used, gone) == (0, 0, ["a"])
 
 
-async def test_the_least_recently_used_leaves_first() -> None:
+async def test_of_equals_the_least_recently_used_leaves_first() -> None:
     store = MemoryStore(2 * SIZE, lambda: 0.0)
     gone: list[str] = []
     store.on_forget(gone.append)
@@ -45,6 +56,57 @@ async def test_the_least_recently_used_leaves_first() -> None:
     assert await store.get("a") is not None
 
 
+async def test_what_saves_least_per_byte_leaves_first() -> None:
+    cheap, dear = entry("cheap", device_s=0.1), entry("dear", device_s=5.0)
+    large = entry("large", device_s=5.0, body=900)
+    store = MemoryStore(charge(cheap) + charge(dear) + charge(large), lambda: 0.0)
+    for item in (dear, large, cheap):
+        await store.put(item, frozenset())
+    await store.get("cheap")
+    assert await store.put(entry("new", device_s=5.0), frozenset())
+    assert await store.get("cheap") is None, "used last and twice, and yet it saves little"
+    assert await store.put(entry("newer", device_s=5.0, body=500), frozenset())
+    assert await store.get("large") is None, "it saves as much as the others and takes more room"
+    assert await store.get("dear") == dear
+
+
+async def test_what_is_worth_less_than_all_others_is_not_kept() -> None:
+    store = MemoryStore(2 * charge(entry("a", device_s=5.0)), lambda: 0.0)
+    for key in "ab":
+        assert await store.put(entry(key, device_s=5.0), frozenset())
+    assert not await store.put(entry("c", device_s=0.1), frozenset())
+    assert await store.get("a") is not None
+    assert await store.get("b") is not None
+
+
+async def test_what_nobody_asks_for_any_more_ages() -> None:
+    store = MemoryStore(2 * charge(entry("a", device_s=1.0)), lambda: 0.0)
+    gone: list[str] = []
+    store.on_forget(gone.append)
+    await store.put(entry("a", device_s=1.0), frozenset())
+    for _ in range(5):
+        await store.get("a")
+    for key in "bcdefghijklmnopqrstu":
+        await store.put(entry(key, device_s=1.0), frozenset())
+    assert "a" not in gone[:3]
+    assert "a" in gone, "once loved, then forgotten"
+
+
+async def test_the_vector_of_an_entry_is_charged_too() -> None:
+    store = MemoryStore(2 * SIZE, lambda: 0.0)
+    place = Place("b", np.ones(64, dtype=np.float32) / 8, "m")
+    await store.put(entry("a"), frozenset(), place)
+    assert store.bytes_used > SIZE + place.vector.nbytes
+    assert not await store.put(entry("b"), frozenset(), replace(place, vector=np.ones(SIZE, dtype=np.float32)))
+    assert store.max_bytes == 2 * SIZE
+
+
+async def test_text_that_is_not_unicode_is_not_kept() -> None:
+    store = MemoryStore(10 * SIZE, lambda: 0.0)
+    assert not await store.put(entry("a", text="\ud800"), frozenset())
+    assert store.bytes_used == 0
+
+
 async def test_expired_entries_are_never_given_and_make_room_first() -> None:
     now = [0.0]
     store = MemoryStore(2 * SIZE, lambda: now[0])
@@ -53,7 +115,9 @@ async def test_expired_entries_are_never_given_and_make_room_first() -> None:
     await store.put(entry("a"), frozenset())
     await store.put(entry("b", expires=10.0), frozenset({"t"}))
     await store.get("b")
+    assert await store.count_tagged("t") == 1
     now[0] = 10.0
+    assert await store.count_tagged("t") == 0
     await store.put(entry("c"), frozenset())
     assert gone == ["b"]
     assert store.evictions == 0
@@ -78,9 +142,22 @@ async def test_tags_drop_together() -> None:
     store = MemoryStore(10 * SIZE, lambda: 0.0)
     for key, tags in (("a", {"x"}), ("b", {"x", "y"}), ("c", {"y"})):
         await store.put(entry(key), frozenset(tags))
+    assert await store.count_tagged("y") == 2
     assert await store.delete_tagged("x") == 2
     assert await store.get("c") is not None
     assert len(store) == 1
+
+
+async def test_an_answer_on_its_way_when_its_tag_was_purged_is_not_kept() -> None:
+    now = [100.0]
+    store = MemoryStore(10 * SIZE, lambda: now[0])
+    await store.delete_tagged("t")
+    assert not await store.put(entry("a"), frozenset({"t"}), asked=99.0)
+    assert await store.put(entry("a"), frozenset({"t"}), asked=101.0)
+    assert await store.put(entry("b"), frozenset({"u"}), asked=99.0)
+    now[0] = 1000.0
+    await store.delete_tagged("u")
+    assert await store.put(entry("a"), frozenset({"t"}), asked=99.0), "nobody asks for ten minutes"
 
 
 def test_a_negative_budget_is_refused() -> None:
@@ -90,7 +167,7 @@ def test_a_negative_budget_is_refused() -> None:
 
 OPERATIONS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "put", "put", "get", "delete", "tag", "tick"]),
+        st.sampled_from(["put", "put", "put", "get", "get", "delete", "tag", "tick"]),
         st.sampled_from("abcdef"),
         st.integers(0, 900),
         st.integers(1, 8),
@@ -99,54 +176,108 @@ OPERATIONS = st.lists(
 )
 
 
+@dataclass
+class Modelled:
+    entry: Entry
+    tag: str
+    uses: int
+    level: float
+    """When it was last used."""
+    order: int
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        size = charge(self.entry)
+        return self.level + self.uses * self.entry.device_s / size, self.order
+
+
 @given(OPERATIONS)
-def test_any_run_agrees_with_a_simple_model(operations: list[tuple[str, str, int, int]]) -> None:
+def test_any_run_agrees_with_a_model_that_looks_at_every_entry(operations: list[tuple[str, str, int, int]]) -> None:
     async def run() -> None:
-        now = 0.0
+        now, level = 0.0, 0.0
         budget = 4 * SIZE
         store = MemoryStore(budget, lambda: now)
-        model: dict[str, tuple[Entry, str]] = {}  # ordered by use
+        model: dict[str, Modelled] = {}
+        gone: list[str] = []
+        store.on_forget(gone.append)
 
-        def forget(key: str) -> None:
-            assert key in model
-            del model[key]
+        def drop(keys: list[str]) -> list[str]:
+            for key in keys:
+                del model[key]
+            return keys
 
-        store.on_forget(forget)
-        for action, key, body, ttl in operations:
+        def expired() -> list[str]:
+            return sorted((k for k, m in model.items() if m.entry.expires <= now), key=lambda k: model[k].entry.expires)
+
+        for order, (action, key, body, ttl) in enumerate(operations):
+            gone.clear()
+            left: list[str] = []
+            tag = "even" if body % 2 == 0 else "odd"
             if action == "tick":
                 now += ttl
             elif action == "get":
-                expected = model.get(key)
                 found = await store.get(key)
-                if expected is not None and expected[0].expires > now:
-                    assert found == expected[0]
-                    model[key] = model.pop(key)
+                if key in model and model[key].entry.expires <= now:
+                    left = drop([key])
+                if key in model:
+                    known = model[key]
+                    known.uses, known.level, known.order = known.uses + 1, level, order
+                    assert found == known.entry
                 else:
                     assert found is None
-                    assert key not in model
             elif action == "delete":
-                held = key in model
-                assert await store.delete(key) == held
+                left = drop([key] if key in model else [])
+                assert await store.delete(key) == bool(left)
             elif action == "tag":
-                tag = "even" if body % 2 == 0 else "odd"
-                keys = {k for k, (_, t) in model.items() if t == tag}
-                assert await store.delete_tagged(tag) == len(keys)
-                assert keys.isdisjoint(model)
+                left = drop([k for k, m in model.items() if m.tag == tag])
+                assert await store.delete_tagged(tag) == len(left)
             else:
-                tag = "even" if body % 2 == 0 else "odd"
-                item = entry(key, body=body, created=now, expires=now + ttl)
-                if item.size <= budget:
-                    if key in model and model[key][0].expires > now:
-                        del model[key]  # replaced, which is not forgotten
-                    live = [k for k, (e, _) in model.items() if e.expires > now]
-                    assert await store.put(item, frozenset({tag}))
-                    kept = list(model)
-                    assert kept == live[len(live) - len(kept) :]
-                    model[key] = (item, tag)
+                item = entry(key, body=body, created=now, expires=now + ttl, device_s=ttl / 10)
+                left = drop(expired())
+                uses = model[key].uses if key in model else 1
+                if charge(item) > budget:
+                    left += drop([key] if key in model else [])
                 else:
-                    assert not await store.put(item, frozenset({tag}))
-                    assert key not in model
-            assert store.bytes_used == sum(e.size for e, _ in model.values()) <= budget
+                    model[key] = Modelled(item, tag, uses, level, order)
+                    while sum(charge(m.entry) for m in model.values()) > budget:
+                        worst = min(model, key=lambda k: model[k].rank)
+                        level = model[worst].rank[0]
+                        left += drop([worst])
+                assert await store.put(item, frozenset({tag})) == (key in model)
+            assert sorted(gone) == sorted(left)
+            assert store.bytes_used == sum(charge(m.entry) for m in model.values()) <= budget
             assert len(store) == len(model)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_it_saves_more_device_time_than_keeping_the_latest(seed: int) -> None:
+    """Zipf popularity; what an answer costs and how long it is vary as they do: over two orders, and not together."""
+    draw = random.Random(seed)
+    texts = 2000
+    items = [
+        entry(str(i), body=int(draw.lognormvariate(6.5, 1.0)), device_s=draw.lognormvariate(0.0, 1.2))
+        for i in range(texts)
+    ]
+    draw.shuffle(items)
+    stream = draw.choices(items, weights=[1 / (rank + 1) ** 0.9 for rank in range(texts)], k=20_000)
+    budget = sum(charge(item) for item in items) // 10
+    store, saved = MemoryStore(budget, lambda: 0.0), 0.0
+    latest: OrderedDict[str, Entry] = OrderedDict()
+    used, saved_by_latest = 0, 0.0
+    for item in stream:
+        if await store.get(item.key) is not None:
+            saved += item.device_s
+        else:
+            await store.put(item, frozenset())
+        if item.key in latest:
+            saved_by_latest += item.device_s
+            latest.move_to_end(item.key)
+        else:
+            latest[item.key] = item
+            used += charge(item)
+            while used > budget:
+                used -= charge(latest.popitem(last=False)[1])
+    print(f"saved {saved:.0f} s of device time, the latest {saved_by_latest:.0f} s")
+    assert saved > 1.1 * saved_by_latest

@@ -147,7 +147,7 @@ async def test_tags_drop_together_whoever_put_them(open_store: Open, server: Red
     assert await one.delete_tagged("x") == 0
     assert await two.get("b") is None
     assert await one.get("c") is not None
-    assert set(server.scan_iter()) == {f"{ANSWER}c".encode(), f"{TAG}y".encode()}
+    assert set(server.scan_iter()) == {f"{ANSWER}c".encode(), f"{TAG}y".encode(), f"{TAG}x:purged".encode()}
 
 
 async def test_deleted_and_expired_entries_are_forgotten_and_replaced_ones_are_not(
@@ -194,7 +194,27 @@ async def test_a_large_purge_goes_in_parts(open_store: Open, server: Redis) -> N
     await store.put(entry("other"), frozenset({"u"}))
     assert await store.delete_tagged("t") == 1101
     assert await store.delete_tagged("t") == 0
-    assert {name.decode() for name in server.keys("*")} == {f"{ANSWER}other", f"{TAG}u"}
+    assert {name.decode() for name in server.keys("*")} == {f"{ANSWER}other", f"{TAG}u", f"{TAG}t:purged"}
+    assert 0 < server.pttl(f"{TAG}t:purged") <= 600_000, "a trace that goes by itself"
+
+
+async def test_an_answer_on_its_way_when_its_tag_was_purged_is_not_kept_by_any(open_store: Open, time: Time) -> None:
+    one, two = open_store(), open_store()
+    await one.delete_tagged("t")
+    assert not await two.put(entry("a"), frozenset({"t", "u"}), asked=time.now - 1.0)
+    assert await two.get("a") is None
+    assert await two.put(entry("a"), frozenset({"t", "u"}), asked=time.now + 1.0)
+    assert await two.put(entry("b"), frozenset({"u"}), asked=time.now - 1.0)
+    assert (await one.count_tagged("t"), await one.count_tagged("u"), await one.count_tagged("v")) == (1, 2, 0)
+
+
+async def test_a_full_server_can_be_purged(open_store: Open, server: Redis) -> None:
+    store = open_store()
+    await store.put(entry("a"), frozenset({"t"}))
+    server.config_set("maxmemory", 1)
+    assert await store.delete_tagged("t") == 1
+    assert await store.delete_tagged("t") == 0
+    assert await store.get("a") is None
 
 
 @pytest.mark.parametrize("bad", [entry("a", body="x" * 2000), entry("a", text="\ud800")])

@@ -12,6 +12,10 @@ Forget = Callable[[str], None]
 """Called with the key of an entry that has left the store."""
 
 
+PURGE_MEMORY_S = 600.0
+"""How long a purge keeps answers out that were on their way when it came."""
+
+
 class StoreDownError(OSError):
     """The store is a server that cannot be asked now. The store logs its outages itself, once each."""
 
@@ -27,10 +31,14 @@ class Store(Protocol):
         """The entry, or None where there is none or it has expired. Counts as a use."""
         ...
 
-    async def put(self, entry: Entry, tags: frozenset[str], place: Place | None = None) -> bool:
+    async def put(
+        self, entry: Entry, tags: frozenset[str], place: Place | None = None, *, asked: float | None = None
+    ) -> bool:
         """Keep an entry under its key in place of an older one. False where it was not kept (too large, expired).
 
-        A store that several processes share keeps the `place` too and tells the others' indexes of it.
+        A store that several processes share keeps the `place` too and tells the others' indexes of it. `asked` is when
+        the request came that the entry answers, in seconds since the epoch: it is not kept if one of its tags was
+        purged since, for it may be made of what was to be forgotten.
         """
         ...
 
@@ -39,7 +47,14 @@ class Store(Protocol):
         ...
 
     async def delete_tagged(self, tag: str) -> int:
-        """Drop every entry that was put with this tag; gives how many there were."""
+        """Drop every entry that was put with this tag, or will be for a request of before; gives how many there were.
+
+        Requests of the last `PURGE_MEMORY_S` seconds are known to be of before; an older one is forgotten about.
+        """
+        ...
+
+    async def count_tagged(self, tag: str) -> int:
+        """How many entries have this tag and have not expired."""
         ...
 
     def on_forget(self, forget: Forget) -> None:

@@ -16,7 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import OutOfMemoryError, ResponseError
 
 from headgate.cache.index import Place
-from headgate.cache.store.base import Forget, StoreDownError
+from headgate.cache.store.base import PURGE_MEMORY_S, Forget, StoreDownError
 from headgate.cache.verdict import Entry
 
 logger = logging.getLogger(__name__)
@@ -36,11 +36,18 @@ FEED_RECORDS = 10_000
 # A tag is a sorted set of keys by the time they expire, so that expired ones can be swept out; it lives as long as the
 # last of them. All times are the server's. The first write must be one that a full server refuses: it lets a script go
 # on that has written. KEYS: the entry, its vector, the stream, its tags. ARGV: value, milliseconds to live, key, the
-# vector's record or nothing, records the stream keeps.
+# vector's record or nothing, records the stream keeps, when it was asked for or nothing. Beside a tag is when it was
+# purged, by the clock of who purged it. Gives 0 where a purge came after the asking.
 _PUT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local ms = tonumber(ARGV[2])
+if ARGV[6] ~= '' then
+  for i = 4, #KEYS do
+    local purged = redis.call('GET', KEYS[i] .. ':purged')
+    if purged and tonumber(purged) >= tonumber(ARGV[6]) then return 0 end
+  end
+end
 for i = 4, #KEYS do
   redis.call('ZADD', KEYS[i], now + ms, ARGV[3])
   redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', now)
@@ -53,6 +60,7 @@ if ARGV[4] ~= '' then
 elseif redis.call('DEL', KEYS[2]) == 1 then
   redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[5], '*', 'gone', cmsgpack.pack({ARGV[3]}))
 end
+return 1
 """
 # Deletions also give the stream's last record, or nothing where it has none: what follows it happened later.
 # KEYS: the entry, its vector, the stream. ARGV: key, records the stream keeps. Gives whether there was an entry.
@@ -63,8 +71,9 @@ if redis.call('DEL', KEYS[2]) == 1 then
 end
 return {gone, redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)}
 """
-# KEYS: a tag, the stream. ARGV: what precedes an entry's key, and a vector's; records the stream keeps; keys to take.
-# Gives the keys it dropped, whether the tag has more, and the last record.
+# KEYS: a tag, the stream. ARGV: what precedes an entry's key, and a vector's; records the stream keeps; keys to take;
+# the time, and for how many milliseconds it is remembered. Gives the keys it dropped, whether the tag has more, and the
+# last record.
 _DELETE_TAGGED = """
 local gone, told = {}, {}
 local keys = redis.call('ZRANGE', KEYS[1], 0, ARGV[4] - 1)
@@ -74,6 +83,7 @@ for _, key in ipairs(keys) do
 end
 if #told > 0 then redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'gone', cmsgpack.pack(told)) end
 if #keys > 0 then redis.call('ZREM', KEYS[1], unpack(keys)) end
+redis.pcall('SET', KEYS[1] .. ':purged', ARGV[5], 'PX', ARGV[6])
 return {gone, redis.call('EXISTS', KEYS[1]), redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)}
 """
 _PURGE_KEYS = 500
@@ -227,11 +237,14 @@ class RedisStore:
             return None
         return entry if entry.key == key and entry.expires > self._clock() else None
 
-    async def put(self, entry: Entry, tags: frozenset[str], place: Place | None = None) -> bool:
+    async def put(
+        self, entry: Entry, tags: frozenset[str], place: Place | None = None, *, asked: float | None = None
+    ) -> bool:
         """Keep an entry under its key in place of an older one. False where it was not kept.
 
         With a place, the indexes of other processes learn of it; without one, they forget the key. False is where it
-        is too large, has expired, holds text that is not Unicode, or the server is full.
+        is too large, has expired, holds text that is not Unicode, was `asked` for before a purge of one of its tags, by
+        whichever process (their clocks should agree), or the server is full.
 
         Raises:
             StoreDownError: the server does not answer.
@@ -248,6 +261,7 @@ class RedisStore:
         names = [*self._names(entry.key), *(self._tag_prefix + tag for tag in sorted(tags))]
         milliseconds = max(1, int(ttl_s * 1000))
         arguments: list[bytes | int | str] = [packed, milliseconds, entry.key, record, self._feed_records]
+        arguments.append("" if asked is None else repr(asked))
         if not await self._call(partial(self._write, names, arguments)):
             return False
         self._expires.pop(entry.key, None)
@@ -266,13 +280,16 @@ class RedisStore:
         return bool(deleted)
 
     async def delete_tagged(self, tag: str) -> int:
-        """Drop every entry that was put with this tag, by whichever process; gives how many there were.
+        """Drop every entry that was put with this tag, or will be for a request of before, by whichever process.
+
+        Gives how many there were.
 
         Raises:
             StoreDownError: the server does not answer, so nothing is known to be gone.
         """
         names = [self._tag_prefix + tag, self._stream]
         arguments: list[str | int] = [self._entry_prefix, self._vector_prefix, self._feed_records, _PURGE_KEYS]
+        arguments += [repr(self._clock()), round(PURGE_MEMORY_S * 1000)]
         script = partial(self._delete_tagged_script, keys=names, args=arguments)
         # Nobody's answer waits for a purge, and it may be large.
         deadline_s, dropped, more = max(_PURGE_S, self._timeout_s), 0, 1
@@ -281,6 +298,16 @@ class RedisStore:
             self._drop([key.decode() for key in keys], last)
             dropped += len(keys)
         return dropped
+
+    async def count_tagged(self, tag: str) -> int:
+        """How many entries that any process put with this tag have not expired, those that Redis evicted included.
+
+        Raises:
+            StoreDownError: the server does not answer.
+        """
+        milliseconds = round(self._clock() * 1000)
+        count = await self._call(partial(self._client.zcount, self._tag_prefix + tag, milliseconds, "+inf"))
+        return int(count)
 
     def _names(self, key: str) -> list[str]:
         return [self._entry_prefix + key, self._vector_prefix + key, self._stream]
@@ -296,10 +323,9 @@ class RedisStore:
 
     async def _write(self, names: list[str], arguments: list[bytes | int | str]) -> bool:
         try:
-            await self._put_script(keys=names, args=arguments)
+            return bool(await self._put_script(keys=names, args=arguments))
         except OutOfMemoryError:
             return False
-        return True
 
     async def _call(self, command: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
         """Ask the server, unless it failed a moment ago."""

@@ -19,6 +19,8 @@ class Principal:
 
     team: str = OPEN_TEAM
     key_id: str | None = None
+    admin: bool = False
+    """Whether the key may use `/admin`."""
 
 
 class MissingSecretError(ValueError):
@@ -40,12 +42,17 @@ class Keyring:
             secret = environ.get(name, "")
             if not secret:
                 raise MissingSecretError(f"'keys[{index}].secret' refers to the variable {name}, which is not set")
-            self._entries.append((_digest(secret), Principal(key.team, key.id)))
+            self._entries.append((_digest(secret), Principal(key.team, key.id, key.admin)))
 
     @property
     def open(self) -> bool:
         """Whether everybody may ask."""
         return not self._entries
+
+    @property
+    def teams(self) -> frozenset[str]:
+        """Every team that can ask."""
+        return frozenset(principal.team for _, principal in self._entries) or frozenset({OPEN_TEAM})
 
     def authenticate(self, authorization: str | None) -> Principal:
         """The principal of an `Authorization: Bearer …` header; ApiError 401 where there is none."""

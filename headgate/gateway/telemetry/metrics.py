@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from headgate.engine.local import LocalModel
+from headgate.gateway.telemetry.cache_metrics import CacheMetrics
 from headgate.gateway.telemetry.record import RequestRecord
 
 # Doubling from 10 ms, the buckets of OpenTelemetry's GenAI durations.
@@ -19,8 +20,9 @@ TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 class Metrics:
     """Counters and histograms fed by the road."""
 
-    def __init__(self) -> None:
+    def __init__(self, usd_per_device_hour: float = 0.0) -> None:
         self.registry = CollectorRegistry()
+        self.cache = CacheMetrics(self.registry, usd_per_device_hour)
         self._requests = Counter(
             "headgate_requests", "Requests by outcome.", ["endpoint", "model", "code"], registry=self.registry
         )
@@ -36,18 +38,11 @@ class Metrics:
         self._prompt = self._tokens("headgate_prompt_tokens", "Tokens of prompts the engine answered.")
         self._generation = self._tokens("headgate_generation_tokens", "Tokens the engine generated.")
         self._cached = self._tokens("headgate_cached_prompt_tokens", "Prompt tokens taken from the prefix cache.")
-        self._lookups = Counter(
-            "headgate_cache_lookups", "What the answer cache said.", ["verdict", "reason"], registry=self.registry
-        )
         self._routes = Counter("headgate_routes", "Routing decisions.", ["model", "reason"], registry=self.registry)
 
     def inter_token(self, model: str, gap_s: float) -> None:
         """The time since the choice's token before."""
         self._inter_token.labels(model).observe(gap_s)
-
-    def lookup(self, verdict: str, reason: str) -> None:
-        """One look into the answer cache: exact, semantic, near, miss or bypass, and one of a few reasons."""
-        self._lookups.labels(verdict, reason).inc()
 
     def route(self, model: str, reason: str) -> None:
         """One decision where to generate."""

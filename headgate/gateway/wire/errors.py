@@ -90,6 +90,11 @@ def invalid_api_key(message: str) -> ApiError:
     return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
+def not_permitted(message: str) -> ApiError:
+    """403: known, but not allowed to do this."""
+    return ApiError(403, message, type="permission_error", code="not_permitted")
+
+
 def too_large(limit: int) -> ApiError:
     """413: the body is above `limit` bytes."""
     return ApiError(413, f"The request body is larger than {limit} bytes.", code="request_too_large")

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headgate import __version__
+from headgate.gateway.wire.admin import CacheReport, Invalidated, Invalidation
 from headgate.gateway.wire.chat import ChatCompletionRequest
 from headgate.gateway.wire.chat_reply import ChatCompletion, ChatCompletionChunk
 from headgate.gateway.wire.completions import Completion, CompletionRequest
@@ -20,6 +21,7 @@ from headgate.gateway.wire.neutral import CHAT_NEUTRAL, COMPLETION_NEUTRAL, Neut
 TYPES = (
     ChatCompletionRequest, ChatCompletion, ChatCompletionChunk, CompletionRequest, Completion,
     ModelList, ModelBody, ErrorBody, Health, Readiness,
+    Invalidation, Invalidated, CacheReport,
 )  # fmt: skip
 
 _REPLY_HEADERS = {
@@ -84,6 +86,8 @@ def _paths() -> dict[str, Any]:
         "/v1/completions": {"post": completion},
         "/v1/models": {"get": _get("List the models", ModelList)},
         "/v1/models/{model}": {"get": {**_get("One model", ModelBody), "parameters": [model_id]}},
+        "/admin/cache": {"get": _get("What the answer cache holds and did", CacheReport)},
+        "/admin/cache/invalidate": {"post": _admin("Forget stored answers", Invalidation, Invalidated)},
         "/health": {"get": _get("Is the process alive", Health)},
         "/ready": {"get": _get("Are requests answered", Readiness, unready=Readiness)},
         "/metrics": {"get": {"summary": "Prometheus metrics", "operationId": "metrics", "responses": text}},
@@ -105,6 +109,15 @@ def _post(summary: str, request: type, reply: type, event: type) -> dict[str, An
             "200": {"description": "The answer, or its events", "headers": _headers(), "content": content},
             "default": _error(),
         },
+    }
+
+
+def _admin(summary: str, request: type, reply: type) -> dict[str, Any]:
+    return {
+        "summary": summary,
+        "operationId": _operation(request),
+        "requestBody": {"required": True, "content": _json(request)},
+        "responses": {"200": {"description": summary, "content": _json(reply)}, "default": _error()},
     }
 
 

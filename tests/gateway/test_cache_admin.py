@@ -1,0 +1,208 @@
+"""Looking at the answer cache and forgetting parts of it, over HTTP and from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient
+from click.testing import CliRunner, Result
+from gateway_site import forget_environment, site
+
+from headgate.gateway import middleware
+from headgate.gateway.cli import main
+
+Client = TestClient[Any, Any]
+Serve = Callable[..., Awaitable[Client]]
+CHAT = "/v1/chat/completions"
+INVALIDATE = "/admin/cache/invalidate"
+KEYS = [
+    {"id": "one", "team": "red", "secret": "env:RED_KEY"},
+    {"id": "two", "team": "blue", "secret": "env:BLUE_KEY"},
+    {"id": "boss", "team": "ops", "secret": "env:BOSS_KEY", "admin": True},
+]
+RED, BLUE, BOSS = ({"Authorization": f"Bearer {name}-secret"} for name in ("red", "blue", "boss"))
+
+
+@pytest.fixture
+async def serve(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    forget_environment(monkeypatch)
+    for name in ("red", "blue", "boss"):
+        monkeypatch.setenv(f"{name.upper()}_KEY", f"{name}-secret")
+    async with AsyncExitStack() as stack:
+
+        async def start(**sections: Any) -> Client:
+            return await stack.enter_async_context(site(tiny_checkpoint, **sections))
+
+        yield start
+
+
+async def ask(client: Client, text: str = "hello", **headers: str) -> tuple[str, str | None]:
+    """What the cache said, and the key."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 4}
+    response = await client.post(CHAT, json=body, headers=headers)
+    assert response.status == 200
+    return response.headers["x-headgate-cache"], response.headers.get("x-headgate-cache-key")
+
+
+async def forget(client: Client, wanted: dict[str, Any], **headers: str) -> int:
+    response = await client.post(INVALIDATE, json=wanted, headers=headers)
+    body = await response.json()
+    assert response.status == 200, body
+    return int(body["invalidated"])
+
+
+async def test_an_answer_is_forgotten_by_its_key(serve: Serve) -> None:
+    client = await serve()
+    _, key = await ask(client)
+    assert await ask(client) == ("exact", key)
+    assert await forget(client, {"key": key}) == 1
+    assert await forget(client, {"key": key}) == 0
+    assert await ask(client) == ("miss", key)
+
+
+async def test_answers_are_forgotten_by_tag_team_and_all_together(serve: Serve) -> None:
+    client = await serve(keys=KEYS)
+    tagged = {"x-headgate-cache-tags": "docs,v3"}
+
+    async def fill() -> None:
+        for who in (RED, BLUE):
+            await ask(client, "tagged", **who, **tagged)
+            await ask(client, "plain", **who)
+
+    async def kept() -> list[str]:
+        only = {"Cache-Control": "only-if-cached"}
+        found = []
+        for name, who in (("red", RED), ("blue", BLUE)):
+            for text in ("tagged", "plain"):
+                body = {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 4}
+                response = await client.post(CHAT, json=body, headers={**who, **only})
+                if response.status == 200:
+                    found.append(f"{name} {text}")
+        return found
+
+    await fill()
+    assert await forget(client, {"tag": "docs", "team": "red"}, **BOSS) == 1
+    assert await kept() == ["red plain", "blue tagged", "blue plain"]
+    await fill()
+    assert await forget(client, {"tag": "v3"}, **BOSS) == 2
+    assert await kept() == ["red plain", "blue plain"]
+    await fill()
+    assert await forget(client, {"team": "blue"}, **BOSS) == 2
+    assert await kept() == ["red tagged", "red plain"]
+    assert await forget(client, {"all": True}, **BOSS) == 2
+    assert await kept() == []
+
+
+async def test_administration_takes_a_key_that_may(serve: Serve) -> None:
+    client = await serve(keys=KEYS)
+    for headers, status in (({}, 401), (RED, 403), (BOSS, 200)):
+        for response in (
+            await client.post(INVALIDATE, json={"all": True}, headers=headers),
+            await client.get("/admin/cache", headers=headers),
+        ):
+            assert response.status == status
+            if status != 200:
+                assert set((await response.json())["error"]) == {"message", "type", "param", "code"}
+
+
+async def test_an_open_server_is_administered_from_its_own_machine_only(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await serve()
+    assert (await client.get("/admin/cache")).status == 200
+    monkeypatch.setattr(middleware.web.BaseRequest, "remote", "192.0.2.7")
+    response = await client.post(INVALIDATE, json={"all": True})
+    assert response.status == 403
+    assert "admin: true" in (await response.json())["error"]["message"]
+    assert (await ask(client))[0] == "miss", "and everything else is open"
+
+
+@pytest.mark.parametrize("type_", ["text/plain", ""])
+async def test_a_page_in_a_browser_cannot_post_without_asking(serve: Serve, type_: str) -> None:
+    client = await serve()
+    response = await client.post(INVALIDATE, data=b'{"all": true}', headers={"Content-Type": type_})
+    assert response.status == 415
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({}, "got none"),
+        ({"key": "a", "all": True}, "key and all"),
+        ({"key": "a", "team": "b"}, "key and team"),
+        ({"everything": True}, "everything"),
+        ({"key": 7}, "a string"),
+        ({"all": False}, "got none"),
+    ],
+)
+async def test_what_to_forget_must_be_said_exactly(serve: Serve, body: dict[str, Any], told: str) -> None:
+    client = await serve()
+    response = await client.post(INVALIDATE, json=body)
+    assert response.status == 400
+    assert told in (await response.json())["error"]["message"]
+
+
+async def test_the_report_tells_what_is_kept_and_saved(serve: Serve) -> None:
+    client = await serve(engine={"device": "cpu", "kv_bytes": 2**23, "threads": 1, "usd_per_device_hour": 3600.0})
+    for _ in range(3):
+        await ask(client)
+    report = await (await client.get("/admin/cache")).json()
+    assert (report["store"], report["entries"], report["evictions"]) == ("memory", 1, 0)
+    assert 0 < report["bytes"] < report["max_bytes"]
+    assert report["lookups"] == {"miss": 1, "exact": 2}
+    assert report["saved"]["tokens_completion"] == 8
+    assert report["saved"]["tokens_prompt"] > 0
+    assert report["saved"]["usd"] == pytest.approx(report["saved"]["device_seconds"])
+    assert report["saved"]["usd"] > 0
+    assert report["faults"] == {"store": 0, "embedder": 0, "index": 0}
+    metrics = await (await client.get("/metrics")).text()
+    for line in (
+        'headgate_cache_lookups_total{reason="stored",verdict="exact"} 2.0',
+        'headgate_cache_hit_age_seconds_count{kind="exact"} 2.0',
+        'headgate_cache_saved_tokens_total{kind="completion"} 8.0',
+        'headgate_cache_stores_total{result="kept"} 1.0',
+        "headgate_cache_store_entries 1.0",
+        'headgate_cache_faults_total{part="store"} 0.0',
+    ):
+        assert line in metrics
+
+
+async def command(client: Client, *arguments: str) -> Result:
+    url = str(client.make_url("/"))
+    return await asyncio.to_thread(CliRunner().invoke, main, ["cache", *arguments, "--url", url])
+
+
+async def test_the_command_line_does_the_same(serve: Serve) -> None:
+    client = await serve(keys=KEYS)
+    _, key = await ask(client, **RED)
+    await ask(client, **BLUE, **{"x-headgate-cache-tags": "t"})
+    shown = await command(client, "stats", "--api-key", "boss-secret", "--json")
+    assert json.loads(shown.output)["entries"] == 2
+    assert "entries      2" in (await command(client, "stats", "--api-key", "boss-secret")).output
+    assert key is not None
+    for arguments, said in (
+        (["--key", key], "1 answer forgotten."),
+        (["--tag", "t", "--team", "blue"], "1 answer forgotten."),
+        (["--all"], "0 answers forgotten."),
+    ):
+        result = await command(client, "invalidate", "--api-key", "boss-secret", *arguments)
+        assert (result.exit_code, result.output.strip()) == (0, said)
+    refused = await command(client, "invalidate", "--all", "--api-key", "red-secret")
+    assert refused.exit_code == 1
+    assert "403" in refused.output
+    assert "admin: true" in refused.output
+    assert (await command(client, "invalidate")).exit_code == 2
+    assert (await command(client, "invalidate", "--all", "--key", "k")).exit_code == 2
+
+
+def test_the_command_line_says_where_no_server_is() -> None:
+    for url in ("http://127.0.0.1:9", "nonsense"):
+        result = CliRunner().invoke(main, ["cache", "stats", "--url", url])
+        assert result.exit_code == 1
+        assert url in result.output
