@@ -60,6 +60,7 @@ class EngineSettings:
         threads: for operators on the CPU; None leaves torch's own choice.
         prefix_cache: reuse the blocks of equal prefixes within a tenant.
         kernels: "auto" (compiled ones where they were built) or "reference" (plain torch).
+        keep_quantized: write quantised weights to disk beside their checkpoint, and map them at the next start.
     """
 
     device: str = "auto"
@@ -73,6 +74,7 @@ class EngineSettings:
     threads: int | None = None
     prefix_cache: bool = True
     kernels: KernelSet = "auto"
+    keep_quantized: bool = True
 
 
 class Engine:
@@ -146,7 +148,14 @@ class Engine:
     def _read(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
         started = self._clock()
         tokenizer = Tokenizer.load(spec.path)
-        loaded = load_decoder(spec.path, self._kernels.kernels, dtype=spec.dtype, fmt=spec.weights, device=self.device)
+        loaded = load_decoder(
+            spec.path,
+            self._kernels.kernels,
+            dtype=spec.dtype,
+            fmt=spec.weights,
+            device=self.device,
+            keep_packed=self._settings.keep_quantized,
+        )
         vocab_size = loaded.decoder.spec.vocab_size
         if tokenizer.vocab_size > vocab_size:
             raise CheckpointError(

@@ -66,6 +66,7 @@ def make_engine(settings: Settings) -> Engine:
             threads=section.threads,
             prefix_cache=section.prefix_cache,
             kernels=section.kernels,
+            keep_quantized=section.keep_quantized,
         )
     )
 

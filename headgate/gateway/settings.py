@@ -76,6 +76,9 @@ class EngineSection(Section):
     kernels: Literal["auto", "reference"] = Field(
         default="auto", description="auto: compiled kernels where they were built; reference: plain torch."
     )
+    keep_quantized: bool = Field(
+        default=True, description="Keep quantized weights on disk beside their checkpoint, for the next start."
+    )
 
 
 class ModelSection(Section):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from headgate.engine.quant.linear import Linear, WeightFormat
+from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,14 @@ class Kernels(Protocol):
 
     def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
         """The layer that keeps `weight` [out_features, in_features] in format `fmt`, at its fastest here."""
+        ...
+
+    def pack(self, weight: Tensor, fmt: WeightFormat) -> PackedWeight | None:
+        """`weight` for `packed_linear`, worth keeping on disk; None where `linear` makes layers of another kind."""
+        ...
+
+    def packed_linear(self, weight: PackedWeight, outputs: int, bias: Tensor | None, fmt: WeightFormat) -> Linear:
+        """What `linear` makes of the weight that `pack` made this of; `bias` [outputs]."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:

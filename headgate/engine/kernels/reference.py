@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
-from headgate.engine.quant.linear import Linear, WeightFormat, linear
+from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,13 @@ class ReferenceKernels:
     def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
         """See Kernels."""
         return linear(weight, bias, fmt)
+
+    def pack(self, weight: Tensor, fmt: WeightFormat) -> None:
+        """See Kernels. Stock operators bring layouts of their own, which cannot be kept."""
+
+    def packed_linear(self, weight: PackedWeight, outputs: int, bias: Tensor | None, fmt: WeightFormat) -> Linear:
+        """See Kernels."""
+        raise NotImplementedError(f"{fmt}: plain torch packs nothing")
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Kernels. Zhang and Sennrich 2019."""

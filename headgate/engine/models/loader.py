@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,8 @@ from headgate.engine.kernels.interface import Kernels, Mlp
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Experts, Layer
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.quant.linear import Linear, WeightFormat
+from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
+from headgate.engine.quant.packed_cache import PackedCache, content_digest, layout_digest
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -61,11 +62,13 @@ def load_decoder(
     dtype: Dtype = "auto",
     fmt: WeightFormat = "native",
     device: torch.device | None = None,
+    keep_packed: bool = False,
 ) -> LoadedDecoder:
     """Load the checkpoint in `folder`.
 
     `dtype` "auto" is bfloat16 unless the checkpoint is in float32. `fmt` is the format the linear layers are kept in;
-    embedding, norms and routers stay in `dtype`.
+    embedding, norms and routers stay in `dtype`. With `keep_packed` weights that are quantised here are written to disk
+    for the next time, and those of the last time are used: see `quant.packed_cache`.
 
     Raises:
         CheckpointError: naming the file and the tensor or key that is missing, damaged, unexpected or misshapen.
@@ -76,8 +79,15 @@ def load_decoder(
     compute = _DTYPES[dtype] if dtype != "auto" else _DTYPES.get(stated, torch.bfloat16)
     with ExitStack() as stack, torch.inference_mode():
         source = _Tensors(folder, stack)
-        reader = _Reader(source, spec, kernels, compute, device or torch.device("cpu"), fmt)
+        device = device or torch.device("cpu")
+        cache = None
+        if keep_packed and device.type == "cpu":
+            cache = _packed_cache(folder, source, config, kernels, compute, fmt)
+        kept = cache.load() if cache is not None else None
+        reader = _Reader(source, spec, kernels, compute, device, fmt, kept or {})
         weights = reader.weights()
+        if cache is not None and reader.packed:
+            cache.save({**(kept or {}), **reader.packed})
         source.refuse_leftovers(tied_head=spec.tied_head)
         parameters = source.parameters
     return LoadedDecoder(
@@ -168,6 +178,7 @@ class _Reader:
         dtype: torch.dtype,
         device: torch.device,
         fmt: WeightFormat,
+        kept: Mapping[str, Tensor],
     ) -> None:
         self._source = source
         self._spec = spec
@@ -175,12 +186,15 @@ class _Reader:
         self._dtype = dtype
         self._device = device
         self._format = fmt
+        self._kept = kept
+        self.packed: dict[str, Tensor] = {}
+        """Parts of all packed weights by name, if any had to be packed; empty if all were kept."""
 
     def weights(self) -> DecoderWeights:
         spec = self._spec
         embedding = self._tensor("model.embed_tokens.weight", spec.vocab_size, spec.hidden)
         if spec.tied_head:
-            head = self._kernels.linear(embedding, None, self._format)
+            head = self._pack("lm_head", lambda: embedding, spec.vocab_size, None)
         else:
             head = self._linear(("lm_head",), (spec.vocab_size,), spec.hidden, bias=False)
         return DecoderWeights(
@@ -229,19 +243,56 @@ class _Reader:
 
     def _linear(self, names: tuple[str, ...], widths: tuple[int, ...], inputs: int, bias: bool) -> Linear:
         """One layer of the checkpoint's layers `names` stacked, in one matrix product instead of several."""
-        weight = _stack([self._tensor(f"{n}.weight", w, inputs) for n, w in zip(names, widths, strict=True)])
-        if not bias:
-            return self._kernels.linear(weight, None, self._format)
-        biases = [self._tensor(f"{n}.bias", w) for n, w in zip(names, widths, strict=True)]
-        return self._kernels.linear(weight, _stack(biases), self._format)
+        # Looked up even where a packed form was kept: what the checkpoint must have is checked the same.
+        sources = [self._source.get(f"{n}.weight", (w, inputs)) for n, w in zip(names, widths, strict=True)]
+        biases = [self._tensor(f"{n}.bias", w) for n, w in zip(names, widths, strict=True)] if bias else None
+        return self._pack(
+            "+".join(names),
+            lambda: _stack([self._convert(source) for source in sources]),
+            sum(widths),
+            _stack(biases) if biases else None,
+        )
+
+    def _pack(self, name: str, weight: Callable[[], Tensor], outputs: int, bias: Tensor | None) -> Linear:
+        """The layer of `weight`, which is not read where its packed form was kept."""
+        parts = [self._kept.get(f"{name}/{field.name}") for field in fields(PackedWeight)]
+        packed = PackedWeight(*kept) if len(kept := [p for p in parts if p is not None]) == len(parts) else None
+        if packed is None:
+            read = weight()
+            packed = self._kernels.pack(read, self._format)
+            if packed is None:
+                return self._kernels.linear(read, bias, self._format)
+            for field in fields(PackedWeight):
+                self.packed[f"{name}/{field.name}"] = getattr(packed, field.name)
+        return self._kernels.packed_linear(packed, outputs, bias, self._format)
 
     def _tensor(self, name: str, *shape: int) -> Tensor:
-        return self._source.get(name, shape).to(device=self._device, dtype=self._dtype)
+        return self._convert(self._source.get(name, shape))
+
+    def _convert(self, tensor: Tensor) -> Tensor:
+        return tensor.to(device=self._device, dtype=self._dtype)
 
 
 def _stack(tensors: list[Tensor]) -> Tensor:
     # A single tensor stays memory-mapped where its dtype and device allow.
     return torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+
+
+def _packed_cache(
+    folder: Path,
+    source: _Tensors,
+    config: Mapping[str, Any],
+    kernels: Kernels,
+    dtype: torch.dtype,
+    fmt: WeightFormat,
+) -> PackedCache | None:
+    """The cache of this checkpoint's weights in a format that can be kept; None if it cannot."""
+    layout = layout_digest(lambda probe: kernels.pack(probe, fmt))
+    if layout is None:
+        return None
+    name = f"{fmt}-{str(dtype).removeprefix('torch.')}"
+    made_of = json.dumps([name, layout, content_digest(source.files), config], sort_keys=True)
+    return PackedCache(folder, name, sha256(made_of.encode()).hexdigest())
 
 
 def _idle_expert_parameters(spec: DecoderSpec) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
@@ -25,6 +26,21 @@ class Linear(Protocol):
     def nbytes(self) -> int:
         """Bytes read per step: weights, scales and bias."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """A quantised weight as an operator reads it, for layers that are made of nothing else but a bias.
+
+    Attributes:
+        packed: integers in the operator's layout, one panel of outputs after the other.
+        scales: float32, one per output, the last panel filled up.
+        shift: int32, one per output: 128 times the sum of its int8 values.
+    """
+
+    packed: Tensor
+    scales: Tensor
+    shift: Tensor
 
 
 class DenseLinear:

@@ -12,16 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headgate.engine.kernels.cpu.int4 import NativeInt4Linear, thin_native
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
+from headgate.engine.kernels.cpu.packed import NativeInt4Linear, thin_native
 from headgate.engine.quant.int4 import Thinned, thin
-from headgate.engine.quant.linear import quantize_rows
+from headgate.engine.quant.linear import Linear, quantize_rows
 
 STATUS = native_status()
 pytestmark = pytest.mark.skipif(
     not (STATUS.usable and torch.ops.headgate.int4_vectors()), reason=f"4-bit operators: {STATUS.why}, without AVX2"
 )
 NAN = float("nan")
+
+
+def layer_of(weight: Tensor, bias: Tensor | None = None) -> Linear:
+    return CpuKernels().linear(weight, bias, "int4")
 
 
 def error(thinned: Thinned, weight: Tensor) -> Tensor:
@@ -76,7 +80,7 @@ def test_layer_is_exact_in_its_integers(
     expected = (xq.double() @ thinned.expand()[:, :inputs].double().T) * xs.double() * thinned.scales.double()
     if b is not None:
         expected += b.double()
-    got = NativeInt4Linear(weight, b)(x)
+    got = layer_of(weight, b)(x)
     assert got.dtype == dtype
     rtol, atol = (2**-8, 1e-5) if dtype == torch.bfloat16 else (1e-5, 2e-6)
     torch.testing.assert_close(got.double(), expected, rtol=rtol, atol=atol)
@@ -87,7 +91,7 @@ def test_layer_is_exact_in_its_integers(
 def test_neighbours_change_no_bit(dtype: torch.dtype, bias: bool) -> None:
     generator = torch.Generator().manual_seed(0)
     b = torch.randn(150, generator=generator).to(dtype) if bias else None
-    layer = NativeInt4Linear(torch.randn(150, 333, generator=generator).to(dtype), b)
+    layer = layer_of(torch.randn(150, 333, generator=generator).to(dtype), b)
     x = torch.randn(200, 333, generator=generator).to(dtype)
     together = layer(x)
     for size in (1, 2, 3, 4, 5, 9, 31, 64):
@@ -120,20 +124,20 @@ def test_at_its_extremes() -> None:
 def test_gives_no_number_for_a_row_that_is_not_finite(bad: float, rows: int) -> None:
     x = torch.ones(rows, 100)
     x[1, 17] = bad
-    got = NativeInt4Linear(torch.ones(70, 100))(x)
+    got = layer_of(torch.ones(70, 100))(x)
     assert not got[1].isfinite().any()
     assert (got[[0, 2]] - 100).abs().max() < 0.05
 
 
 def test_bytes_read() -> None:
     # 4.5 bits per weight, and the scales.
-    assert NativeInt4Linear(torch.ones(128, 64)).nbytes == 128 * 64 * 9 // 16 + 128 * 4
-    assert NativeInt4Linear(torch.ones(128, 64), torch.ones(128)).nbytes == 128 * 64 * 9 // 16 + 2 * 128 * 4
+    assert layer_of(torch.ones(128, 64)).nbytes == 128 * 64 * 9 // 16 + 128 * 4
+    assert layer_of(torch.ones(128, 64), torch.ones(128)).nbytes == 128 * 64 * 9 // 16 + 2 * 128 * 4
     assert isinstance(CpuKernels().linear(torch.ones(2, 3), None, "int4"), NativeInt4Linear)
 
 
 def test_refuses_what_does_not_fit() -> None:
-    layer = NativeInt4Linear(torch.ones(70, 100))
+    layer = layer_of(torch.ones(70, 100))
     with pytest.raises(RuntimeError, match="x has 130 inputs and 70 outputs are wanted; the weights are for 128"):
         layer(torch.ones(2, 130))
     with pytest.raises(RuntimeError, match="x must be float32 or bfloat16"):

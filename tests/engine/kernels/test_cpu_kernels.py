@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headgate.engine.kernels.choice import choose_kernels
-from headgate.engine.kernels.cpu.kernels import CpuKernels, NativeInt8Linear, native_status
+from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.quant.linear import DenseLinear, quantize_rows
@@ -342,7 +342,7 @@ def test_int8_linear(
     expected = (xq.double() @ wq.double().T) * xs.double() * ws.double().T
     if b is not None:
         expected += b.double()
-    got = NativeInt8Linear(weight, b)(x)
+    got = CpuKernels().linear(weight, b, "int8")(x)
     assert got.dtype == dtype
     check(got, expected)
 
@@ -355,7 +355,7 @@ def test_int8_linear_at_its_extremes() -> None:
     weight[2, ::2] = -1
     x = torch.stack((torch.ones(inputs), -torch.ones(inputs), torch.zeros(inputs)))
     # Every product is 127 * 127 or its negative: the largest sums there are.
-    got = NativeInt8Linear(weight)(x)
+    got = CpuKernels().linear(weight, None, "int8")(x)
     torch.testing.assert_close(got, x @ weight.T, rtol=1e-5, atol=0)
 
 
@@ -365,14 +365,14 @@ def test_int8_linear_at_its_extremes() -> None:
 def test_int8_linear_gives_no_number_for_a_row_that_is_not_finite(bad: float, place: int) -> None:
     x = torch.ones(3, 100)
     x[1, place] = bad
-    got = NativeInt8Linear(torch.ones(70, 100))(x)
+    got = CpuKernels().linear(torch.ones(70, 100), None, "int8")(x)
     assert got[[0, 2]].eq(100).logical_or(got[[0, 2]].sub(100).abs() < 1e-3).all()
     assert not got[1].isfinite().any()
 
 
 @int8
 def test_int8_linear_refuses_what_does_not_fit() -> None:
-    layer = NativeInt8Linear(torch.ones(70, 100))
+    layer = CpuKernels().linear(torch.ones(70, 100), None, "int8")
     with pytest.raises(RuntimeError, match="x has 140 inputs and 70 outputs are wanted; the weights are for 128"):
         layer(torch.ones(2, 140))
     with pytest.raises(RuntimeError, match="float32 or bfloat16"):

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.kernels.cpu.int4 import NativeInt4Linear
+from headgate.engine.kernels.cpu.packed import NativeInt4Linear, NativeInt8Linear, pack_int4, pack_int8
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
-from headgate.engine.quant.linear import Linear, WeightFormat, linear, quantize_rows
+from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,34 +57,6 @@ class CpuPlan:
     block_size: int
 
 
-class NativeInt8Linear:
-    """What `Int8Linear` computes, in one operator: rows quantised, multiplied, scaled and the bias added.
-
-    Needs AVX-512 with VNNI (`torch.ops.headgate.int8_usable()`).
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """`weight` [out_features, in_features] in floating point; it is quantised here."""
-        quantized, scale = quantize_rows(weight)
-        self._outputs = weight.shape[0]
-        self._packed, self._shift = torch.ops.headgate.int8_pack(quantized.contiguous())
-        # Scales of the outputs that only fill the last panel are never read into a result.
-        self._scales = F.pad(scale.flatten(), (0, self._shift.numel() - self._outputs))
-        self._bias = bias.contiguous() if bias is not None else None
-        self._apply = torch.ops.headgate.int8_linear.default
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer."""
-        y: Tensor = self._apply(x, self._packed, self._scales, self._shift, self._bias, self._outputs)
-        return y
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of weights, scales, shifts and bias."""
-        tensors = (self._packed, self._scales, self._shift, self._bias)
-        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
-
-
 class CpuKernels:
     """Implements the Kernels protocol for float32 and bfloat16 on the CPU, with sums in float32.
 
@@ -108,9 +79,18 @@ class CpuKernels:
 
     def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
         """See Kernels."""
-        if fmt == "int4" and self._int4:
-            return NativeInt4Linear(weight, bias)
-        return NativeInt8Linear(weight, bias) if fmt == "int8" and self._int8 else linear(weight, bias, fmt)
+        packed = self.pack(weight, fmt)
+        return self.packed_linear(packed, weight.shape[0], bias, fmt) if packed else linear(weight, bias, fmt)
+
+    def pack(self, weight: Tensor, fmt: WeightFormat) -> PackedWeight | None:
+        """See Kernels."""
+        if fmt == "int8" and self._int8:
+            return pack_int8(weight)
+        return pack_int4(weight) if fmt == "int4" and self._int4 else None
+
+    def packed_linear(self, weight: PackedWeight, outputs: int, bias: Tensor | None, fmt: WeightFormat) -> Linear:
+        """See Kernels."""
+        return NativeInt4Linear(weight, outputs, bias) if fmt == "int4" else NativeInt8Linear(weight, outputs, bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Kernels."""

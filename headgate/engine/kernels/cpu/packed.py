@@ -1,0 +1,102 @@
+"""Linear layers of 8 and 4 bits per weight, each one compiled operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headgate.engine.quant.int4 import Thinned
+from headgate.engine.quant.linear import PackedWeight, quantize_rows
+
+# Rounded and packed together, whole panels: what is not packed yet takes more room than what is.
+_ROWS_AT_A_TIME = 4096
+
+
+class NativeInt8Linear:
+    """What `Int8Linear` computes, in one operator: rows quantised, multiplied, scaled and the bias added.
+
+    Needs AVX-512 with VNNI (`torch.ops.headgate.int8_usable()`).
+    """
+
+    def __init__(self, weight: PackedWeight, outputs: int, bias: Tensor | None = None) -> None:
+        """`weight` from `pack_int8`, of so many outputs; `bias` [outputs] in the dtype of the activations."""
+        self._weight = weight
+        self._outputs = outputs
+        self._bias = bias.contiguous() if bias is not None else None
+        self._apply: Callable[..., Tensor] = torch.ops.headgate.int8_linear.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
+        weight = self._weight
+        return self._apply(x, weight.packed, weight.scales, weight.shift, self._bias, self._outputs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights, scales, shifts and bias."""
+        weight = self._weight
+        bias = self._bias.nbytes if self._bias is not None else 0
+        return weight.packed.nbytes + weight.scales.nbytes + weight.shift.nbytes + bias
+
+
+class NativeInt4Linear:
+    """What `Int8Linear.thinned` computes, reading four and a half bits per weight.
+
+    Few rows read the codes as they are and unpack them in registers; many have them written out as int8, some panels at
+    a time, for the int8 product. Needs AVX2 (`torch.ops.headgate.int4_vectors()` is not empty).
+    """
+
+    def __init__(self, weight: PackedWeight, outputs: int, bias: Tensor | None = None) -> None:
+        """`weight` from `pack_int4`, of so many outputs; `bias` [outputs] in the dtype of the activations."""
+        self._weight = weight
+        self._outputs = outputs
+        self._bias = bias.contiguous() if bias is not None else None
+        self._apply: Callable[..., Tensor] = torch.ops.headgate.int4_linear.default
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
+        weight = self._weight
+        return self._apply(x, weight.packed, weight.scales, weight.shift, self._bias, self._outputs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes, steps, centres, scales and bias; the shifts are read where rows are many only."""
+        bias = self._bias.nbytes if self._bias is not None else 0
+        return self._weight.packed.nbytes + self._weight.scales.nbytes + bias
+
+
+def pack_int8(weight: Tensor) -> PackedWeight:
+    """`weight` [outputs, inputs] in floating point, rounded by `quantize_rows`."""
+    return _in_parts(weight, _pack_int8)
+
+
+def pack_int4(weight: Tensor) -> PackedWeight:
+    """`weight` [outputs, inputs] in float32 or bfloat16, rounded as `quant.int4.thin` does."""
+    return _in_parts(weight, _pack_int4)
+
+
+def thin_native(weight: Tensor) -> Thinned:
+    """`quant.int4.thin` for float32 or bfloat16 on the CPU, compiled."""
+    return Thinned(*torch.ops.headgate.int4_thin(weight))
+
+
+def _pack_int8(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    quantized, scales = quantize_rows(weight)
+    return (*torch.ops.headgate.int8_pack(quantized.contiguous()), scales.flatten())
+
+
+def _pack_int4(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    thinned = thin_native(weight)
+    packed, shift = torch.ops.headgate.int4_pack(thinned.codes, thinned.steps, thinned.centres)
+    return packed, shift, thinned.scales
+
+
+def _in_parts(weight: Tensor, pack: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]) -> PackedWeight:
+    """Packs some rows at a time: floating point copies of a whole head would outweigh the result."""
+    outputs = weight.shape[0]
+    parts = [pack(weight[start : start + _ROWS_AT_A_TIME]) for start in range(0, outputs, _ROWS_AT_A_TIME)]
+    packed, shift, scales = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*parts, strict=True))
+    # Scales of the outputs that only fill the last panel are never read into a result.
+    return PackedWeight(packed, F.pad(scales, (0, shift.numel() - outputs)), shift)
