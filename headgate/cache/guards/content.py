@@ -46,7 +46,14 @@ def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
             if twin:
                 right.remove(twin)
     extra = [word for word in right if not any(related(word, other) for other in mine if weight(other))]
-    pairs = sum(any(opposed(word, other) for other in extra) for word in missing)
+    # `Show it` against `make the hidden one visible`, though both say hide. But who speeds up a slow one says slow too.
+    ours, yours = [
+        [word for word in said if word not in both or "a" not in parts_of_speech(word)] for said in (mine, theirs)
+    ]
+    met = [word for word in missing if any(opposed(word, other) for other in yours)]
+    pairs = len(met) + sum(
+        any(opposed(word, other) for other in ours) and not any(opposed(word, other) for other in met) for word in extra
+    )
     return Alignment(shared, tuple(missing), tuple(extra), pairs)
 
 
@@ -79,7 +86,9 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
     if said > 2 and all(weight(word) == 1 or word == "to" for word in (*mine, *yours)):
         return False
     if (start == 0 and _REWRITTEN & {*ours, *theirs}) or _reworded(mine, yours):
-        mine, yours = [word for word in mine if weight(word)], [word for word in yours if weight(word)]
+        least = 2 if start == 0 else 1
+        mine = [word for word in mine if weight(word) >= least]
+        yours = [word for word in yours if weight(word) >= least]
         mine, yours = (
             [word for word in mine if word not in _REWRITTEN],
             [word for word in yours if word not in _REWRITTEN],
@@ -105,7 +114,7 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
     """
     if {"by", "whom"} & ({*stored} | {*asked}):
         return False
-    both = [word for word in dict.fromkeys(stored) if word in asked and (weight(word) == 2 or word in names)]
+    both = [word for word in dict.fromkeys(stored) if word in asked and (weight(word) or word in names)]
     deeds = [word for word in both if "v" in parts_of_speech(word) and word not in names]
     things = [word for word in both if word in names or set(parts_of_speech(word)) & set("n?")]
     asking = stored[:1] == asked[:1] and stored[:1] and stored[0] in ("who", "what", "which")

@@ -21,7 +21,7 @@ from headgate.cache.guards.lexicon import (
 )
 from headgate.cache.guards.meaning import Meaning, meaning
 from headgate.cache.guards.polarity import Polarity, polarity_of
-from headgate.cache.guards.questions import grain_of, kinds_of
+from headgate.cache.guards.questions import grain_of, kinds_of, modal_of
 from headgate.cache.guards.reading import Kind, Token, read
 from headgate.cache.guards.vocabulary import kept, part_of_speech, weight
 from headgate.cache.guards.wording import core
@@ -62,6 +62,8 @@ class Reading:
     """`past`, `present`, `future` by the verb that asks; empty where none does."""
     grain: str
     """How exactly a time is asked for: `clock`, `day`, `month`, `year`; empty where it is not said."""
+    modal: str
+    """`can`, `should`, `must` where a yes or no is asked for; empty elsewhere."""
     told: bool
     """Something in it happened or is in a state: `the card got rejected`, where the verb that asks may be another."""
     initials: frozenset[str]
@@ -90,6 +92,7 @@ def reading_of(text: str) -> Reading:
         placed=_placed(sense.atoms),
         time=_time(asking),
         grain=grain_of(asking),
+        modal=modal_of(asking),
         told=any(token.kind == "word" and token.form in _TOLD for token in asking),
         initials=_initials(asking),
         alike=_alike(asking, sense, facts["plural"] if "number" in sense.atoms else frozenset(), asks),

@@ -33,13 +33,13 @@ _NOUNS = {
     " company king queen ceo owner winner singer scientist",
     "why": "reason cause purpose explanation",
     "how": "way method procedure process step approach technique trick tip command formula instruction thing transport"
+    " syntax format route path recipe"
     " function remedy treatment option",
     "count": "number amount count population quantity percentage share intake calorie",
     "long": "duration length life",
     "often": "frequency",
 }  # fmt: skip
 _OF_NOUN: dict[str, str] = {word: kind for kind, words in _NOUNS.items() for word in words.split()}
-_VERBS_OF_WHY = _words("cause make lead trigger")
 _AUXILIARY = _words("is are am was were do does did can could may might will would shall should must has have had need")
 _SPANS = _words("second minute hour day week month year")
 _STATES = _words("feel look seem sound smell taste compare rank")
@@ -86,6 +86,17 @@ def grain_of(tokens: Sequence[Token]) -> str:
     return ""
 
 
+_MODALS = {"can": "can", "could": "can", "may": "can", "should": "should", "must": "must", "shall": "should"}
+
+
+def modal_of(tokens: Sequence[Token]) -> str:
+    """`must` in `Do I have to report it`: what a question for yes or no is about besides the deed."""
+    words = [token.form for token in tokens[:4]]
+    if words[:1] in (["do"], ["does"]) and {"have", "need"} & set(words[2:3]) and words[3:4] == ["to"]:
+        return "must"
+    return _MODALS.get(words[0], "") if words else ""
+
+
 def _interrogates(words: Sequence[str], at: int) -> bool:
     """`when I sit` and `people who smoke` ask for nothing."""
     word = words[at]
@@ -105,26 +116,7 @@ def _of_wh(words: Sequence[str], at: int) -> frozenset[str]:
     if at == 0 and word == "when" and following not in _AUXILIARY:
         return OPEN
     if word == "how":
-        by_next = {
-            "many": "count", "much": "count", "long": "long", "often": "often", "frequently": "often", "come": "why",
-            "old": "count", "tall": "count", "big": "count", "large": "count", "far": "count", "deep": "count",
-            "high": "count", "fast": "count", "heavy": "count", "expensive": "count", "warm": "count", "hot": "count",
-            "cold": "count", "soon": "long", "late": "when", "early": "when",
-        }  # fmt: skip
-        if following in ("do", "does", "did") and (set(rest[1:5]) & _STATES or len(words) - at == 4):
-            # How do I look, how do you sleep: it asks for no way to do it.
-            return frozenset({"state"})
-        if following == "many" and rest[1:2] and rest[1] in _SPANS:
-            return frozenset({"count", "long", "what"})
-        if {"know", "tell"} & set(rest[:4]) and {"if", "whether"} & set(rest):
-            return frozenset({"how", "what", "which"})
-        kind = by_next.get(following, "how")
-        if kind == "how" and following not in _AUXILIARY and part_of_speech(following) in "ar" and following != "to":
-            # How likely, how dangerous.
-            kind = "count"
-        return (
-            frozenset({kind, "what"}) if kind == "count" else frozenset({kind, "differ"} if kind == "how" else {kind})
-        )
+        return _of_how(words[at:], rest)
     if word in ("who", "whom", "whose"):
         return frozenset({"who"})
     if word in ("when", "why"):
@@ -132,17 +124,44 @@ def _of_wh(words: Sequence[str], at: int) -> frozenset[str]:
     if word == "where":
         # Where can I download it: how do I download it.
         return frozenset({"where", "how"} if following in ("can", "do", "should", "could") else {"where"})
-    kinds = {"what", "which"}
-    if word == "what" and following in ("do", "does", "did") and words[-1] == "do" and "i" not in rest:
+    return _of_what(words[at:], rest)
+
+
+_BY_DEGREE = {"long": "long", "often": "often", "frequently": "often", "come": "why", "soon": "long", "late": "when",
+              "early": "when"}  # fmt: skip
+
+
+def _of_how(words: Sequence[str], rest: Sequence[str]) -> frozenset[str]:
+    following = words[1] if len(words) > 1 else ""
+    if following in ("do", "does", "did") and (set(rest[1:5]) & _STATES or len(words) == 4):
+        # How do I look, how do you sleep: it asks for no way to do it.
+        return frozenset({"state"})
+    if following == "many":
+        return frozenset({"count", "long", "what"} if set(rest[1:2]) & _SPANS else {"count"})
+    if following == "much":
+        return frozenset({"count", "degree", "what"})
+    if {"know", "tell"} & set(rest[:4]) and {"if", "whether"} & set(rest):
+        return frozenset({"how", "what", "which"})
+    if following in _BY_DEGREE:
+        return frozenset({_BY_DEGREE[following]})
+    if following not in _AUXILIARY and following != "to" and part_of_speech(following) in "ar":
+        # How likely, how dangerous.
+        return frozenset({"degree", "what"})
+    return frozenset({"how", "differ"})
+
+
+def _of_what(words: Sequence[str], rest: Sequence[str]) -> frozenset[str]:
+    following = words[1] if len(words) > 1 else ""
+    if words[0] == "what" and following in ("do", "does", "did") and words[-1] == "do" and "i" not in rest:
         # What bees do is not what they are.
         return frozenset({"deed"})
-    if word == "what" and (rest[:1] == ["now"] or (set(rest[:5]) & _DEEDS and following in _AUXILIARY and "i" in rest)):
-        kinds = {"what", "how"}
-    if rest and rest[0] in _VERBS_OF_WHY:
-        kinds.add("why")
-    if rest and rest[0] in ("help", "work"):
+    kinds = {"what", "which"} | {_OF_NOUN[word] for word in rest if word in _OF_NOUN}
+    verb = bool(rest) and part_of_speech(rest[0]) == "v" and rest[0] not in ("be", "do")
+    if following in ("can", "should", "could") or verb or rest[:1] == ["now"]:
+        # What can I take, what prevents it: how do I, how is it.
+        kinds |= {"how", "why"}
+    if following in _AUXILIARY and "i" in rest and set(rest[:5]) & _DEEDS:
         kinds.add("how")
-    kinds |= {_OF_NOUN[word] for word in rest if word in _OF_NOUN}
     if "difference" in rest:
         kinds.add("differ")
     return frozenset(kinds)

@@ -75,6 +75,7 @@ _CALENDAR = {
     for form in forms.split()
 }  # fmt: skip
 _MONTHS_THAT_ARE_WORDS = frozenset({"may", "march", "mar"})
+_BEFORE_SEASON = frozenset({"in", "every", "last", "next", "this", "during", "each", "early", "late"})
 _PHRASES = {("a", "few"): "a_few", ("a", "little"): "a_little", ("a", "lot"): "a_lot", ("no", "one"): "no_one"}
 
 
@@ -139,7 +140,8 @@ def _dated(tokens: list[Token]) -> list[Token]:
 
 def _words(piece: str, opens: bool, shouting: bool) -> list[Token]:
     written = piece.replace("’", "'")
-    lower = written.lower()
+    # The country, not the pronoun.
+    lower = "usa" if written == "US" and not shouting else written.lower()
     capital = written[0].isupper() and not opens and not shouting and lower not in ("i", "i'm", "i'd", "i'll", "i've")
     # An abbreviation is a name wherever it stands.
     capital = capital or (len(written) > 1 and written.isupper() and not shouting)
@@ -214,6 +216,10 @@ def _merge(tokens: list[Token]) -> list[Token]:
                 # An hour and a half.
                 if numbers.unit_of(following) is not None:
                     token, taken = Token("number", numbers.canonical("3/2", numbers.unit_of(following))), 5
+            elif token.form == "twice":
+                token = Token("number", "#2")
+            elif token.form == "fall" and not _is_season(forms, at):
+                pass
             elif token.form in _CALENDAR:
                 token = Token("date", _CALENDAR[token.form], token.capital, token.opens)
             elif token.form in _MONTHS_THAT_ARE_WORDS and near_number:
@@ -228,6 +234,12 @@ def _merge(tokens: list[Token]) -> list[Token]:
         merged.append(token)
         at += taken
     return merged
+
+
+def _is_season(forms: list[str], at: int) -> bool:
+    """In the fall, next fall; neither a fall nor falling asleep."""
+    before = [word for word in forms[max(0, at - 2) : at] if word != "the"]
+    return bool(before) and before[-1] in _BEFORE_SEASON and forms[at + 1 : at + 2] != ["of"]
 
 
 def _with_unit(token: Token, forms: list[str], at: int) -> tuple[Token, int]:

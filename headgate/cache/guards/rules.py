@@ -78,6 +78,9 @@ def _facts(kind: str, *, one_side: Verdict = "one side") -> Judge:
 def _numbers(one: Reading, other: Reading) -> Verdict:
     # One is an article in other words.
     ours, theirs = ({form for form, _ in seen.facts["numbers"]} - {"#1"} for seen in (one, other))
+    if ours ^ theirs == {"#1th"}:
+        # What comes first may be early, and who comes first the former.
+        return "one side"
     return (True if ours else None) if ours == theirs else False
 
 
@@ -97,8 +100,15 @@ def _written(kind: str) -> Judge:
 
 def _formula(seen: Reading) -> list[str]:
     """Signs, numbers and code in order, where there is a sign."""
-    found = [token for token in seen.tokens if token.kind in ("symbol", "number", "code")]
-    return [token.form for token in found] if any(token.kind == "symbol" for token in found) else []
+    signs = [token.kind == "symbol" for token in seen.tokens]
+    if not any(signs):
+        return []
+    beside = [*signs[1:], False], [False, *signs[:-1]]
+    return [
+        token.form
+        for token, sign, before, after in zip(seen.tokens, signs, *beside, strict=True)
+        if sign or (token.kind in ("number", "code") and (before or after))
+    ]
 
 
 def _spoken(items: Counted, seen: Reading) -> bool:
@@ -181,6 +191,8 @@ def _tense(one: Reading, other: Reading) -> Verdict:
 
 def _question(one: Reading, other: Reading) -> Verdict:
     if one.grain and other.grain and one.grain != other.grain:
+        return False
+    if one.modal and other.modal and one.modal != other.modal:
         return False
     if one.kinds == OPEN and other.kinds == OPEN:
         return None
@@ -278,6 +290,8 @@ def _judged_elsewhere(one: Reading, other: Reading, found: Alignment) -> Set[str
     judged: Set[str] = frozenset()
     if one.polarity.bounds and one.polarity.bounds == other.polarity.bounds:
         judged |= _BOUNDING
+    if one.polarity.denials == other.polarity.denials > 0:
+        judged |= {"not", "never", "do", "have", "no"}
     if found.opposites and _polarity(one, other, found):
         judged |= {"not", "never", *found.missing, *found.extra}
     return judged
