@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headgate.cache.embedder import Embedder
 from headgate.cache.exact import find
 from headgate.cache.fingerprint import CacheQuery, Fingerprint, Fingerprinter
+from headgate.cache.in_flight import InFlight
 from headgate.cache.index import Place, Vector, VectorIndex
 from headgate.cache.semantic import SemanticRule, find_similar
-from headgate.cache.store.base import Store, StoreDownError
+from headgate.cache.store.base import Entries, Store, StoreDownError
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice, Verdict
 
 logger = logging.getLogger(__name__)
@@ -69,12 +72,14 @@ class AnswerCache:
         self._embedder = embedder
         self._clock = clock
         self._rule = rule or SemanticRule()
+        self._in_flight = None if embedder is None else InFlight(embedder.dim)
         self.faults = CacheFaults()
         store.on_forget(self._forget)
 
     def understand(self, embedder: Embedder, index: VectorIndex, rule: SemanticRule) -> None:
         """From now on find similar questions too: the embedder has been loaded."""
         self._embedder, self._index, self._rule = embedder, index, rule
+        self._in_flight = InFlight(embedder.dim)
 
     async def lookup(
         self,
@@ -115,21 +120,69 @@ class AnswerCache:
             self._fault("embedder", error)
             return Lookup(Miss("embedder"), fingerprint, None, now)
         try:
-            verdict = await find_similar(
-                self._store,
-                self._index,
-                self._rule,
-                bucket=fingerprint.bucket,
-                text=query.text,
-                vector=vector,
-                now=now,
-                max_age=max_age,
-                max_error=max_error,
-            )
+            verdict = await self._similar(self._store, self._index, query, fingerprint, vector, max_age, max_error)
         except Exception as error:
             self._fault("store" if isinstance(error, OSError) else "index", error)
             verdict = Miss("index")
         return Lookup(verdict, fingerprint, vector, now)
+
+    async def neighbour(
+        self, query: CacheQuery, found: Lookup, *, max_age: float | None = None, max_error: float | None = None
+    ) -> str | None:
+        """A similar question that is being answered, if its answer would be served; what `landed` waits for.
+
+        Args:
+            query: the request.
+            found: what its look-up gave.
+            max_age: as for the look-up.
+            max_error: as for the look-up.
+        """
+        if self._in_flight is None or found.vector is None:
+            return None
+        flying, index = self._in_flight, self._in_flight.index
+        try:
+            verdict = await self._similar(flying, index, query, found.fingerprint, found.vector, max_age, max_error)
+        except Exception as error:
+            self._fault("index", error)
+            return None
+        return verdict.entry.key if isinstance(verdict, Hit) else None
+
+    async def landed(self, neighbour: str, within_s: float) -> bool:
+        """Wait until a neighbour is answered or given up, but not longer than `within_s`; whether it was."""
+        return self._in_flight is None or await self._in_flight.landed(neighbour, within_s)
+
+    @contextmanager
+    def answering(self, query: CacheQuery, found: Lookup) -> Iterator[None]:
+        """Have a question found as a neighbour while its answer is made and stored."""
+        if self._in_flight is None or found.vector is None:
+            yield
+            return
+        now = self._clock()
+        entry = Entry(found.fingerprint.exact_key, query.text, (), "", 0, 0, 0.0, now, math.inf)
+        with self._in_flight.answering(entry, found.fingerprint.bucket, found.vector):
+            yield
+
+    async def _similar(
+        self,
+        store: Entries,
+        index: VectorIndex,
+        query: CacheQuery,
+        fingerprint: Fingerprint,
+        vector: Vector,
+        max_age: float | None,
+        max_error: float | None,
+    ) -> Verdict:
+        return await find_similar(
+            store,
+            index,
+            self._rule,
+            bucket=fingerprint.bucket,
+            text=query.text,
+            vector=vector,
+            now=self._clock(),
+            max_age=max_age,
+            max_error=max_error,
+        )
 
     async def store(
         self,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.cache.store.base import Store
+from headgate.cache.store.base import Entries
 from headgate.cache.verdict import Entry
 
 
-async def find(store: Store, key: str, *, now: float, max_age: float | None) -> Entry | None:
+async def find(store: Entries, key: str, *, now: float, max_age: float | None) -> Entry | None:
     """The entry of `key` where it may be served now, else None."""
     entry = await store.get(key)
     return entry if entry is not None and fresh(entry, now=now, max_age=max_age) else None

@@ -8,7 +8,7 @@ from headgate.cache.exact import find
 from headgate.cache.freshness import time_sensitive
 from headgate.cache.guards import certain, reading_of
 from headgate.cache.index import Vector, VectorIndex
-from headgate.cache.store.base import Store
+from headgate.cache.store.base import Entries
 from headgate.cache.verdict import Hit, Miss, Near, Verdict
 
 _CANDIDATES = 8
@@ -53,7 +53,7 @@ def barred(text: str, rule: SemanticRule) -> str | None:
 
 
 async def find_similar(
-    store: Store,
+    store: Entries,
     index: VectorIndex,
     rule: SemanticRule,
     *,

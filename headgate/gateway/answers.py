@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -13,16 +14,17 @@ from headgate.cache.answers import AnswerCache, Lookup
 from headgate.cache.embedder import Embedder
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.cache.index import VectorIndex
+from headgate.cache.quota import InsertShare
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
 from headgate.cache.store.memory import MemoryStore
-from headgate.cache.verdict import Entry, Miss, StoredChoice
+from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.destinations import Destination, Outcome
 from headgate.gateway.question import Bypass, CachePolicy, Question, question_of
 from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, Usage
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.cache_metrics import Kept
+from headgate.gateway.telemetry.cache_metrics import Kept, Waited
 from headgate.gateway.wire.errors import overloaded
 
 
@@ -43,6 +45,7 @@ class Answers:
         fingerprinter: Fingerprinter,
         policy: CachePolicy,
         clock: Callable[[], float] = time.time,
+        share: InsertShare | None = None,
     ) -> None:
         """Exact answers over a store; none at all without one.
 
@@ -51,7 +54,9 @@ class Answers:
             fingerprinter: makes their keys.
             policy: which are kept, for how long, and who shares them.
             clock: seconds since the epoch.
+            share: how much of a scope's answers one key may make; None sets no bound.
         """
+        self._share = share
         self._clock = clock
         self._fingerprinter = fingerprinter
         self._policy = policy
@@ -83,12 +88,38 @@ class Answers:
             max_error=question.max_error or None,
         )
 
+    async def await_neighbour(self, question: Question, found: Lookup) -> tuple[Lookup, Waited | None]:
+        """After a look-up that was no hit: wait for the answer to a similar question that is being made.
+
+        It is waited for only if the rule would serve it, and never longer than the policy says; then the look-up is
+        repeated, and what it finds is what counts. Gives the look-up to go on with, and what became of the wait.
+        """
+        if self._cache is None or not question.may_read or self._policy.wait_s <= 0:
+            return found, None
+        neighbour = await self._cache.neighbour(
+            question.query, found, max_age=question.max_age_s, max_error=question.max_error or None
+        )
+        if neighbour is None:
+            return found, None
+        if not await self._cache.landed(neighbour, self._policy.wait_s):
+            return found, "timeout"
+        again = await self.look_up(question)
+        return again, "served" if isinstance(again.verdict, Hit) else "other"
+
+    def answering(self, question: Question | Bypass, found: Lookup | None) -> AbstractContextManager[None]:
+        """Have others wait for the answer that is made inside, if that may be theirs."""
+        if self._cache is None or found is None or not isinstance(question, Question) or not question.semantic:
+            return nullcontext()
+        return self._cache.answering(question.query, found)
+
     async def store(
         self, question: Question, found: Lookup, model: str, choices: Sequence[Choice], outcome: Outcome
     ) -> Kept:
         """Keep a whole answer to a question that was looked up before, or say why not."""
         if self._cache is None:
             return "lost"
+        if self._share is not None and not self._share.admit(question.fingerprint.scope_tag, question.author):
+            return "share"
         # An answer cut off at the token limit serves the same request again, never a similar one.
         cut = any(c.finish_reason == "length" for c in choices)
         entry = await self._cache.store(

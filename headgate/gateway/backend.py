@@ -15,6 +15,7 @@ import torch
 
 from headgate.cache.embedder import SentenceEmbedder, default_folder
 from headgate.cache.fingerprint import Fingerprinter
+from headgate.cache.quota import InsertShare
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
 from headgate.cache.store.memory import MemoryStore
@@ -35,6 +36,9 @@ from headgate.gateway.vector_index import SharedIndex
 from headgate.routing.tasks import load_tasks
 
 logger = logging.getLogger("headgate.gateway")
+
+INSERT_WINDOW_S = 3600.0
+"""Over how long the answers that a key makes are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,8 @@ class Loader:
         if self._redis is None and settings.cache.exact.enabled:
             self._memory = MemoryStore(int(settings.cache.exact.max_bytes), time.time)
         store: Store | None = self._redis or self._memory
-        answers = Answers(store, self._fingerprinter, _policy(settings.cache))
+        share = InsertShare(settings.cache.insert_share, INSERT_WINDOW_S, time.time)
+        answers = Answers(store, self._fingerprinter, _policy(settings.cache), share=share)
         self._backend = Backend(Road(routes=routes, answers=answers, metrics=self._metrics), routes, answers)
         return answers, routes
 
@@ -246,6 +251,7 @@ def _policy(section: CacheSection) -> CachePolicy:
         epoch=section.epoch,
         share=section.share,
         share_by_team=section.share_by_team,
+        wait_s=section.semantic.wait_s,
     )
 
 

@@ -173,25 +173,34 @@ class Road:
 
     async def _produce(self, job: Job) -> AsyncGenerator[Event]:
         """Everything after admission, for all who asked the same at the same time."""
-        found = await self._answers.look_up(job.question) if isinstance(job.question, Question) else None
+        found, why = None, "stored"
+        if isinstance(job.question, Question):
+            found = await self._answers.look_up(job.question)
+            if not isinstance(found.verdict, Hit) and not job.request.cache.only_if_cached:
+                found, waited = await self._answers.await_neighbour(job.question, found)
+                if waited is not None:
+                    self._metrics.cache.waited(waited)
+                    why = "awaited"
         if found is not None and isinstance(found.verdict, Hit):
-            for event in self._replay(found.verdict):
+            for event in self._replay(found.verdict, why):
                 yield event
             return
         if job.request.cache.only_if_cached:
             verdict, why, _ = _told(job, found)
             self._metrics.cache.lookup(verdict, why)
             raise not_cached(verdict, why)
-        async with aclosing(self._generate(job, found)) as events:
-            async for event in events:
-                yield event
+        # From here on, with nothing awaited since the look-up, whoever asks much the same finds this one on its way.
+        with self._answers.answering(job.question, found):
+            async with aclosing(self._generate(job, found)) as events:
+                async for event in events:
+                    yield event
 
-    def _replay(self, hit: Hit) -> Iterator[Event]:
+    def _replay(self, hit: Hit, why: str) -> Iterator[Event]:
         """A stored answer, in the same pieces a generation has."""
         stored, entry = restore(hit.entry), hit.entry
         yield Opened(
             hit.kind,
-            "stored",
+            why,
             entry.model,
             self._routes.fingerprint(entry.model),
             f"cache-{hit.kind}",

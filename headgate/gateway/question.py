@@ -46,6 +46,8 @@ class CachePolicy:
     """Whether the keys of a team share answers, or each key and end user has its own."""
     share_by_team: Mapping[str, Share] = field(default_factory=dict)
     """Exceptions from `share`, by team."""
+    wait_s: float = 1.0
+    """Longest wait for the answer to a similar question that is being made; 0 waits for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Question:
         max_error: largest share of wrong answers the client accepts; None leaves it to the configuration.
         ttl_s: how long the answer is kept.
         tags: what it can be forgotten by.
+        author: whose entry it becomes.
     """
 
     query: CacheQuery
@@ -71,6 +74,7 @@ class Question:
     max_error: float | None
     ttl_s: float
     tags: frozenset[str]
+    author: str
 
     @property
     def flight_key(self) -> str:
@@ -134,6 +138,7 @@ def question_of(
         max_error=control.max_error,
         ttl_s=ttl_s,
         tags=frozenset({fingerprinter.scope_tag(team), *(fingerprinter.tag(team, tag) for tag in control.tags)}),
+        author=principal.key_id or "",
     )
 
 

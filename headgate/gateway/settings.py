@@ -156,6 +156,9 @@ class SemanticCacheSection(Section):
         default=0.6, ge=0, le=1, description="Cosine similarity from which an answer is near."
     )
     max_chars: int = Field(default=1000, ge=1, description="Longer texts are never served another text's answer.")
+    wait_s: float = Field(
+        default=1.0, ge=0, le=60, description="Longest wait for the answer to a similar question being made; 0: none."
+    )
     embedder: str | None = Field(
         default=None, description="Folder of a sentence-transformers model; null: all-MiniLM-L6-v2."
     )
@@ -177,6 +180,9 @@ class CacheSection(Section):
     )
     share_by_team: dict[TeamName, Literal["team", "user"]] = Field(
         default={}, description="Exceptions from share, by team."
+    )
+    insert_share: float = Field(
+        default=0.5, ge=0.5, le=1, description="Most of a team's new answers of an hour that one key may make; 1: all."
     )
     epoch: str = Field(default="", max_length=64, description="Any text; a new one makes all older answers unfindable.")
     exact: ExactCacheSection = ExactCacheSection()

@@ -44,12 +44,13 @@ class FakeDestination:
     ) -> AsyncGenerator[Chunk | Outcome]:
         self.begun += 1
         self.started.set()
+        *pieces, last = self.pieces
         try:
-            for piece in self.pieces[:-1]:
+            for piece in pieces:
                 yield self._said(piece)
             if self.gate is not None:
                 await self.gate.wait()
-            yield self._said(self.pieces[-1])
+            yield self._said(last)
             yield OUTCOME
         finally:
             self.closed += 1

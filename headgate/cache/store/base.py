@@ -20,16 +20,20 @@ class StoreDownError(OSError):
     """The store is a server that cannot be asked now. The store logs its outages itself, once each."""
 
 
-class Store(Protocol):
+class Entries(Protocol):
+    """What a look-up needs of a store."""
+
+    async def get(self, key: str) -> Entry | None:
+        """The entry, or None where there is none or it has expired. Counts as a use."""
+        ...
+
+
+class Store(Entries, Protocol):
     """Keeps entries by key. It knows nothing of similarity: which entries are close is the index's job.
 
     Methods may raise `OSError` or a subclass when the store is a server that cannot be reached; the caller treats
     that as a miss. A full store is not an error.
     """
-
-    async def get(self, key: str) -> Entry | None:
-        """The entry, or None where there is none or it has expired. Counts as a use."""
-        ...
 
     async def put(
         self, entry: Entry, tags: frozenset[str], place: Place | None = None, *, asked: float | None = None

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 AGE_BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0, 7 * 86400.0)
 
 Kept = Literal["kept", "lost", "share"]
+Waited = Literal["served", "other", "timeout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class CacheMetrics:
         """A finished answer was kept, lost (the store is full or away, or was purged), or over its key's share."""
         self._stores.labels(result).inc()
 
-    def waited(self, result: Literal["served", "other", "timeout"]) -> None:
+    def waited(self, result: Waited) -> None:
         """A request waited for another's answer, and was served it, was not, or went on by itself after the bound."""
         self._waits.labels(result).inc()
 
