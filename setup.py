@@ -11,6 +11,14 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 FOLDER = "headgate/engine/kernels/cpu"
+SOURCES = (
+    *("native", "choice", "loops", "int8", "int8_ops", "int4", "int4_ops"),
+    *("experts", "experts_bf16", "experts_loops", "experts_ops"),
+)
+HEADERS = (
+    *("choice.h", "loops.h", "int8.h", "int4.h", "experts.h"),
+    *("int4_rows.inc", "vector.inc", "elementwise.inc", "attention.inc", "experts.inc"),
+)
 
 
 def extensions() -> list[Extension]:
@@ -27,8 +35,8 @@ def extensions() -> list[Extension]:
     return [
         Extension(
             "headgate.engine.kernels.cpu._native",
-            sources=[f"{FOLDER}/{name}.cpp" for name in ("native", "choice", "loops", "int8", "int8_ops", "int4", "int4_ops")],
-            depends=[f"{FOLDER}/{name}" for name in ("choice.h", "loops.h", "int8.h", "int4.h", "int4_rows.inc", "vector.inc", "elementwise.inc", "attention.inc")],
+            sources=[f"{FOLDER}/{name}.cpp" for name in SOURCES],
+            depends=[f"{FOLDER}/{name}" for name in HEADERS],
             include_dirs=[str(root / "include"), str(root / "include/torch/csrc/api/include")],
             library_dirs=[str(root / "lib")],
             libraries=["torch_cpu", "c10"],

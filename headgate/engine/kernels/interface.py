@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from headgate.engine.kernels.mixture import Mixture, MixtureWeights
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 
 
@@ -93,6 +94,6 @@ class Kernels(Protocol):
         """
         ...
 
-    def experts(self, x: Tensor, weights: Tensor, chosen: Tensor, experts: Sequence[Mlp]) -> Tensor:
-        """Sum over k of weights[t, k] * expert[chosen[t, k]](x[t]). weights, chosen [tokens, k]; out like x."""
+    def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
+        """The mixture-of-experts layer that keeps its experts in format `fmt`, at its fastest here."""
         ...

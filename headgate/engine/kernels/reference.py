@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, KVLayer
+from headgate.engine.kernels.mixture import Mixture, MixtureWeights, ReferenceMixture
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 
@@ -154,21 +154,6 @@ class ReferenceKernels:
             out[prompt.start : prompt.stop] = attended[0].transpose(0, 1)
         return out
 
-    def experts(self, x: Tensor, weights: Tensor, chosen: Tensor, experts: Sequence[Mlp]) -> Tensor:
-        """See Kernels. Tokens are sorted by expert, so that each chosen expert's weights are read once."""
-        per_token = chosen.shape[1]
-        flat = chosen.flatten()
-        order = flat.argsort(stable=True)
-        counts = torch.bincount(flat, minlength=len(experts)).tolist()
-        rows = order // per_token
-        scale = weights.flatten()[order].unsqueeze(1).to(x.dtype)
-        gathered = x.index_select(0, rows)
-        out = torch.zeros_like(x)
-        start = 0
-        for expert, count in zip(experts, counts, strict=True):
-            if count:
-                stop = start + count
-                hidden = self.swiglu(expert.gate_up(gathered[start:stop]))
-                out.index_add_(0, rows[start:stop], expert.down(hidden) * scale[start:stop])
-                start = stop
-        return out
+    def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
+        """See Kernels."""
+        return ReferenceMixture(weights, lambda weight: self.linear(weight, None, fmt))

@@ -10,19 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.engine.kernels.interface import AttentionBatch, Kernels, KVLayer, Mlp
+from headgate.engine.kernels.mixture import Mixture
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.quant.linear import Linear
-
-
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """A mixture of experts: the router [experts, hidden] stays in floating point, it is small and decides much."""
-
-    router: Tensor
-    experts: Sequence[Mlp]
-    shared: Mlp | None = None
-    shared_gate: Tensor | None = None
-    """[1, hidden]: the sigmoid of its product weighs the shared expert's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +23,7 @@ class Layer:
     qkv: Linear
     output: Linear
     mlp_norm: Tensor
-    mlp: Mlp | Experts
+    mlp: Mlp | Mixture
     q_norm: Tensor | None = None
     k_norm: Tensor | None = None
 
@@ -74,13 +64,9 @@ class Decoder:
         return sum(_layer_bytes(layer) for layer in self._weights.layers) + self._weights.head.nbytes
 
     @property
-    def expert_bytes(self) -> float:
+    def expert_bytes(self) -> int:
         """Bytes of one expert's weights, summed over the layers; 0 without experts."""
-        spec = self.spec.experts
-        if spec is None:
-            return 0.0
-        sparse = (layer.mlp for layer in self._weights.layers if isinstance(layer.mlp, Experts))
-        return sum(_mlp_bytes(expert) for mlp in sparse for expert in mlp.experts) / spec.count
+        return sum(layer.mlp.expert_nbytes for layer in self._weights.layers if not isinstance(layer.mlp, Mlp))
 
     def forward(
         self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
@@ -149,21 +135,10 @@ class Decoder:
             k = self._kernels.rms_norm(k, layer.k_norm, spec.norm_eps)
         return q, k, v
 
-    def _feed_forward(self, mlp: Mlp | Experts, x: Tensor) -> Tensor:
-        kernels = self._kernels
+    def _feed_forward(self, mlp: Mlp | Mixture, x: Tensor) -> Tensor:
         if isinstance(mlp, Mlp):
-            return mlp.down(kernels.swiglu(mlp.gate_up(x)))
-        spec = self.spec.experts
-        assert spec is not None
-        probabilities = F.linear(x, mlp.router).float().softmax(dim=-1)
-        weights, chosen = probabilities.topk(spec.per_token, dim=-1)
-        if spec.normalize:
-            weights = weights / weights.sum(dim=-1, keepdim=True)
-        out = kernels.experts(x, weights, chosen, mlp.experts)
-        if mlp.shared is not None and mlp.shared_gate is not None:
-            shared = mlp.shared.down(kernels.swiglu(mlp.shared.gate_up(x)))
-            out = out + torch.sigmoid(F.linear(x, mlp.shared_gate)) * shared
-        return out
+            return mlp.down(self._kernels.swiglu(mlp.gate_up(x)))
+        return mlp(x)
 
 
 def _mlp_bytes(mlp: Mlp) -> int:
@@ -171,8 +146,5 @@ def _mlp_bytes(mlp: Mlp) -> int:
 
 
 def _layer_bytes(layer: Layer) -> int:
-    total = layer.qkv.nbytes + layer.output.nbytes
-    if isinstance(layer.mlp, Mlp):
-        return total + _mlp_bytes(layer.mlp)
-    shared = _mlp_bytes(layer.mlp.shared) if layer.mlp.shared is not None else 0
-    return total + shared + layer.mlp.router.nbytes + sum(_mlp_bytes(e) for e in layer.mlp.experts)
+    mlp = layer.mlp
+    return layer.qkv.nbytes + layer.output.nbytes + (_mlp_bytes(mlp) if isinstance(mlp, Mlp) else mlp.nbytes)

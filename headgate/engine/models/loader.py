@@ -16,13 +16,15 @@ from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.interface import Kernels, Mlp
+from headgate.engine.kernels.mixture import ExpertWeights, Mixture, MixtureWeights
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.decoder import Decoder, DecoderWeights, Experts, Layer
+from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 from headgate.engine.quant.packed_cache import PackedCache, content_digest, layout_digest
 
 Dtype = Literal["auto", "float32", "bfloat16"]
+_MLP_NAMES = ("gate_proj", "up_proj", "down_proj")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -222,24 +224,33 @@ class _Reader:
             k_norm=self._tensor(f"{attention}.k_norm.weight", k_norm_width) if k_norm_width else None,
         )
 
-    def _mlp(self, at: str, width: int, names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")) -> Mlp:
-        gate, up, down = (f"{at}.{name}" for name in names)
+    def _mlp(self, at: str, width: int) -> Mlp:
+        gate, up, down = (f"{at}.{name}" for name in _MLP_NAMES)
         hidden, bias = self._spec.hidden, self._spec.mlp_bias
         return Mlp(
             self._linear((gate, up), (width, width), hidden, bias), self._linear((down,), (hidden,), width, bias)
         )
 
-    def _experts(self, at: str) -> Experts:
-        spec, names = self._spec.experts, self._spec.names
+    def _experts(self, at: str) -> Mixture:
+        spec, names, hidden = self._spec.experts, self._spec.names, self._spec.hidden
         assert spec is not None
         parts = (names.expert_gate, names.expert_up, names.expert_down)
-        shared = spec.shared_width is not None
-        return Experts(
-            router=self._tensor(f"{at}.{names.router}.weight", spec.count, self._spec.hidden),
-            experts=[self._mlp(f"{at}.{names.experts}.{e}", spec.width, parts) for e in range(spec.count)],
-            shared=self._mlp(f"{at}.mlp.shared_expert", spec.shared_width) if spec.shared_width else None,
-            shared_gate=self._tensor(f"{at}.mlp.shared_expert_gate.weight", 1, self._spec.hidden) if shared else None,
+        shared = spec.shared_width
+        weights = MixtureWeights(
+            router=self._tensor(f"{at}.{names.router}.weight", spec.count, hidden),
+            experts=(self._expert(f"{at}.{names.experts}.{e}", spec.width, parts) for e in range(spec.count)),
+            per_token=spec.per_token,
+            normalize=spec.normalize,
+            shared=self._expert(f"{at}.mlp.shared_expert", shared, _MLP_NAMES) if shared else None,
+            shared_gate=self._tensor(f"{at}.mlp.shared_expert_gate.weight", 1, hidden) if shared else None,
         )
+        return self._kernels.mixture(weights, self._format)
+
+    def _expert(self, at: str, width: int, names: tuple[str, str, str]) -> ExpertWeights:
+        gate, up, down = (f"{at}.{name}.weight" for name in names)
+        hidden = self._spec.hidden
+        gate_up = torch.cat((self._tensor(gate, width, hidden), self._tensor(up, width, hidden)))
+        return ExpertWeights(gate_up, self._tensor(down, hidden, width))
 
     def _linear(self, names: tuple[str, ...], widths: tuple[int, ...], inputs: int, bias: bool) -> Linear:
         """One layer of the checkpoint's layers `names` stacked, in one matrix product instead of several."""

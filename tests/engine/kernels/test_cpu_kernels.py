@@ -15,9 +15,9 @@ from torch import Tensor
 
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
-from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, KVLayer
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.quant.linear import DenseLinear, quantize_rows
+from headgate.engine.quant.linear import quantize_rows
 
 STATUS = native_status()
 pytestmark = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")
@@ -233,23 +233,6 @@ def test_views_of_a_fused_projection(
     REFERENCE.write_kv(layers[1], k, v, slots)
     assert torch.equal(layers[0].keys, layers[1].keys)
     assert torch.equal(layers[0].values, layers[1].values)
-
-
-@settings(max_examples=40, deadline=None)
-@given(tokens=st.integers(0, 20), count=st.integers(1, 6), width=widths, seed=st.integers(0, 99), data=st.data())
-def test_experts(tokens: int, count: int, width: int, seed: int, data: st.DataObject) -> None:
-    per_token = data.draw(st.integers(1, count))
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(tokens, width, generator=generator)
-    gates, downs = torch.randn(count, 6, width, generator=generator), torch.randn(count, width, 3, generator=generator)
-    weights, chosen = torch.rand(tokens, count, generator=generator).topk(per_token)
-    experts = [Mlp(DenseLinear(gate), DenseLinear(down)) for gate, down in zip(gates, downs, strict=True)]
-    torch.testing.assert_close(
-        CpuKernels().experts(x, weights, chosen, experts),
-        REFERENCE.experts(x, weights, chosen, experts),
-        rtol=1e-4,
-        atol=1e-4,
-    )
 
 
 @pytest.mark.parametrize("bad", [NAN, float("inf"), float("-inf")])

@@ -8,9 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, KVLayer
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.quant.linear import DenseLinear
 
 CPU = torch.device("cpu")
 sequences = st.lists(
@@ -63,26 +62,6 @@ def test_paged_attention(
                 weights = (keys @ q[row, head].double() / math.sqrt(dim)).softmax(0)
                 torch.testing.assert_close(out[row, head].double(), weights @ values, atol=1e-5, rtol=1e-5)
             row += 1
-
-
-@settings(max_examples=30, deadline=None)
-@given(tokens=st.integers(1, 12), count=st.integers(1, 6), seed=st.integers(0, 99), data=st.data())
-def test_experts(tokens: int, count: int, seed: int, data: st.DataObject) -> None:
-    per_token = data.draw(st.integers(1, count))
-    generator = torch.Generator().manual_seed(seed)
-    width, hidden = 5, 7
-    gates = torch.randn(count, 2 * width, hidden, generator=generator)
-    downs = torch.randn(count, hidden, width, generator=generator)
-    x = torch.randn(tokens, hidden, generator=generator)
-    weights, chosen = torch.rand(tokens, count, generator=generator).topk(per_token)
-    experts = [Mlp(DenseLinear(gates[e]), DenseLinear(downs[e])) for e in range(count)]
-    out = ReferenceKernels().experts(x, weights, chosen, experts)
-    for t in range(tokens):
-        expected = torch.zeros(hidden, dtype=torch.float64)
-        for weight, expert in zip(weights[t].tolist(), chosen[t].tolist(), strict=True):
-            gate, up = (gates[expert].double() @ x[t].double()).split(width)
-            expected += weight * (downs[expert].double() @ (gate * gate.sigmoid() * up))
-        torch.testing.assert_close(out[t].double(), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_norm_and_rotation() -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sysconfig
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from headgate.engine.kernels.cpu.experts import NativeMixture
 from headgate.engine.kernels.cpu.packed import NativeInt4Linear, NativeInt8Linear, pack_int4, pack_int8
-from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, KVLayer
+from headgate.engine.kernels.mixture import Mixture, MixtureWeights, ReferenceMixture
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 
@@ -72,8 +73,7 @@ class CpuKernels:
         self._swiglu = ops.swiglu.default
         self._write_kv = ops.write_kv.default
         self._paged_attention = ops.paged_attention.default
-        self._expert_order = ops.expert_order.default
-        self._combine = ops.combine.default
+        ops.experts.default  # noqa: B018  the mixtures call it: an older build may lack it
         self._int8 = bool(ops.int8_usable())
         self._int4 = bool(ops.int4_vectors())
 
@@ -137,16 +137,8 @@ class CpuKernels:
         )
         return y
 
-    def experts(self, x: Tensor, weights: Tensor, chosen: Tensor, experts: Sequence[Mlp]) -> Tensor:
-        """See Kernels. Tokens are sorted by expert, so that each chosen expert's weights are read once."""
-        rows, places, counts = self._expert_order(chosen, len(experts))
-        gathered = x.index_select(0, rows)
-        parts = []
-        start = 0
-        for expert, count in zip(experts, counts, strict=True):
-            if count:
-                parts.append(expert.down(self.swiglu(expert.gate_up(gathered[start : start + count]))))
-                start += count
-        # A step that samples nothing has no rows left in its last layer.
-        y: Tensor = self._combine(torch.cat(parts) if parts else gathered, places, weights.float())
-        return y
+    def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
+        """See Kernels."""
+        if fmt == "int4" or (fmt == "int8" and not self._int8):
+            return ReferenceMixture(weights, lambda weight: self.linear(weight, None, fmt))
+        return NativeMixture(weights, fmt)

@@ -16,7 +16,7 @@
 #endif
 #endif
 
-#define HEADGATE_LOOPS(T) {rms_norm<T>, add_rms_norm<T>, rope<T>, swiglu<T>, combine<T>, attend<T>, merge<T>}
+#define HEADGATE_LOOPS(T) {rms_norm<T>, add_rms_norm<T>, rope<T>, swiglu<T>, attend<T>, merge<T>}
 
 // 128-bit vectors, which every 64-bit processor has.
 namespace headgate::baseline {

@@ -59,8 +59,6 @@ struct Loops {
                          int64_t end);
     void (*rope)(Rows x, const float* cos, const float* sin, int64_t dim, void* out, int64_t begin, int64_t end);
     void (*swiglu)(Rows x, int64_t width, void* out, int64_t begin, int64_t end);
-    void (*combine)(const void* parts, const int64_t* places, const float* weights, int64_t per_row, int64_t width,
-                    void* out, int64_t begin, int64_t end);
     void (*attend)(const Attention& a, const AttentionTask& task, float* scratch);
     void (*merge)(const float* partials, int64_t splits, int64_t queries, int64_t dim, void* out);
 };

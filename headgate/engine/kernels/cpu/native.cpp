@@ -136,46 +136,6 @@ void write_kv(Tensor& cache_keys, Tensor& cache_values, const Tensor& keys, cons
     }
 }
 
-// A counting sort by expert: which row of x each place of the sorted order takes, where each choice went, and how many
-// each expert has.
-std::tuple<Tensor, Tensor, std::vector<int64_t>> expert_order(const Tensor& chosen, int64_t experts) {
-    TORCH_CHECK(chosen.dim() == 2 && chosen.scalar_type() == at::kLong && chosen.is_contiguous(),
-                "chosen must be contiguous int64 [tokens, k], got ", chosen.scalar_type(), " ", chosen.sizes());
-    const int64_t* picks = chosen.const_data_ptr<int64_t>();
-    const int64_t total = chosen.numel(), per_token = chosen.size(1);
-    std::vector<int64_t> counts(experts), next(experts);
-    for (int64_t i = 0; i < total; ++i) {
-        TORCH_CHECK_INDEX(0 <= picks[i] && picks[i] < experts, "expert ", picks[i], " of ", experts);
-        ++counts[picks[i]];
-    }
-    for (int64_t e = 1; e < experts; ++e) next[e] = next[e - 1] + counts[e - 1];
-    Tensor rows = at::empty({total}, chosen.options()), places = at::empty(chosen.sizes(), chosen.options());
-    for (int64_t i = 0; i < total; ++i) {
-        const int64_t place = next[picks[i]]++;
-        rows.mutable_data_ptr<int64_t>()[place] = i / per_token;
-        places.mutable_data_ptr<int64_t>()[i] = place;
-    }
-    return {rows, places, counts};
-}
-
-Tensor combine(const Tensor& parts, const Tensor& places, const Tensor& weights) {
-    check_like(parts, parts, "parts");
-    TORCH_CHECK(parts.dim() == 2 && places.dim() == 2 && weights.sizes() == places.sizes() && places.is_contiguous() &&
-                    weights.is_contiguous() && places.scalar_type() == at::kLong && weights.scalar_type() == at::kFloat,
-                "places must be int64 and weights float32, both contiguous [tokens, k], got ", places.sizes(), " and ",
-                weights.sizes());
-    const int64_t *to = places.const_data_ptr<int64_t>(), count = parts.size(0), width = parts.size(1);
-    for (int64_t i = 0; i < places.numel(); ++i)
-        TORCH_CHECK_INDEX(0 <= to[i] && to[i] < count, "place ", to[i], " of ", count);
-    const Loops& table = loops(element(parts));
-    Tensor out = at::empty({places.size(0), width}, parts.options());
-    over_rows(places.size(0), width * places.size(1), [&](int64_t begin, int64_t end) {
-        table.combine(parts.const_data_ptr(), to, weights.const_data_ptr<float>(), places.size(1), width,
-                      out.mutable_data_ptr(), begin, end);
-    });
-    return out;
-}
-
 // The rows of one sequence that are computed in this step; the columns of `geometry`.
 struct Span {
     int64_t row;
@@ -305,8 +265,6 @@ TORCH_LIBRARY(headgate, m) {
     m.def(
         "paged_attention(Tensor q, Tensor keys, Tensor values, Tensor geometry, Tensor tables, int block_size, "
         "int? window) -> Tensor");
-    m.def("expert_order(Tensor chosen, int experts) -> (Tensor rows, Tensor places, int[] counts)");
-    m.def("combine(Tensor parts, Tensor places, Tensor weights) -> Tensor");
     m.def("torch_version() -> str", &headgate::torch_version);
     m.def("vectors() -> str", &headgate::vectors);
 }
@@ -317,7 +275,5 @@ TORCH_LIBRARY_IMPL(headgate, CPU, m) {
     m.impl("rope", TORCH_FN(headgate::rope));
     m.impl("swiglu", TORCH_FN(headgate::swiglu));
     m.impl("write_kv", TORCH_FN(headgate::write_kv));
-    m.impl("expert_order", TORCH_FN(headgate::expert_order));
-    m.impl("combine", TORCH_FN(headgate::combine));
     m.impl("paged_attention", TORCH_FN(headgate::paged_attention));
 }

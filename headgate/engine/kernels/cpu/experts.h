@@ -1,0 +1,76 @@
+// A mixture-of-experts layer as one call: routing, the chosen experts' SwiGLU and their weighted sum.
+#pragma once
+
+#include <cstdint>
+
+#include "loops.h"
+
+namespace headgate {
+
+// Weights in floating point as the products read them: panels of kFloatPanel outputs, in each the inputs one after the
+// other (float32: [depth][kFloatPanel]) or in pairs (bfloat16: [depth / 2][kFloatPanel][2]). Missing outputs and inputs
+// are zeros.
+constexpr int64_t kFloatPanel = 32;
+constexpr int64_t kFloatDepth = 32;  // depth is a multiple of this
+
+enum class ExpertFormat { floating, int8 };
+
+// The same matrix of all experts, one expert after the other, each in panels.
+struct ExpertMatrix {
+    const void* packed;
+    const float* scales;   // null, or [experts][panels * kPanel]
+    const int32_t* shift;  // null, or [experts][panels * kPanel]: see int8.h
+    int64_t panels;        // per expert
+    int64_t depth;
+};
+
+// One layer. Ids below `count` are the experts the router chooses from; the `shared` ids that follow are parts of the
+// expert that every token passes, weighed by the sigmoid of the router's last output.
+struct ExpertLayer {
+    ExpertFormat format;
+    Element element;  // of x, the router and the result, and of the weights if they are in floating point
+    int64_t count;
+    int64_t shared;
+    int64_t per_token;
+    bool normalize;  // the chosen experts' weights are made to sum to one
+    int64_t hidden;
+    int64_t width;
+    const void* router;    // panels in floating point, count (and one more if shared > 0) outputs
+    ExpertMatrix gate_up;  // in each panel half the outputs are gates, the other half the ups that belong to them
+    ExpertMatrix down;
+};
+
+// Outputs of a panel of `format`.
+int64_t panel_of(ExpertFormat format);
+
+// out [tokens][hidden] from x [tokens][hidden], both dense. On torch's threads; reads only the weights of experts that
+// some token chose. A token's result does not depend on what other tokens there are: each product sums in one order
+// whatever the number of rows, and a token's experts are added in order of their ids.
+void run_experts(const ExpertLayer& layer, const void* x, int64_t tokens, void* out);
+
+// --- The loops behind it, compiled once per instruction set. ---
+
+struct ExpertLoops {
+    // logits [padded to 16] of one token become its choice: per_token ids by falling weight (the lower id first among
+    // equals), then the shared ids.
+    void (*route)(float* logits, int64_t count, int64_t per_token, int64_t shared, bool normalize, int32_t* ids,
+                  float* weights);
+    // in [rows][panels * panel], gates and ups side by side, to silu(gate) * up: out [rows], `stride` elements apart.
+    void (*activate)(const float* in, int64_t rows, int64_t panels, int64_t panel, void* out, int64_t stride);
+    // sums[tokens[r]] += weights[r] * in[r], rows of `width` floats (a multiple of 16).
+    void (*add)(const float* in, const int32_t* tokens, const float* weights, int64_t rows, int64_t width, float* sums);
+    // Rows of `width` floats to the element type, `stride` elements apart, the first `kept` of each.
+    void (*round)(const float* in, int64_t rows, int64_t width, int64_t kept, void* out, int64_t stride);
+    // Panels [begin, end) of out [rows][(end - begin) * kFloatPanel] = x w^T. x [rows][depth].
+    void (*product)(const void* x, int64_t rows, const void* packed, int64_t depth, int64_t begin, int64_t end,
+                    float* out);
+};
+
+// For the best instruction set that this processor has.
+const ExpertLoops& expert_loops(Element element);
+
+// The bfloat16 product with instructions of its own (AMX, or AVX-512 BF16); null where there are none.
+using FloatProduct = decltype(ExpertLoops::product);
+FloatProduct bf16_product();
+
+}  // namespace headgate

@@ -1,0 +1,152 @@
+// The bfloat16 product with the instructions made for it: AMX tiles, or AVX-512 BF16 with one instruction per 32 pairs.
+#include "choice.h"
+#include "experts.h"
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HEADGATE_BF16 1
+#endif
+
+#if defined(HEADGATE_BF16)
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,amx-tile,amx-bf16,avx2,fma")
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+
+namespace headgate {
+namespace {
+
+#define ALL _Pragma("GCC unroll 16")
+
+constexpr int64_t kPairs = kFloatPanel * 2;  // elements of a panel per two inputs
+
+// As an instruction and not as an intrinsic, for the reason int8.cpp gives.
+#define MULTIPLY_ADD(sum, x, w) asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w))
+
+template <int64_t ROWS>
+void vector_tile(const uint16_t* x, const uint16_t* w, int64_t depth, float* out, int64_t stride) {
+    __m512 sums[ROWS][2];
+    ALL for (int64_t r = 0; r < ROWS; ++r) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < depth; k += 2, w += kPairs) {
+        const __m512i left = _mm512_loadu_si512(w), right = _mm512_loadu_si512(w + kPairs / 2);
+        ALL for (int64_t r = 0; r < ROWS; ++r) {
+            int32_t pair;
+            __builtin_memcpy(&pair, x + r * depth + k, 4);
+            const __m512i both = _mm512_set1_epi32(pair);
+            MULTIPLY_ADD(sums[r][0], both, left);
+            MULTIPLY_ADD(sums[r][1], both, right);
+        }
+    }
+    ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j)
+        _mm512_storeu_ps(out + r * stride + 16 * j, sums[r][j]);
+}
+
+void by_vectors(const void* x, int64_t rows, const void* packed, int64_t depth, int64_t begin, int64_t end, float* out) {
+    constexpr int64_t kTallest = 12;
+    const int64_t stride = (end - begin) * kFloatPanel;
+    for (int64_t p = begin; p < end; ++p) {
+        const uint16_t* w = static_cast<const uint16_t*>(packed) + p * kFloatPanel * depth;
+        float* to = out + (p - begin) * kFloatPanel;
+        int64_t r = 0;
+        const auto run = [&](auto tile, int64_t height) {
+            for (; r + height <= rows; r += height)
+                tile(static_cast<const uint16_t*>(x) + r * depth, w, depth, to + r * stride, stride);
+        };
+        run(vector_tile<kTallest>, kTallest);
+        run(vector_tile<4>, 4);
+        run(vector_tile<1>, 1);
+    }
+}
+
+// Tiles 0 to 3 hold the sums of two blocks of rows times the two halves of a panel; 4 and 5 the rows, 6 and 7 the weights.
+struct alignas(64) TileShapes {
+    uint8_t palette = 1;
+    uint8_t start = 0;
+    uint8_t reserved[14] = {};
+    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {};
+};
+
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kTileInputs = 32;
+
+template <bool TWO>
+void tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t* w, int64_t depth, float* upper_out,
+           float* lower_out, int64_t stride) {
+    const int64_t apart = depth * 2, panel_bytes = kFloatPanel * depth * 2;
+    _tile_zero(0);
+    _tile_zero(1);
+    if (TWO) {
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t k = 0; k < depth; k += kTileInputs, w += kTileInputs * kFloatPanel) {
+        _tile_loadd(4, upper + k, apart);
+        _tile_loadd(6, w, kPairs * 2);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, w + kPairs / 2, kPairs * 2);
+        _tile_dpbf16ps(1, 4, 7);
+        if (TWO) {
+            _tile_loadd(5, lower + k, apart);
+            _tile_dpbf16ps(2, 5, 6);
+            _tile_dpbf16ps(3, 5, 7);
+        }
+        // The panel that follows is on its way while this one is multiplied.
+        for (int64_t i = 0; i < kTileInputs * kFloatPanel * 2; i += 64)
+            _mm_prefetch(reinterpret_cast<const char*>(w) + panel_bytes + i, _MM_HINT_T1);
+    }
+    _tile_stored(0, upper_out, stride * 4);
+    _tile_stored(1, upper_out + 16, stride * 4);
+    if (TWO) {
+        _tile_stored(2, lower_out, stride * 4);
+        _tile_stored(3, lower_out + 16, stride * 4);
+    }
+}
+
+void by_tiles(const void* x, int64_t rows, const void* packed, int64_t depth, int64_t begin, int64_t end, float* out) {
+    if (rows == 0) return;
+    // Blocks of equal height, so that one shape does for all; the last one may overlap the one before.
+    const int64_t blocks = (rows + kTileRows - 1) / kTileRows, height = (rows + blocks - 1) / blocks;
+    TileShapes shapes;
+    for (int i = 0; i < 6; ++i) shapes.rows[i] = static_cast<uint8_t>(height);
+    shapes.rows[6] = shapes.rows[7] = kTileRows;
+    _tile_loadconfig(&shapes);
+    const int64_t stride = (end - begin) * kFloatPanel;
+    const auto top = [&](int64_t block) { return block * height < rows - height ? block * height : rows - height; };
+    const uint16_t* from = static_cast<const uint16_t*>(x);
+    for (int64_t p = begin; p < end; ++p) {
+        const uint16_t* w = static_cast<const uint16_t*>(packed) + p * kFloatPanel * depth;
+        float* to = out + (p - begin) * kFloatPanel;
+        for (int64_t block = 0; block < blocks; block += 2) {
+            const int64_t upper = top(block), lower = top(block + 1);
+            if (block + 1 == blocks)
+                tiles<false>(from + upper * depth, nullptr, w, depth, to + upper * stride, nullptr, stride);
+            else
+                tiles<true>(from + upper * depth, from + lower * depth, w, depth, to + upper * stride,
+                            to + lower * stride, stride);
+        }
+    }
+    _tile_release();
+}
+
+}  // namespace
+}  // namespace headgate
+#pragma GCC pop_options
+
+namespace headgate {
+
+FloatProduct bf16_product() {
+    if (allowed(Instructions::amx_bf16)) return by_tiles;
+    return allowed(Instructions::avx512_bf16) ? by_vectors : nullptr;
+}
+
+}  // namespace headgate
+
+#else
+
+namespace headgate {
+
+FloatProduct bf16_product() { return nullptr; }
+
+}  // namespace headgate
+#endif

@@ -1,0 +1,264 @@
+"""Mixtures of experts: the compiled operator against plain torch, and plain torch against the formula."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from headgate.engine.kernels.cpu.experts import NativeMixture
+from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
+from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights, ReferenceMixture
+from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.quant.linear import DenseLinear, Int8Linear, quantize_rows
+
+STATUS = native_status()
+native = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")
+INT8 = STATUS.usable and bool(torch.ops.headgate.int8_usable())
+int8 = pytest.mark.skipif(not INT8, reason="the int8 kernels want AVX-512 VNNI")
+
+
+def make(
+    hidden: int,
+    width: int,
+    count: int,
+    per_token: int,
+    *,
+    normalize: bool = True,
+    shared: int = 0,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+) -> MixtureWeights:
+    """Weights of a size that keeps activations near 1, and a router whose choices are far from ties."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def randn(*shape: int, scale: float) -> Tensor:
+        return (torch.randn(*shape, generator=generator) * scale).to(dtype)
+
+    def expert(wide: int) -> ExpertWeights:
+        return ExpertWeights(randn(2 * wide, hidden, scale=hidden**-0.5), randn(hidden, wide, scale=2 * wide**-0.5))
+
+    return MixtureWeights(
+        router=randn(count, hidden, scale=4 * hidden**-0.5),
+        experts=[expert(width) for _ in range(count)],
+        per_token=per_token,
+        normalize=normalize,
+        shared=expert(shared) if shared else None,
+        shared_gate=randn(1, hidden, scale=hidden**-0.5) if shared else None,
+    )
+
+
+def tokens(weights: MixtureWeights, count: int, seed: int = 1) -> Tensor:
+    hidden = weights.router.shape[1]
+    x = torch.randn(count, hidden, generator=torch.Generator().manual_seed(seed))
+    return x.to(weights.router.dtype)
+
+
+def double(weights: MixtureWeights, x: Tensor) -> Tensor:
+    """The formula, token by token, in float64."""
+    out = torch.zeros(x.shape, dtype=torch.float64)
+    for t, token in enumerate(x.double()):
+        probabilities = (weights.router.double() @ token).softmax(0)
+        chosen = probabilities.topk(weights.per_token)
+        total = chosen.values.sum() if weights.normalize else 1.0
+        experts = list(weights.experts)
+        for probability, e in zip(chosen.values, chosen.indices.tolist(), strict=True):
+            out[t] += probability / total * mlp(experts[e], token)
+        if weights.shared is not None and weights.shared_gate is not None:
+            out[t] += (weights.shared_gate.double() @ token).sigmoid() * mlp(weights.shared, token)
+    return out
+
+
+def mlp(expert: ExpertWeights, token: Tensor) -> Tensor:
+    gate, up = (expert.gate_up.double() @ token).chunk(2)
+    return expert.down.double() @ (gate * gate.sigmoid() * up)
+
+
+def int8_exact(weights: MixtureWeights, width: int, x: Tensor) -> Tensor:
+    """What int8 layers make of `weights` (no shared expert), with every sum in float64."""
+    out = torch.zeros(x.shape, dtype=torch.float64)
+    experts = list(weights.experts)
+    probabilities = (x.double() @ weights.router.double().T).softmax(-1)
+    for t in range(x.shape[0]):
+        chosen = probabilities[t].topk(weights.per_token)
+        total = chosen.values.sum() if weights.normalize else 1.0
+        for probability, e in zip(chosen.values, chosen.indices.tolist(), strict=True):
+            gate, up = product(experts[e].gate_up, x[t : t + 1]).split(width, dim=1)
+            hidden = (gate * gate.sigmoid() * up).to(x.dtype)
+            out[t] += probability / total * product(experts[e].down, hidden)[0]
+    return out
+
+
+def product(weight: Tensor, x: Tensor) -> Tensor:
+    (w, w_scale), (q, q_scale) = quantize_rows(weight), quantize_rows(x)
+    return q.double() @ w.double().T * q_scale.double() * w_scale.double().T
+
+
+shapes = st.fixed_dictionaries(
+    {
+        "hidden": st.integers(1, 200) | st.sampled_from([64, 256]),
+        "width": st.integers(1, 150) | st.sampled_from([32, 192]),
+        "count": st.integers(8, 12),
+        "per_token": st.integers(1, 8),
+        "normalize": st.booleans(),
+        "seed": st.integers(0, 99),
+    }
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(shape=shapes, count=st.integers(0, 12), shared=st.sampled_from([0, 1, 40, 64]))
+def test_reference_is_the_formula(shape: dict[str, int], count: int, shared: int) -> None:
+    weights = make(**shape, shared=shared)  # type: ignore[arg-type]
+    x = tokens(weights, count)
+    got = ReferenceMixture(weights, DenseLinear)(x)
+    torch.testing.assert_close(got.double(), double(weights, x), rtol=1e-4, atol=1e-4)
+
+
+@native
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=shapes,
+    count=st.integers(0, 67),
+    shared=st.sampled_from([0, 0, 1, 40, 300]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def test_floating_point(shape: dict[str, int], count: int, shared: int, dtype: torch.dtype) -> None:
+    weights = make(**shape, shared=shared, dtype=dtype)  # type: ignore[arg-type]
+    x = tokens(weights, count)
+    mixture = NativeMixture(weights, "native")
+    # Sums in float32; the activation and the result are rounded to the dtype.
+    tolerance = 1e-4 if dtype == torch.float32 else 3e-2
+    torch.testing.assert_close(mixture(x).double(), double(weights, x), rtol=tolerance, atol=tolerance)
+
+
+@int8
+@settings(max_examples=60, deadline=None)
+@given(shape=shapes, count=st.integers(0, 67), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+def test_int8(shape: dict[str, int], count: int, dtype: torch.dtype) -> None:
+    weights = make(**shape, dtype=dtype)  # type: ignore[arg-type]
+    x = tokens(weights, count)
+    got = NativeMixture(weights, "int8")(x).double()
+    expected = int8_exact(weights, shape["width"], x)
+    # The sums are exact. The activation in between may round to the neighbouring of its 255 values, or the dtype's.
+    error = (got - expected).norm() / expected.norm().clamp(min=1e-9)
+    assert error < (4e-3 if dtype == torch.float32 else 8e-3)
+
+
+@native
+@pytest.mark.parametrize("fmt", ["native", pytest.param("int8", marks=int8)])
+@pytest.mark.parametrize(("hidden", "width", "count"), [(4100, 40, 130), (70, 900, 300)])
+def test_more_than_the_cache_holds(fmt: str, hidden: int, width: int, count: int) -> None:
+    weights = make(hidden, width, 5, 3)
+    x = tokens(weights, count)
+    got = NativeMixture(weights, fmt)(x).double()  # type: ignore[arg-type]
+    expected = ReferenceMixture(weights, DenseLinear)(x).double()
+    assert (got - expected).norm() / expected.norm() < (0.03 if fmt == "int8" else 1e-5)
+
+
+@int8
+@pytest.mark.parametrize("shared", [0, 24, 50])
+def test_int8_is_close_to_the_weights_it_was_made_of(shared: int) -> None:
+    weights = make(128, 24, 8, 3, shared=shared)
+    x = tokens(weights, 33)
+    got = NativeMixture(weights, "int8")(x).double()
+    expected = double(weights, x)
+    assert (got - expected).norm() / expected.norm() < 0.02
+    reference = ReferenceMixture(weights, Int8Linear)(x).double()
+    assert (reference - expected).norm() / expected.norm() < 0.02
+
+
+@native
+@pytest.mark.parametrize("fmt", ["native", pytest.param("int8", marks=int8)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_token_does_not_depend_on_its_neighbours(fmt: str, dtype: torch.dtype) -> None:
+    weights = make(96, 80, 8, 3, shared=100, dtype=dtype)
+    mixture = NativeMixture(weights, fmt)  # type: ignore[arg-type]
+    x = tokens(weights, 70)
+    together = mixture(x)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            for begin, end in ((0, 1), (1, 3), (3, 20), (20, 69), (69, 70), (0, 70)):
+                assert torch.equal(mixture(x[begin:end]), together[begin:end])
+    finally:
+        torch.set_num_threads(threads)
+
+
+@native
+@pytest.mark.parametrize("fmt", ["native", pytest.param("int8", marks=int8)])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_stays_in_its_row(fmt: str, bad: float) -> None:
+    weights = make(64, 32, 8, 2)
+    mixture = NativeMixture(weights, fmt)  # type: ignore[arg-type]
+    x = tokens(weights, 9)
+    sound = mixture(x)
+    x[4, 7] = bad
+    got = mixture(x)
+    assert not got[4].isfinite().any()
+    assert torch.equal(got[torch.arange(9) != 4], sound[torch.arange(9) != 4])
+
+
+@native
+def test_experts_nobody_chose_are_not_read() -> None:
+    weights = make(64, 32, 8, 2)
+    x = tokens(weights, 5)
+    chosen = (x @ weights.router.T).topk(2).indices.unique().tolist()
+    idle = [e for e in range(8) if e not in chosen]
+    assert idle
+    poisoned = [
+        ExpertWeights(e.gate_up * float("nan"), e.down * float("nan")) if i in idle else e
+        for i, e in enumerate(weights.experts)
+    ]
+    other = MixtureWeights(weights.router, poisoned, 2, normalize=True)
+    assert torch.equal(NativeMixture(other, "native")(x), NativeMixture(weights, "native")(x))
+
+
+@native
+def test_choice_of_the_layer() -> None:
+    weights = make(64, 32, 8, 2)
+    assert isinstance(CpuKernels().mixture(weights, "native"), NativeMixture)
+    assert isinstance(CpuKernels().mixture(weights, "int8"), NativeMixture) == INT8
+    assert isinstance(ReferenceKernels().mixture(weights, "native"), ReferenceMixture)
+
+
+@pytest.mark.parametrize("kernels", [ReferenceKernels(), pytest.param(None, marks=native)])
+def test_bytes(kernels: ReferenceKernels | None) -> None:
+    weights = make(64, 32, 8, 2)
+    mixture = (kernels or CpuKernels()).mixture(weights, "native")
+    assert mixture.expert_nbytes == 3 * 64 * 32 * 4
+    assert mixture.nbytes >= 8 * mixture.expert_nbytes + 8 * 64 * 4
+
+
+@native
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.zeros(3, 31)}, "router"),
+        ({"x": torch.zeros(3, 64).double()}, "float32"),
+        ({"per_token": 9}, "1 to 8"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:
+    packed = torch.zeros(8, 2, 64, 32, 1)
+    arguments: dict[str, object] = {
+        "x": torch.zeros(3, 64),
+        "router": torch.zeros(1, 1, 64, 32, 1),
+        "gate_up": packed,
+        "gate_up_scales": None,
+        "gate_up_shift": None,
+        "down": torch.zeros(8, 2, 32, 32, 1),
+        "down_scales": None,
+        "down_shift": None,
+        "count": 8,
+        "shared": 0,
+        "width": 32,
+        "per_token": 2,
+        "normalize": True,
+    }
+    torch.ops.headgate.experts(**arguments)
+    with pytest.raises(RuntimeError, match=message):
+        torch.ops.headgate.experts(**{**arguments, **change})
