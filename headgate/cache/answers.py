@@ -16,6 +16,7 @@ from headgate.cache.index import Place, Vector, VectorIndex
 from headgate.cache.semantic import SemanticRule, find_similar
 from headgate.cache.store.base import Entries, Store, StoreDownError
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice, Verdict
+from headgate.cache.watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -72,13 +73,16 @@ class AnswerCache:
         self._embedder = embedder
         self._clock = clock
         self._rule = rule or SemanticRule()
+        self._watch: Watch | None = None
         self._in_flight = None if embedder is None else InFlight(embedder.dim)
         self.faults = CacheFaults()
         store.on_forget(self._forget)
 
-    def understand(self, embedder: Embedder, index: VectorIndex, rule: SemanticRule) -> None:
-        """From now on find similar questions too: the embedder has been loaded."""
-        self._embedder, self._index, self._rule = embedder, index, rule
+    def understand(
+        self, embedder: Embedder, index: VectorIndex, rule: SemanticRule, watch: Watch | None = None
+    ) -> None:
+        """From now on find similar questions too: the embedder has been loaded. What `watch` holds back is near."""
+        self._embedder, self._index, self._rule, self._watch = embedder, index, rule, watch
         self._in_flight = InFlight(embedder.dim)
 
     async def lookup(
@@ -182,6 +186,7 @@ class AnswerCache:
             now=self._clock(),
             max_age=max_age,
             max_error=max_error,
+            watch=self._watch,
         )
 
     async def store(

@@ -10,6 +10,7 @@ from headgate.cache.guards import certain, reading_of
 from headgate.cache.index import Vector, VectorIndex
 from headgate.cache.store.base import Entries
 from headgate.cache.verdict import Hit, Miss, Near, Verdict
+from headgate.cache.watch import Watch
 
 _CANDIDATES = 8
 """Near misses are often closer than a true paraphrase, so the first few say little."""
@@ -63,6 +64,7 @@ async def find_similar(
     now: float,
     max_age: float | None,
     max_error: float | None = None,
+    watch: Watch | None = None,
 ) -> Verdict:
     """The closest entry of the bucket that every guard lets through, or the closest one that is near, or a miss."""
     reason, asked = barred(text, rule), reading_of(text)
@@ -81,6 +83,8 @@ async def find_similar(
             against = "similarity"
         if against is None and max_error is not None and max_error < rule.max_error:
             against = "max_error"
+        if against is None and watch is not None:
+            against = await watch.holds(entry, similarity)
         if against is None:
             return Hit("semantic", entry, similarity)
         near = near or Near(entry, similarity, against)

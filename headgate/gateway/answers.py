@@ -19,6 +19,7 @@ from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice
+from headgate.cache.watch import Watch
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.destinations import Destination, Outcome
 from headgate.gateway.question import Bypass, CachePolicy, Question, question_of
@@ -63,10 +64,12 @@ class Answers:
         self._store = store
         self._cache = None if store is None else AnswerCache(store, fingerprinter, None, None, clock)
 
-    def understand(self, embedder: Embedder, index: VectorIndex, rule: SemanticRule) -> None:
-        """From now on serve similar questions too: the embedder has been loaded."""
+    def understand(
+        self, embedder: Embedder, index: VectorIndex, rule: SemanticRule, watch: Watch | None = None
+    ) -> None:
+        """From now on serve similar questions too, but for what `watch` holds back: the embedder has been loaded."""
         if self._cache is not None:
-            self._cache.understand(embedder, index, rule)
+            self._cache.understand(embedder, index, rule, watch)
 
     def question(
         self, request: ChatRequest, principal: Principal, candidates: Sequence[Destination]

@@ -13,23 +13,29 @@ from pathlib import Path
 
 import torch
 
+from headgate.cache.audit import Auditor
 from headgate.cache.embedder import SentenceEmbedder, default_folder
 from headgate.cache.fingerprint import Fingerprinter
+from headgate.cache.label_log import LabelLog
+from headgate.cache.labels import Calibration, load_calibration
 from headgate.cache.quota import InsertShare
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
 from headgate.cache.store.memory import MemoryStore
+from headgate.cache.watch import Watch
 from headgate.engine.demo import checkpoint
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.models.hub import locate
 from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
+from headgate.gateway.audits import AuditPolicy, Audits
 from headgate.gateway.destinations import LocalDestination
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.pipeline import Road
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
-from headgate.gateway.settings import CacheSection, ModelSection, Settings, secret_name
+from headgate.gateway.settings import CacheSection, ModelSection, SemanticCacheSection, Settings, secret_name
+from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.cache_metrics import CacheState
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.vector_index import SharedIndex
@@ -39,6 +45,8 @@ logger = logging.getLogger("headgate.gateway")
 
 INSERT_WINDOW_S = 3600.0
 """Over how long the answers that a key makes are counted."""
+_RUNGS = 6
+"""Steps in which audits raise the least similarity to 1, once each breach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +121,23 @@ def embedder_folder(settings: Settings) -> tuple[Path | None, str]:
     return folder, why
 
 
+def make_audits(section: SemanticCacheSection, store: Store, routes: Routes, calibration: Calibration) -> Audits:
+    """The audits of semantic hits and the watch over them, not started."""
+    auditor = Auditor(
+        section.max_error,
+        section.audit.share,
+        section.audit.alpha,
+        secrets.token_bytes(32),
+        false_accept=calibration.false_accept_bound,
+        false_reject=calibration.false_reject_bound,
+    )
+    lowest = section.min_similarity
+    ladder = [lowest + (1.0 - lowest) * step / _RUNGS for step in range(_RUNGS)]
+    watch = Watch(store, auditor, ladder, lowest, LabelLog(), time.time)
+    audit = section.audit
+    return Audits(watch, calibration, routes, AuditPolicy(audit.enabled, audit.share, audit.idle_share, audit.queue))
+
+
 class Loader:
     """Brings a backend up in the background, and down again."""
 
@@ -126,7 +151,9 @@ class Loader:
         self._embedder: SentenceEmbedder | None = None
         self._index: SharedIndex | None = None
         self._memory: MemoryStore | None = None
+        self._audits: Audits | None = None
         self._backend: Backend | None = None
+        self._calibration = _calibration(settings.cache.semantic)
         try:
             self._redis = open_redis(settings.cache, lifecycle)
         except ImportError as error:
@@ -194,6 +221,8 @@ class Loader:
     async def close(self) -> None:
         """Stop the engine, the index and the embedder's thread, and leave Redis."""
         await self.cancel()
+        if self._audits is not None:
+            await self._audits.close()
         if self._index is not None:
             await self._index.close()
         if self._redis is not None:
@@ -219,7 +248,12 @@ class Loader:
         store: Store | None = self._redis or self._memory
         share = InsertShare(settings.cache.insert_share, INSERT_WINDOW_S, time.time)
         answers = Answers(store, self._fingerprinter, _policy(settings.cache), share=share)
-        self._backend = Backend(Road(routes=routes, answers=answers, metrics=self._metrics), routes, answers)
+        if store is not None and self._embedder_folder is not None:
+            self._audits = make_audits(settings.cache.semantic, store, routes, self._calibration)
+            self._metrics.registry.register(AuditCollector(self._audits, self._engine.models))
+            self._audits.start()
+        road = Road(routes=routes, answers=answers, metrics=self._metrics, audits=self._audits)
+        self._backend = Backend(road, routes, answers)
         return answers, routes
 
     async def _load_embedder(self, folder: Path, answers: Answers, routes: Routes) -> None:
@@ -230,7 +264,7 @@ class Loader:
             await embedder.load()
             await routes.understand(embedder)
             self._index = index = SharedIndex(embedder.dim, embedder.name, self._redis)
-            answers.understand(embedder, index.index, rule)
+            answers.understand(embedder, index.index, rule, None if self._audits is None else self._audits.watch)
             await index.start()
         except Exception as error:
             # Worth a warning, not an outage: exact answers are still served, and words still tell tasks apart.
@@ -253,6 +287,14 @@ def _policy(section: CacheSection) -> CachePolicy:
         share_by_team=section.share_by_team,
         wait_s=section.semantic.wait_s,
     )
+
+
+def _calibration(section: SemanticCacheSection) -> Calibration:
+    path = section.audit.labels
+    try:
+        return load_calibration(None if path is None else Path(path))
+    except (OSError, ValueError) as error:
+        raise StartError(f"cache.semantic.audit.labels: {error}") from None
 
 
 def _fingerprint_secret(settings: Settings) -> bytes:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headgate.engine.errors import EngineStopped, PromptTooLong
-from headgate.engine.local import LocalModel, ModelInfo, TextDelta
-from headgate.engine.request import Finish
+from headgate.engine.local import LocalModel, ModelInfo, Score, TextDelta
+from headgate.engine.request import Finish, Priority
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
@@ -126,15 +126,39 @@ class LocalDestination:
             raise context_exceeded(self._info.context_length, len(prompt), request.max_tokens)
         return Prepared(request, prompt, self._sampling(request))
 
+    @property
+    def idle(self) -> bool:
+        """Whether no user's request is computed or waits here."""
+        stats = self._model.stats()
+        return not stats.running and not stats.waiting
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        """Tokens of an answer's text."""
+        return await self._model.encode(text, special=False)
+
+    async def score(
+        self, prepared: Prepared, continuation: tuple[int, ...], request_id: str, principal: Principal
+    ) -> Score:
+        """How likely an answer is here, as work that nobody waits for. EngineError where it cannot be told."""
+        return await self._model.score(
+            request_id, prepared.prompt, continuation, tenant=principal.team, priority="background"
+        )
+
     async def generate(
-        self, prepared: Prepared, request_id: str, principal: Principal
+        self, prepared: Prepared, request_id: str, principal: Principal, *, priority: Priority = "foreground"
     ) -> AsyncGenerator[Chunk | Outcome]:
         """Run it. ApiError 500 where a step failed, 503 where the engine takes nothing any more."""
         request = prepared.request
         finishes: list[Finish] = []
         try:
             stream = self._model.generate(
-                request_id, prepared.prompt, prepared.sampling, n=request.n, stop=request.stop, tenant=principal.team
+                request_id,
+                prepared.prompt,
+                prepared.sampling,
+                n=request.n,
+                stop=request.stop,
+                tenant=principal.team,
+                priority=priority,
             )
             async with aclosing(stream) as deltas:
                 async for delta in deltas:

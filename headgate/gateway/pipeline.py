@@ -14,6 +14,7 @@ from headgate.cache.embedder import Vector
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
 from headgate.cache.verdict import Hit, Miss, Near
 from headgate.gateway.answers import Answers, restore
+from headgate.gateway.audits import Audits
 from headgate.gateway.destinations import Destination, Outcome, Prepared
 from headgate.gateway.question import Bypass, Question
 from headgate.gateway.request import ChatRequest, Chunk, Joiner
@@ -122,11 +123,13 @@ class Road:
         routes: Routes,
         answers: Answers,
         metrics: Metrics,
+        audits: Audits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._routes = routes
         self._answers = answers
         self._metrics = metrics
+        self._audits = audits
         self._clock = clock
         self._flights: SingleFlight[Event] = SingleFlight()
 
@@ -182,6 +185,8 @@ class Road:
                     self._metrics.cache.waited(waited)
                     why = "awaited"
         if found is not None and isinstance(found.verdict, Hit):
+            if found.verdict.kind == "semantic" and self._audits is not None:
+                self._audits.served(found.verdict, job.request, job.principal, found.vector)
             for event in self._replay(found.verdict, why):
                 yield event
             return
@@ -228,6 +233,9 @@ class Road:
         async with aclosing(destination.generate(prepared, job.id, job.principal)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Outcome):
+                    if self._audits is not None and found is not None and isinstance(found.verdict, Near):
+                        question = job.request.last_user_text or ""
+                        self._audits.answered(found.verdict, question, destination.id, joiner.choices())
                     await self._settle(job, found, destination, joiner, piece)
                 else:
                     joiner.add(piece)

@@ -137,6 +137,28 @@ class ExactCacheSection(Section):
     max_bytes: ByteSize = Field(default=_bytes(64 * MIB), gt=0, description="Memory for stored answers.")
 
 
+class AuditSection(Section):
+    """Audits of hits served by meaning: the model answers the question too, in steps that nobody waits for."""
+
+    enabled: bool = Field(default=True, description="false audits nothing; what was found wrong is not served still.")
+    share: float = Field(default=0.05, gt=0, le=1, description="Share of hits that are audited while users wait.")
+    idle_share: float = Field(default=1.0, gt=0, le=1, description="Share of hits that are audited while nobody does.")
+    queue: int = Field(default=64, ge=1, description="Audits that may wait for an idle engine; more are dropped.")
+    alpha: float = Field(
+        default=0.05, gt=0, lt=1, description="Probability that the measured wrong share's interval may fail."
+    )
+    labels: str | None = Field(
+        default=None,
+        description="File of `headgate bench audit --write`: how far labels of your model are to be trusted.",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> AuditSection:
+        if self.idle_share < self.share:
+            raise ValueError(f"idle_share ({self.idle_share}) must not be below share ({self.share})")
+        return self
+
+
 class SemanticCacheSection(Section):
     """Answers to questions that mean the same."""
 
@@ -162,6 +184,8 @@ class SemanticCacheSection(Section):
     embedder: str | None = Field(
         default=None, description="Folder of a sentence-transformers model; null: all-MiniLM-L6-v2."
     )
+
+    audit: AuditSection = AuditSection()
 
     @model_validator(mode="after")
     def _ordered(self) -> SemanticCacheSection:

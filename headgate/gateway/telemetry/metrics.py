@@ -98,6 +98,10 @@ class EngineCollector(Collector):
         preemptions = CounterMetricFamily("headgate_preemptions", "Sequences recomputed for room.", labels=["model"])
         steps = CounterMetricFamily("headgate_steps", "Steps of the engine.", labels=["model"])
         step_time = CounterMetricFamily("headgate_step_seconds", "Time spent in steps.", labels=["model"])
+        background = GaugeMetricFamily("headgate_background_requests", "Work nobody waits for.", labels=["model"])
+        background_time = CounterMetricFamily(
+            "headgate_background_seconds", "Its part of the time spent in steps.", labels=["model"]
+        )
         for name, model in self._models.items():
             stats = model.stats()
             running.add_metric([name], stats.running)
@@ -108,4 +112,6 @@ class EngineCollector(Collector):
             preemptions.add_metric([name], stats.preemptions)
             steps.add_metric([name], stats.steps)
             step_time.add_metric([name], stats.step_seconds)
-        yield from (running, waiting, usage, queries, hits, preemptions, steps, step_time)
+            background.add_metric([name], stats.background)
+            background_time.add_metric([name], stats.background_seconds)
+        yield from (running, waiting, usage, queries, hits, preemptions, steps, step_time, background, background_time)
