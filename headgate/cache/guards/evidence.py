@@ -32,11 +32,15 @@ _ASKING = frozenset({"howto", "whatis", "duration", "exist", "whatdo", "differ"}
 _SUBJECTS = frozenset(
     {"i", "you", "he", "she", "it", "we", "they", "this", "that", "these", "those", "there", "my", "your"}
 )
-_BEFORE_LANGUAGE = frozenset({"in", "into", "to", "from", "using", "with"})
-_PAST = frozenset({"was", "were", "did", "had"})
+_BEFORE_LANGUAGE = frozenset({"in", "into", "using", "with"})
 _TOLD = frozenset({"got", "been", "became", "happened", "over", "ago"})
-_COMING = frozenset({"will", "shall"})
-_PRESENT = frozenset({"is", "are", "am", "do", "does"})
+_TIMES = {
+    "past": {"was", "were", "had"},
+    "past deed": {"did"},
+    "future": {"will", "shall"},
+    "present": {"is", "are", "am"},
+    "present deed": {"do", "does"},
+}
 _PLACED = frozenset({"from", "to", "into", "than", "before", "after", "over", "as", "onto", "against", "by"})
 
 
@@ -54,12 +58,14 @@ class Reading:
     polarity: Polarity
     kinds: frozenset[str]
     """The kinds of answer it may ask for."""
+    full_names: tuple[frozenset[str], ...]
+    """Names of several words in a row."""
     words: tuple[str, ...]
     """Its words in order, as `meaning` has them, without those that say nothing."""
     placed: tuple[tuple[str, str], ...]
     """Directional words and the word behind each."""
     time: str
-    """`past`, `present`, `future` by the verb that asks; empty where none does."""
+    """`past`, `past deed`, `present`, ... by the verb that asks; empty where none does."""
     grain: str
     """How exactly a time is asked for: `clock`, `day`, `month`, `year`; empty where it is not said."""
     modal: str
@@ -88,6 +94,7 @@ def reading_of(text: str) -> Reading:
         facts=facts,
         polarity=polarity_of(asking),
         kinds=kinds_of(asking, sense.atoms),
+        full_names=_full_names(asking),
         words=spoken,
         placed=_placed(sense.atoms),
         time=_time(asking),
@@ -113,7 +120,7 @@ def _in_table(atoms: Iterable[str], table: Mapping[str, str]) -> Counted:
 
 
 def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
-    words = [token.form for token in tokens if token.kind == "word"]
+    words = _only([token.form for token in tokens if token.kind == "word"])
     spoken = [word for word in words if word not in ("a", "an", "the")]
     return {
         "numbers": _of_kind(tokens, "number"),
@@ -121,7 +128,13 @@ def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
         "quoted": _of_kind(tokens, "quoted"),
         "code": _of_kind(tokens, "code", "symbol"),
         "names": counted(_named(tokens) & set(sense.atoms)),
-        "quantifiers": counted({_STRICT_QUANTIFIERS[w] for w in words if w in _STRICT_QUANTIFIERS}),
+        "quantifiers": counted(
+            {
+                _STRICT_QUANTIFIERS[word]
+                for word, following in zip(words, [*words[1:], ""], strict=False)
+                if word in _STRICT_QUANTIFIERS and following != "if"
+            }
+        ),
         "temporal": counted(
             {
                 _DEICTIC[word]
@@ -138,6 +151,25 @@ def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
             if spoken[at : at + 2] == ["number", "of"] and base_form(spoken[at + 2]) != spoken[at + 2]
         ),
     }
+
+
+def _only(words: list[str]) -> list[str]:
+    """`Nobody but Ann` is only Ann."""
+    out = list(words)
+    for at in range(len(out) - 1):
+        if out[at] in ("nobody", "none", "nothing", "no_one") and out[at + 1] == "but":
+            out[at : at + 2] = ["only", "but"]
+    return out
+
+
+def _full_names(tokens: tuple[Token, ...]) -> tuple[frozenset[str], ...]:
+    runs: list[list[str]] = [[]]
+    for token in tokens:
+        if token.kind == "word" and (token.capital or (runs[-1] and token.form in ("van", "da", "de", "von", "of"))):
+            runs[-1].append(kept(token.form))
+        elif runs[-1]:
+            runs.append([])
+    return tuple(frozenset(run) for run in runs if len(run) > 1)
 
 
 def _aspects(atoms: tuple[str, ...]) -> set[str]:
@@ -160,7 +192,11 @@ def _languages(tokens: tuple[Token, ...]) -> set[str]:
         for at, token in enumerate(tokens)
         if token.kind == "word"
         and token.form in LANGUAGES
-        and (token.form not in AMBIGUOUS_LANGUAGES or token.capital or tokens[at - 1].form in _BEFORE_LANGUAGE)
+        and (
+            token.form not in AMBIGUOUS_LANGUAGES
+            or token.capital
+            or (token.form != "go" and at and tokens[at - 1].form in _BEFORE_LANGUAGE)
+        )
     }
 
 
@@ -170,7 +206,9 @@ def _placed(atoms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         if atom in _PLACED:
             behind = next((word for word in atoms[at + 1 : at + 4] if ":" in word or weight(word)), None)
             # To visit is no place.
-            if behind is not None and (atom != "to" or part_of_speech(behind) != "v"):
+            deed = atoms[at + 1] if at + 1 < len(atoms) else ""
+            counted_off = atom in ("over", "than", "before", "after") and str(behind).startswith("number:")
+            if behind is not None and not counted_off and (atom != "to" or part_of_speech(deed) != "v"):
                 found.append((atom, behind))
     return tuple(found)
 
@@ -179,7 +217,7 @@ def _time(tokens: tuple[Token, ...]) -> str:
     words = [token.form if token.kind == "word" else "" for token in tokens]
     start = next((at for at, word in enumerate(words) if word in WH), 0)
     for word in words[start : start + 4]:
-        for name, forms in (("past", _PAST), ("future", _COMING), ("present", _PRESENT)):
+        for name, forms in _TIMES.items():
             if word in forms:
                 return name
     return ""

@@ -61,8 +61,8 @@ def _units() -> Mapping[str, tuple[str, Fraction]]:
         ("eur", "€ eur EUR euro euros", 1),
         ("gbp", "£ gbp GBP", 1),
         ("yen", "¥ jpy JPY yen", 1),
-        ("°c", "°C celsius Celsius", 1),
-        ("°f", "°F fahrenheit Fahrenheit", 1),
+        ("°c", "°C celsius Celsius c", 1),
+        ("°f", "°F fahrenheit Fahrenheit f", 1),
     ):
         table |= dict.fromkeys(names.split(), (dimension, Fraction(factor)))
     return MappingProxyType(table)
@@ -112,7 +112,7 @@ def split_glued(text: str) -> tuple[str, str | None, bool] | None:
     return (digits, suffix, False) if suffix in UNITS else None
 
 
-_SCALED = re.compile(r"([$€£¥]?)\s?([0-9][0-9,]*(?:\.[0-9]+)?)\s?(k|K|m|M|mn|bn|B)")
+_SCALED = re.compile(r"([$€£¥]?)\s?([0-9][0-9,]*(?:\.[0-9]+)?)\s?(k|K|m|M|mn|bn|B|F|C|°\s?F|°\s?C)")
 _LETTERS = MappingProxyType({"k": 10**3, "K": 10**3, "m": 10**6, "M": 10**6, "mn": 10**6, "bn": 10**9, "B": 10**9})
 _GLYPHS = MappingProxyType({"½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3"})
 
@@ -120,6 +120,8 @@ _GLYPHS = MappingProxyType({"½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3",
 def scaled(text: str) -> str | None:
     """The form of `1.5k` or `$2M`; None for other texts. Without a currency 2m are metres and 2M may be anything."""
     match = _SCALED.fullmatch(text)
+    if match is not None and match[3][-1] in "FC":
+        return canonical(match[2], f"°{match[3][-1]}")
     if match is None or (match[3] not in ("k", "K", "bn", "mn") and not match[1]):
         return None
     return canonical(match[2], match[1] or None, _LETTERS[match[3]])

@@ -22,7 +22,32 @@ _SOFT = _words(
     " unsubscribe instead free anymore broken crash crashes unresponsive alternative substitute lost lose keep"
 )
 """Words that may stand for a negation in other words: `it fails to start`, `it does not start`."""
-_EXCEPT = _words("except excluding excepting besides apart exclude omit ignoring")
+_EXCEPT = _words("except excluding excepting besides apart exclude omit omitting ignoring")
+_LEAVING_OUT = tuple(
+    tuple(words.split())
+    for words in (
+        "not counting",
+        "not including",
+        "leave out",
+        "leaves out",
+        "leaving out",
+        "leave aside",
+        "keep away from",
+        "stay away from",
+        "do not care for",
+        "do not count",
+        "everyone but",
+        "everybody but",
+        "all but",
+        "aside from",
+        "other than",
+        "rather than",
+        "take out",
+        "skip",
+    )
+)
+_ONLY = tuple((word, "but") for word in ("nobody", "none", "nothing", "no_one"))
+_COUNTED = ("number", "date")
 _SAYING = ("number", "date", "code", "quoted")
 _BOUNDS: tuple[tuple[tuple[str, ...], str], ...] = tuple(
     (tuple(words.split()), bound)
@@ -69,8 +94,10 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
         found = next((rule for rule in _BOUNDS if tuple(words[at : at + len(rule[0])]) == rule[0]), None)
         if tokens[at].kind == "symbol" and tokens[at].form in _SIGNS:
             bounds.append(_SIGNS[tokens[at].form])
-        if found is not None and (found[0][0] == "at" or _near_number(tokens, at, len(found[0]))):
-            bounds.append(found[1])
+        if found is not None and _bounds(tokens, at, found[0]):
+            # Over eight years may be more than eight or all through them.
+            lasting = found[0] == ("over",) and _lasts(tokens, at + 1)
+            bounds.append("~" if lasting else found[1])
             at += len(found[0])
             continue
         word = words[at]
@@ -79,8 +106,14 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
         if word == "or" and following == "not":
             at += 2
             continue
-        if word in _EXCEPT or (word in ("other", "rather") and following == "than") or (word == "but" and at > 2):
-            excepts = excepts or word != "but" or words[at - 1] not in ("", "do", "it")
+        out = next((rule for rule in _LEAVING_OUT if tuple(words[at : at + len(rule)]) == rule), None)
+        if out is not None or word in _EXCEPT:
+            excepts = True
+            at += len(out or (word,))
+            continue
+        if (word, following) in _ONLY:
+            at += 2
+            continue
         if (word == "free" and following in ("of", "from")) or (
             word in _HARD and not (word in ("no", "nos") and next_kind in _SAYING)
         ):
@@ -91,7 +124,26 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
     return Polarity(denials, perhaps, excepts, tuple(sorted(bounds)))
 
 
-def _near_number(tokens: Sequence[Token], at: int, taken: int) -> bool:
-    """A bound is one where a number stands beside it."""
-    around = [*tokens[max(0, at - 2) : at], *tokens[at + taken : at + taken + 2]]
-    return any(token.kind in ("number", "date") for token in around)
+def _bounds(tokens: Sequence[Token], at: int, phrase: tuple[str, ...]) -> bool:
+    """A bound is one where a number stands beside it: before `or more`, behind or before `over`."""
+    before, behind = tokens[max(0, at - 2) : at], tokens[at + len(phrase) : at + len(phrase) + 2]
+    if phrase[0] in ("or", "and"):
+        return any(token.kind in _COUNTED for token in before) and not any(
+            token.kind in _COUNTED for token in behind[:1]
+        )
+    if phrase[0] == "at":
+        return not behind or behind[0].form != "some"
+    return any(token.kind in _COUNTED for token in (*before, *behind))
+
+
+def _lasts(tokens: Sequence[Token], at: int) -> bool:
+    return at < len(tokens) and tokens[at].kind == "number" and tokens[at].form.endswith(("s", "month"))
+
+
+def same_bounds(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether both bound alike; ~ is a bound or none."""
+    if sorted(one) == sorted(other):
+        return True
+    ours, theirs = [bound for bound in one if bound != "~"], [bound for bound in other if bound != "~"]
+    spare = len(one) - len(ours) + len(other) - len(theirs)
+    return spare > 0 and abs(len(ours) - len(theirs)) <= spare and (ours == theirs or set(ours) ^ set(theirs) == {">"})

@@ -33,16 +33,16 @@ _NOUNS = {
     " company king queen ceo owner winner singer scientist",
     "why": "reason cause purpose explanation",
     "how": "way method procedure process step approach technique trick tip command formula instruction thing transport"
-    " syntax format route path recipe"
+    " syntax format route path recipe effect impact influence"
     " function remedy treatment option",
     "count": "number amount count population quantity percentage share intake calorie",
-    "long": "duration length life",
+    "long": "duration length life limit",
     "often": "frequency",
 }  # fmt: skip
 _OF_NOUN: dict[str, str] = {word: kind for kind, words in _NOUNS.items() for word in words.split()}
 _AUXILIARY = _words("is are am was were do does did can could may might will would shall should must has have had need")
 _SPANS = _words("second minute hour day week month year")
-_STATES = _words("feel look seem sound smell taste compare rank")
+_STATES = _words("feel look seem sound smell taste rank")
 _DEEDS = _words("do try take use")
 
 
@@ -142,6 +142,12 @@ def _of_how(words: Sequence[str], rest: Sequence[str]) -> frozenset[str]:
         return frozenset({"count", "degree", "what"})
     if {"know", "tell"} & set(rest[:4]) and {"if", "whether"} & set(rest):
         return frozenset({"how", "what", "which"})
+    if following == "long" and {"until", "before", "till"} & set(rest):
+        return frozenset({"long", "when"})
+    if "compare" in rest[1:5]:
+        return frozenset({"differ", "how"})
+    if following in ("do", "can") and {"find", "get", "see", "locate"} & set(rest[2:3]):
+        return frozenset({"how", "where"})
     if following in _BY_DEGREE:
         return frozenset({_BY_DEGREE[following]})
     if following not in _AUXILIARY and following != "to" and part_of_speech(following) in "ar":

@@ -52,7 +52,7 @@ _SCANNER = re.compile(
       )
     | (?P<number>
           (?:[$€£¥]\s?)?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|(?<![\w.])\.[0-9]+)
-          (?:%|°[CF]|\s?[kKMGTP]i?[bB]\b|[^\W_]*)
+          (?:%|\s?°\s?[CF]|\s?[kKMGTP]i?[bB]\b|[^\W_]*)
       )
     | (?P<word>[^\W\d_][^\W_]*(?:['’-][^\W_]+)*)
     | (?P<end>[.!?\n]+(?=\s|$)|\n)
@@ -64,7 +64,8 @@ _SCANNER = re.compile(
 _CALENDAR = {
     form: name
     for name, forms in {
-        "monday": "monday mondays mon", "tuesday": "tuesday tuesdays tue tues", "wednesday": "wednesday wednesdays",
+        "monday": "monday mondays mon", "tuesday": "tuesday tuesdays tue tues",
+        "wednesday": "wednesday wednesdays wed weds",
         "thursday": "thursday thursdays thu thur thurs", "friday": "friday fridays fri",
         "saturday": "saturday saturdays", "sunday": "sunday sundays", "january": "january jan",
         "february": "february feb", "april": "april apr", "june": "june jun", "july": "july jul",
@@ -184,7 +185,8 @@ def _number(piece: str) -> Token:
 def _clock(piece: str) -> str:
     half = re.sub(r"[^apm]", "", piece.lower())
     if not half:
-        return f"at {piece}"
+        hour, _, rest = piece.partition(":")
+        return f"at {int(hour)}:{rest}"
     hour, _, rest = re.sub(r"[^0-9:]", "", piece).partition(":")
     return f"at {int(hour) % 12 + (12 if half[0] == 'p' else 0)}:{rest or '00'}"
 
@@ -220,6 +222,8 @@ def _merge(tokens: list[Token]) -> list[Token]:
                 token = Token("number", "#2")
             elif token.form == "fall" and not _is_season(forms, at):
                 pass
+            elif token.form == "sat" and token.capital:
+                token = Token("date", "saturday")
             elif token.form in _CALENDAR:
                 token = Token("date", _CALENDAR[token.form], token.capital, token.opens)
             elif token.form in _MONTHS_THAT_ARE_WORDS and near_number:
@@ -250,6 +254,8 @@ def _with_unit(token: Token, forms: list[str], at: int) -> tuple[Token, int]:
     more, scale = 0, 1
     if at < len(forms) and (factor := numbers.scale_of(forms[at])) is not None:
         scale, more = factor, 1
+    if forms[at + more : at + more + 1] in (["degrees"], ["degree"]) and at + more + 1 < len(forms):
+        more += forms[at + more + 1] in ("celsius", "fahrenheit", "f", "c")
     unit = numbers.unit_of(forms[at + more]) if at + more < len(forms) else None
     if unit is not None:
         more += 1

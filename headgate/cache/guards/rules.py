@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from fractions import Fraction
 
 from headgate.cache.guards.comparison import Comparison
 from headgate.cache.guards.content import Alignment, align, replaced, said_otherwise, swapped
 from headgate.cache.guards.evidence import Counted, Reading, reading_of
 from headgate.cache.guards.lexicon import CASE_MATTERS
+from headgate.cache.guards.polarity import same_bounds
 from headgate.cache.guards.questions import OPEN, agree
-from headgate.cache.guards.vocabulary import related, weight
+from headgate.cache.guards.vocabulary import classes, related, weight
 
 
 def check(stored: str | Reading, asked: str | Reading) -> str | None:
@@ -78,10 +80,27 @@ def _facts(kind: str, *, one_side: Verdict = "one side") -> Judge:
 def _numbers(one: Reading, other: Reading) -> Verdict:
     # One is an article in other words.
     ours, theirs = ({form for form, _ in seen.facts["numbers"]} - {"#1"} for seen in (one, other))
+    for mine, yours in ((ours, theirs), (theirs, ours)):
+        # Pounds are money or weight.
+        for form in [form for form in mine if form.endswith("gbp")]:
+            weight_of_it = f"#{Fraction(form[1:-3]) * 16}oz"
+            if weight_of_it in yours:
+                mine.remove(form)
+                yours.remove(weight_of_it)
     if ours ^ theirs == {"#1th"}:
         # What comes first may be early, and who comes first the former.
         return "one side"
     return (True if ours else None) if ours == theirs else False
+
+
+def _dates(one: Reading, other: Reading) -> Verdict:
+    ours, theirs = ({form for form, _ in seen.facts["dates"]} for seen in (one, other))
+    if ours == theirs:
+        return True if ours else None
+    if any("-" in form for form in ours & theirs) and all(form.endswith("day") for form in ours ^ theirs):
+        # Sunday, 18 July 2027: the date says which day it is.
+        return not (ours - theirs and theirs - ours)
+    return False
 
 
 def _written(kind: str) -> Judge:
@@ -127,7 +146,7 @@ def _names(one: Reading, other: Reading) -> Verdict:
         for name, _ in names:
             if name in forms or weight(name) < 2 or any(related(name, atom) for atom in atoms):
                 continue
-            if name in seen.initials:
+            if name in seen.initials or name in _TITLES or _rest_of_name(name, one, other):
                 continue
             return False
     # polish and Polish: here the order of appearance tells which is which.
@@ -135,6 +154,25 @@ def _names(one: Reading, other: Reading) -> Verdict:
         [token for token in seen.tokens if token.form in CASE_MATTERS and not token.opens] for seen in (one, other)
     )
     return not any(a.form == b.form and a.capital != b.capital for a, b in zip(mine, yours, strict=False))
+
+
+_TITLES = frozenset({"mr", "mrs", "ms", "miss", "dr", "madame", "madam", "sir", "lord", "lady", "saint", "st", "prof"})
+
+
+def _rest_of_name(name: str, one: Reading, other: Reading) -> bool:
+    """`Vincent` where the other text says van Gogh alone: the rest of a person's name, and no other one instead."""
+    if classes(name) not in ("", "P"):
+        return False
+    ours, theirs = ({form for form, _ in seen.facts["names"]} for seen in (one, other))
+    for full in (*one.full_names, *other.full_names):
+        # What both say of the name, and neither says another part of it.
+        if (
+            name in full
+            and full & ours & theirs
+            and (ours <= theirs or theirs <= ours or not (ours ^ theirs) - full - _TITLES)
+        ):
+            return True
+    return False
 
 
 def _negation(one: Reading, other: Reading, found: Alignment) -> Verdict:
@@ -156,13 +194,17 @@ def _polarity(one: Reading, other: Reading, found: Alignment) -> Verdict:
 
 def _comparators(one: Reading, other: Reading) -> Verdict:
     ours, theirs = one.polarity.bounds, other.polarity.bounds
-    return (True if ours else None) if ours == theirs else False
+    if not ours and not theirs:
+        return None
+    return same_bounds(ours, theirs)
 
 
 def _quantifiers(one: Reading, other: Reading) -> Verdict:
     ours, theirs = ({word for word, _ in seen.facts["quantifiers"]} for seen in (one, other))
     if ours == theirs:
         return True if ours else None
+    if "only" in ours ^ theirs and any(token.form == "just" for seen in (one, other) for token in seen.tokens):
+        ours, theirs = ours - {"only"}, theirs - {"only"}
     if {"only", "half", "none", "few"} & (ours ^ theirs):
         return False
     ours, theirs = ours - {"any"}, theirs - {"any"}
@@ -173,10 +215,11 @@ def _temporal(one: Reading, other: Reading) -> Verdict:
     ours, theirs = ({word for word, _ in seen.facts["temporal"]} for seen in (one, other))
     if ours == theirs:
         return True if ours else None
-    loose = {"before", "after", "during", "current", "daily", "weekly", "monthly", "yearly", "since", "until"}
-    if ours - theirs and theirs - ours:
+    loose = {"before", "after", "during", "current", "since", "until"}
+    periods = {"daily", "weekly", "monthly", "yearly"}
+    if (ours ^ theirs) - loose - periods or {"before", "after"} <= ours ^ theirs:
         return False
-    return False if (ours ^ theirs) - loose else "one side"
+    return False if ours & periods and theirs & periods and ours & periods != theirs & periods else "one side"
 
 
 def _tense(one: Reading, other: Reading) -> Verdict:
@@ -184,9 +227,11 @@ def _tense(one: Reading, other: Reading) -> Verdict:
         return None
     if one.time == other.time:
         return True
-    if "past" not in (one.time, other.time) or one.told or other.told:
+    if one.told or other.told or not {one.time, other.time} & {"past", "past deed"}:
         return "one side"
-    return False
+    # Is it, was it; does it, did it; will it, did it. But: was that much, does it have much.
+    crossed = {"past", "present deed"}, {"past deed", "present"}
+    return "one side" if {one.time, other.time} in crossed else False
 
 
 def _question(one: Reading, other: Reading) -> Verdict:
@@ -301,7 +346,7 @@ def _typed_agree(one: Reading, other: Reading) -> bool:
     return any(one.facts[kind] and one.facts[kind] == other.facts[kind] for kind in ("numbers", "quoted", "code"))
 
 
-_OPPOSITE_WAYS = {("from", "to"), ("from", "into"), ("before", "after"), ("than", "over")}
+_OPPOSITE_WAYS = {("from", "to"), ("from", "into"), ("before", "after")}
 
 
 def _direction(one: Reading, other: Reading) -> Verdict:
@@ -327,11 +372,20 @@ _ONE_WAY = frozenset(
 )
 
 
+def _joined(seen: Reading) -> bool:
+    """Two numbers with a word between them that is read one way: `80% of 15`."""
+    atoms = seen.meaning.atoms
+    return any(
+        atoms[at - 1].startswith("number:") and atom in _ONE_WAY and atoms[at + 1].startswith("number:")
+        for at, atom in enumerate(atoms[1:-1], start=1)
+    )
+
+
 def _order(one: Reading, other: Reading) -> Verdict:
     """The same words in another order, where the order says who does what to whom, or what is taken from what."""
     ours, theirs = ([token.form for token in seen.tokens if token.kind == "number"] for seen in (one, other))
     turned = len(ours) > 1 and ours != theirs and sorted(ours) == sorted(theirs)
-    if turned and _ONE_WAY & {*one.meaning.atoms, *other.meaning.atoms}:
+    if turned and _joined(one) and _joined(other):
         return False
     if swapped(one.meaning.atoms, other.meaning.atoms, {name for name, _ in one.facts["names"]}):
         return False
@@ -340,7 +394,7 @@ def _order(one: Reading, other: Reading) -> Verdict:
 
 _JUDGES: dict[str, Judge] = {
     "numbers": _numbers,
-    "dates": _facts("dates", one_side=False),
+    "dates": _dates,
     "quoted": _written("quoted"),
     "code": _written("code"),
     "names": _names,

@@ -98,6 +98,12 @@ def parts_of_speech(word: str) -> str:
     return "?" if entry is None else entry.parts
 
 
+def classes(word: str) -> str:
+    """The classes of a noun; empty for other words and those that are not known."""
+    entry = _entries().get(word)
+    return "" if entry is None else entry.classes
+
+
 def part_of_speech(word: str) -> str:
     """The commonest part of speech: n, v, a or r; ? for a word that is not known."""
     entry = _entries().get(word)
