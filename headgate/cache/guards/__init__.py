@@ -7,7 +7,7 @@ learned, and `certain` is the cautious verdict without one.
 `reading` turns a text into tokens, `numbers` and `dates` give quantities one form, `wording` takes politeness off,
 `meaning` brings what is left to base forms (`inflection`), one word per synonym and one form per opening (`phrases`,
 `synonyms`, `english`). `evidence` collects what one text says of each kind (`polarity`, `questions`, `lexicon`),
-`content` matches words by what the `vocabulary` knows of them, and `rules` compares.
+`content` matches words by what the `vocabulary` knows of them, `roles` looks at their order, and `rules` compares.
 """
 
 from headgate.cache.guards.comparison import KINDS, Comparison

@@ -60,6 +60,7 @@ def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
 _FREE = frozenset({"of", "in", "on", "at", "be", "have", "that", "and", "'s"})
 """Words that come and go where the same is asked."""
 _DIRECTIONS = frozenset({"from", "to", "into", "than", "before", "after", "over", "by", "without", "with"})
+_ASKING = frozenset({"why", "how", "what", "do", "can", "i", "be", "it", "should", "could"})
 _REWRITTEN = frozenset({"howto", "whatis", "whatdo", "price", "when", "count", "duration", "differ", "translate"})
 """A form that an opening was brought to: what it replaces in the other text is judged as a kind of question."""
 
@@ -81,6 +82,9 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
     if max(len(ours), len(theirs)) > min(3, len(frame)) or not said:
         return False
     mine, yours = [word for word in ours if word not in _FREE], [word for word in theirs if word not in _FREE]
+    if start == 0 and not (ours and theirs) and {*mine, *yours} <= _ASKING:
+        # A statement and a question after it: the kinds of question tell.
+        return False
     if Counter(mine) == Counter(yours):
         return mine != yours and bool(_DIRECTIONS & {*mine})
     if said > 2 and all(weight(word) == 1 or word == "to" for word in (*mine, *yours)):
@@ -115,7 +119,7 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
     if {"by", "whom"} & ({*stored} | {*asked}):
         return False
     both = [word for word in dict.fromkeys(stored) if word in asked and (weight(word) or word in names)]
-    deeds = [word for word in both if "v" in parts_of_speech(word) and word not in names]
+    deeds = [word for word in both if part_of_speech(word) == "v" and word not in names]
     things = [word for word in both if word in names or set(parts_of_speech(word)) & set("n?")]
     asking = stored[:1] == asked[:1] and stored[:1] and stored[0] in ("who", "what", "which")
     for deed in deeds:

@@ -27,6 +27,8 @@ from headgate.cache.guards.vocabulary import kept, part_of_speech, weight
 from headgate.cache.guards.wording import core
 
 Counted = frozenset[tuple[str, int]]
+Verdict = bool | str | None
+"""True: both say the same; False: what cannot both be meant; "one side": only one says something; None: none does."""
 
 _ASKING = frozenset({"howto", "whatis", "duration", "exist", "whatdo", "differ"})
 _SUBJECTS = frozenset(
@@ -41,7 +43,9 @@ _TIMES = {
     "present": {"is", "are", "am"},
     "present deed": {"do", "does"},
 }
-_PLACED = frozenset({"from", "to", "into", "than", "before", "after", "over", "as", "onto", "against", "by"})
+_PLACED = frozenset(
+    {"from", "to", "into", "than", "before", "after", "over", "as", "onto", "against", "by", "for", "instead"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,11 @@ def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
             {
                 _DEICTIC[word]
                 for word, following in zip(words, [*words[1:], ""], strict=False)
-                if word in _DEICTIC and (word != "last" or following in _SPANS)
+                if word in _DEICTIC
+                and (word != "last" or following in _SPANS)
+                and (word != "same" or following == "time")
+                and (word != "together" or following == "with")
+                and (word not in ("earlier", "later") or following == "than")
             }
         ),
         "language": counted(_languages(tokens)),
@@ -207,7 +215,7 @@ def _placed(atoms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
             behind = next((word for word in atoms[at + 1 : at + 4] if ":" in word or weight(word)), None)
             # To visit is no place.
             deed = atoms[at + 1] if at + 1 < len(atoms) else ""
-            counted_off = atom in ("over", "than", "before", "after") and str(behind).startswith("number:")
+            counted_off = atom in ("over", "than", "before", "after", "for") and str(behind).startswith("number:")
             if behind is not None and not counted_off and (atom != "to" or part_of_speech(deed) != "v"):
                 found.append((atom, behind))
     return tuple(found)
@@ -249,7 +257,8 @@ def _alike(tokens: tuple[Token, ...], sense: Meaning, plural: Counted, asks: boo
 _STRICT_QUANTIFIERS: dict[str, str] = {
     word: group
     for group, words in {
-        "all": "all every everyone everything everybody each", "some": "some someone something", "only": "only solely",
+        "all": "all every everyone everything everybody each",
+        "some": "some someone something a_few", "only": "only solely",
         "half": "half", "both": "both", "none": "none", "few": "few", "most": "most", "either": "either",
         "any": "any anyone", "several": "several",
     }.items()
@@ -261,10 +270,10 @@ _DEICTIC: dict[str, str] = {
     for group, words in {
         "today": "today tonight", "yesterday": "yesterday", "tomorrow": "tomorrow", "last": "last previous former past",
         "next": "next upcoming", "latest": "latest newest", "ago": "ago", "until": "until till", "since": "since",
-        "during": "during while", "before": "before", "after": "after afterwards", "current": "current",
+        "during": "during while", "before": "before earlier", "after": "after later afterwards", "current": "current",
         "daily": "daily", "weekly": "weekly", "monthly": "monthly", "yearly": "yearly annual annually",
         "morning": "morning", "afternoon": "afternoon", "evening": "evening", "night": "night overnight",
-        "future": "future",
+        "future": "future", "together": "same simultaneously together",
     }.items()
     for word in words.split()
 }  # fmt: skip

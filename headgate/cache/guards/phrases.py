@@ -16,7 +16,7 @@ from headgate.cache.guards.english import lines
 _LISTS = MappingProxyType(
     {
         "one": "(?:i|we|one)",
-        "wh": "(?=(?:what|how|why|when|where|who|which|whether|if) )",
+        "wh": "(?=(?:(?:in|at|on|from|by|for|to|of) (?:what|which) |what|how|why|when|where|who|which|whether|if)\\b)",
         "often": "(?:usually |normally |generally |typically |commonly |really )?",
         "adj": "(?:good |best |right |correct |proper |easy |easier |easiest |simple |simplest |most effective "
         "|most efficient |effective |efficient |recommended |possible |some |common |different |main "

@@ -19,7 +19,8 @@ _HARD = _words(
 _SOFT = _words(
     "stop stops stopping stopped quit quitting avoid avoiding avoids prevent prevents preventing fail fails failed"
     " failing failure lack lacks lacking missing refuse refuses refused deny denied forget forgot forgotten"
-    " unsubscribe instead free anymore broken crash crashes unresponsive alternative substitute lost lose keep"
+    " unsubscribe instead free anymore broken crash crashes unresponsive alternative substitute lost lose"
+    " avoid ban banned forbid forbidden prohibited illegal"
 )
 """Words that may stand for a negation in other words: `it fails to start`, `it does not start`."""
 _EXCEPT = _words("except excluding excepting besides apart exclude omit omitting ignoring")
@@ -118,7 +119,7 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
             word in _HARD and not (word in ("no", "nos") and next_kind in _SAYING)
         ):
             denials += 1
-        elif word in _SOFT:
+        elif word in _SOFT or (word == "keep" and "from" in words[at + 2 : at + 5]):
             perhaps += 1
         at += 1
     return Polarity(denials, perhaps, excepts, tuple(sorted(bounds)))

@@ -37,7 +37,7 @@ _NOUNS = {
     " function remedy treatment option",
     "count": "number amount count population quantity percentage share intake calorie",
     "long": "duration length life limit",
-    "often": "frequency",
+    "often": "frequency interval",
 }  # fmt: skip
 _OF_NOUN: dict[str, str] = {word: kind for kind, words in _NOUNS.items() for word in words.split()}
 _AUXILIARY = _words("is are am was were do does did can could may might will would shall should must has have had need")
@@ -138,6 +138,8 @@ def _of_how(words: Sequence[str], rest: Sequence[str]) -> frozenset[str]:
         return frozenset({"state"})
     if following == "many":
         return frozenset({"count", "long", "what"} if set(rest[1:2]) & _SPANS else {"count"})
+    if following == "much" and rest[1:2] == ["time"]:
+        return frozenset({"long", "count"})
     if following == "much":
         return frozenset({"count", "degree", "what"})
     if {"know", "tell"} & set(rest[:4]) and {"if", "whether"} & set(rest):

@@ -71,11 +71,13 @@ _CALENDAR = {
         "february": "february feb", "april": "april apr", "june": "june jun", "july": "july jul",
         "august": "august aug", "september": "september sep sept", "october": "october oct",
         "november": "november nov", "december": "december dec", "weekend": "weekend weekends", "christmas": "christmas",
-        "easter": "easter", "spring": "spring", "summer": "summer", "autumn": "autumn fall", "winter": "winter",
+        "easter": "easter", "spring": "spring", "summer": "summer summertime",
+        "autumn": "autumn fall", "winter": "winter wintertime",
     }.items()
     for form in forms.split()
 }  # fmt: skip
 _MONTHS_THAT_ARE_WORDS = frozenset({"may", "march", "mar"})
+_BEFORE_DAY = frozenset({"on", "to", "from", "every", "until", "by", "next", "this"})
 _BEFORE_SEASON = frozenset({"in", "every", "last", "next", "this", "during", "each", "early", "late"})
 _PHRASES = {("a", "few"): "a_few", ("a", "little"): "a_little", ("a", "lot"): "a_lot", ("no", "one"): "no_one"}
 
@@ -224,6 +226,8 @@ def _merge(tokens: list[Token]) -> list[Token]:
                 pass
             elif token.form == "sat" and token.capital:
                 token = Token("date", "saturday")
+            elif token.form == "sun" and token.capital and forms[at - 1] in _BEFORE_DAY and at:
+                token = Token("date", "sunday")
             elif token.form in _CALENDAR:
                 token = Token("date", _CALENDAR[token.form], token.capital, token.opens)
             elif token.form in _MONTHS_THAT_ARE_WORDS and near_number:
@@ -256,6 +260,8 @@ def _with_unit(token: Token, forms: list[str], at: int) -> tuple[Token, int]:
         scale, more = factor, 1
     if forms[at + more : at + more + 1] in (["degrees"], ["degree"]) and at + more + 1 < len(forms):
         more += forms[at + more + 1] in ("celsius", "fahrenheit", "f", "c")
+    if forms[at + more : at + more + 2] == ["per", "cent"]:
+        return Token("number", numbers.canonical(digits, "%", scale)), more + 2
     unit = numbers.unit_of(forms[at + more]) if at + more < len(forms) else None
     if unit is not None:
         more += 1

@@ -6,11 +6,12 @@ from collections.abc import Callable, Set
 from fractions import Fraction
 
 from headgate.cache.guards.comparison import Comparison
-from headgate.cache.guards.content import Alignment, align, replaced, said_otherwise, swapped
-from headgate.cache.guards.evidence import Counted, Reading, reading_of
+from headgate.cache.guards.content import Alignment, align, replaced, said_otherwise
+from headgate.cache.guards.evidence import Counted, Reading, Verdict, reading_of
 from headgate.cache.guards.lexicon import CASE_MATTERS
 from headgate.cache.guards.polarity import same_bounds
 from headgate.cache.guards.questions import OPEN, agree
+from headgate.cache.guards.roles import direction, order
 from headgate.cache.guards.vocabulary import classes, related, weight
 
 
@@ -59,8 +60,6 @@ def _specific(words: tuple[str, ...]) -> int:
     return sum(weight(word) == 2 for word in words)
 
 
-Verdict = bool | str | None
-"""True: both say the same; False: what cannot both be meant; "one side": only one says something; None: none does."""
 Judge = Callable[[Reading, Reading], Verdict]
 
 
@@ -178,7 +177,8 @@ def _rest_of_name(name: str, one: Reading, other: Reading) -> bool:
 def _negation(one: Reading, other: Reading, found: Alignment) -> Verdict:
     a, b = one.polarity, other.polarity
     if a.excepts != b.excepts:
-        return False
+        # Without the museums: all but the museums.
+        return (a.denials + a.excepts + b.denials + b.excepts) % 2 == 0 or a.perhaps + b.perhaps > 0
     if not a.denials and not b.denials:
         return None
     return a.may_agree(b, found.opposites)
@@ -217,7 +217,8 @@ def _temporal(one: Reading, other: Reading) -> Verdict:
         return True if ours else None
     loose = {"before", "after", "during", "current", "since", "until"}
     periods = {"daily", "weekly", "monthly", "yearly"}
-    if (ours ^ theirs) - loose - periods or {"before", "after"} <= ours ^ theirs:
+    orders = {"before", "after", "together"}
+    if (ours ^ theirs) - loose - periods - orders or len(orders & (ours ^ theirs)) > 1:
         return False
     return False if ours & periods and theirs & periods and ours & periods != theirs & periods else "one side"
 
@@ -225,7 +226,7 @@ def _temporal(one: Reading, other: Reading) -> Verdict:
 def _tense(one: Reading, other: Reading) -> Verdict:
     if not one.time or not other.time:
         return None
-    if one.time == other.time:
+    if one.time.split()[0] == other.time.split()[0]:
         return True
     if one.told or other.told or not {one.time, other.time} & {"past", "past deed"}:
         return "one side"
@@ -306,7 +307,8 @@ def _content(one: Reading, other: Reading, found: Alignment) -> Verdict:
     if not one.words or not other.words:
         # Nothing is left to compare by: only what else is typed could tell.
         return None if one.tokens == other.tokens else False
-    if replaced(found.missing, found.extra, found.shared):
+    typed = one.facts["numbers"] & other.facts["numbers"] | one.facts["dates"] & other.facts["dates"]
+    if replaced(found.missing, found.extra, found.shared + len(typed)):
         return False
     judged = _judged_elsewhere(one, other, found)
     ours, theirs = ([atom for atom in seen.meaning.atoms if atom not in judged] for seen in (one, other))
@@ -332,7 +334,26 @@ _BOUNDING = frozenset({"at", "least", "most", "no", "not", "more", "less", "few"
 
 def _judged_elsewhere(one: Reading, other: Reading, found: Alignment) -> Set[str]:
     """Words whose kind agrees although they differ: `no fewer than` for `at least`, `not open` for `closed`."""
-    judged: Set[str] = frozenset()
+    judged: Set[str] = {atom for seen in (one, other) for atom in seen.meaning.atoms if ":" in atom}
+    if _names(one, other):
+        judged |= {name for name, _ in one.facts["names"] ^ other.facts["names"]}
+    if one.polarity.excepts and other.polarity.excepts:
+        judged |= {
+            "not",
+            "count",
+            "include",
+            "exclude",
+            "except",
+            "but",
+            "leave",
+            "out",
+            "omit",
+            "other",
+            "than",
+            "apart",
+        }
+    if one.facts["quantifiers"] and one.facts["quantifiers"] == other.facts["quantifiers"]:
+        judged |= {"nobody", "nothing", "but", "only", "just", "all", "every", "each"}
     if one.polarity.bounds and one.polarity.bounds == other.polarity.bounds:
         judged |= _BOUNDING
     if one.polarity.denials == other.polarity.denials > 0:
@@ -344,52 +365,6 @@ def _judged_elsewhere(one: Reading, other: Reading, found: Alignment) -> Set[str
 
 def _typed_agree(one: Reading, other: Reading) -> bool:
     return any(one.facts[kind] and one.facts[kind] == other.facts[kind] for kind in ("numbers", "quoted", "code"))
-
-
-_OPPOSITE_WAYS = {("from", "to"), ("from", "into"), ("before", "after")}
-
-
-def _direction(one: Reading, other: Reading) -> Verdict:
-    """What stands behind `from` in one text does not stand behind `to` in the other."""
-    if not one.placed or not other.placed:
-        return "one side" if one.placed or other.placed else None
-    for way, goal in one.placed:
-        for its_way, its_goal in other.placed:
-            meet = related(goal, its_goal)
-            if meet and ((way, its_way) in _OPPOSITE_WAYS or (its_way, way) in _OPPOSITE_WAYS):
-                return False
-            if way == its_way and not meet and way != "by" and (_has(other, goal) or _has(one, its_goal)):
-                return False
-    return True
-
-
-def _has(seen: Reading, word: str) -> bool:
-    return any(related(word, atom) for atom in seen.meaning.atoms)
-
-
-_ONE_WAY = frozenset(
-    {"minus", "divide", "to", "from", "than", "by", "symbol:-", "symbol:/", "symbol:^", "symbol:%", "of"}
-)
-
-
-def _joined(seen: Reading) -> bool:
-    """Two numbers with a word between them that is read one way: `80% of 15`."""
-    atoms = seen.meaning.atoms
-    return any(
-        atoms[at - 1].startswith("number:") and atom in _ONE_WAY and atoms[at + 1].startswith("number:")
-        for at, atom in enumerate(atoms[1:-1], start=1)
-    )
-
-
-def _order(one: Reading, other: Reading) -> Verdict:
-    """The same words in another order, where the order says who does what to whom, or what is taken from what."""
-    ours, theirs = ([token.form for token in seen.tokens if token.kind == "number"] for seen in (one, other))
-    turned = len(ours) > 1 and ours != theirs and sorted(ours) == sorted(theirs)
-    if turned and _joined(one) and _joined(other):
-        return False
-    if swapped(one.meaning.atoms, other.meaning.atoms, {name for name, _ in one.facts["names"]}):
-        return False
-    return True if one.words == other.words and len(one.words) > 1 else None
 
 
 _JUDGES: dict[str, Judge] = {
@@ -408,8 +383,8 @@ _JUDGES: dict[str, Judge] = {
     "question": _question,
     "subject": _subject,
     "statement": _statement,
-    "direction": _direction,
-    "order": _order,
+    "direction": direction,
+    "order": order,
 }
 _BY_ALIGNMENT: dict[str, Callable[[Reading, Reading, Alignment], Verdict]] = {
     "negation": _negation,
