@@ -331,6 +331,7 @@ def _three(line: str) -> tuple[str, str, str]:
         ("second", 0.02, 0.17),
         ("third", 0.02, 0.20),
         ("fourth", 0.02, 0.21),
+        ("fifth", 0.02, 0.25),
     ],
 )
 def test_hand_written_pairs(batch: str, passing: float, vetoed: float) -> None:
@@ -338,13 +339,13 @@ def test_hand_written_pairs(batch: str, passing: float, vetoed: float) -> None:
     verdicts = [(kind, check(stored, asked) or check(asked, stored)) for kind, stored, asked in _pairs(batch)]
     missed = [verdict for kind, verdict in verdicts if kind != "same"]
     same = [verdict for kind, verdict in verdicts if kind == "same"]
-    assert len(missed) >= 70
-    assert len(same) >= 70
+    assert len(missed) >= 40
+    assert len(same) >= 40
     assert missed.count(None) / len(missed) <= passing
     assert 1 - same.count(None) / len(same) <= vetoed
 
 
-@pytest.mark.parametrize("batch", ["first", "second", "third", "fourth"])
+@pytest.mark.parametrize("batch", ["first", "second", "third", "fourth", "fifth"])
 def test_no_hand_written_near_miss_is_certain(batch: str) -> None:
     assert [pair for kind, *pair in _pairs(batch) if kind != "same" and certain(*pair) is None] == []
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from headgate.cache.guards.vocabulary import opposed, part_of_speech, parts_of_speech, related, rivals, weight
+from headgate.cache.guards.vocabulary import light, opposed, part_of_speech, parts_of_speech, related, rivals, weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
         return False
     if Counter(mine) == Counter(yours):
         return mine != yours and bool(_DIRECTIONS & {*mine})
-    if said > 2 and all(weight(word) == 1 or word == "to" for word in (*mine, *yours)):
+    if said > 2 and all(light(word) or word == "to" for word in (*mine, *yours)):
         return False
     if (start == 0 and _REWRITTEN & {*ours, *theirs}) or _reworded(mine, yours):
         least = 2 if start == 0 else 1
@@ -119,8 +119,13 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
     if {"by", "whom"} & ({*stored} | {*asked}):
         return False
     both = [word for word in dict.fromkeys(stored) if word in asked and (weight(word) or word in names)]
-    deeds = [word for word in both if part_of_speech(word) == "v" and word not in names]
     things = [word for word in both if word in names or set(parts_of_speech(word)) & set("n?")]
+    deeds = [
+        word
+        for word in both
+        if word not in names
+        and (part_of_speech(word) == "v" or (_does(stored, word, things) and _does(asked, word, things)))
+    ]
     asking = stored[:1] == asked[:1] and stored[:1] and stored[0] in ("who", "what", "which")
     for deed in deeds:
         here, there = stored.index(deed), asked.index(deed)
@@ -131,6 +136,12 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
         if turned and asking and not (_passive(stored, here) or _passive(asked, there)):
             return True
     return False
+
+
+def _does(words: Sequence[str], word: str, things: Sequence[str]) -> bool:
+    """A noun that is a verb between two things: `the moon orbits the earth`."""
+    at = words.index(word)
+    return "v" in parts_of_speech(word) and {*words[at - 1 : at], *words[at + 1 : at + 2]} <= {*things} and at > 0
 
 
 def _passive(words: Sequence[str], at: int) -> bool:

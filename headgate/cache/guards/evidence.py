@@ -147,6 +147,7 @@ def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
                 and (word != "last" or following in _SPANS)
                 and (word != "same" or following == "time")
                 and (word != "together" or following == "with")
+                and (word != "ahead" or following == "of")
                 and (word not in ("earlier", "later") or following == "than")
             }
         ),
@@ -270,7 +271,8 @@ _DEICTIC: dict[str, str] = {
     for group, words in {
         "today": "today tonight", "yesterday": "yesterday", "tomorrow": "tomorrow", "last": "last previous former past",
         "next": "next upcoming", "latest": "latest newest", "ago": "ago", "until": "until till", "since": "since",
-        "during": "during while", "before": "before earlier", "after": "after later afterwards", "current": "current",
+        "during": "during while", "before": "before earlier ahead", "after": "after later afterwards",
+        "current": "current",
         "daily": "daily", "weekly": "weekly", "monthly": "monthly", "yearly": "yearly annual annually",
         "morning": "morning", "afternoon": "afternoon", "evening": "evening", "night": "night overnight",
         "future": "future", "together": "same simultaneously together",

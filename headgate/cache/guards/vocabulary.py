@@ -92,6 +92,11 @@ def weight(word: str) -> int:
     return 1 if entry is not None and entry.parts[0] == "r" else 2
 
 
+def light(word: str) -> bool:
+    """Whether it is one of the words that may be said or left out."""
+    return _plain().get(word) == "light"
+
+
 def parts_of_speech(word: str) -> str:
     """All common parts of speech of a base form, by frequency; ? for a word that is not known."""
     entry = _entries().get(word)
