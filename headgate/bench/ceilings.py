@@ -42,7 +42,7 @@ def _measure(device: torch.device, rounds: int) -> Ceilings:
         a = torch.randn(_GEMM, _GEMM, device=device).to(dtype)
         b = torch.randn(_GEMM, _GEMM, device=device).to(dtype)
         flops[str(dtype).removeprefix("torch.")] = 2 * _GEMM**3 / _best(partial(torch.matmul, a, b), device, rounds)
-    return Ceilings(_name(device), torch.get_num_threads(), _READ_BYTES / read_s, flops)
+    return Ceilings(device_name(device), torch.get_num_threads(), _READ_BYTES / read_s, flops)
 
 
 def _best(work: Callable[[], object], device: torch.device, rounds: int) -> float:
@@ -56,7 +56,8 @@ def _best(work: Callable[[], object], device: torch.device, rounds: int) -> floa
     return best
 
 
-def _name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
+    """What the device calls itself."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:

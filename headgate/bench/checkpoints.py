@@ -57,17 +57,21 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
 
 def write_random(shape: str, folder: Path) -> Path:
     """A bfloat16 checkpoint of `shape` in `folder`, with the demo pair's tokenizer; kept if it is there already."""
-    target = folder / shape
+    return write_shape(shape, SHAPES[shape], folder)
+
+
+def write_shape(name: str, config: Mapping[str, Any], folder: Path, *, spread: float = 0.02) -> Path:
+    """The same for any configuration; `spread` is the standard deviation of its matrices."""
+    target = folder / name
     if (target / "model.safetensors").exists():
         return target
-    config = SHAPES[shape]
     target.mkdir(parents=True, exist_ok=True)
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-        shutil.copy(demo_checkpoint("student") / name, target / name)
+    for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(demo_checkpoint("student") / file, target / file)
     (target / "config.json").write_text(json.dumps(config, indent=1))
     generator = torch.Generator().manual_seed(0)
     tensors = {
-        name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * 0.02
+        name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * spread
         for name, shape in _tensor_shapes(config).items()
     }
     unfinished = target / "model.safetensors.part"

@@ -7,6 +7,7 @@ import json
 import platform
 import tempfile
 import time
+from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 from typing import get_args
@@ -21,7 +22,9 @@ from headgate.bench.cache.audit_report import audit
 from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.demo import demo
 from headgate.bench.engine import EngineBench, Figure
+from headgate.bench.quality_command import quality
 from headgate.bench.serve import compare, run_streams, server
+from headgate.bench.start import start as start_once
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
 from headgate.engine.demo import checkpoint as demo_checkpoint
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
@@ -42,6 +45,7 @@ def bench() -> None:
 
 bench.add_command(demo)
 bench.add_command(audit)
+bench.add_command(quality)
 
 
 @bench.command()
@@ -160,6 +164,47 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
     )
     if json_file is not None:
         _write_json(json_file, {"model": model, "weights": weights, "new": new, **result.as_json()})
+
+
+@bench.command()
+@click.option("--model", default="small", show_default=True, help="As for `bench engine`.")
+@click.option("--weights", type=click.Choice(get_args(WeightFormat)), default="native", show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
+@click.option("--starts", type=click.IntRange(min=1), default=4, show_default=True, help="Starts, one after the other.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+def start(model: str, weights: WeightFormat, threads: int | None, starts: int, json_file: Path | None) -> None:
+    """Time engine starts, each a process of its own, to their first token, and take their memory.
+
+    A format that is quantised at load is quantised in the first start, unless the folder was used before, and mapped in
+    those after it. The page cache is left as it is: after the first start the checkpoint is in it.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = _folder(model, Path(scratch))
+        measured = [start_once(folder, weights, threads) for _ in range(starts)]
+    table = Table(title=f"{model}, weights {weights}: starts", min_width=100)
+    for name in (
+        "start",
+        "first token, s",
+        "loading, s",
+        "weights, MB",
+        "libraries, MB",
+        "resident, MB",
+        "peak, MB",
+        "share",
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
+    for number, each in enumerate(measured, 1):
+        sizes = (each.weights, each.imported, each.resident, each.peak)
+        times = (f"{each.first_token_s:.2f}", f"{each.load_s:.2f}")
+        table.add_row(str(number), *times, *(f"{size / 1e6:,.0f}" for size in sizes), f"{each.share:.2f}")
+    console = Console(width=110)
+    console.print(table)
+    console.print(
+        "share: (peak - libraries) / weights of the linear layers; resident counts mapped files that were read"
+    )
+    console.print(f"{limits.device_name(torch.device('cpu'))}; torch {torch.__version__}, {date.today()}")
+    if json_file is not None:
+        _write_json(json_file, {"model": model, "weights": weights, "starts": [asdict(each) for each in measured]})
 
 
 def _folder(model: str, scratch: Path) -> Path:

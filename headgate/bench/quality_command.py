@@ -1,0 +1,121 @@
+"""`headgate bench quality`: the table of what 8 and 4 bits cost."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from headgate.bench.ceilings import device_name
+from headgate.bench.quality import FORMATS, RANDOM_SHAPES, Divergence, Measured, change, divergence, measure_demo
+from headgate.engine.demo import Name, checkpoint
+from headgate.engine.demo.tasks import each_cell
+from headgate.engine.kernels.choice import choose_kernels
+from headgate.engine.quant.linear import WeightFormat
+from headgate.training.evaluate import distinct, paired_difference, scores
+
+_MODELS: tuple[Name, ...] = ("student", "teacher")
+
+
+@click.command()
+@click.option(
+    "--samples", type=click.IntRange(min=1), default=40, show_default=True, help="Texts read per family and level."
+)
+@click.option(
+    "--answered",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Questions answered per family and level, for accuracy.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the samples.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+def quality(samples: int, answered: int, seed: int, json_file: Path | None) -> None:
+    """Compare native, int8 and int4 weights of the demo pair: perplexity of held-out answers, accuracy, KL."""
+    console = Console(width=110)
+    read = distinct(each_cell(samples, seed=seed, split="test"))
+    asked = distinct(each_cell(answered, seed=seed + 1, split="test")) if answered else []
+    found: dict[str, dict[WeightFormat, Measured]] = {}
+    with Console(stderr=True).status("loading") as status:
+        for name in _MODELS:
+            found[name] = {
+                fmt: measure_demo(checkpoint(name), fmt, read, asked, lambda text: status.update(text))
+                for fmt in FORMATS
+            }
+        status.update("random shapes")
+        random = {shape: divergence(config) for shape, config in RANDOM_SHAPES.items()}
+    device = torch.device("cpu")
+    made_on = f"{device_name(device)}; kernels: {choose_kernels('auto', device).why}; torch {torch.__version__}"
+    content = _as_json(found, random) | {"samples": samples, "answered": answered, "seed": seed, "made_on": made_on}
+    _print(console, content)
+    console.print(f"{made_on}, {date.today()}", soft_wrap=True, highlight=False)
+    if json_file is not None:
+        json_file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _as_json(
+    found: dict[str, dict[WeightFormat, Measured]], random: dict[str, dict[WeightFormat, Divergence]]
+) -> dict[str, object]:
+    rows = []
+    for name, formats in found.items():
+        baseline = formats[FORMATS[0]]
+        for fmt, measured in formats.items():
+            row: dict[str, object] = {
+                "model": name,
+                "weights": fmt,
+                "weight_bytes": measured.weight_bytes,
+                "texts": len(measured.losses.tokens),
+                "tokens": sum(measured.losses.tokens),
+                "perplexity": measured.losses.perplexity,
+                "change": asdict(change(measured.losses, baseline.losses)),
+            }
+            if measured.answers:
+                score = scores(measured.answers).overall
+                row["accuracy"] = {"right": score.right, "count": score.count, "interval": score.interval}
+                row["accuracy_difference"] = asdict(paired_difference(measured.answers, baseline.answers))
+            rows.append(row)
+    divergences = [
+        {"shape": shape, "weights": fmt, **asdict(figures)}
+        for shape, formats in random.items()
+        for fmt, figures in formats.items()
+    ]
+    return {"demo": rows, "random": divergences}
+
+
+def _print(console: Console, content: dict[str, object]) -> None:
+    table = Table(title="The demo pair: perplexity of reference answers, accuracy of its own", min_width=100)
+    for head in ("model", "weights", "MB", "perplexity", "relative to native", "accuracy", "difference in points"):
+        table.add_column(head, justify="left" if head in ("model", "weights") else "right", no_wrap=True)
+    for row in _rows(content["demo"]):
+        base, more, right = row["weights"] == FORMATS[0], row["change"], row.get("accuracy")
+        less = row.get("accuracy_difference")
+        table.add_row(
+            row["model"],
+            row["weights"],
+            f"{row['weight_bytes'] / 1e6:.1f}",
+            f"{row['perplexity']:.4f}",
+            "" if base else f"{more['value']:+.2%} ({more['low']:+.2%} to {more['high']:+.2%})",
+            f"{right['right'] / right['count']:.1%} of {right['count']}" if right else "",
+            "" if base or not less else f"{less['value']:+.1%} ({less['low']:+.1%} to {less['high']:+.1%})",
+        )
+    console.print(table)
+    table = Table(title="Random weights: distance from float32 in bfloat16 arithmetic", min_width=100)
+    for head in ("shape", "weights", "KL, nats", "entropy, nats", "same likeliest token"):
+        table.add_column(head, justify="left" if head in ("shape", "weights") else "right", no_wrap=True)
+    for row in _rows(content["random"]):
+        table.add_row(
+            row["shape"], row["weights"], f"{row['kl']:.5f}", f"{row['entropy']:.2f}", f"{row['agreement']:.1%}"
+        )
+    console.print(table)
+
+
+def _rows(value: object) -> list[dict[str, Any]]:
+    assert isinstance(value, list)
+    return value

@@ -1,0 +1,63 @@
+"""`headgate bench quality`: its intervals, and that it measures what it says."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.bench.cli import bench
+from headgate.bench.quality import RANDOM_SHAPES, Losses, change, divergence
+
+
+def test_change_is_that_of_the_perplexities() -> None:
+    baseline = Losses([1.0, 4.0, 2.0], [2, 5, 1])
+    worse = Losses([1.2, 4.1, 2.3], [2, 5, 1])
+    found = change(worse, baseline)
+    assert found.value == pytest.approx(worse.perplexity / baseline.perplexity - 1)
+    assert found.value == pytest.approx(math.exp(0.6 / 8) - 1)
+    assert found.low < found.value < found.high
+    # A resample of one answer alone bounds what can be drawn.
+    assert math.expm1(0.1 / 5) - 1e-9 <= found.low
+    assert found.high <= math.expm1(0.3 / 1) + 1e-9
+    assert change(worse, baseline) == found
+
+
+def test_equal_losses_have_no_change() -> None:
+    same = Losses([1.0, 2.0], [3, 4])
+    found = change(same, same)
+    assert (found.value, found.low, found.high) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("other", [Losses([], []), Losses([1.0], [2]), Losses([1.0, 1.0], [3, 5])])
+def test_change_wants_the_same_answers(other: Losses) -> None:
+    with pytest.raises(ValueError, match="the same answers"):
+        change(other, Losses([1.0, 2.0], [3, 4]) if other.tokens else other)
+
+
+def test_fewer_bits_diverge_further() -> None:
+    found = divergence(RANDOM_SHAPES["mixture, hidden 256"], tokens=40)
+    assert 0 < found["native"].kl < found["int8"].kl < found["int4"].kl < 0.5
+    assert found["native"].agreement > 0.8
+    assert all(each.entropy == found["native"].entropy for each in found.values())
+
+
+def test_the_command_writes_what_it_prints(tmp_path: Path) -> None:
+    file = tmp_path / "quality.json"
+    result = CliRunner().invoke(bench, ["quality", "--samples", "1", "--answered", "0", "--json", str(file)])
+    assert result.exit_code == 0, result.output
+    content = json.loads(file.read_text())
+    rows = {(row["model"], row["weights"]): row for row in content["demo"]}
+    assert len(rows) == 6
+    for model in ("student", "teacher"):
+        native, int8, int4 = (rows[model, fmt] for fmt in ("native", "int8", "int4"))
+        assert f"{int4['perplexity']:.4f}" in result.output
+        assert 1 < native["perplexity"] < 2
+        assert native["change"]["value"] == 0
+        assert abs(int8["change"]["value"]) < 0.02
+        assert abs(int4["change"]["value"]) < 0.1
+        assert int4["perplexity"] == pytest.approx(native["perplexity"] * (1 + int4["change"]["value"]))
+        assert "accuracy" not in native
