@@ -19,6 +19,7 @@ from rich.table import Table
 
 from headgate.bench import ceilings as limits
 from headgate.bench.cache.audit_report import audit
+from headgate.bench.cache.cli import cache
 from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.demo import demo
 from headgate.bench.engine import EngineBench, Figure
@@ -43,6 +44,7 @@ def bench() -> None:
     """Measure the engine and the server, and the demo models that come with them."""
 
 
+bench.add_command(cache)
 bench.add_command(demo)
 bench.add_command(audit)
 bench.add_command(quality)

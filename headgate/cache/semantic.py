@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from headgate.cache.exact import find
 from headgate.cache.freshness import time_sensitive
-from headgate.cache.guards import certain, reading_of
+from headgate.cache.guards import compare, reading_of
 from headgate.cache.index import Vector, VectorIndex
+from headgate.cache.judge import Judge, Traffic, veto
 from headgate.cache.store.base import Entries
-from headgate.cache.verdict import Hit, Miss, Near, Verdict
+from headgate.cache.verdict import Entry, Hit, Miss, Near, Verdict
 from headgate.cache.watch import Watch
+
+Stored = TypeVar("Stored")
 
 _CANDIDATES = 8
 """Near misses are often closer than a true paraphrase, so the first few say little."""
@@ -22,24 +27,18 @@ class SemanticRule:
 
     max_error: float = 0.02
     """Share of wrong answers accepted among hits served by meaning, unless a request accepts fewer or more."""
-    min_similarity: float = 0.70
-    """Cosine below which no candidate is served, whatever the guards say."""
     near_similarity: float = 0.60
-    """Cosine from which a candidate that is not served is worth handing on as a draft."""
+    """Cosine from which a candidate is looked at: to be served, or else handed on as a draft."""
     max_chars: int = 1000
     """Longer texts are never served: the embedding sees only their beginning."""
+    traffic: Traffic = "natural"
+    """The traffic whose certified thresholds are used: the more near misses, the fewer answers can be served."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.max_error < 1.0:
             raise ValueError(f"max_error is {self.max_error}; more than 0 and less than 1 is accepted")
-        for name in ("min_similarity", "near_similarity"):
-            value = getattr(self, name)
-            if not 0.0 <= value <= 1.0:
-                raise ValueError(f"{name} is {value}; 0 to 1 is accepted")
-        if self.near_similarity > self.min_similarity:
-            raise ValueError(
-                f"near_similarity is {self.near_similarity}; at most min_similarity ({self.min_similarity}) is accepted"
-            )
+        if not 0.0 <= self.near_similarity <= 1.0:
+            raise ValueError(f"near_similarity is {self.near_similarity}; 0 to 1 is accepted")
 
 
 def barred(text: str, rule: SemanticRule) -> str | None:
@@ -57,35 +56,103 @@ async def find_similar(
     store: Entries,
     index: VectorIndex,
     rule: SemanticRule,
+    judge: Judge | None,
     *,
     bucket: str,
     text: str,
     vector: Vector,
+    sketch: bytes,
     now: float,
     max_age: float | None,
     max_error: float | None = None,
     watch: Watch | None = None,
 ) -> Verdict:
-    """The closest entry of the bucket that every guard lets through, or the closest one that is near, or a miss."""
-    reason, asked = barred(text, rule), reading_of(text)
-    near: Near | None = None
+    """The likeliest right of the close entries if that is likely enough, or the closest one that is near, or a miss.
+
+    Without a judge, as for an embedding model nobody fitted one on, only what reads alike to the last word is served.
+    """
+    close: list[Close[Entry]] = []
     for key, similarity in index.search(bucket, vector, _CANDIDATES):
         if similarity < rule.near_similarity:
             break
         entry = await find(store, key, now=now, max_age=max_age)
-        if entry is None:
-            if await store.get(key) is None:
-                # Another process may have dropped it; the index is only a view of the store.
-                index.remove(key)
-            continue
-        against = reason or barred(entry.text, rule) or certain(entry.text, asked)
-        if against is None and similarity < rule.min_similarity:
-            against = "similarity"
-        if against is None and max_error is not None and max_error < rule.max_error:
-            against = "max_error"
-        if against is None and watch is not None:
-            against = await watch.holds(entry, similarity)
-        if against is None:
-            return Hit("semantic", entry, similarity)
-        near = near or Near(entry, similarity, against)
-    return near or Miss()
+        if entry is not None:
+            close.append(Close(entry.text, similarity, entry.sketch, entry))
+        elif await store.get(key) is None:
+            # Another process may have dropped it; the index is only a view of the store.
+            index.remove(key)
+    if not close:
+        return Miss()
+    found = choose(text, sketch, close, rule, judge, max_error)
+    reason = found.reason
+    for at, score in found.servable:
+        chosen = close[at]
+        held = None if watch is None else await watch.holds(chosen.entry, score)
+        if held is None:
+            return Hit("semantic", chosen.entry, chosen.similarity, found.bound)
+        reason = reason or held
+    return Near(close[0].entry, close[0].similarity, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Close(Generic[Stored]):
+    """A stored text that is close to the one asked."""
+
+    text: str
+    similarity: float
+    sketch: bytes
+    entry: Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which of the close texts' answers may be served.
+
+    Attributes:
+        servable: their places and scores, the best first. A score is the log odds above the threshold; without a judge
+            the similarity.
+        bound: on the share of wrong ones among hits like these, where one is certified.
+        reason: why the closest is not served; empty where it may be.
+    """
+
+    servable: tuple[tuple[int, float], ...]
+    bound: float | None
+    reason: str
+
+
+def choose(
+    text: str,
+    sketch: bytes,
+    close: Sequence[Close[Stored]],
+    rule: SemanticRule,
+    judge: Judge | None,
+    max_error: float | None,
+) -> Choice:
+    """Decide between close texts, the closest first; there is at least one."""
+    accepted = rule.max_error if max_error is None else max_error
+    level = judge.level(rule.traffic, accepted) if judge is not None else None
+    read = reading_of if judge is None else judge.read
+    asked, reason = read(text), barred(text, rule)
+    seen = [compare(read(other.text), asked) for other in close]
+    against = [reason or barred(other.text, rule) or veto(found) for other, found in zip(close, seen, strict=True)]
+    if judge is None:
+        if accepted < rule.max_error:
+            return Choice((), None, against[0] or "max_error")
+        alike = [at for at, found in enumerate(seen) if against[at] is None and found.same]
+        return Choice(tuple((at, close[at].similarity) for at in alike), None, against[0] or _unless(0 in alike))
+    if level is None:
+        return Choice((), None, against[0] or "max_error")
+    mine, left = judge.unpack(sketch), [at for at, why in enumerate(against) if why is None]
+    theirs = {at: unpacked for at in left if (unpacked := judge.unpack(close[at].sketch)) is not None}
+    if mine is None or not theirs:
+        return Choice((), None, against[0] or "bound")
+    odds = judge.log_odds(
+        mine, list(theirs.values()), [close[at].similarity for at in theirs], [seen[at] for at in theirs]
+    )
+    scored = [(at, found - level.threshold) for at, found in zip(theirs, odds, strict=True)]
+    servable = sorted((pair for pair in scored if pair[1] >= 0.0), key=lambda pair: -pair[1])
+    return Choice(tuple(servable), level.bound, against[0] or _unless(any(at == 0 for at, _ in servable)))
+
+
+def _unless(served: bool) -> str:
+    return "" if served else "bound"

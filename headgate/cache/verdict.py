@@ -36,6 +36,8 @@ class Entry:
     """Device seconds its generation took: what a hit saves."""
     created: float
     expires: float
+    sketch: bytes = b""
+    """The text's wordpieces for the comparator, as `comparator.Sketch` packs them; empty where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,8 @@ class Near:
     entry: Entry
     similarity: float
     reason: str
-    """The guard that failed, such as `numbers` or `negation`, or `similarity`."""
+    """The guard that failed, such as `numbers` or `negation`; `bound` where the answer is too likely wrong for what is
+    accepted, `max_error` where nothing is certified for that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from headgate.cache.answers import AnswerCache, Lookup
 from headgate.cache.embedder import Embedder
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.cache.index import VectorIndex
+from headgate.cache.judge import Judge
 from headgate.cache.quota import InsertShare
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
@@ -65,11 +66,16 @@ class Answers:
         self._cache = None if store is None else AnswerCache(store, fingerprinter, None, None, clock)
 
     def understand(
-        self, embedder: Embedder, index: VectorIndex, rule: SemanticRule, watch: Watch | None = None
+        self,
+        embedder: Embedder,
+        index: VectorIndex,
+        rule: SemanticRule,
+        judge: Judge | None = None,
+        watch: Watch | None = None,
     ) -> None:
         """From now on serve similar questions too, but for what `watch` holds back: the embedder has been loaded."""
         if self._cache is not None:
-            self._cache.understand(embedder, index, rule, watch)
+            self._cache.understand(embedder, index, rule, judge, watch)
 
     def question(
         self, request: ChatRequest, principal: Principal, candidates: Sequence[Destination]

@@ -16,6 +16,7 @@ import torch
 from headgate.cache.audit import Auditor
 from headgate.cache.embedder import SentenceEmbedder, default_folder
 from headgate.cache.fingerprint import Fingerprinter
+from headgate.cache.judge import Judge
 from headgate.cache.label_log import LabelLog
 from headgate.cache.labels import Calibration, load_calibration
 from headgate.cache.quota import InsertShare
@@ -45,8 +46,8 @@ logger = logging.getLogger("headgate.gateway")
 
 INSERT_WINDOW_S = 3600.0
 """Over how long the answers that a key makes are counted."""
-_RUNGS = 6
-"""Steps in which audits raise the least similarity to 1, once each breach."""
+_LADDER = (0.0, 0.75, 1.5, 2.25, 3.0, 4.0)
+"""Log odds above the certified threshold to which audits raise what is served, a step each breach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,7 @@ def make_audits(section: SemanticCacheSection, store: Store, routes: Routes, cal
         false_accept=calibration.false_accept_bound,
         false_reject=calibration.false_reject_bound,
     )
-    lowest = section.min_similarity
-    ladder = [lowest + (1.0 - lowest) * step / _RUNGS for step in range(_RUNGS)]
-    watch = Watch(store, auditor, ladder, lowest, LabelLog(), time.time)
+    watch = Watch(store, auditor, _LADDER, _LADDER[0], LabelLog(), time.time)
     audit = section.audit
     return Audits(watch, calibration, routes, AuditPolicy(audit.enabled, audit.share, audit.idle_share, audit.queue))
 
@@ -258,13 +257,17 @@ class Loader:
 
     async def _load_embedder(self, folder: Path, answers: Answers, routes: Routes) -> None:
         section = self._settings.cache.semantic
-        rule = SemanticRule(section.max_error, section.min_similarity, section.near_similarity, section.max_chars)
-        self._embedder = embedder = SentenceEmbedder(folder)
+        rule = SemanticRule(section.max_error, section.near_similarity, section.max_chars, section.traffic)
+        judge = Judge.load()
+        self._embedder = embedder = SentenceEmbedder(folder, comparator=judge.comparator)
         try:
             await embedder.load()
             await routes.understand(embedder)
             self._index = index = SharedIndex(embedder.dim, embedder.name, self._redis)
-            answers.understand(embedder, index.index, rule, None if self._audits is None else self._audits.watch)
+            fitting = judge if judge.embedder == embedder.name else None
+            answers.understand(
+                embedder, index.index, rule, fitting, None if self._audits is None else self._audits.watch
+            )
             await index.start()
         except Exception as error:
             # Worth a warning, not an outage: exact answers are still served, and words still tell tasks apart.

@@ -171,11 +171,12 @@ class SemanticCacheSection(Section):
         lt=1,
         description="Share of wrong answers accepted among those served by meaning; a request may ask for fewer.",
     )
-    min_similarity: float = Field(
-        default=0.7, ge=0, le=1, description="Cosine similarity below which no stored answer is served."
+    traffic: Literal["natural", "heavy", "adversarial"] = Field(
+        default="natural",
+        description="How many requests are near misses of others, about 2, 20 or 50 %: more, and fewer are served.",
     )
     near_similarity: float = Field(
-        default=0.6, ge=0, le=1, description="Cosine similarity from which an answer is near."
+        default=0.6, ge=0, le=1, description="Cosine similarity from which a stored answer is looked at."
     )
     max_chars: int = Field(default=1000, ge=1, description="Longer texts are never served another text's answer.")
     wait_s: float = Field(
@@ -186,14 +187,6 @@ class SemanticCacheSection(Section):
     )
 
     audit: AuditSection = AuditSection()
-
-    @model_validator(mode="after")
-    def _ordered(self) -> SemanticCacheSection:
-        if self.near_similarity > self.min_similarity:
-            raise ValueError(
-                f"near_similarity ({self.near_similarity}) must not be above min_similarity ({self.min_similarity})"
-            )
-        return self
 
 
 class CacheSection(Section):

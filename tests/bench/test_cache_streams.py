@@ -338,6 +338,9 @@ class WordVectors:
     name = "words"
     dim = 128
 
+    async def sketch(self, _text: str) -> bytes:
+        return b""
+
     async def embed(self, text: str) -> np.ndarray:
         vector = np.full(self.dim, 1e-3, dtype=np.float32)
         for word in re.findall(r"\w+", text.lower()):

@@ -24,6 +24,9 @@ class BagEmbedder:
         self.calls = 0
         self.broken = False
 
+    async def sketch(self, _text: str) -> bytes:
+        return b""
+
     async def embed(self, text: str) -> Vector:
         self.calls += 1
         if self.broken:
@@ -92,7 +95,7 @@ async def test_other_words_for_the_same_question_are_a_semantic_hit() -> None:
 
 
 async def test_a_guard_makes_it_near_and_says_which() -> None:
-    world = World(SemanticRule(min_similarity=0.8))
+    world = World()
     await world.answer(ask("Name 5 rivers of the north of Spain"), "...")
     found = await world.cache.lookup(ask("Name 6 rivers of the north of Spain"))
     assert isinstance(found.verdict, Near)
@@ -100,10 +103,10 @@ async def test_a_guard_makes_it_near_and_says_which() -> None:
     assert found.verdict.similarity > 0.8
 
 
-async def test_below_the_served_similarity_it_is_near_and_below_that_a_miss() -> None:
-    text = "please tell me what the capital of France is"
-    for served, near, expected in ((0.95, 0.5, "similarity"), (0.95, 0.95, None)):
-        world = World(SemanticRule(min_similarity=served, near_similarity=near))
+async def test_other_words_are_near_while_they_are_close_and_a_miss_below_that() -> None:
+    text = "please tell me what the very old capital of France is"
+    for near, expected in ((0.3, "bound"), (0.99, None)):
+        world = World(SemanticRule(near_similarity=near))
         await world.answer(ask(FRANCE), "Paris")
         verdict = (await world.cache.lookup(ask(text))).verdict
         if expected is None:
@@ -274,10 +277,10 @@ async def test_a_key_that_only_the_index_knows_is_dropped() -> None:
     assert len(world.index) == 0
 
 
-@pytest.mark.parametrize(("served", "near"), [(1.5, 0.5), (0.9, -0.1), (0.7, 0.8)])
-def test_impossible_bounds_are_refused(served: float, near: float) -> None:
+@pytest.mark.parametrize(("accepted", "near"), [(0.0, 0.5), (1.0, 0.5), (0.02, -0.1), (0.02, 1.5)])
+def test_impossible_bounds_are_refused(accepted: float, near: float) -> None:
     with pytest.raises(ValueError, match="is accepted"):
-        SemanticRule(min_similarity=served, near_similarity=near)
+        SemanticRule(max_error=accepted, near_similarity=near)
 
 
 async def test_an_answer_stored_again_without_a_vector_is_found_exactly_only() -> None:

@@ -429,6 +429,9 @@ class Letters:
     name = "letters"
     dim = DIM
 
+    async def sketch(self, _text: str) -> bytes:
+        return b""
+
     async def embed(self, text: str) -> Vector:
         vector = np.full(DIM, 0.01, np.float32)
         for letter in text.lower():

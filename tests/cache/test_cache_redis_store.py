@@ -370,6 +370,9 @@ class OneVector:
     name = "one"
     dim = DIM
 
+    async def sketch(self, _text: str) -> bytes:
+        return b""
+
     async def embed(self, _text: str) -> Vector:
         return np.eye(1, DIM, dtype=np.float32)[0]
 

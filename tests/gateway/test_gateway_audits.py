@@ -50,6 +50,9 @@ class OneVector:
 
     name, dim = "one", 4
 
+    async def sketch(self, _text: str) -> bytes:
+        return b""
+
     async def embed(self, text: str) -> Vector:  # noqa: ARG002
         return np.array([1.0, 0.0, 0.0, 0.0], dtype=np.float32)
 
@@ -64,7 +67,7 @@ class Site:
         self.watch = Watch(self.store, auditor, (0.7, 0.8), 0.7, LabelLog(), lambda: 1000.0)
         self.audits = Audits(self.watch, calibration, routes, policy)
         answers = Answers(self.store, Fingerprinter(b"0" * 16), CachePolicy(), lambda: 1000.0)
-        answers.understand(OneVector(), FlatIndex(4), SemanticRule(), self.watch)
+        answers.understand(OneVector(), FlatIndex(4), SemanticRule(), watch=self.watch)
         self.metrics = Metrics()
         self.metrics.registry.register(AuditCollector(self.audits, engine.models))
         self.road = Road(routes=routes, answers=answers, metrics=self.metrics, audits=self.audits)

@@ -226,6 +226,9 @@ class Meaning:
     name = "words"
     dim = 16
 
+    async def sketch(self, _text: str) -> bytes:
+        return b""
+
     async def embed(self, text: str) -> Vector:
         vector = np.full(self.dim, 0.01, dtype=np.float32)
         for word in text.lower().rstrip("?").split():
@@ -239,7 +242,7 @@ UNLIKE = replace(ASK, messages=(Message("user", "What is two plus three?"),))
 
 def understanding(fake: FakeDestination, wait_s: float = 30.0) -> Site:
     site = Site(fake, policy=CachePolicy(wait_s=wait_s))
-    site.answers.understand(Meaning(), FlatIndex(Meaning.dim), SemanticRule())
+    site.answers.understand(Meaning(), FlatIndex(Meaning.dim), SemanticRule(), None)
     return site
 
 

@@ -1,0 +1,175 @@
+"""Fits the comparator and the model on the training split, and certifies thresholds on the calibration split."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.bench.cache.comparator_net import Padded, fit, log_odds
+from headgate.bench.cache.edits import edit_types, edited
+from headgate.bench.cache.intents import Share
+from headgate.bench.cache.streams import noisy
+from headgate.bench.cache.wording import Question, draw_wording, join, pieces
+from headgate.cache.bound import HitModel, fit_model
+from headgate.cache.comparator import MAX_TOKENS, Comparator
+from headgate.cache.encoder import BertEncoder
+from headgate.cache.guards import compare, reading_of
+from headgate.cache.judge import evidence, veto
+
+Pairs = NDArray[np.int64]
+Right = NDArray[np.bool_]
+
+_WORDINGS = 4
+_EDITS = 4
+_NOISE = 0.2
+# Shares of the drawn pairs: paraphrases, one edit apart, same intent otherwise; the rest has nothing in common.
+_PARAPHRASES, _EDITED, _SAME_INTENT = 0.42, 0.40, 0.12
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text of the corpus: its key, intent, the group of a question and its edits, and whether it words an edit."""
+
+    text: str
+    key: str
+    intent: str
+    group: int
+    edit: bool
+
+
+def corpus(share: Share, questions: int, seed: int) -> list[Text]:
+    """For every intent some questions in four wordings, and up to four edits of each in three."""
+    rng = random.Random(f"{seed}/{share.split}/corpus")
+    made: list[Text] = []
+    group = 0
+    for intent in share.intents:
+        for _ in range(questions):
+            question = share.draw(intent, rng)
+            wordings = [draw_wording(intent, rng) for _ in range(_WORDINGS)]
+            members: list[Question] = [question]
+            for kind in rng.sample(edit_types(intent), min(_EDITS, len(edit_types(intent)))):
+                other = edited(question, kind, share, rng)
+                if other is not None and all(other.key != known.key for known in members):
+                    members.append(other)
+            for at, member in enumerate(members):
+                own = wordings if at == 0 else [rng.choice(wordings), *(draw_wording(intent, rng) for _ in range(2))]
+                for wording in own:
+                    parts = pieces(member, wording)
+                    text = noisy(parts, rng) if rng.random() < _NOISE else join(parts)
+                    made.append(Text(text, member.key, intent.name, group, at > 0))
+            group += 1
+    return made
+
+
+def draw(texts: Sequence[Text], count: int, seed: int) -> tuple[Pairs, Right]:
+    """Pairs `[count, 2]` of rows, and whether one answer serves both."""
+    rng = random.Random(f"{seed}/pairs")
+    groups: dict[int, list[int]] = {}
+    intents: dict[str, list[int]] = {}
+    for row, text in enumerate(texts):
+        groups.setdefault(text.group, []).append(row)
+        intents.setdefault(text.intent, []).append(row)
+    # In one order whatever the hash seed.
+    members = list(groups.values())
+    made: list[tuple[int, int]] = []
+    while len(made) < count:
+        kind, own = rng.random(), rng.choice(members)
+        first = rng.choice(own)
+        here = texts[first]
+        if kind < _PARAPHRASES:
+            others = [row for row in own if texts[row].key == here.key and texts[row].text != here.text]
+        elif kind < _PARAPHRASES + _EDITED:
+            others = [r for r in own if texts[r].key != here.key and not (here.edit and texts[r].edit)]
+        else:
+            near = kind < _PARAPHRASES + _EDITED + _SAME_INTENT
+            others = [rng.choice(intents[here.intent]) if near else rng.randrange(len(texts))]
+            others = [row for row in others if texts[row].key != here.key]
+        if others:
+            made.append((first, rng.choice(others)))
+    pairs = np.array(made, np.int64)
+    return pairs, np.array([texts[a].key == texts[b].key for a, b in made])
+
+
+class Encodings:
+    """Encodes texts, and remembers them in a folder for the next run, if it is given one."""
+
+    def __init__(self, encoder: BertEncoder, folder: Path | None, progress: Callable[[str], None]) -> None:
+        """`progress` is told what is being done."""
+        self._encoder = encoder
+        self._folder = folder
+        self._progress = progress
+
+    def of(self, texts: Sequence[str]) -> Padded:
+        """The encoded texts in their order."""
+        digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8).hexdigest()
+        path = None if self._folder is None else self._folder / f"{digest}.npz"
+        if path is not None and path.is_file():
+            kept = np.load(path)
+            return _padded(kept["ids"], kept["lengths"], kept["states"], kept["vectors"])
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        ids: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * len(texts)
+        states: list[NDArray[np.float16]] = [np.empty(0, np.float16)] * len(texts)
+        vectors = np.zeros((len(texts), self._encoder.dim), np.float32)
+        for start in range(0, len(order), 64):
+            rows = order[start : start + 64]
+            for row, seen in zip(rows, self._encoder.encode([texts[row] for row in rows]), strict=True):
+                ids[row], states[row], vectors[row] = seen.ids, seen.states.astype(np.float16), seen.vector
+            if start % 6400 == 0:
+                self._progress(f"encoded {start} of {len(texts)} texts")
+        lengths = np.array([len(its) for its in ids])
+        flat_ids, flat_states = np.concatenate(ids), np.concatenate(states)
+        if path is not None:
+            np.savez(path, ids=flat_ids, lengths=lengths, states=flat_states, vectors=vectors)
+        return _padded(flat_ids, lengths, flat_states, vectors)
+
+
+def _padded(
+    ids: NDArray[np.int64], lengths: NDArray[np.int64], states: NDArray[np.float16], vectors: NDArray[np.float32]
+) -> Padded:
+    ends = np.cumsum(lengths)[:-1]
+    return Padded.of(np.split(ids, ends), np.split(states, ends), vectors, MAX_TOKENS)
+
+
+def fit_comparator(
+    texts: Sequence[Text], encoded: Padded, *, steps: int, seed: int
+) -> tuple[Comparator, NDArray[np.float32], Pairs, Right]:
+    """The comparator, and what comparators that never saw a pair's intent say of some pairs.
+
+    The model above must learn from log odds as they are for unseen intents, not from those that a network gives the
+    pairs it was fitted on. So two more networks see half of the intents each and score the other half.
+    """
+    pairs, right = draw(texts, steps * 128, seed)
+    names = sorted({text.intent for text in texts})
+    odd = np.array([names.index(text.intent) % 2 == 1 for text in texts])
+    inside = odd[pairs[:, 0]] == odd[pairs[:, 1]]
+    unseen: list[tuple[NDArray[np.float32], Pairs, Right]] = []
+    for half in (False, True):
+        own = inside & (odd[pairs[:, 0]] == half)
+        net = fit(encoded, pairs[own], right[own], steps=steps // 2, seed=seed)
+        other = np.flatnonzero(inside & (odd[pairs[:, 0]] != half))[:12000]
+        unseen.append((log_odds(net, encoded, pairs[other]), pairs[other], right[other]))
+    net = fit(encoded, pairs, right, steps=steps, seed=seed)
+    scores, held, labels = (np.concatenate(part) for part in zip(*unseen, strict=True))
+    return Comparator(net.plain()), scores, held, labels
+
+
+def fit_hit_model(
+    texts: Sequence[Text], vectors: NDArray[np.float32], scores: NDArray[np.float32], pairs: Pairs, right: Right
+) -> HitModel:
+    """The model above the comparator, on pairs that the guards let through."""
+    readings = {row: reading_of(texts[row].text) for row in sorted(set(pairs.ravel().tolist()))}
+    seen = [compare(readings[a], readings[b]) for a, b in pairs.tolist()]
+    cosines = np.einsum("nd,nd->n", vectors[pairs[:, 0]], vectors[pairs[:, 1]]).tolist()
+    kept = [at for at, found in enumerate(seen) if veto(found) is None]
+    return fit_model(
+        [evidence(cosines[at], 0.0, float(scores[at]), seen[at]) for at in kept],
+        [bool(right[at]) for at in kept],
+        [str(at) for at in kept],
+        penalty=10.0,
+    )

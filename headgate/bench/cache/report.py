@@ -1,0 +1,93 @@
+"""Tables of `headgate bench cache`."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from headgate.bench.cache.latency import Latency
+from headgate.bench.cache.trial import HandWritten, Row, StreamResult, violation_bound
+
+
+def print_rows(console: Console, made: Sequence[Row]) -> None:
+    """Every policy on every kind of stream."""
+    table = Table("streams", "policy", "accepted", "wrong per hit", "95 % interval", "streams above", "of oracle",
+                  "of static", "near misses passed")  # fmt: skip
+    for row in made:
+        low, high = row.error.interval()
+        above = "" if row.level is None else f"{row.violations.share:.1%} (>= {violation_bound(row):.1%})"
+        table.add_row(
+            row.kind,
+            row.policy,
+            "" if row.level is None else f"{row.level:.0%}",
+            f"{row.error.share:.2%} of {row.error.trials}",
+            f"{low:.2%} to {high:.2%}",
+            above,
+            f"{row.of_oracle:.1%}",
+            "" if row.level is None else f"{row.of_static:.2f}",
+            f"{row.near_misses.share:.2%}",
+        )
+    console.print(table)
+
+
+def print_near_misses(console: Console, results: Sequence[StreamResult], level: float = 0.02) -> None:
+    """By edit type, how many near misses got a wrong answer from our rule and from the static baselines."""
+    columns = ("ours", "static + guards", "best static", "cosine 0.95", "cosine 0.90")
+    table = Table("edit type", "near misses", *columns, title=f"near misses answered wrongly, tuned to {level:.0%}")
+    for edit, counts in sorted(near_misses(results, level).items()):
+        shares = [f"{counts[name][1] / max(1, counts[name][0]):.1%}" if name in counts else "" for name in columns]
+        table.add_row(edit, str(counts["ours"][0]) if "ours" in counts else "", *shares)
+    console.print(table)
+
+
+def near_misses(results: Sequence[StreamResult], level: float) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+    """By edit type and policy: near misses, and those answered wrongly."""
+    all_: Counter[tuple[str, str]] = Counter()
+    wrong: Counter[tuple[str, str]] = Counter()
+    for result in results:
+        if result.level in (None, level):
+            for edit, (trials, errors) in result.near_misses.items():
+                all_[edit, result.policy] += trials
+                wrong[edit, result.policy] += errors
+    made: dict[str, dict[str, tuple[int, int]]] = {}
+    for (edit, policy), trials in all_.items():
+        made.setdefault(edit, {})[policy] = (trials, wrong[edit, policy])
+    return made
+
+
+def print_hand_written(console: Console, found: HandWritten) -> None:
+    """Pairs nobody generated: what was served, and what should not have been."""
+    table = Table("hand-written pairs", "pairs", "served")
+    misses = [0, 0]
+    for kind, (served, all_) in found.by_kind.items():
+        table.add_row(kind, str(all_), f"{served} ({served / all_:.0%})")
+        if kind != "paraphrase":
+            misses[0], misses[1] = misses[0] + served, misses[1] + all_
+    table.add_row("all near misses", str(misses[1]), f"{misses[0]} ({misses[0] / max(1, misses[1]):.1%})")
+    console.print(table)
+    for stored, asked in found.wrong:
+        console.print(f"served wrongly: {stored!r} for {asked!r}", markup=False)
+    console.print("paraphrases held back, by reason:", dict(Counter(why for *_, why in found.missed)))
+
+
+def print_latency(console: Console, timed: Latency) -> None:
+    """Times in milliseconds."""
+    console.print(
+        f"{timed.entries:,} entries, {timed.tokens:.0f} wordpieces a text\n"
+        f"  exact hit        {timed.exact_p50 * 1e3:7.3f} ms p50\n"
+        f"  semantic look-up {timed.semantic_p50 * 1e3:7.2f} ms p50, {timed.semantic_p99 * 1e3:.2f} ms p99,"
+        f" {timed.hits:.0%} of them hits; its embedding {timed.embed_p50 * 1e3:.2f} ms p50\n"
+        f"  32 at a time     {timed.per_second:7.0f} look-ups/s\n"
+        f"  an entry         {timed.entry_bytes:7.0f} bytes beyond text and answer; index recall {timed.recall:.3f}"
+    )
+
+
+def write_json(path: Path, figures: Mapping[str, object]) -> None:
+    """All figures, indented; infinities become null."""
+    plain = json.dumps(figures, indent=1, default=str).replace(": Infinity", ": null")
+    path.write_text(plain + "\n", encoding="utf-8")

@@ -1,0 +1,143 @@
+"""Whether a stored answer serves another text: evidence, model, and thresholds certified for shares of wrong hits."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from headgate.cache.bound import Evidence, HitModel, sigmoid
+from headgate.cache.comparator import Comparator, Sketch
+from headgate.cache.guards import KINDS, Comparison, Reading, reading_of
+
+LEVELS = (0.01, 0.02, 0.05)
+"""Shares of wrong hits that thresholds are certified for."""
+Traffic = Literal["natural", "heavy", "adversarial"]
+"""What a threshold was certified on: about 2 %, 20 % or 50 % of requests are near misses of something asked before."""
+EVIDENCE_ONLY = frozenset({"content", "question", "order", "statement", "subject"})
+"""Kinds of conflict that true paraphrases show too: evidence for the model. Every other kind forbids serving."""
+FITTED = Path(__file__).parent / "fitted"
+_SCHEMA = 1
+_READINGS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Certified:
+    """A threshold and what is proven about serving from it on."""
+
+    max_error: float
+    """The share of wrong hits it was certified for."""
+    threshold: float
+    """Log odds from which on a candidate is served."""
+    bound: float
+    """Upper bound on the share of wrong hits among those served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The certified thresholds, each stricter than the next."""
+
+    levels: tuple[Certified, ...] = ()
+
+    def at(self, max_error: float) -> Certified | None:
+        """The loosest one certified for at most so many errors; None where nothing is: then nothing may be served."""
+        fitting = [level for level in self.levels if level.max_error <= max_error]
+        return min(fitting, key=lambda level: level.threshold, default=None)
+
+
+def veto(seen: Comparison) -> str | None:
+    """The first kind of conflict that forbids serving whatever the model thinks; None where there is none."""
+    return next((kind for kind in KINDS if kind in seen.conflict and kind not in EVIDENCE_ONLY), None)
+
+
+def evidence(similarity: float, margin: float, alignment: float, seen: Comparison) -> Evidence:
+    """What the model looks at.
+
+    Args:
+        similarity: cosine of the two texts.
+        margin: similarity minus that of the next other candidate.
+        alignment: log odds that the comparator gives.
+        seen: what the guards have found.
+    """
+    signals = [(f"conflict {kind}", float(kind in seen.conflict)) for kind in sorted(EVIDENCE_ONLY)]
+    signals += [(f"one-sided {kind}", float(kind in seen.one_sided)) for kind in KINDS]
+    signals += [("agree", float(len(seen.agree))), ("same", float(seen.same))]
+    signals += [(name, min(5.0, float(getattr(seen, name)))) for name in ("shared", "missing", "extra", "loose")]
+    signals.append(("comparator", alignment))
+    return Evidence(max(-1.0, min(1.0, similarity)), margin, sigmoid(alignment), tuple(signals))
+
+
+class Judge:
+    """Scores candidates with a fitted comparator and model. The same weights serve every scope."""
+
+    def __init__(
+        self, comparator: Comparator, model: HitModel, thresholds: Mapping[Traffic, Thresholds], embedder: str
+    ) -> None:
+        """A judge whose thresholds were certified for this comparator and model; `embedder` names whose states it
+        compares, as `Embedder.name` does."""
+        self.embedder = embedder
+        self.comparator = comparator
+        self.model = model
+        self.thresholds = thresholds
+        self._readings: OrderedDict[str, Reading] = OrderedDict()
+
+    @classmethod
+    def load(cls, folder: Path = FITTED) -> Judge:
+        """From the files that `headgate bench cache --fit` writes.
+
+        Raises:
+            ValueError: they are missing or were written by another version.
+        """
+        try:
+            plain = json.loads((folder / "judge.json").read_bytes())
+            if plain.get("schema") != _SCHEMA:
+                raise ValueError(f"schema {plain.get('schema')!r}; {_SCHEMA} is accepted")
+            model = msgspec.convert(plain["model"], HitModel)
+            thresholds = msgspec.convert(plain["thresholds"], dict[Traffic, Thresholds])
+            return cls(Comparator.load(folder / "comparator.safetensors"), model, thresholds, plain["embedder"])
+        except (OSError, KeyError, ValueError) as error:
+            raise ValueError(f"the judge in {folder} cannot be read: {error}") from error
+
+    def level(self, traffic: Traffic, max_error: float) -> Certified | None:
+        """The loosest threshold certified for such traffic and at most so many errors; None where there is none."""
+        return self.thresholds.get(traffic, Thresholds()).at(max_error)
+
+    def read(self, text: str) -> Reading:
+        """What the guards see in a text; the last few thousand are remembered."""
+        known = self._readings.get(text)
+        if known is None:
+            known = self._readings[text] = reading_of(text)
+            if len(self._readings) > _READINGS:
+                self._readings.popitem(last=False)
+        else:
+            self._readings.move_to_end(text)
+        return known
+
+    def unpack(self, sketch: bytes) -> Sketch | None:
+        """A packed sketch; None where it is empty or another comparator's."""
+        return Sketch.from_bytes(sketch, self.comparator.width)
+
+    def log_odds(
+        self, asked: Sketch, stored: Sequence[Sketch], cosines: Sequence[float], seen: Sequence[Comparison]
+    ) -> list[float]:
+        """Log odds that each of the stored texts' answers serves the asked text. All sequences are of one length."""
+        aligned = self.comparator.compare(asked, stored, cosines).tolist()
+        found = zip(cosines, aligned, seen, strict=True)
+        # What other candidates there are depends on who asked what before; the weights leave it out.
+        return [self.model.log_odds(evidence(cosine, 0.0, odds, guards)) for cosine, odds, guards in found]
+
+    def save(self, folder: Path) -> None:
+        """Write the files that `load` reads; the comparator in half precision."""
+        plain = {
+            "schema": _SCHEMA,
+            "embedder": self.embedder,
+            "thresholds": msgspec.to_builtins(self.thresholds),
+            "model": msgspec.to_builtins(self.model),
+        }
+        (folder / "judge.json").write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+        self.comparator.save(folder / "comparator.safetensors")

@@ -1,0 +1,122 @@
+import asyncio
+import itertools
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from headgate.cache.bound import fit_model
+from headgate.cache.guards import compare, reading_of
+from headgate.cache.judge import FITTED, LEVELS, Certified, Judge, Thresholds, evidence, veto
+
+STRICT, LOOSE = Certified(0.01, 5.0, 0.009), Certified(0.05, 2.0, 0.04)
+
+
+def test_a_level_is_the_loosest_certified_for_what_is_accepted() -> None:
+    thresholds = Thresholds((STRICT, LOOSE))
+    assert thresholds.at(0.005) is None
+    assert thresholds.at(0.01) == STRICT
+    assert thresholds.at(0.04) == STRICT
+    assert thresholds.at(0.5) == LOOSE
+    assert Thresholds().at(0.9) is None
+
+
+@pytest.fixture(scope="module")
+def judge() -> Judge:
+    return Judge.load()
+
+
+def test_the_fitted_rule_certifies_stricter_levels_by_stricter_thresholds(judge: Judge) -> None:
+    levels = judge.thresholds["natural"].levels
+    assert {level.max_error for level in levels} <= set(LEVELS)
+    assert judge.level("natural", 0.02) is not None
+    assert judge.level("natural", 1e-6) is None
+    assert all(one.threshold >= other.threshold for one, other in itertools.pairwise(levels))
+    assert all(0.0 < level.bound <= level.max_error for level in levels)
+
+
+def test_it_is_fitted_on_the_evidence_that_is_given_now(judge: Judge) -> None:
+    seen = compare(reading_of("How tall is it?"), reading_of("What height has it?"))
+    assert math.isfinite(judge.model.log_odds(evidence(0.9, 0.0, 1.0, seen)))
+
+
+def test_a_contradiction_forbids_serving_and_other_words_alone_do_not() -> None:
+    asked = reading_of("What is 15% of 240?")
+    assert veto(compare(reading_of("What is 15% of 420?"), asked)) == "numbers"
+    assert veto(compare(reading_of("How much is 15 percent of 240?"), asked)) is None
+
+
+def test_saved_and_loaded_it_is_the_same(judge: Judge, tmp_path: Path) -> None:
+    Judge(judge.comparator, judge.model, {"heavy": Thresholds((STRICT,))}, "another").save(tmp_path)
+    again = Judge.load(tmp_path)
+    assert again.thresholds == {"heavy": Thresholds((STRICT,))}
+    assert again.model == judge.model
+    assert again.embedder == "another"
+
+
+@pytest.mark.parametrize("damage", ["schema", "gone"])
+def test_files_of_another_version_are_refused(tmp_path: Path, damage: str) -> None:
+    folder = tmp_path / "fitted"
+    shutil.copytree(FITTED, folder)
+    if damage == "gone":
+        (folder / "judge.json").unlink()
+    else:
+        (folder / "judge.json").write_text('{"schema": 0}')
+    with pytest.raises(ValueError, match="cannot be read"):
+        Judge.load(folder)
+
+
+def test_more_agreement_is_more_likely_right() -> None:
+    pairs = [
+        ("How tall is the Eiffel Tower?", "What is the height of the Eiffel Tower?", True),
+        ("How tall is the Eiffel Tower?", "How old is the Eiffel Tower?", False),
+    ]
+    items = [evidence(0.9, 0.0, 3.0 if right else -3.0, compare(reading_of(a), reading_of(b))) for a, b, right in pairs]
+    model = fit_model(items, [right for *_, right in pairs], ["a", "b"])
+    assert model.log_odds(items[0]) > model.log_odds(items[1])
+
+
+async def test_a_cache_with_the_real_model_serves_a_paraphrase_and_no_near_miss(judge: Judge) -> None:
+    from headgate.cache.answers import AnswerCache
+    from headgate.cache.embedder import SentenceEmbedder, default_folder
+    from headgate.cache.fingerprint import CacheQuery, Fingerprinter
+    from headgate.cache.index import FlatIndex
+    from headgate.cache.store.memory import MemoryStore
+    from headgate.cache.verdict import Hit, Near, StoredChoice
+
+    folder = default_folder()
+    assert folder is not None
+    embedder = SentenceEmbedder(folder, comparator=judge.comparator)
+    await embedder.load()
+    assert embedder.name == judge.embedder
+    sure = Judge(judge.comparator, judge.model, {"natural": Thresholds((Certified(0.02, 0.0, 0.02),))}, judge.embedder)
+    cache = AnswerCache(
+        MemoryStore(1 << 20, lambda: 0.0), Fingerprinter(b"0123456789abcdef"), FlatIndex(384), embedder, lambda: 0.0,
+        judge=sure,
+    )  # fmt: skip
+
+    def query(text: str) -> CacheQuery:
+        return CacheQuery("team", "auto", "r", b"{}", text)
+
+    stored = query("How do I reset the password of my account?")
+    found = await cache.lookup(stored)
+    entry = await cache.store(
+        found.fingerprint, stored, choices=(StoredChoice("Click here", "stop"),), model="m", prompt_tokens=1,
+        completion_tokens=2, device_s=0.1, vector=found.vector, ttl=10.0,
+    )  # fmt: skip
+    assert entry is not None
+    assert len(entry.sketch) > 0
+    hit = (await cache.lookup(query("how can I reset my account's password?"))).verdict
+    assert isinstance(hit, Hit)
+    assert (hit.entry, hit.bound) == (entry, 0.02)
+    refused = (await cache.lookup(query("how can I reset my account's password?"), max_error=0.01)).verdict
+    assert isinstance(refused, Near)
+    assert refused.reason == "max_error"
+    near, delete = await asyncio.gather(
+        cache.lookup(query("How do I reset the password of my router?")),
+        cache.lookup(query("How do I never reset the password of my account?")),
+    )
+    assert not isinstance(near.verdict, Hit)
+    assert not isinstance(delete.verdict, Hit)
+    await embedder.close()
