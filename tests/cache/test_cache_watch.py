@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from pathlib import Path
+
 import msgspec
 import pytest
+from redis_process import running_redis
 
 from headgate.cache.audit import Auditor
 from headgate.cache.bound import Evidence, HitModel
@@ -11,6 +16,7 @@ from headgate.cache.label_log import LabelLog, LabelRecord
 from headgate.cache.labels import Label
 from headgate.cache.store.base import StoreDownError
 from headgate.cache.store.memory import MemoryStore
+from headgate.cache.store.redis import RedisStore
 from headgate.cache.verdict import Entry, Hit, Near, StoredChoice
 from headgate.cache.watch import Watch
 
@@ -52,6 +58,23 @@ async def test_an_entry_found_wrong_is_held_back_everywhere_until_it_is_replaced
         assert await seen_by.holds(answered_anew, 0.99) is None
     await world.store.delete("k")
     assert watch.quarantined == 0
+
+
+async def test_gateways_on_one_redis_hold_back_what_one_of_them_found_wrong(tmp_path: Path) -> None:
+    with running_redis(tmp_path) as server:
+        now = time.time()
+        stores = [RedisStore(server.url, lambda: now, timeout_s=20.0) for _ in range(3)]
+        entry = Entry("k", "text", (StoredChoice("a", "stop"),), "m", 1, 1, 1.0, now, now + 600.0)
+        finder, other, later = (
+            Watch(store, Auditor(0.02, 1.0, 0.05, b"secret"), (0.7,), 0.7, LabelLog(), lambda: now) for store in stores
+        )
+        await stores[0].put(entry, frozenset())
+        assert await other.holds(entry, 0.99) is None
+        await serve(finder, entry, WRONG)
+        assert await other.holds(entry, 0.99) == await later.holds(entry, 0.99) == "quarantine"
+        assert await later.holds(replace(entry, created=now + 1.0), 0.99) is None
+        for store in stores:
+            await store.close()
 
 
 async def test_a_mark_outlives_the_entry_by_nothing() -> None:
