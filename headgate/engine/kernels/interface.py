@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
+
+if TYPE_CHECKING:
+    from headgate.engine.models.decoder import DecoderWeights
+    from headgate.engine.models.spec import DecoderSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,27 @@ class Mlp:
 
     gate_up: Linear
     down: Linear
+
+
+class WholeStep(Protocol):
+    """A decoder's step in one call, for one thread at a time."""
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: Sequence[KVLayer],
+        angles: tuple[Tensor, Tensor],
+        rows: Tensor,
+        *,
+        logits: bool,
+    ) -> Tensor:
+        """What `Decoder.forward` returns, or without `logits` what `Decoder.hidden` does.
+
+        `angles`: cos and sin by position, fp32 [positions, head_dim / 2].
+        """
+        ...
 
 
 class Kernels(Protocol):
@@ -96,4 +121,8 @@ class Kernels(Protocol):
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """The mixture-of-experts layer that keeps its experts in format `fmt`, at its fastest here."""
+        ...
+
+    def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> WholeStep | None:
+        """The step of such a decoder in one call; None where the operations go one by one."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,10 @@ from torch import Tensor
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, ReferenceMixture
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
+
+if TYPE_CHECKING:
+    from headgate.engine.models.decoder import DecoderWeights
+    from headgate.engine.models.spec import DecoderSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,9 @@ class ReferenceKernels:
             )
             out[prompt.start : prompt.stop] = attended[0].transpose(0, 1)
         return out
+
+    def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> None:
+        """See Kernels. Plain torch has an operation at a time."""
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.interface import AttentionBatch, Kernels, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
+from headgate.engine.models.rotation import Rotation
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.quant.linear import Linear
 
@@ -45,8 +46,8 @@ class Decoder:
         self.spec = spec
         self._weights = weights
         self._kernels = kernels
-        frequencies, self._rope_factor = spec.rope.frequencies(spec.head_dim)
-        self._frequencies = torch.tensor(frequencies, dtype=torch.float32, device=weights.embedding.device)
+        self._rotation = Rotation(spec, weights.embedding.device)
+        self._whole_step = kernels.whole_step(spec, weights)
 
     @property
     def device(self) -> torch.device:
@@ -76,6 +77,9 @@ class Decoder:
         Returns:
             [samples, vocab_size] logits in the compute dtype.
         """
+        if self._whole_step is not None:
+            table = self._rotation.table(max(batch.contexts))
+            return self._whole_step(tokens, positions, batch, cache, table, rows, logits=True)
         return self.logits(self.hidden(tokens, positions, batch, cache, rows))
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -97,10 +101,12 @@ class Decoder:
         Returns:
             [samples, hidden] in the compute dtype, normalised.
         """
+        table = self._rotation.table(max(batch.contexts))
+        if self._whole_step is not None:
+            return self._whole_step(tokens, positions, batch, cache, table, rows, logits=False)
         kernels, spec, weights = self._kernels, self.spec, self._weights
         plan = kernels.plan(batch, self.device)
-        angles = positions.float().unsqueeze(1) * self._frequencies
-        cos, sin = angles.cos() * self._rope_factor, angles.sin() * self._rope_factor
+        cos, sin = (by_position.index_select(0, positions) for by_position in table)
         residual = F.embedding(tokens, weights.embedding)
         x = kernels.rms_norm(residual, weights.layers[0].input_norm, spec.norm_eps)
         for number, layer in enumerate(weights.layers):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
+from headgate.engine.kernels.cpu.packed import NativeBf16Linear
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.quant.linear import quantize_rows
@@ -362,3 +363,44 @@ def test_int8_linear_refuses_what_does_not_fit() -> None:
         layer(torch.ones(2, 100, dtype=torch.float64))
     with pytest.raises(RuntimeError, match="contiguous int8 matrix"):
         torch.ops.headgate.int8_pack(torch.ones(2, 2))
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.integers(0, 67),
+    inputs=st.integers(1, 200) | st.sampled_from([64, 1024]),
+    outputs=st.integers(1, 200) | st.sampled_from([64, 128]),
+    bias=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_bf16_linear(rows: int, inputs: int, outputs: int, bias: bool, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    weight = randn(generator, torch.bfloat16, outputs, inputs)
+    b = randn(generator, torch.bfloat16, outputs) if bias else None
+    x = randn(generator, torch.bfloat16, rows, inputs)
+    expected = x.double() @ weight.double().T + (0 if b is None else b.double())
+    # Sums are in float32: their error goes with the sum of the products' magnitudes, not with the result.
+    size = x.double().abs() @ weight.double().abs().T
+    layer = NativeBf16Linear(weight, b)
+    got = layer(x)
+    assert ((got.double() - expected).abs() <= 2**-8 * expected.abs() + 2**-18 * size).all()
+    for row in range(0, rows, 9):  # and a row's result is its own
+        assert torch.equal(layer(x[row : row + 1]), got[row : row + 1])
+
+
+def test_bf16_linear_refuses_what_does_not_fit() -> None:
+    layer = NativeBf16Linear(torch.ones(70, 100, dtype=torch.bfloat16))
+    with pytest.raises(RuntimeError, match="x has 140 inputs and 70 outputs are wanted; the weights are for 128"):
+        layer(torch.ones(2, 140, dtype=torch.bfloat16))
+    with pytest.raises(RuntimeError, match="must be bfloat16"):
+        layer(torch.ones(2, 100))
+
+
+@pytest.mark.parametrize("bad", [NAN, float("inf")])
+def test_bf16_linear_keeps_what_is_not_finite_in_its_row(bad: float) -> None:
+    x = torch.ones(20, 100, dtype=torch.bfloat16)
+    x[3, 99] = bad
+    got = NativeBf16Linear(torch.ones(70, 100, dtype=torch.bfloat16))(x)
+    assert not got[3].isfinite().any()
+    assert got[:3].eq(100).all()
+    assert got[4:].eq(100).all()

@@ -49,6 +49,13 @@ struct Int4Loops {
                  float* scales, int64_t begin, int64_t end);
 };
 
+// From so many rows on it pays to write panels out as int8 first: that costs as much as multiplying some rows, and saves
+// every row the steps and centres. AMX tiles multiply faster, so that it takes fewer.
+constexpr int64_t kExpandRows = 24;
+constexpr int64_t kExpandRowsForAmx = 9;
+// Panels are written out until they fill so much, which stays in the second cache.
+constexpr int64_t kExpandedBytes = 256 * 1024;
+
 // For the best instruction set that this processor has; null if it has none of them.
 const Int4Loops* int4_loops();
 

@@ -21,13 +21,6 @@ using at::Tensor;
 // Below about this many multiplications waking a second thread costs more than it saves.
 constexpr int64_t kProductsPerThread = 256 * 1024;
 constexpr int64_t kElementsPerThread = 16 * 1024;
-// From so many rows on it pays to write panels out as int8 first: that costs as much as multiplying some rows, and saves
-// every row the steps and centres. AMX tiles multiply faster, so that it takes fewer.
-constexpr int64_t kExpandRows = 24;
-constexpr int64_t kExpandRowsForAmx = 9;
-// Panels are written out until they fill so much, which stays in the second cache.
-constexpr int64_t kExpandedBytes = 256 * 1024;
-
 const Int4Loops& usable_loops() {
     const Int4Loops* table = int4_loops();
     TORCH_CHECK(table != nullptr, "this processor lacks AVX2, or HEADGATE_VECTORS is set");

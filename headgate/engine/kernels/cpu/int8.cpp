@@ -17,10 +17,10 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
 
+#include "avx512.inc"
+
 namespace headgate {
 namespace {
-
-#define ALL _Pragma("GCC unroll 16")
 
 // As an instruction and not as an intrinsic: GCC 12 keeps the sums of a large tile in memory otherwise, at a third of
 // the speed.
@@ -30,25 +30,6 @@ constexpr int64_t kStep = kPanel * 4;   // bytes of a panel per four inputs
 constexpr int64_t kAhead = 32 * kStep;  // how far ahead a single tile asks for weights
 constexpr int64_t kTallest = 13;        // rows of a tile: 13 * 2 sums, 2 weights and one x fit the 32 registers
 constexpr int64_t kLeastForAmx = 8;     // rows
-
-__m512 widen(const float* p, __mmask16 kept) { return _mm512_maskz_loadu_ps(kept, p); }
-
-__m512 widen(const uint16_t* p, __mmask16 kept) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(kept, p)), 16));
-}
-
-void narrow(float* p, __m512 v, __mmask16 kept) { _mm512_mask_storeu_ps(p, kept, v); }
-
-// To the nearest bfloat16, ties to even; a NaN stays one.
-void narrow(uint16_t* p, __m512 v, __mmask16 kept) {
-    const __m512i bits = _mm512_castps_si512(v);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
-    rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), _mm512_set1_epi32(0x7fc0));
-    _mm256_mask_storeu_epi16(p, kept, _mm512_cvtepi32_epi16(rounded));
-}
-
-__mmask16 first(int64_t n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1); }
 
 template <typename T>
 void quantize(Rows x, int64_t inputs, int64_t depth, uint8_t* q, float* scales, int64_t begin, int64_t end) {
@@ -169,27 +150,10 @@ void by_vectors(const uint8_t* q, const float* scales, int64_t rows, const Int8W
 
 #pragma GCC push_options
 #pragma GCC target("amx-tile,amx-int8")
+#include "amx.inc"
+
 namespace headgate {
 namespace {
-
-// Tiles 0 to 3 hold the sums of two blocks of rows times the two halves of a panel; 4 and 5 the rows, 6 and 7 the weights.
-struct alignas(64) TileShapes {
-    uint8_t palette = 1;
-    uint8_t start = 0;
-    uint8_t reserved[14] = {};
-    uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-    uint8_t rows[16] = {};
-};
-
-constexpr int64_t kTileRows = 16;
-constexpr int64_t kTileBytes = 1024;  // 64 inputs of 16 outputs
-
-void load_shapes(uint8_t rows) {
-    TileShapes shapes;
-    for (int i = 0; i < 6; ++i) shapes.rows[i] = rows;
-    shapes.rows[6] = shapes.rows[7] = kTileRows;
-    _tile_loadconfig(&shapes);
-}
 
 template <bool TWO>
 void tiles(const uint8_t* upper, const uint8_t* lower, const Int8Weights& w, int64_t panel, bool last,
@@ -230,27 +194,25 @@ void tiles(const uint8_t* upper, const uint8_t* lower, const Int8Weights& w, int
 template <typename T>
 void by_tiles(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, int64_t begin, int64_t end,
               T* out) {
-    // Blocks of equal height, so that one shape does for all; the last one may overlap the one before.
-    const int64_t blocks = (rows + kTileRows - 1) / kTileRows, height = (rows + blocks - 1) / blocks;
-    load_shapes(static_cast<uint8_t>(height));
+    const Blocks rows_of(rows);
+    load_shapes(rows_of.height);
     alignas(64) int32_t sums[2 * kTileRows * kPanel];
-    const auto top = [&](int64_t block) { return block * height < rows - height ? block * height : rows - height; };
     const auto store = [&](int64_t row, int64_t panel, const int32_t* from) {
-        for (int64_t r = 0; r < height; ++r)
+        for (int64_t r = 0; r < rows_of.height; ++r)
             ALL for (int64_t j = 0; j < 2; ++j)
                 finish(_mm512_load_si512(from + r * kPanel + 16 * j), scales[row + r], w, panel * kPanel + 16 * j,
                        out + (row + r) * w.outputs);
     };
     for (int64_t panel = begin; panel < end; ++panel) {
-        for (int64_t block = 0; block < blocks; block += 2) {
-            const uint8_t* upper = q + top(block) * w.depth;
-            if (block + 1 == blocks) {
+        for (int64_t block = 0; block < rows_of.blocks; block += 2) {
+            const uint8_t* upper = q + rows_of.top(block) * w.depth;
+            if (block + 1 == rows_of.blocks) {
                 tiles<false>(upper, nullptr, w, panel, true, sums);
             } else {
-                tiles<true>(upper, q + top(block + 1) * w.depth, w, panel, block + 2 == blocks, sums);
-                store(top(block + 1), panel, sums + kTileRows * kPanel);
+                tiles<true>(upper, q + rows_of.top(block + 1) * w.depth, w, panel, block + 2 == rows_of.blocks, sums);
+                store(rows_of.top(block + 1), panel, sums + kTileRows * kPanel);
             }
-            store(top(block), panel, sums);
+            store(rows_of.top(block), panel, sums);
         }
     }
     _tile_release();

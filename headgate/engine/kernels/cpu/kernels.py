@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import sysconfig
-from array import array
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from headgate.engine.kernels.cpu.experts import NativeMixture
-from headgate.engine.kernels.cpu.packed import NativeInt4Linear, NativeInt8Linear, pack_int4, pack_int8
+from headgate.engine.kernels.cpu.packed import (
+    NativeBf16Linear,
+    NativeInt4Linear,
+    NativeInt8Linear,
+    pack_int4,
+    pack_int8,
+)
+from headgate.engine.kernels.cpu.plan import CpuPlan
+from headgate.engine.kernels.cpu.step import CpuStep
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, ReferenceMixture
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
+
+if TYPE_CHECKING:
+    from headgate.engine.models.decoder import DecoderWeights
+    from headgate.engine.models.spec import DecoderSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +55,6 @@ def native_status() -> NativeStatus:
     return NativeStatus(True, f"C++, {ops.vectors()}")
 
 
-@dataclass(frozen=True, slots=True)
-class CpuPlan:
-    """Geometry of one step as the attention operator takes it.
-
-    Attributes:
-        geometry: [sequences, 4] int64: first row, rows, context, where the blocks begin in `tables`.
-        tables: int32, the blocks of one sequence after the other.
-        block_size: slots per block.
-    """
-
-    geometry: Tensor
-    tables: Tensor
-    block_size: int
-
-
 class CpuKernels:
     """Implements the Kernels protocol for float32 and bfloat16 on the CPU, with sums in float32.
 
@@ -74,17 +71,22 @@ class CpuKernels:
         self._write_kv = ops.write_kv.default
         self._paged_attention = ops.paged_attention.default
         ops.experts.default  # noqa: B018  the mixtures call it: an older build may lack it
-        self._int8 = bool(ops.int8_usable())
+        self.int8 = bool(ops.int8_usable())
         self._int4 = bool(ops.int4_vectors())
+        self._step = bool(ops.step_usable())
 
     def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
         """See Kernels."""
         packed = self.pack(weight, fmt)
-        return self.packed_linear(packed, weight.shape[0], bias, fmt) if packed else linear(weight, bias, fmt)
+        if packed is not None:
+            return self.packed_linear(packed, weight.shape[0], bias, fmt)
+        if fmt == "native" and weight.dtype == torch.bfloat16:
+            return NativeBf16Linear(weight, bias)
+        return linear(weight, bias, fmt)
 
     def pack(self, weight: Tensor, fmt: WeightFormat) -> PackedWeight | None:
         """See Kernels."""
-        if fmt == "int8" and self._int8:
+        if fmt == "int8" and self.int8:
             return pack_int8(weight)
         return pack_int4(weight) if fmt == "int4" and self._int4 else None
 
@@ -118,17 +120,7 @@ class CpuKernels:
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> CpuPlan:  # noqa: ARG002  it is the CPU
         """See Kernels."""
-        geometry, tables = array("q"), array("i")
-        row = 0
-        for count, context, blocks in zip(batch.counts, batch.contexts, batch.tables, strict=True):
-            geometry.extend((row, count, context, len(tables)))
-            tables.extend(blocks)
-            row += count
-        return CpuPlan(
-            torch.frombuffer(geometry, dtype=torch.int64),
-            torch.frombuffer(tables, dtype=torch.int32),
-            batch.block_size,
-        )
+        return CpuPlan.of(batch)
 
     def paged_attention(self, q: Tensor, layer: KVLayer, plan: CpuPlan, window: int | None) -> Tensor:
         """See Kernels. Keys and values are read where they are."""
@@ -139,6 +131,10 @@ class CpuKernels:
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""
-        if fmt == "int4" or (fmt == "int8" and not self._int8):
+        if fmt == "int4" or (fmt == "int8" and not self.int8):
             return ReferenceMixture(weights, lambda weight: self.linear(weight, None, fmt))
         return NativeMixture(weights, fmt)
+
+    def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> CpuStep | None:
+        """See Kernels. For dense layers with packed weights, where torch's threads are OpenMP's."""
+        return CpuStep.of(spec, weights) if self._step else None

@@ -2,6 +2,7 @@
 // target region: an inline function compiled for AVX-512 could be the one that the linker keeps for everybody.
 #include "loops.h"
 
+#include "bf16.h"
 #include "choice.h"
 
 #include <cmath>
@@ -16,7 +17,8 @@
 #endif
 #endif
 
-#define HEADGATE_LOOPS(T) {rms_norm<T>, add_rms_norm<T>, rope<T>, swiglu<T>, attend<T>, merge<T>}
+#define HEADGATE_LOOPS(T) {rms_norm<T>, add_rms_norm<T>, rope<T>, swiglu<T>, place<T>, attend<T>, merge<T>, \
+        bf16_panels}
 
 // 128-bit vectors, which every 64-bit processor has.
 namespace headgate::baseline {
@@ -24,6 +26,7 @@ namespace headgate::baseline {
 #include "vector.inc"
 #include "elementwise.inc"
 #include "attention.inc"
+#include "bf16.inc"
 #undef LANES
 const Loops f32 = HEADGATE_LOOPS(float);
 const Loops bf16 = HEADGATE_LOOPS(uint16_t);
@@ -38,6 +41,7 @@ namespace headgate::avx2 {
 #include "vector.inc"
 #include "elementwise.inc"
 #include "attention.inc"
+#include "bf16.inc"
 #undef LANES
 const Loops f32 = HEADGATE_LOOPS(float);
 const Loops bf16 = HEADGATE_LOOPS(uint16_t);
@@ -51,6 +55,7 @@ namespace headgate::avx512 {
 #include "vector.inc"
 #include "elementwise.inc"
 #include "attention.inc"
+#include "bf16.inc"
 #undef LANES
 const Loops f32 = HEADGATE_LOOPS(float);
 const Loops bf16 = HEADGATE_LOOPS(uint16_t);

@@ -5,6 +5,8 @@
 
 namespace headgate {
 
+struct Bf16Weights;
+
 // Rows of `width` elements that follow each other densely: row (i, j) starts at i * outer + j * inner elements.
 struct Rows {
     const void* data;
@@ -41,6 +43,25 @@ struct Attention {
     int64_t window;  // positions back, itself included
 };
 
+// Where the heads of a fused projection go: queries, normalised and rotated, to `q`; keys likewise, and values, to the cache.
+struct Placement {
+    const void* qkv;     // [tokens][heads + 2 * kv_heads][dim]
+    const void* q_norm;  // [dim], or null for none; k_norm too
+    const void* k_norm;
+    float eps;
+    const float* cos;  // [positions][dim / 2]; sin too
+    const float* sin;
+    const int64_t* positions;  // [tokens]
+    const int64_t* slots;      // [tokens]
+    int64_t heads;
+    int64_t kv_heads;
+    int64_t dim;  // at most kMaxHeadDim
+    void* q;      // [tokens][heads][dim]
+    void* keys;   // [slots][kv_heads][dim]; values too
+    void* values;
+};
+
+constexpr int64_t kMaxHeadDim = 512;
 constexpr int64_t kTile = 64;      // keys scored at a time; a multiple of every vector width
 constexpr int64_t kMaxLanes = 16;
 
@@ -59,8 +80,12 @@ struct Loops {
                          int64_t end);
     void (*rope)(Rows x, const float* cos, const float* sin, int64_t dim, void* out, int64_t begin, int64_t end);
     void (*swiglu)(Rows x, int64_t width, void* out, int64_t begin, int64_t end);
+    // Items [begin, end) of tokens * (heads + kv_heads): a head of the queries, or one of the keys with its values.
+    void (*place)(const Placement& p, int64_t begin, int64_t end);
     void (*attend)(const Attention& a, const AttentionTask& task, float* scratch);
     void (*merge)(const float* partials, int64_t splits, int64_t queries, int64_t dim, void* out);
+    // See bf16.h; the same for every element type.
+    void (*bf16_panels)(const uint16_t* x, int64_t rows, const Bf16Weights& w, uint16_t* out, int64_t begin, int64_t end);
 };
 
 enum class Element { f32, bf16 };

@@ -15,6 +15,8 @@
 #include <tuple>
 #include <vector>
 
+#include "attention_plan.h"
+#include "checks.h"
 #include "choice.h"
 #include "loops.h"
 
@@ -26,16 +28,6 @@ using at::Tensor;
 // Below about this many elements (or multiplications) waking a second thread costs more than it saves.
 constexpr int64_t kElementsPerThread = 16 * 1024;
 constexpr int64_t kProductsPerThread = 64 * 1024;
-constexpr int64_t kQueriesPerTask = 32;
-// A single query's context is cut after so many keys, however many threads and sequences there are: its result must
-// not depend on its neighbours.
-constexpr int64_t kSplit = 512;
-
-Element element(const Tensor& x) {
-    TORCH_CHECK(x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16,
-                "headgate kernels take float32 or bfloat16, got ", x.scalar_type());
-    return x.scalar_type() == at::kFloat ? Element::f32 : Element::bf16;
-}
 
 void check_like(const Tensor& x, const Tensor& other, const char* name) {
     TORCH_CHECK(other.scalar_type() == x.scalar_type() && other.is_contiguous(), name, " must be contiguous and ",
@@ -136,28 +128,13 @@ void write_kv(Tensor& cache_keys, Tensor& cache_values, const Tensor& keys, cons
     }
 }
 
-// The rows of one sequence that are computed in this step; the columns of `geometry`.
-struct Span {
-    int64_t row;
-    int64_t count;
-    int64_t context;
-    int64_t table;  // where its blocks begin in `tables`
-};
-
-struct Merge {
-    const float* partials;
-    int64_t splits;
-    int64_t row;
-    int64_t kv_head;
-};
-
 // Runs the tasks on torch's threads; whoever is done takes the next one, because contexts differ in length.
-void run(const Attention& a, const Loops& table, const std::vector<AttentionTask>& tasks, int64_t products,
-         int64_t queries) {
+void run(const Attention& a, const Loops& table, const AttentionPlan& plan, int64_t group) {
+    const std::vector<AttentionTask>& tasks = plan.tasks;
     const int64_t count = static_cast<int64_t>(tasks.size());
     const int64_t workers = std::min({count, static_cast<int64_t>(at::get_num_threads()),
-                                      std::max<int64_t>(1, products / kProductsPerThread)});
-    const int64_t floats = scratch_floats(queries, a.cache.dim) + kMaxLanes;
+                                      std::max<int64_t>(1, plan.products / kProductsPerThread)});
+    const int64_t floats = scratch_floats(plan.most_rows * group, a.cache.dim) + kMaxLanes;
     std::atomic<int64_t> next{0};
     at::parallel_for(0, workers, 1, [&](int64_t begin, int64_t end) {
         const std::unique_ptr<float[]> memory(new float[floats]);
@@ -178,9 +155,6 @@ Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& va
                     keys.size(1) > 0 && q.size(1) % keys.size(1) == 0,
                 "q must be [tokens, heads, head_dim] for keys and values [slots, kv_heads, head_dim], got ", q.sizes(),
                 ", ", keys.sizes(), " and ", values.sizes());
-    TORCH_CHECK(geometry.scalar_type() == at::kLong && geometry.is_contiguous() && tables.is_contiguous() &&
-                    tables.scalar_type() == at::kInt && geometry.numel() % 4 == 0 && block_size > 0,
-                "geometry must be int64 [sequences, 4], tables int32, block_size positive");
     TORCH_CHECK(!window || *window > 0, "window must be positive, got ", window.value_or(0));
     Tensor out = at::empty(q.sizes(), q.options());
     const int64_t dim = q.size(2), kv_heads = keys.size(1), group = q.size(1) / kv_heads;
@@ -189,59 +163,13 @@ Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& va
                       {keys.const_data_ptr(), values.const_data_ptr(), kv_heads, dim, block_size},
                       q.size(1),
                       window.value_or(std::numeric_limits<int64_t>::max())};
-    const auto* spans = reinterpret_cast<const Span*>(geometry.const_data_ptr<int64_t>());
-    const int64_t sequences = geometry.numel() / 4, blocks = keys.size(0) / block_size;
-    const int32_t* blocks_of = tables.const_data_ptr<int32_t>();
-
-    const auto splits_of = [&](const Span& s) -> int64_t {
-        return s.count > 1 ? 1 : (std::min(s.context, a.window) + kSplit - 1) / kSplit;
-    };
-    int64_t partials = 0;
-    for (int64_t i = 0; i < sequences; ++i) {
-        const Span& s = spans[i];
-        const int64_t used = (s.context + block_size - 1) / block_size;
-        TORCH_CHECK(s.row >= 0 && s.count > 0 && s.count <= s.context && s.row + s.count <= q.size(0) && s.table >= 0 &&
-                        s.table + used <= tables.numel(),
-                    "sequence ", i, " does not fit q ", q.sizes(), " and tables ", tables.sizes());
-        const auto outside = [&](int32_t block) { return block < 0 || block >= blocks; };
-        TORCH_CHECK_INDEX(std::none_of(blocks_of + s.table, blocks_of + s.table + used, outside), "a block of sequence ",
-                          i, " is not below ", blocks);
-        partials += splits_of(s) > 1 ? splits_of(s) * kv_heads : 0;
-    }
-    std::vector<float> unfinished(partials * group * partial_floats(dim));
-    float* place = unfinished.data();
-
-    std::vector<AttentionTask> tasks;
-    std::vector<Merge> merges;
-    int64_t products = 0, most_rows = 1;
-    const int64_t rows_per_task = std::max<int64_t>(1, kQueriesPerTask / group);
-    for (int64_t i = 0; i < sequences; ++i) {
-        const Span& s = spans[i];
-        for (int64_t done = 0; done < s.count; done += rows_per_task) {
-            const int64_t rows = std::min(rows_per_task, s.count - done), position = s.context - s.count + done;
-            const int64_t begin = position < a.window ? 0 : position - a.window + 1, end = position + rows;
-            products += rows * group * kv_heads * (end - begin) * dim;
-            most_rows = std::max(most_rows, rows);
-            for (int64_t head = 0; head < kv_heads; ++head) {
-                AttentionTask task{blocks_of + s.table, s.row + done, rows, position, head, begin, end, nullptr};
-                const int64_t splits = splits_of(s);
-                if (splits == 1) {
-                    tasks.push_back(task);
-                    continue;
-                }
-                merges.push_back({place, splits, s.row, head});
-                for (; task.begin < end; task.begin = task.end) {
-                    task.end = std::min(task.begin + kSplit, end);
-                    task.partial = place;
-                    tasks.push_back(task);
-                    place += group * partial_floats(dim);
-                }
-            }
-        }
-    }
+    TORCH_CHECK(block_size > 0, "block_size must be positive, got ", block_size);
+    const Span* spans = spans_of(geometry, tables, q.size(0), keys.size(0) / block_size, block_size);
+    const AttentionPlan plan = plan_attention(spans, geometry.numel() / 4, tables.const_data_ptr<int32_t>(), kv_heads, group,
+                                              dim, a.window);
     const Loops& table = loops(element(q));
-    run(a, table, tasks, products, most_rows * group);
-    for (const Merge& m : merges)
+    run(a, table, plan, group);
+    for (const Merge& m : plan.merges)
         table.merge(m.partials, m.splits, group, dim,
                     static_cast<char*>(out.mutable_data_ptr()) +
                         (m.row * q.size(1) + m.kv_head * group) * dim * q.element_size());

@@ -1,8 +1,9 @@
-"""Linear layers of 8 and 4 bits per weight, each one compiled operator."""
+"""Linear layers of bfloat16, 8 and 4 bits per weight with packed weights, each one compiled operator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +16,40 @@ from headgate.engine.quant.linear import PackedWeight, quantize_rows
 _ROWS_AT_A_TIME = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a layer is made of, for whoever puts layers together: its format, packed weights first, and its bias."""
+
+    fmt: str
+    weight: tuple[Tensor, ...]
+    bias: Tensor | None
+
+
+class NativeBf16Linear:
+    """A bfloat16 layer with its weights in panels, summed in float32. A row's result depends on that row alone."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """`weight` [outputs, inputs] and `bias` [outputs], both bfloat16."""
+        self._outputs = weight.shape[0]
+        self._packed = torch.ops.headgate.bf16_pack(weight.contiguous())
+        self._bias = bias.contiguous() if bias is not None else None
+        self._apply: Callable[..., Tensor] = torch.ops.headgate.bf16_linear.default
+        self.parts = Parts("bfloat16", (self._packed,), self._bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
+        return self._apply(x, self._packed, self._bias, self._outputs)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of weights and bias."""
+        return sum(tensor.nbytes for tensor in (self._packed, self._bias) if tensor is not None)
+
+
 class NativeInt8Linear:
     """What `Int8Linear` computes, in one operator: rows quantised, multiplied, scaled and the bias added.
 
-    Needs AVX-512 with VNNI (`torch.ops.headgate.int8_usable()`).
+    Needs AVX-512 with VNNI (`torch.ops.headgate.int8_usable()`); AMX is used where there is some.
     """
 
     def __init__(self, weight: PackedWeight, outputs: int, bias: Tensor | None = None) -> None:
@@ -27,6 +58,7 @@ class NativeInt8Linear:
         self._outputs = outputs
         self._bias = bias.contiguous() if bias is not None else None
         self._apply: Callable[..., Tensor] = torch.ops.headgate.int8_linear.default
+        self.parts = Parts("int8", (weight.packed, weight.scales, weight.shift), self._bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
@@ -54,6 +86,7 @@ class NativeInt4Linear:
         self._outputs = outputs
         self._bias = bias.contiguous() if bias is not None else None
         self._apply: Callable[..., Tensor] = torch.ops.headgate.int4_linear.default
+        self.parts = Parts("int4", (weight.packed, weight.scales, weight.shift), self._bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""

@@ -1,0 +1,39 @@
+// Which parts of a step's attention are computed separately, free of torch.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "loops.h"
+
+namespace headgate {
+
+// The rows of one sequence that are computed in this step; the columns of `geometry`.
+struct Span {
+    int64_t row;
+    int64_t count;
+    int64_t context;
+    int64_t table;  // where its blocks begin in `tables`
+};
+
+// A query whose keys were divided among tasks, to be joined.
+struct Merge {
+    const float* partials;
+    int64_t splits;
+    int64_t row;
+    int64_t kv_head;
+};
+
+struct AttentionPlan {
+    std::vector<AttentionTask> tasks;
+    std::vector<Merge> merges;
+    std::vector<float> unfinished;
+    int64_t products = 0;   // multiplications, about
+    int64_t most_rows = 1;  // of one task
+};
+
+// Tasks for `sequences` spans; `tables` and the plan itself must stay where they are while it is used.
+AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t* tables, int64_t kv_heads, int64_t group,
+                             int64_t dim, int64_t window);
+
+}  // namespace headgate

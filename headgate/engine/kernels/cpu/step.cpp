@@ -1,0 +1,198 @@
+// The phases of a step. Each is divided among the threads; none begins before the one before it is done.
+//
+// A layer: the norm and the preparation of its rows for the next product go row by row; products go by panels of outputs;
+// rotation by heads; attention by the tasks of its plan. All rounding is that of the operators one by one, so both ways give
+// the same bits.
+#include "step.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace headgate {
+namespace {
+
+constexpr int64_t kMostPanels = 8;  // of one piece of a product, so that a thread that lost its core holds up little
+
+int64_t widest(const StepModel& model, int64_t rows, int64_t samples) {
+    int64_t most = model.head->prepared_bytes(samples);
+    for (const StepLayer& layer : model.layers)
+        for (const Product* product : {layer.qkv.get(), layer.output.get(), layer.gate_up.get(), layer.down.get()})
+            most = std::max(most, product->prepared_bytes(rows));
+    return most;
+}
+
+// The state of a walk, and its phases.
+class Walk {
+  public:
+    Walk(Member& member, const StepModel& model, const StepInput& input, const Workspace& space, char* memory)
+        : member_(member), model_(model), input_(input), space_(space), memory_(memory), loops_(loops(model.element)) {}
+
+    void run() {
+        const std::vector<StepLayer>& layers = model_.layers;
+        embed(*layers[0].qkv, layers[0].input_norm);
+        for (size_t i = 0; i < layers.size(); ++i) {
+            const StepLayer& layer = layers[i];
+            const bool last = i + 1 == layers.size();
+            multiply(*layer.qkv, input_.count, at(space_.qkv));
+            place(layer);
+            if (last && input_.samples == 0) return;
+            attend(layer, *input_.attention[i]);
+            prepare(*layer.output, at(space_.attended));
+            multiply(*layer.output, input_.count, at(space_.x));
+            // Past the last attention only the rows that are sampled matter.
+            if (last) choose();
+            add(layer.mlp_norm, *layer.gate_up);
+            multiply(*layer.gate_up, rows_, at(space_.gate_up));
+            gate(*layer.gate_up, *layer.down);
+            multiply(*layer.down, rows_, at(x_));
+            if (last)
+                add(model_.norm, *model_.head);
+            else
+                add(layers[i + 1].input_norm, *layers[i + 1].qkv);
+        }
+        if (input_.hidden != nullptr) keep();
+        if (input_.logits != nullptr) multiply(*model_.head, rows_, input_.logits);
+    }
+
+  private:
+    char* at(int64_t offset) const { return memory_ + offset; }
+    char* row(int64_t offset, int64_t row, int64_t width) const { return at(offset) + row * width * model_.element_bytes(); }
+    Rows dense(int64_t offset, int64_t width) const { return {at(offset), width, 0, 1}; }
+
+    void embed(const Product& next, const void* norm) {
+        rows_ = input_.count;
+        const int64_t hidden = model_.hidden, bytes = hidden * model_.element_bytes();
+        member_.share(rows_, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i)
+                std::memcpy(row(space_.residual, i, hidden),
+                            static_cast<const char*>(model_.embedding) + input_.tokens[i] * bytes, bytes);
+            loops_.rms_norm(dense(space_.residual, hidden), norm, model_.eps, hidden, at(space_.x), begin, end);
+            next.prepare(dense(space_.x, hidden), rows_, at(space_.prepared), begin, end);
+        });
+    }
+
+    void multiply(const Product& product, int64_t rows, void* out) {
+        const int64_t pieces = product.pieces(), share = (pieces + 4 * member_.size() - 1) / (4 * member_.size());
+        member_.share(pieces, std::min(share, kMostPanels), [&](int64_t begin, int64_t end) {
+            product.multiply(at(space_.prepared), rows, out, begin, end);
+        });
+    }
+
+    void place(const StepLayer& layer) {
+        const Placement p{at(space_.qkv), layer.q_norm,     layer.k_norm,  model_.eps,      model_.cos, model_.sin,
+                          input_.positions, input_.slots,   model_.heads,  model_.kv_heads, model_.dim, at(space_.q),
+                          layer.keys,       layer.values};
+        member_.share(input_.count * (model_.heads + model_.kv_heads),
+                      [&](int64_t begin, int64_t end) { loops_.place(p, begin, end); });
+    }
+
+    void attend(const StepLayer& layer, const AttentionPlan& plan) {
+        const int64_t group = model_.heads / model_.kv_heads;
+        const Attention a{at(space_.q),
+                          at(space_.attended),
+                          {layer.keys, layer.values, model_.kv_heads, model_.dim, model_.block_size},
+                          model_.heads,
+                          layer.window};
+        float* scratch = reinterpret_cast<float*>(at(space_.scratch + member_.number() * space_.scratch_bytes));
+        member_.share(static_cast<int64_t>(plan.tasks.size()), 1, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) loops_.attend(a, plan.tasks[i], scratch);
+        });
+        if (plan.merges.empty()) return;
+        member_.share(static_cast<int64_t>(plan.merges.size()), 1, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                const Merge& m = plan.merges[i];
+                loops_.merge(m.partials, m.splits, group, model_.dim,
+                             row(space_.attended, m.row * model_.heads + m.kv_head * group, model_.dim));
+            }
+        });
+    }
+
+    void prepare(const Product& next, const void* x) {
+        member_.share(input_.count, [&](int64_t begin, int64_t end) {
+            next.prepare({x, next.inputs, 0, 1}, input_.count, at(space_.prepared), begin, end);
+        });
+    }
+
+    void choose() {
+        const int64_t hidden = model_.hidden, bytes = hidden * model_.element_bytes();
+        rows_ = input_.samples;
+        member_.share(rows_, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                std::memcpy(row(space_.chosen, i, hidden), row(space_.x, input_.rows[i], hidden), bytes);
+                std::memcpy(row(space_.chosen_residual, i, hidden), row(space_.residual, input_.rows[i], hidden), bytes);
+            }
+        });
+        x_ = space_.chosen;
+        residual_ = space_.chosen_residual;
+    }
+
+    void add(const void* norm, const Product& next) {
+        const int64_t hidden = model_.hidden;
+        member_.share(rows_, [&](int64_t begin, int64_t end) {
+            loops_.add_rms_norm(at(x_), at(residual_), norm, model_.eps, hidden, begin, end);
+            next.prepare(dense(x_, hidden), rows_, at(space_.prepared), begin, end);
+        });
+    }
+
+    void keep() {
+        const int64_t bytes = model_.hidden * model_.element_bytes();
+        member_.share(rows_, [&](int64_t begin, int64_t end) {
+            std::memcpy(static_cast<char*>(input_.hidden) + begin * bytes, row(x_, begin, model_.hidden),
+                        (end - begin) * bytes);
+        });
+    }
+
+    void gate(const Product& before, const Product& next) {
+        member_.share(rows_, [&](int64_t begin, int64_t end) {
+            loops_.swiglu(dense(space_.gate_up, before.outputs), next.inputs, at(space_.gated), begin, end);
+            next.prepare(dense(space_.gated, next.inputs), rows_, at(space_.prepared), begin, end);
+        });
+    }
+
+    Member& member_;
+    const StepModel& model_;
+    const StepInput& input_;
+    const Workspace& space_;
+    char* const memory_;
+    const Loops& loops_;
+    int64_t rows_ = 0;  // that are computed now, and where their state is
+    int64_t x_ = space_.x;
+    int64_t residual_ = space_.residual;
+};
+
+}  // namespace
+
+Workspace::Workspace(const StepModel& model, const StepInput& input, int64_t threads) {
+    const int64_t row = input.count * model.element_bytes(), head = row * model.dim;
+    int64_t gate_up_width = 0, gated_width = 0, floats = 0;
+    for (size_t i = 0; i < model.layers.size(); ++i) {
+        gate_up_width = std::max(gate_up_width, model.layers[i].gate_up->outputs);
+        gated_width = std::max(gated_width, model.layers[i].down->inputs);
+        const int64_t queries = input.attention[i]->most_rows * (model.heads / model.kv_heads);
+        floats = std::max(floats, scratch_floats(queries, model.dim));
+    }
+    residual = take(row * model.hidden);
+    x = take(row * model.hidden);
+    qkv = take(head * (model.heads + 2 * model.kv_heads));
+    q = take(head * model.heads);
+    attended = take(head * model.heads);
+    gate_up = take(row * gate_up_width);
+    gated = take(row * gated_width);
+    prepared = take(widest(model, input.count, input.samples));
+    chosen = take(input.samples * model.hidden * model.element_bytes());
+    chosen_residual = take(input.samples * model.hidden * model.element_bytes());
+    scratch_bytes = round_up(floats * static_cast<int64_t>(sizeof(float)), 64);
+    scratch = take(threads * scratch_bytes);
+}
+
+int64_t Workspace::take(int64_t bytes) {
+    const int64_t offset = bytes_;
+    bytes_ += round_up(bytes, 64);
+    return offset;
+}
+
+void walk(Member& member, const StepModel& model, const StepInput& input, const Workspace& workspace, char* memory) {
+    Walk(member, model, input, workspace, memory).run();
+}
+
+}  // namespace headgate

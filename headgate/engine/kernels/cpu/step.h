@@ -1,0 +1,80 @@
+// One step of a dense decoder as a single parallel region, free of torch: from token ids to logits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "attention_plan.h"
+#include "loops.h"
+#include "product.h"
+#include "team.h"
+
+namespace headgate {
+
+// Weights of norms are of the model's element type. `window`: positions back, itself included, that a token sees.
+struct StepLayer {
+    const void* input_norm;
+    const void* mlp_norm;
+    const void* q_norm;  // [dim], or null for none; k_norm too
+    const void* k_norm;
+    std::shared_ptr<const Product> qkv;
+    std::shared_ptr<const Product> output;
+    std::shared_ptr<const Product> gate_up;
+    std::shared_ptr<const Product> down;
+    int64_t window;
+    void* keys;  // [slots][kv_heads][dim]; values too
+    void* values;
+};
+
+struct StepModel {
+    Element element;
+    int64_t hidden;
+    int64_t heads;
+    int64_t kv_heads;
+    int64_t dim;
+    int64_t block_size;
+    float eps;
+    const void* embedding;  // [vocabulary][hidden]
+    const void* norm;
+    std::shared_ptr<const Product> head;
+    const float* cos;  // [positions][dim / 2]; sin too
+    const float* sin;
+    std::vector<StepLayer> layers;
+
+    int64_t element_bytes() const { return element == Element::f32 ? 4 : 2; }
+};
+
+struct StepInput {
+    const int64_t* tokens;     // [count]
+    const int64_t* positions;  // [count]
+    const int64_t* slots;      // [count]
+    const int64_t* rows;       // [samples]: of the tokens, those whose logits are wanted
+    int64_t count;
+    int64_t samples;
+    std::vector<const AttentionPlan*> attention;  // one per layer
+    void* logits;                                 // [samples][vocabulary], or null
+    void* hidden;                                 // [samples][hidden], what the logits come from, or null
+};
+
+// Where the phases of a step leave their results, in one piece of memory.
+class Workspace {
+  public:
+    Workspace(const StepModel& model, const StepInput& input, int64_t threads);
+
+    int64_t bytes() const { return bytes_; }
+
+    // Offsets into the memory. `chosen` and `chosen_residual` take the rows that are sampled.
+    int64_t residual, x, qkv, q, attended, gate_up, gated, prepared, chosen, chosen_residual, scratch;
+    int64_t scratch_bytes;  // of one thread
+
+  private:
+    int64_t take(int64_t bytes);
+
+    int64_t bytes_ = 0;
+};
+
+// One thread's part. `memory` is aligned to 64 bytes and has the workspace's size.
+void walk(Member& member, const StepModel& model, const StepInput& input, const Workspace& workspace, char* memory);
+
+}  // namespace headgate

@@ -1,0 +1,83 @@
+"""A dense decoder's step as one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from headgate.engine.kernels.cpu.packed import NativeBf16Linear, NativeInt4Linear, NativeInt8Linear
+from headgate.engine.kernels.cpu.plan import CpuPlan
+from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+
+if TYPE_CHECKING:
+    from headgate.engine.models.decoder import DecoderWeights
+    from headgate.engine.models.spec import DecoderSpec
+
+
+class CpuStep:
+    """Implements the WholeStep protocol; gives the same bits as the operators one by one."""
+
+    def __init__(self, native: Any) -> None:
+        """`native`: a `torch.classes.headgate.Step` with all its layers."""
+        self._native = native
+        self._forward = native.forward
+        self._cache: Sequence[KVLayer] | None = None
+        self._angles: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def of(cls, spec: DecoderSpec, weights: DecoderWeights) -> CpuStep | None:
+        """The step of a decoder, or None if some part of it has no place in a native one."""
+        dtype, hidden = weights.embedding.dtype, spec.hidden
+        head = _product(weights.head, hidden, spec.vocab_size, dtype)
+        if head is None or spec.clip_qkv is not None or spec.qk_norm == "projection":
+            return None
+        native = torch.classes.headgate.Step(
+            spec.heads, spec.kv_heads, spec.head_dim, spec.norm_eps, weights.embedding.contiguous(), weights.norm, head
+        )
+        for layer, window in zip(weights.layers, spec.windows, strict=True):
+            mlp = layer.mlp
+            if not isinstance(mlp, Mlp):
+                return None
+            products = [
+                _product(layer.qkv, hidden, spec.qkv_width, dtype),
+                _product(layer.output, spec.heads * spec.head_dim, hidden, dtype),
+                _product(mlp.gate_up, hidden, 2 * spec.mlp_width, dtype),
+                _product(mlp.down, spec.mlp_width, hidden, dtype),
+            ]
+            if any(product is None for product in products):
+                return None
+            native.add_layer(layer.input_norm, layer.mlp_norm, layer.q_norm, layer.k_norm, *products, window)
+        return cls(native)
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: Sequence[KVLayer],
+        angles: tuple[Tensor, Tensor],
+        rows: Tensor,
+        *,
+        logits: bool,
+    ) -> Tensor:
+        """See WholeStep."""
+        if cache is not self._cache:
+            self._native.bind([kv.keys for kv in cache], [kv.values for kv in cache], batch.block_size)
+            self._cache = cache
+        if angles is not self._angles:
+            self._native.set_angles(*angles)
+            self._angles = angles
+        plan = CpuPlan.of(batch)
+        out: Tensor = self._forward(tokens, positions, batch.slots, plan.geometry, plan.tables, rows, logits)
+        return out
+
+
+def _product(linear: object, inputs: int, outputs: int, dtype: torch.dtype) -> Any:
+    """The handle of a layer's packed weights; None for a layer that has none."""
+    if not isinstance(linear, NativeBf16Linear | NativeInt8Linear | NativeInt4Linear):
+        return None
+    parts = linear.parts
+    return torch.classes.headgate.Product(parts.fmt, list(parts.weight), parts.bias, inputs, outputs, dtype)

@@ -1,0 +1,216 @@
+// torch.classes.headgate.Product and Step: they check their arguments and open the one parallel region of a step.
+#include <ATen/Config.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checks.h"
+#include "step.h"
+
+namespace headgate {
+namespace {
+
+using at::Tensor;
+
+const void* data_of(const Tensor& x, at::ScalarType dtype, int64_t elements, const char* name) {
+    TORCH_CHECK(x.scalar_type() == dtype && x.is_contiguous() && x.numel() == elements, name, " must be contiguous ", dtype,
+                " of ", elements, " elements, got ", x.scalar_type(), " ", x.sizes());
+    return x.const_data_ptr();
+}
+
+// Packed weights of a linear layer. `tensors`: packed, and for int8 and int4 also scales and shift.
+class ProductHolder : public torch::CustomClassHolder {
+  public:
+    ProductHolder(const std::string& format, std::vector<Tensor> tensors, std::optional<Tensor> bias, int64_t inputs,
+                  int64_t outputs, at::ScalarType dtype)
+        : tensors_(std::move(tensors)), bias_(std::move(bias)) {
+        const int64_t panels = round_up(outputs, kPanel) / kPanel;
+        const void* bias_data = bias_ ? data_of(*bias_, dtype, outputs, "bias") : nullptr;
+        TORCH_CHECK(dtype == at::kFloat || dtype == at::kBFloat16, "dtype must be float32 or bfloat16, got ", dtype);
+        if (format == "int8") {
+            TORCH_CHECK(int8_usable() && tensors_.size() == 3, "int8 takes AVX-512 VNNI and packed, scales and shift");
+            const int64_t depth = round_up(inputs, kDepth);
+            const Int8Weights w{
+                static_cast<const int8_t*>(data_of(tensors_[0], at::kChar, panels * kPanel * depth, "packed")),
+                static_cast<const float*>(data_of(tensors_[1], at::kFloat, panels * kPanel, "scales")),
+                static_cast<const int32_t*>(data_of(tensors_[2], at::kInt, panels * kPanel, "shift")),
+                bias_data, outputs, depth};
+            product = std::make_shared<Int8Product>(dtype == at::kFloat ? Element::f32 : Element::bf16, inputs, w);
+        } else if (format == "int4") {
+            const Int4Loops* table = int4_loops();
+            TORCH_CHECK(table != nullptr && tensors_.size() == 3, "int4 takes AVX2 and packed, scales and shift");
+            const int64_t depth = round_up(inputs, kDepth);
+            const Int4Weights w{
+                static_cast<const uint8_t*>(
+                    data_of(tensors_[0], at::kByte, panels * (depth / kInt4Group) * kInt4Block, "packed")),
+                static_cast<const float*>(data_of(tensors_[1], at::kFloat, panels * kPanel, "scales")),
+                static_cast<const int32_t*>(data_of(tensors_[2], at::kInt, panels * kPanel, "shift")),
+                bias_data, outputs, depth};
+            product = std::make_shared<Int4Product>(dtype == at::kFloat ? Element::f32 : Element::bf16, inputs, w, *table);
+        } else if (format == "bfloat16") {
+            TORCH_CHECK(dtype == at::kBFloat16 && tensors_.size() == 1, "bfloat16 takes packed and bfloat16 rows");
+            const int64_t depth = round_up(inputs, kBf16Depth);
+            const Bf16Weights w{
+                static_cast<const uint16_t*>(data_of(tensors_[0], at::kBFloat16, panels * kPanel * depth, "packed")),
+                static_cast<const uint16_t*>(bias_data), outputs, depth};
+            product = std::make_shared<Bf16Product>(inputs, w);
+        } else {
+            TORCH_CHECK(false, "format must be bfloat16, int8 or int4, got ", format);
+        }
+    }
+
+    std::shared_ptr<const Product> product;
+
+  private:
+    std::vector<Tensor> tensors_;  // that the product points into
+    std::optional<Tensor> bias_;
+};
+
+using Holder = c10::intrusive_ptr<ProductHolder>;
+
+class Step : public torch::CustomClassHolder {
+  public:
+    Step(int64_t heads, int64_t kv_heads, int64_t head_dim, double eps, const Tensor& embedding, const Tensor& norm,
+         const Holder& head)
+        : dtype_(embedding.scalar_type()) {
+        TORCH_CHECK(embedding.dim() == 2 && embedding.is_contiguous(), "embedding must be contiguous [vocabulary, hidden]");
+        TORCH_CHECK(kv_heads > 0 && heads % kv_heads == 0 && head_dim % 2 == 0 && head_dim <= kMaxHeadDim,
+                    "heads must be a multiple of kv_heads and head_dim even and at most ", kMaxHeadDim);
+        model_.element = element(embedding);
+        model_.hidden = embedding.size(1);
+        model_.heads = heads;
+        model_.kv_heads = kv_heads;
+        model_.dim = head_dim;
+        model_.eps = static_cast<float>(eps);
+        model_.embedding = embedding.const_data_ptr();
+        model_.norm = weight(norm, model_.hidden, "norm");
+        model_.head = fitting(head, model_.hidden, embedding.size(0), "head");
+        model_.cos = model_.sin = nullptr;
+        keep_.push_back(embedding);
+    }
+
+    void add_layer(const Tensor& input_norm, const Tensor& mlp_norm, const std::optional<Tensor>& q_norm,
+                   const std::optional<Tensor>& k_norm, const Holder& qkv, const Holder& output, const Holder& gate_up,
+                   const Holder& down, std::optional<int64_t> window) {
+        TORCH_CHECK(!window || *window > 0, "window must be positive, got ", window.value_or(0));
+        const int64_t hidden = model_.hidden, dim = model_.dim, width = down->product->inputs;
+        model_.layers.push_back({weight(input_norm, hidden, "input_norm"), weight(mlp_norm, hidden, "mlp_norm"),
+                                 q_norm ? weight(*q_norm, dim, "q_norm") : nullptr,
+                                 k_norm ? weight(*k_norm, dim, "k_norm") : nullptr,
+                                 fitting(qkv, hidden, (model_.heads + 2 * model_.kv_heads) * dim, "qkv"),
+                                 fitting(output, model_.heads * dim, hidden, "output"),
+                                 fitting(gate_up, hidden, 2 * width, "gate_up"), fitting(down, width, hidden, "down"),
+                                 window.value_or(std::numeric_limits<int64_t>::max()), nullptr, nullptr});
+    }
+
+    // Rotations by position, float32 [positions, head_dim / 2].
+    void set_angles(const Tensor& cos, const Tensor& sin) {
+        positions_ = cos.size(0);
+        const int64_t elements = positions_ * model_.dim / 2;
+        model_.cos = static_cast<const float*>(data_of(cos, at::kFloat, elements, "cos"));
+        model_.sin = static_cast<const float*>(data_of(sin, at::kFloat, elements, "sin"));
+        angles_ = {cos, sin};
+    }
+
+    // The cache, per layer [slots, kv_heads, head_dim].
+    void bind(const std::vector<Tensor>& keys, const std::vector<Tensor>& values, int64_t block_size) {
+        TORCH_CHECK(keys.size() == model_.layers.size() && values.size() == keys.size() && block_size > 0,
+                    "there must be keys and values for ", model_.layers.size(), " layers and a positive block_size");
+        slots_ = keys.empty() ? 0 : keys[0].size(0);
+        const int64_t elements = slots_ * model_.kv_heads * model_.dim;
+        for (size_t i = 0; i < keys.size(); ++i) {
+            model_.layers[i].keys = const_cast<void*>(data_of(keys[i], dtype_, elements, "keys"));
+            model_.layers[i].values = const_cast<void*>(data_of(values[i], dtype_, elements, "values"));
+        }
+        model_.block_size = block_size;
+        cache_ = keys;
+        cache_.insert(cache_.end(), values.begin(), values.end());
+    }
+
+    // Logits [rows, vocabulary] of a step, or the hidden states [rows, hidden] that they come from; not to be called from
+    // two threads at once.
+    Tensor forward(const Tensor& tokens, const Tensor& positions, const Tensor& slots, const Tensor& geometry,
+                   const Tensor& tables, const Tensor& rows, bool logits) {
+        TORCH_CHECK(!cache_.empty() && model_.cos != nullptr, "bind and set_angles come first");
+        const int64_t count = tokens.numel(), vocabulary = model_.head->outputs;
+        TORCH_CHECK(positions.numel() == count && slots.numel() == count, "tokens, positions and slots must be equally many");
+        const Span* spans = spans_of(geometry, tables, count, slots_ / model_.block_size, model_.block_size);
+        Tensor out = at::empty({rows.numel(), logits ? vocabulary : model_.hidden}, at::TensorOptions(dtype_));
+        StepInput input{indices(tokens, vocabulary, "tokens"), indices(positions, positions_, "positions"),
+                        indices(slots, slots_, "slots"), indices(rows, count, "rows"), count, rows.numel(), {},
+                        logits ? out.mutable_data_ptr() : nullptr, logits ? nullptr : out.mutable_data_ptr()};
+        if (count == 0) return out;
+        std::map<int64_t, AttentionPlan> plans;
+        for (const StepLayer& layer : model_.layers) {
+            if (!plans.contains(layer.window))
+                plans[layer.window] =
+                    plan_attention(spans, geometry.numel() / 4, tables.const_data_ptr<int32_t>(), model_.kv_heads,
+                                   model_.heads / model_.kv_heads, model_.dim, layer.window);
+            input.attention.push_back(&plans[layer.window]);
+        }
+        const int64_t threads = at::get_num_threads();
+        const Workspace workspace(model_, input, threads);
+        if (!memory_.defined() || memory_.numel() < workspace.bytes() + 64)
+            memory_ = at::empty({workspace.bytes() + 64}, at::TensorOptions(at::kByte));
+        char* memory = static_cast<char*>(memory_.mutable_data_ptr());
+        memory += -reinterpret_cast<uintptr_t>(memory) % 64;
+        Team team(threads);
+        at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
+            Member member(team, end - begin);
+            walk(member, model_, input, workspace, memory);
+        });
+        return out;
+    }
+
+  private:
+    const void* weight(const Tensor& x, int64_t elements, const char* name) {
+        keep_.push_back(x);
+        return data_of(x, dtype_, elements, name);
+    }
+
+    std::shared_ptr<const Product> fitting(const Holder& holder, int64_t inputs, int64_t outputs, const char* name) {
+        const Product& p = *holder->product;
+        TORCH_CHECK(p.inputs == inputs && p.outputs == outputs && p.element == model_.element, name, " must map ", inputs,
+                    " to ", outputs, " elements of ", dtype_, ", maps ", p.inputs, " to ", p.outputs);
+        holders_.push_back(holder);
+        return holder->product;
+    }
+
+    const at::ScalarType dtype_;
+    StepModel model_{};
+    int64_t positions_ = 0;
+    int64_t slots_ = 0;
+    std::vector<Tensor> keep_, angles_, cache_;  // that the model points into
+    std::vector<Holder> holders_;
+    Tensor memory_;
+};
+
+// Threads that wait for each other must all run: other backends of torch may run the places of a loop one by one.
+bool step_usable() { return AT_PARALLEL_OPENMP != 0; }
+
+}  // namespace
+}  // namespace headgate
+
+TORCH_LIBRARY_FRAGMENT(headgate, m) {
+    using headgate::ProductHolder;
+    using headgate::Step;
+    m.def("step_usable() -> bool", &headgate::step_usable);
+    m.class_<ProductHolder>("Product").def(
+        torch::init<const std::string&, std::vector<at::Tensor>, std::optional<at::Tensor>, int64_t, int64_t,
+                    at::ScalarType>());
+    m.class_<Step>("Step")
+        .def(torch::init<int64_t, int64_t, int64_t, double, const at::Tensor&, const at::Tensor&,
+                         const headgate::Holder&>())
+        .def("add_layer", &Step::add_layer)
+        .def("set_angles", &Step::set_angles)
+        .def("bind", &Step::bind)
+        .def("forward", &Step::forward);
+}
