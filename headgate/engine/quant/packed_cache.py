@@ -178,6 +178,8 @@ def _write(path: Path, tensors: Mapping[str, Tensor], identity: str) -> None:
                 file.write(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
             file.flush()
             os.fsync(file.fileno())
+        # A temporary file is its owner's alone; who may read the checkpoint may read this.
+        Path(unfinished).chmod(0o644)
         Path(unfinished).replace(path)
     except BaseException:
         Path(unfinished).unlink(missing_ok=True)

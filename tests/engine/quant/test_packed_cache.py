@@ -55,6 +55,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert torch.equal(load_file(path_of(tmp_path))["b"], TENSORS["b"])
     assert loaded["b"].data_ptr() % 64 == 0
     assert os.listdir(path_of(tmp_path).parent) == [path_of(tmp_path).name]
+    assert path_of(tmp_path).stat().st_mode & 0o777 == 0o644
 
 
 def test_another_identity_is_stale_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
