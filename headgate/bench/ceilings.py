@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import Tensor
 
 # Larger than any last-level cache, so that reads come from memory.
 _READ_BYTES = 1 << 29
@@ -17,12 +18,19 @@ _GEMM = 2048
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Bytes per second read from memory, and floating-point operations per second of a 2048-cubed matrix product."""
+    """Bytes per second read from memory, and operations per second of a 2048-cubed matrix product by dtype.
+
+    The int8 product is the best of torch's: int8 times int8 with exact sums.
+    """
 
     device: str
     threads: int
     read_bytes_s: float
     flops: dict[str, float]
+
+    def peak(self, dtype: str) -> float:
+        """Operations per second in `dtype`; of the fastest one where that was not measured."""
+        return self.flops.get(dtype, max(self.flops.values()))
 
 
 def measure(device: torch.device, rounds: int = 5) -> Ceilings:
@@ -42,7 +50,22 @@ def _measure(device: torch.device, rounds: int) -> Ceilings:
         a = torch.randn(_GEMM, _GEMM, device=device).to(dtype)
         b = torch.randn(_GEMM, _GEMM, device=device).to(dtype)
         flops[str(dtype).removeprefix("torch.")] = 2 * _GEMM**3 / _best(partial(torch.matmul, a, b), device, rounds)
+    a = torch.randint(-127, 128, (_GEMM, _GEMM), device=device, dtype=torch.int8)
+    b = torch.randint(-127, 128, (_GEMM, _GEMM), device=device, dtype=torch.int8)
+    flops["int8"] = 2 * _GEMM**3 / min(_best(product, device, rounds) for product in _int8_products(a, b))
     return Ceilings(device_name(device), torch.get_num_threads(), _READ_BYTES / read_s, flops)
+
+
+def _int8_products(a: Tensor, b: Tensor) -> Iterator[Callable[[], object]]:
+    yield partial(torch._int_mm, a, b)
+    ops = torch.ops.onednn
+    if a.device.type == "cpu" and hasattr(ops, "qlinear_pointwise"):
+        packed, ones = ops.qlinear_prepack(b, None), torch.ones(_GEMM)
+        zeros = torch.zeros(_GEMM, dtype=torch.int32)
+        x = a.view(torch.uint8)
+        yield partial(
+            ops.qlinear_pointwise, x, 1.0, 128, packed, ones, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
 
 
 def _best(work: Callable[[], object], device: torch.device, rounds: int) -> float:

@@ -26,6 +26,7 @@ _QWEN3 = {
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     "qwen3-0.6b": {
         **_QWEN3,
+        "model_type": "qwen3",
         "hidden_size": 1024,
         "intermediate_size": 3072,
         "num_hidden_layers": 28,
@@ -39,6 +40,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
     "qwen3-moe": {
         **_QWEN3,
         "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
         "hidden_size": 1024,
         "intermediate_size": 2048,
         "moe_intermediate_size": 512,
@@ -72,7 +74,7 @@ def write_shape(name: str, config: Mapping[str, Any], folder: Path, *, spread: f
     generator = torch.Generator().manual_seed(0)
     tensors = {
         name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * spread
-        for name, shape in _tensor_shapes(config).items()
+        for name, shape in tensor_shapes(config).items()
     }
     unfinished = target / "model.safetensors.part"
     save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, unfinished)
@@ -80,7 +82,8 @@ def write_shape(name: str, config: Mapping[str, Any], folder: Path, *, spread: f
     return target
 
 
-def _tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a Qwen3 checkpoint's tensors, by its `config.json`."""
     spec = read_spec(config)
     hidden, q_width, kv_width = spec.hidden, spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     shapes: dict[str, tuple[int, ...]] = {

@@ -23,6 +23,8 @@ from headgate.bench.cache.cli import cache
 from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.demo import demo
 from headgate.bench.engine import EngineBench, Figure
+from headgate.bench.peers.command import run_against
+from headgate.bench.peers.entrants import PEERS
 from headgate.bench.quality_command import quality
 from headgate.bench.serve import compare, run_streams, server
 from headgate.bench.start import start as start_once
@@ -35,8 +37,12 @@ from headgate.engine.quant.linear import WeightFormat
 _WORKLOADS = {
     "prefill": (prefill(),),
     "decode": (decode(1), decode(8), decode(32)),
+    "b1": (decode(1),),
+    "b8": (decode(8),),
+    "b32": (decode(32),),
     "mixed": (mixed(),),
 }
+_ALL = ("prefill", "decode", "mixed")
 
 
 @click.group()
@@ -64,7 +70,32 @@ bench.add_command(quality)
 @click.option("--kernels", type=click.Choice(["auto", "reference"]), default="auto", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
 @click.option("--one-by-one", is_flag=True, help="Also run the mixed requests one after another.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option(
+    "--against",
+    help="Other engines to run in alternation with ours on a random checkpoint, separated by commas: "
+    f"{', '.join(PEERS)}, or one of their formats as in llama.cpp:q8_0. CPU only.",
+)
+@click.option(
+    "--peers",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("peers"),
+    envvar="HEADGATE_PEERS",
+    show_default=True,
+    help="Folder of the other engines, one environment each, and of the converted checkpoints.",
+)
+@click.option("--prepare", is_flag=True, help="With --against: only write and convert the checkpoints.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the figures here. With --against, pairs that are in the file already are kept and shown too.",
+)
+@click.option(
+    "--plot",
+    "plot_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --against: draw the roofline here (PNG).",
+)
 def engine(
     workloads: tuple[str, ...],
     model: str,
@@ -74,10 +105,28 @@ def engine(
     kernels: KernelSet,
     rounds: int,
     one_by_one: bool,
+    against: str | None,
+    peers: Path,
+    prepare: bool,
     json_file: Path | None,
+    plot_file: Path | None,
 ) -> None:
     """Time the engine alone on WORKLOADS (all by default): tokens in, tokens out, random prompts, no cache hits."""
     console = Console(width=110)
+    chosen = [w for name in workloads or _ALL for w in _WORKLOADS[name]]
+    if against is not None:
+        if model not in SHAPES:
+            raise click.BadParameter(f"--against takes {' or '.join(SHAPES)}, not {model!r}", param_hint="--model")
+        try:
+            run_against(
+                against, shape=model, weights=weights, workloads=chosen, peers=peers.absolute(), threads=threads,
+                rounds=rounds, prepare_only=prepare, json_file=json_file, plot_file=plot_file, console=console,
+            )  # fmt: skip
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--against") from None
+        return
+    if prepare or plot_file is not None:
+        raise click.UsageError("--prepare and --plot belong to --against")
     with tempfile.TemporaryDirectory() as scratch:
         folder = _folder(model, Path(scratch))
         settings = EngineSettings(device=device, threads=threads, prefix_cache=False, kernels=kernels)
@@ -88,10 +137,9 @@ def engine(
         measured = limits.measure(served.device)
         served.start()
         try:
-            runner = EngineBench(served, "bench", measured)
-            chosen = [w for name in workloads or _WORKLOADS for w in _WORKLOADS[name]]
+            runner = EngineBench(served, "bench")
             runner.run(Workload("warm-up", ((16, 4),)))
-            figures = [runner.figure(w, [runner.run(w) for _ in range(rounds)]) for w in chosen]
+            figures = [runner.figure(w, [runner.run(w) for _ in range(rounds)], measured) for w in chosen]
             serial_s = runner.run_one_by_one(mixed()) if one_by_one else None
         finally:
             served.stop()
@@ -148,7 +196,7 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
         prompts = Prompts(min(info.vocab_size, 3000))
         engine_tokens_s, over_http = [], []
         try:
-            runner = EngineBench(alone, "bench", limits.measure(alone.device, rounds=1))
+            runner = EngineBench(alone, "bench")
             with server(folder, weights, Path(scratch)) as url:
                 asyncio.run(run_streams(url, prompts, Workload("warm-up", ((16, 4),))))
                 runner.run(Workload("warm-up", ((16, 4),)))

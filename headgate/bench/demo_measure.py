@@ -100,7 +100,7 @@ def measure(
     machine = limits.measure(engine.device, rounds=1)
     engine.start()
     try:
-        runner = _Runner(engine, machine)
+        runner = _Runner(engine)
         runner.warm_up(samples[:1])
         progress("decoding")
         decode_s = runner.decode(rounds)
@@ -119,9 +119,9 @@ def measure(
 class _Runner:
     """The parts of the measurement, on an engine that has started."""
 
-    def __init__(self, engine: Engine, machine: Ceilings) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._benches = {name: EngineBench(engine, name, machine) for name in NAMES}
+        self._benches = {name: EngineBench(engine, name) for name in NAMES}
         self._turns = 0
 
     def warm_up(self, samples: Sequence[Sample]) -> None:

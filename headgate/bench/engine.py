@@ -53,32 +53,31 @@ class Figure:
 class EngineBench:
     """Runs workloads on one loaded model."""
 
-    def __init__(self, engine: Engine, model: str, ceilings: Ceilings) -> None:
+    def __init__(self, engine: Engine, model: str) -> None:
         self._engine = engine
         self._model = engine.models[model]
-        self._ceilings = ceilings
         # The demo tokenizer's ids are valid in every vocabulary that is tested.
         self._prompts = Prompts(min(self._model.info.vocab_size, 3000))
         self._serial = itertools.count()
 
     def run(self, workload: Workload) -> Timing:
         """One round, all requests at once."""
-        return self._time(list(self._prompts.fill(workload)))
+        return self.time(list(self._prompts.fill(workload)))
 
     def run_one_by_one(self, workload: Workload) -> float:
         """Seconds for the same requests, each submitted when the one before has ended."""
-        return sum(self._time([request]).total_s for request in self._prompts.fill(workload))
+        return sum(self.time([request]).total_s for request in self._prompts.fill(workload))
 
-    def figure(self, workload: Workload, timings: Sequence[Timing]) -> Figure:
+    def figure(self, workload: Workload, timings: Sequence[Timing], ceilings: Ceilings) -> Figure:
         """Medians and shares of the rounds of one workload."""
-        info, ceilings = self._model.info, self._ceilings
+        info = self._model.info
         totals = [t.total_s for t in timings]
         total = statistics.median(totals)
         overhead = statistics.median(1 - t.step_s / t.total_s for t in timings)
         spread = (max(totals) - min(totals)) / total
         if workload.new_tokens == len(workload.requests):
             rate = 2 * info.active_parameters * workload.prompt_tokens / total
-            peak = ceilings.flops.get(info.dtype, max(ceilings.flops.values()))
+            peak = ceilings.peak(info.dtype if info.weights == "native" else "int8")
             tokens_s = workload.prompt_tokens / total
             return Figure(workload.name, tokens_s, None, spread, rate / 1e9, "GFLOP/s", rate / peak, overhead)
         decode_s = statistics.median(t.decode_s / max(1, t.decode_tokens) for t in timings)
@@ -94,7 +93,8 @@ class EngineBench:
             overhead,
         )
 
-    def _time(self, requests: Sequence[tuple[tuple[int, ...], int]]) -> Timing:
+    def time(self, requests: Sequence[tuple[tuple[int, ...], int]]) -> Timing:
+        """Submit (prompt, new tokens) all at once and wait for the last token of the last."""
         arrived: queue.SimpleQueue[tuple[float, Sequence[Delta]]] = queue.SimpleQueue()
         before = self._model.stats()
         started = time.perf_counter()

@@ -1,0 +1,122 @@
+"""`headgate bench engine --against ...`: prepare, play, print, keep."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from headgate.bench import ceilings as limits
+from headgate.bench.ceilings import Ceilings
+from headgate.bench.checkpoints import write_random
+from headgate.bench.peers.entrants import entrants
+from headgate.bench.peers.match import Match, match_of_json, play
+from headgate.bench.peers.process import module_command
+from headgate.bench.peers.report import plot, table
+from headgate.bench.workloads import Workload
+from headgate.engine.quant.linear import WeightFormat
+
+_BITS: Mapping[str, float] = {"native": 16, "int8": 8}
+"""Bits per weight of our formats; those not listed are of the 4-bit class."""
+
+
+def run_against(
+    asked: str,
+    *,
+    shape: str,
+    weights: WeightFormat,
+    workloads: Sequence[Workload],
+    peers: Path,
+    threads: int | None,
+    rounds: int,
+    prepare_only: bool,
+    json_file: Path | None,
+    plot_file: Path | None,
+    console: Console,
+) -> None:
+    """Measure ours against the peers and print every pair this file knows of the shape and format.
+
+    Raises:
+        ValueError: `asked` names no peer.
+    """
+    chosen = entrants(asked, _BITS.get(weights, 4))
+    checkpoint = write_random(shape, peers / "checkpoints")
+    there = []
+    for entrant in chosen:
+        missing = entrant.missing(peers)
+        if missing is None:
+            entrant.prepare(checkpoint, peers, lambda command: _convert(command, peers))
+            there.append(entrant)
+        else:
+            console.print(
+                f"{entrant.name} is not installed and not measured. To install it:\n  {missing}", soft_wrap=True
+            )
+    if prepare_only:
+        return
+    threads = threads or torch.get_num_threads()
+    torch.set_num_threads(threads)
+    ceilings = limits.measure(torch.device("cpu"))
+    matches = _known(json_file)
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    ceilings = _best(ceilings, json_file)
+    played = play(
+        shape, checkpoint, weights, there, workloads,
+        peers=peers, threads=threads, rounds=rounds, say=lambda text: console.print(text, style="dim"),
+    )  # fmt: skip
+    for match in played:
+        matches[match.key] = match
+        if json_file is not None:
+            _write(json_file, ceilings, matches, started)
+    shown = [m for m in matches.values() if (m.model, m.weights) == (shape, weights)]
+    for _, pair in groupby(sorted(shown, key=lambda m: m.peer), lambda m: m.peer):
+        _print(list(pair), ceilings, console)
+    console.print(
+        f"{ceilings.device}, {threads} threads: {ceilings.read_bytes_s / 1e9:.1f} GB/s read, "
+        + ", ".join(f"{dtype} {flops / 1e9:.0f} GOP/s" for dtype, flops in ceilings.flops.items())
+        + f"; {started}"
+    )
+    if plot_file is not None:
+        plot(list(matches.values()), ceilings, plot_file)
+
+
+def _convert(command: Sequence[object], peers: Path) -> None:
+    with (peers / "bench.log").open("ab") as log:
+        subprocess.run(module_command(command), stdout=log, stderr=log, check=True)
+
+
+def _print(pair: Sequence[Match], ceilings: Ceilings, console: Console) -> None:
+    console.print(table(pair, ceilings))
+    about = next((m.their_about for m in pair if m.their_about is not None), None)
+    if about is not None:
+        console.print(f"{about.version}: {about.settings}\n", style="dim")
+
+
+def _known(file: Path | None) -> dict[tuple[str, str, str, str], Match]:
+    if file is None or not file.exists():
+        return {}
+    found = (match_of_json(content) for content in json.loads(file.read_text())["matches"])
+    return {match.key: match for match in found}
+
+
+def _best(measured: Ceilings, file: Path | None) -> Ceilings:
+    """The higher of both runs: whatever else runs on a machine only lowers a ceiling."""
+    if file is None or not file.exists():
+        return measured
+    known: dict[str, Any] = json.loads(file.read_text())["ceilings"]
+    if known["device"] != measured.device or known["threads"] != measured.threads:
+        return measured
+    flops = {dtype: max(rate, known["flops"].get(dtype, 0.0)) for dtype, rate in measured.flops.items()}
+    return Ceilings(measured.device, measured.threads, max(measured.read_bytes_s, known["read_bytes_s"]), flops)
+
+
+def _write(file: Path, ceilings: Ceilings, matches: Mapping[Any, Match], date: str) -> None:
+    content = {"date": date, "ceilings": asdict(ceilings), "matches": [m.as_json() for m in matches.values()]}
+    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
