@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import platform
 import tempfile
@@ -198,19 +197,21 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
         try:
             runner = EngineBench(alone, "bench")
             with server(folder, weights, Path(scratch)) as url:
-                asyncio.run(run_streams(url, prompts, Workload("warm-up", ((16, 4),))))
+                run_streams(url, prompts, Workload("warm-up", ((16, 4),)))
                 runner.run(Workload("warm-up", ((16, 4),)))
                 for _ in range(rounds):
                     engine_tokens_s.append(workload.new_tokens / runner.run(workload).total_s)
-                    over_http.append(asyncio.run(run_streams(url, prompts, workload)))
+                    over_http.append(run_streams(url, prompts, workload))
         finally:
             alone.stop()
     result = compare(engine_tokens_s, over_http, streams)
     Console(width=110).print(
         f"{model}, {info.dtype}, weights {weights}, {streams} streams of {new} tokens, medians of {rounds} rounds\n"
         f"  engine alone   {result.engine_tokens_s:9,.0f} tokens/s\n"
-        f"  through HTTP   {result.http_tokens_s:9,.0f} tokens/s  ({result.lost:+.1%} lost; client on the same cores)\n"
-        f"  first token    {result.http_first_token_s * 1e3:9,.0f} ms, median over the streams"
+        f"  through HTTP   {result.http_tokens_s:9,.0f} tokens/s  ({result.lost:+.1%} lost)\n"
+        f"  first token    {result.http_first_token_s * 1e3:9,.0f} ms, median over the streams\n"
+        f"  client         {result.client_share:9.1%} of one of the same cores; "
+        f"{result.tokens_per_read:.1f} tokens per piece it read"
     )
     if json_file is not None:
         _write_json(json_file, {"model": model, "weights": weights, "new": new, **result.as_json()})

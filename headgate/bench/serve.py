@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import yaml
@@ -32,6 +33,10 @@ class Round:
     tokens: int
     first_token_s: float
     """Median over the streams."""
+    cpu_s: float
+    """What the client computed itself."""
+    reads: int
+    """How many pieces the client got: the server's writes, where the client kept up."""
 
     @property
     def tokens_s(self) -> float:
@@ -47,6 +52,9 @@ class Comparison:
     engine_tokens_s: float
     http_tokens_s: float
     http_first_token_s: float
+    client_share: float
+    """Of one core, taken by the client from engine and server."""
+    tokens_per_read: float
 
     @property
     def lost(self) -> float:
@@ -65,6 +73,8 @@ def compare(engine_tokens_s: Sequence[float], rounds: Sequence[Round], streams: 
         statistics.median(engine_tokens_s),
         statistics.median(r.tokens_s for r in rounds),
         statistics.median(r.first_token_s for r in rounds),
+        statistics.median(r.cpu_s / r.seconds for r in rounds),
+        statistics.median(r.tokens / r.reads for r in rounds),
     )
 
 
@@ -99,9 +109,9 @@ def server(model: Path, weights: str, scratch: Path) -> Iterator[str]:
         process.wait(timeout=60)
 
 
-async def run_streams(url: str, prompts: Prompts, workload: Workload) -> Round:
-    """All requests of the workload as concurrent streams of token ids."""
-    requests = [
+def run_streams(url: str, prompts: Prompts, workload: Workload) -> Round:
+    """All requests of the workload as concurrent streams of token ids, from a client process of its own."""
+    bodies = [
         json.dumps(
             {
                 "model": "bench",
@@ -112,33 +122,16 @@ async def run_streams(url: str, prompts: Prompts, workload: Workload) -> Round:
                 "stream": True,
                 "stream_options": {"include_usage": True},
             }
-        ).encode()
+        )
         for prompt, new in prompts.fill(workload)
     ]
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
-        started = time.perf_counter()
-        results = await asyncio.gather(*(_stream(session, url, body) for body in requests))
-        seconds = time.perf_counter() - started
-    return Round(
-        seconds, sum(tokens for tokens, _ in results), statistics.median(first - started for _, first in results)
-    )
-
-
-async def _stream(session: aiohttp.ClientSession, url: str, body: bytes) -> tuple[int, float]:
-    """(tokens by the stream's own account, when the first chunk came). The client parses only the last frames."""
-    headers = {"Content-Type": "application/json"}
-    async with session.post(f"{url}/v1/completions", data=body, headers=headers) as response:
-        if response.status != 200:
-            raise RuntimeError(f"the server answered {response.status}: {await response.text()}")
-        first, tail = 0.0, b""
-        async for piece in response.content.iter_any():
-            first = first or time.perf_counter()
-            tail = (tail + piece)[-4096:]
-    frames = tail.decode().strip().split("\n\n")
-    if frames[-1] != "data: [DONE]":
-        raise RuntimeError(f"the stream was cut: it ends with {frames[-1]!r}")
-    return int(json.loads(frames[-2].removeprefix("data: "))["usage"]["completion_tokens"]), first
+    target = urlsplit(url)
+    asked = {"host": target.hostname, "port": target.port, "path": "/v1/completions", "bodies": bodies}
+    command = [sys.executable, "-m", "headgate.bench.stream_client"]
+    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the client failed: {done.stderr.strip()}")
+    return Round(**json.loads(done.stdout))
 
 
 async def _ready(url: str, process: subprocess.Popen[bytes]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from headgate.engine.errors import ScoringFailed
 from headgate.engine.lane import ModelStats
 from headgate.engine.loop import StepLoop
+from headgate.engine.mailbox import Mailbox
 from headgate.engine.request import Delta, Finish, Priority, Request, TokenScore
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.chat_template import ChatTemplate
@@ -112,7 +113,7 @@ class LocalModel:
         self._chat_template = chat_template
         self._loop = loop
         self._serial = itertools.count()
-        self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailbox] = weakref.WeakKeyDictionary()
+        self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = weakref.WeakKeyDictionary()
 
     def stats(self) -> ModelStats:
         """Gauges and counters of the model's lane."""
@@ -221,11 +222,11 @@ class LocalModel:
         text = self._chat_template.render(messages, tools=tools)
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
-    def _mailbox(self) -> _Mailbox:
+    def _mailbox(self) -> Mailbox:
         loop = asyncio.get_running_loop()
         mailbox = self._mailboxes.get(loop)
         if mailbox is None:
-            mailbox = self._mailboxes[loop] = _Mailbox(loop)
+            mailbox = self._mailboxes[loop] = Mailbox(loop)
         return mailbox
 
 
@@ -265,43 +266,6 @@ class _Choice:
             # Tokens the engine computed before it heard of the stop string are nobody's.
             finish = replace(finish, reason="stop", completion_tokens=self._tokens)
         return TextDelta(delta.index, text, token_ids, logprobs, delta.queue_s, finish)
-
-
-class _Mailbox:
-    """Deltas on their way from the step thread to the requests of one event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)
-        self._pending: dict[str, list[Delta]] = {}
-        self._arrived: dict[str, asyncio.Event] = {}
-
-    def open(self, request_id: str) -> None:
-        self._pending[request_id] = []
-        self._arrived[request_id] = asyncio.Event()
-
-    def close(self, request_id: str) -> None:
-        del self._pending[request_id], self._arrived[request_id]
-
-    async def take(self, request_id: str) -> list[Delta]:
-        """Everything that arrived since the last call, at least one delta."""
-        arrived = self._arrived[request_id]
-        await arrived.wait()
-        arrived.clear()
-        deltas, self._pending[request_id] = self._pending[request_id], []
-        return deltas
-
-    def post(self, deltas: Sequence[Delta]) -> None:
-        """Called on the step thread: one wake-up of the loop for all requests."""
-        loop = self._loop()
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._deliver, deltas)
-
-    def _deliver(self, deltas: Sequence[Delta]) -> None:
-        for delta in deltas:
-            pending = self._pending.get(delta.request_id)
-            if pending is not None:
-                pending.append(delta)
-                self._arrived[delta.request_id].set()
 
 
 def _merge(deltas: Sequence[Delta]) -> list[Delta]:
