@@ -1,0 +1,105 @@
+"""Matches against other engines: who plays, how rounds are counted, what is kept. Timings are nobody's test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.bench.ceilings import Ceilings
+from headgate.bench.checkpoints import SHAPES
+from headgate.bench.cli import bench
+from headgate.bench.peers.entrants import PEERS, entrants
+from headgate.bench.peers.footprint import Footprint
+from headgate.bench.peers.match import Match, match_of_json
+from headgate.bench.peers.process import EngineProcess, ours
+from headgate.bench.peers.protocol import About, Round, Stopwatch
+from headgate.bench.peers.report import plot
+
+_ABOUT = About("x 1", "settings", 600_000_000, 2.0, "int8")
+_CEILINGS = Ceilings("machine", 2, 40e9, {"float32": 0.2e12, "bfloat16": 0.8e12, "int8": 1.8e12})
+
+
+def _match(ours: tuple[Round, ...], theirs: tuple[Round, ...]) -> Match:
+    return Match("qwen3-0.6b", "int8", "p:f", "decode b1", ((128, 96),), _ABOUT, _ABOUT, ours, theirs)
+
+
+def test_a_bare_name_means_the_formats_of_our_class() -> None:
+    assert [e.name for e in entrants("llama.cpp,openvino", 8)] == ["llama.cpp:q8_0", "openvino:int8"]
+    assert [e.name for e in entrants("llama.cpp,openvino", 4)] == [
+        "llama.cpp:q4_0", "llama.cpp:q4_k_m", "openvino:int4",
+    ]  # fmt: skip
+    assert [e.name for e in entrants("vllm:bf16", 8)] == ["vllm:bf16"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "bits", "words"),
+    [("ollama", 8, "no peer"), ("vllm:q4", 8, "w8a8, bf16"), ("transformers", 4, "no format under 8 bits")],
+)
+def test_unknown_entrants_are_named(asked: str, bits: float, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        entrants(asked, bits)
+
+
+def test_the_stopwatch_counts_decoding_from_the_step_that_started_the_last() -> None:
+    now = iter((0.0, 1.0, 2.0, 3.0, 5.0))
+    watch = Stopwatch([3, 2], clock=lambda: next(now))
+    watch.step({0: 1})
+    watch.step({0: 1, 1: 1})
+    watch.step({0: 1})
+    watch.step({1: 1})
+    assert watch.round() == Round(5.0, 3.0, 2)
+
+
+def test_a_stopwatch_that_missed_tokens_says_so() -> None:
+    watch = Stopwatch([2])
+    watch.step({0: 1})
+    with pytest.raises(ValueError, match="too few"):
+        watch.round()
+
+
+def test_ratios_are_of_neighbours() -> None:
+    match = _match((Round(1.0, 0.5, 95), Round(2.0, 1.0, 95)), (Round(2.0, 1.0, 95), Round(2.0, 2.0, 95)))
+    assert match.ratios == (2.0, 1.0)
+    assert match.decode_ratios == (2.0, 2.0)
+    assert match_of_json(json.loads(json.dumps(match.as_json()))) == match
+
+
+def test_shares_count_what_a_step_must_read() -> None:
+    dense = Footprint(SHAPES["qwen3-0.6b"])
+    assert dense.read_share(1) == 1.0  # tied: the table is the head
+    place = dense.place(_match((Round(10.0, 95 / 40, 95),), ()), _ABOUT, (Round(10.0, 95 / 40, 95),), _CEILINGS)
+    assert place is not None
+    context = (128 + 48) * 2 * 28 * 8 * 128 * 2
+    assert place.share == pytest.approx(40 * (600e6 + context) / 40e9)
+    experts = Footprint(SHAPES["qwen3-moe"])
+    assert experts.active == pytest.approx(175e6, rel=0.05)
+    assert experts.read_share(1) < experts.read_share(8) < experts.read_share(32) < 1
+
+
+def test_a_missing_peer_is_reported_with_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 5000}
+    monkeypatch.setitem(SHAPES, "qwen3-0.6b", {**SHAPES["qwen3-0.6b"], **small})
+    arguments = ["engine", "--model", "qwen3-0.6b", "--against", ",".join(PEERS), "--peers", str(tmp_path), "--prepare"]
+    result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    for peer in PEERS.values():
+        assert f"{peer.name}:" in result.output
+        assert peer.install[-1].split()[0] in result.output
+    assert result.output.count("is not installed and not measured") == 5
+
+
+def test_our_own_process_plays(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    with EngineProcess(ours(tiny_checkpoint, "native", 1), tmp_path / "log") as process:
+        assert process.about.version.startswith("headgate")
+        assert process.about.weight_bytes > 0
+        result = process.run([((11, 12, 13), 4), ((14, 15), 6)])
+        assert result.total_s > 0
+        assert result.decode_tokens <= 8
+
+
+def test_the_roofline_is_a_picture(tmp_path: Path) -> None:
+    plot([_match((Round(1.0, 0.5, 95),), (Round(2.0, 1.0, 95),))], _CEILINGS, tmp_path / "roofline.png")
+    assert (tmp_path / "roofline.png").read_bytes().startswith(b"\x89PNG")
