@@ -73,6 +73,8 @@ class LlamaCpp:
         return Round(seconds)
 
     def _start(self) -> tuple[subprocess.Popen[bytes], int]:
+        if not (self._tools / "llama-server").exists():
+            raise Refused("llama-server, its only continuous batching, was not built")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])

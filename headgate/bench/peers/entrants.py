@@ -28,7 +28,7 @@ PEERS: Mapping[str, Peer] = {
         Peer(
             "llama.cpp",
             {"q8_0": 8.5, "q4_0": 4.5, "q4_k_m": 4.8},
-            "llama.cpp/build/bin/llama-server",
+            "llama.cpp/build/bin/llama-batched-bench",
             (
                 "python3 -m venv llama.cpp",
                 "llama.cpp/bin/pip install gguf torch safetensors cmake ninja",
