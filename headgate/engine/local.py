@@ -162,7 +162,8 @@ class LocalModel:
         engine_id = f"{request_id}#{next(self._serial)}"
         mailbox = self._mailbox()
         choices = [_Choice(ChoiceText(self._tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
-        mailbox.open(engine_id)
+        # A stop string is seen here only: what is handed over late would be computed, and counted, for nothing.
+        mailbox.open(engine_id, eager=bool(stop))
         try:
             request = Request(engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority)
             self._loop.submit(request, mailbox.post)

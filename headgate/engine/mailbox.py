@@ -40,19 +40,23 @@ class Mailbox:
         self._cpu_clock = cpu_clock
         self._boxes: dict[str, _Box] = {}
         self._posted: deque[Sequence[Delta]] = deque()
-        self._begun: set[str] = set()
+        self._begun: set[str] = set()  # the step thread's own
+        self._eager: set[str] = set()
         self._woken = False
         self._ticking = False
         self._flushed_at = 0.0
         self._cpu_at_flush = 0.0
 
-    def open(self, request_id: str) -> None:
-        """Take in deltas of a request from now on."""
-        self._boxes[request_id] = _Box()
+    def open(self, request_id: str, *, eager: bool = False) -> None:
+        """Take in deltas of a request from now on. Those of an eager one never wait."""
+        self._boxes[request_id] = _Box(eager)
+        if eager:
+            self._eager.add(request_id)
 
     def close(self, request_id: str) -> None:
         """Drop what comes from now on."""
         del self._boxes[request_id]
+        self._eager.discard(request_id)
 
     async def take(self, request_id: str) -> list[Delta]:
         """Everything handed over since the last call, at least one delta."""
@@ -72,6 +76,8 @@ class Mailbox:
                 urgent = True
             elif delta.request_id not in self._begun:
                 self._begun.add(delta.request_id)
+                urgent = True
+            elif delta.request_id in self._eager:
                 urgent = True
         # The loop lowers its flags before it empties the queue, so that nothing posted after stays behind.
         self._posted.append(deltas)
@@ -94,7 +100,7 @@ class Mailbox:
                 box = self._boxes.get(delta.request_id)
                 if box is not None:
                     box.deltas.append(delta)
-                    if delta.finish is not None or not box.begun:
+                    if delta.finish is not None or box.eager or not box.begun:
                         box.begun = True
                         box.ready.set()
 
@@ -120,9 +126,10 @@ class Mailbox:
 class _Box:
     """One request's deltas, and whether its reader should look."""
 
-    __slots__ = ("begun", "deltas", "ready")
+    __slots__ = ("begun", "deltas", "eager", "ready")
 
-    def __init__(self) -> None:
+    def __init__(self, eager: bool) -> None:
+        self.eager = eager
         self.deltas: list[Delta] = []
         self.ready = asyncio.Event()
         self.begun = False

@@ -65,6 +65,16 @@ async def test_what_waits_is_handed_over_in_the_end() -> None:
     assert got == [_token("a", token) for token in range(5)]
 
 
+async def test_an_eager_request_never_waits() -> None:
+    spent = iter(float(n) for n in range(1000))
+    mailbox = Mailbox(asyncio.get_running_loop(), longest_s=3600.0, cpu_clock=lambda: next(spent))
+    mailbox.open("patient")
+    mailbox.open("eager", eager=True)
+    for token in range(4):
+        mailbox.post([_token("patient", token), _token("eager", token)])
+        assert await mailbox.take("eager") == [_token("eager", token)]
+
+
 async def test_closed_requests_are_dropped() -> None:
     mailbox = Mailbox(asyncio.get_running_loop(), cpu_clock=lambda: 0.0)
     mailbox.open("gone")
