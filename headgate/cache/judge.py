@@ -13,7 +13,7 @@ import msgspec
 
 from headgate.cache.bound import Evidence, HitModel, sigmoid
 from headgate.cache.comparator import Comparator, Sketch
-from headgate.cache.guards import KINDS, Comparison, Reading, reading_of
+from headgate.cache.guards import KINDS, Comparison, Reading, compare, reading_of
 
 LEVELS = (0.01, 0.02, 0.05)
 """Shares of wrong hits that thresholds are certified for."""
@@ -98,6 +98,9 @@ class Judge:
             if plain.get("schema") != _SCHEMA:
                 raise ValueError(f"schema {plain.get('schema')!r}; {_SCHEMA} is accepted")
             model = msgspec.convert(plain["model"], HitModel)
+            known = evidence(0.0, 0.0, 0.0, compare(reading_of(""), reading_of(""))).names
+            if model.names != known:
+                raise ValueError(f"it was fitted on {model.names}; {known} is accepted, which --fit gives")
             thresholds = msgspec.convert(plain["thresholds"], dict[Traffic, Thresholds])
             return cls(Comparator.load(folder / "comparator.safetensors"), model, thresholds, plain["embedder"])
         except (OSError, KeyError, ValueError) as error:

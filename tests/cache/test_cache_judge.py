@@ -55,12 +55,15 @@ def test_saved_and_loaded_it_is_the_same(judge: Judge, tmp_path: Path) -> None:
     assert again.embedder == "another"
 
 
-@pytest.mark.parametrize("damage", ["schema", "gone"])
+@pytest.mark.parametrize("damage", ["schema", "gone", "evidence"])
 def test_files_of_another_version_are_refused(tmp_path: Path, damage: str) -> None:
     folder = tmp_path / "fitted"
     shutil.copytree(FITTED, folder)
     if damage == "gone":
         (folder / "judge.json").unlink()
+    elif damage == "evidence":
+        written = (folder / "judge.json").read_text()
+        (folder / "judge.json").write_text(written.replace('"conflict content"', '"conflict intent"'))
     else:
         (folder / "judge.json").write_text('{"schema": 0}')
     with pytest.raises(ValueError, match="cannot be read"):
