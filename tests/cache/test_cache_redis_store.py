@@ -230,12 +230,37 @@ async def test_there_is_a_bound_by_default(open_store: Open) -> None:
 
 
 async def test_a_full_server_is_no_outage(open_store: Open, server: Redis, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
     store = open_store()
     await store.put(entry("a"), frozenset())
     server.config_set("maxmemory", 1)
-    assert not await store.put(entry("b"), frozenset({"t"}))
+    for key in "bc":
+        assert not await store.put(entry(key), frozenset({"t"}))
     assert await store.get("a") == entry("a")
-    assert caplog.records == []
+    server.config_set("maxmemory", 0)
+    for key in "bc":
+        assert await store.put(entry(key), frozenset({"t"}))
+    assert [record.message for record in caplog.records] == [
+        f"{store.address} is full and keeps no new answers: raise maxmemory or let it evict",
+        f"{store.address} keeps new answers again",
+    ]
+
+
+async def test_a_server_that_pauses_its_clients_is_left_alone_for_a_while(
+    process: RedisProcess, server: Redis, time: Time, open_store: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    cache, _ = answer_cache(open_store(process.url, timeout_s=0.5), time)
+    assert await answer(cache, ask("what is the capital of france")) is not None
+    server.client_pause(2000, all=True)
+    for _ in range(3):
+        assert isinstance((await cache.lookup(ask("what is the capital of france"))).verdict, Miss)
+    assert cache.faults.store >= 3
+    assert "no answer within 500 ms" in caplog.records[0].message
+    assert len(caplog.records) == 1
+    async with asyncio.timeout(20):
+        while isinstance((await cache.lookup(ask("what is the capital of france"))).verdict, Miss):
+            time.monotonic += PAUSE_S
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

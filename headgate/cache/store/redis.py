@@ -170,6 +170,7 @@ class RedisStore:
         self._changed = changed or (lambda _: None)
         self._turns = asyncio.Semaphore(_CONNECTIONS)
         self._down = False
+        self._full = False
         self._retry_at = 0.0
         self._forget: list[Forget] = []
         # Expiry of the keys put here, the oldest put first. One lifetime for all makes that the order they expire in.
@@ -323,9 +324,16 @@ class RedisStore:
 
     async def _write(self, names: list[str], arguments: list[bytes | int | str]) -> bool:
         try:
-            return bool(await self._put_script(keys=names, args=arguments))
+            kept = bool(await self._put_script(keys=names, args=arguments))
         except OutOfMemoryError:
+            if not self._full:
+                self._full = True
+                logger.warning("%s is full and keeps no new answers: raise maxmemory or let it evict", self._address)
             return False
+        if self._full and kept:
+            self._full = False
+            logger.warning("%s keeps new answers again", self._address)
+        return kept
 
     async def _call(self, command: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
         """Ask the server, unless it failed a moment ago."""
