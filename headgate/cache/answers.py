@@ -221,6 +221,7 @@ class AnswerCache:
         device_s: float,
         vector: Vector | None,
         ttl: float,
+        findable: bool = True,
         tags: frozenset[str] = frozenset(),
         asked: float | None = None,
     ) -> Entry | None:
@@ -234,14 +235,17 @@ class AnswerCache:
             prompt_tokens: tokens of the prompt.
             completion_tokens: tokens of all choices together.
             device_s: device seconds the generation took.
-            vector: as the look-up gave it; without one the answer is served to exactly the same request only.
+            vector: as the look-up gave it.
             ttl: seconds; 0 or less keeps nothing.
+            findable: whether the answer may be served to similar questions too. Where the look-up made no vector, for
+                it was forbidden to serve a similar answer, one is made now.
             tags: of `Fingerprinter`, to forget the answer by. Its scope's and the one of all are there already.
             asked: as the look-up gave it; the answer is not kept if one of its tags was purged since.
 
         Returns:
             The entry, or None where it was not kept.
         """
+        vector = await self._vector(query, vector) if findable else None
         now = self._clock()
         entry = Entry(
             key=fingerprint.exact_key,
@@ -283,6 +287,15 @@ class AnswerCache:
         except Exception as error:
             self._fault("embedder", error)
             return b""
+
+    async def _vector(self, query: CacheQuery, vector: Vector | None) -> Vector | None:
+        if vector is not None or self._embedder is None or not query.text.strip():
+            return vector
+        try:
+            return await self._embedder.embed(query.text)
+        except Exception as error:
+            self._fault("embedder", error)
+            return None
 
     def _place(self, fingerprint: Fingerprint, vector: Vector | None) -> Place | None:
         if vector is None or self._embedder is None:

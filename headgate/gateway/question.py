@@ -58,6 +58,7 @@ class Question:
         query: the request in the cache's terms.
         fingerprint: its keys.
         may_read: a stored answer, or one being made for somebody else, may be served.
+        findable: the answer may be served to the same question in other words.
         semantic: an answer to the same question in other words will do.
         max_age_s: oldest answer that will do; None sets no bound.
         max_error: largest share of wrong answers the client accepts; None leaves it to the configuration.
@@ -69,6 +70,7 @@ class Question:
     query: CacheQuery
     fingerprint: Fingerprint
     may_read: bool
+    findable: bool
     semantic: bool
     max_age_s: float | None
     max_error: float | None
@@ -121,6 +123,7 @@ def question_of(
     if ttl_s <= 0:
         return Bypass("time_sensitive")
     text = request.last_user_text
+    findable = greedy and text is not None and request.logprobs is None and not of_now
     query = CacheQuery(
         scope=_scope(request, principal, policy),
         model=request.model,
@@ -133,7 +136,8 @@ def question_of(
         query,
         fingerprinter.fingerprint(query),
         may_read=not control.no_cache,
-        semantic=greedy and text is not None and request.logprobs is None and not of_now and control.max_error != 0,
+        findable=findable,
+        semantic=findable and control.max_error != 0,
         max_age_s=control.max_age_s,
         max_error=control.max_error,
         ttl_s=ttl_s,

@@ -58,6 +58,7 @@ class World:
             completion_tokens=5,
             device_s=0.25,
             vector=found.vector,
+            findable=semantic,
             ttl=ttl,
         )
 
@@ -250,7 +251,7 @@ async def test_a_broken_part_costs_the_hit_and_nothing_else(caplog: pytest.LogCa
     assert await world.answer(ask(FRANCE), "Paris") is not None
     assert (await world.cache.lookup(ask(FRANCE + "?"))).verdict == Miss("embedder")
     assert isinstance((await world.cache.lookup(ask(FRANCE))).verdict, Hit)
-    assert world.cache.faults.embedder == 2
+    assert world.cache.faults.embedder == 3, "two look-ups, and the storing between them"
 
     prints = Fingerprinter(b"0123456789abcdef")
     world = World()

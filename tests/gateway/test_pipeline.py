@@ -354,6 +354,14 @@ async def test_a_key_that_makes_more_than_its_share_stores_no_more() -> None:
     assert (await site.ask(replace(ASK, max_tokens=101), quiet))[1] == "miss"
 
 
+@pytest.mark.parametrize("control", [CacheControl(no_cache=True), CacheControl(max_error=0.0)])
+async def test_an_answer_that_was_not_looked_for_by_meaning_is_found_by_it(control: CacheControl) -> None:
+    site = understanding(FakeDestination())
+    for _ in range(2):
+        await site.ask(replace(ASK, cache=control))
+    assert (await site.ask(ALIKE))[1] == "semantic"
+
+
 async def test_a_near_answer_comes_with_its_tokens_for_a_draft() -> None:
     site = understanding(FakeDestination())
     await site.ask()
