@@ -147,6 +147,15 @@ async def test_completions_take_several_prompts_and_token_ids(serve: Serve) -> N
     assert (await ids.json())["usage"]["prompt_tokens"] == 3
 
 
+async def test_several_prompts_are_a_hit_only_where_all_of_them_are(serve: Serve) -> None:
+    client = await serve()
+    said = []
+    for prompts in (["one"], ["one", "two"], ["one", "two"]):
+        response = await client.post("/v1/completions", json={"model": "tiny", "prompt": prompts, "max_tokens": 2})
+        said.append(response.headers["x-headgate-cache"])
+    assert said == ["miss", "miss", "exact"]
+
+
 async def test_stop_strings_are_not_shown(serve: Serve) -> None:
     client = await serve()
     whole = (await (await client.post(CHAT, json={**HELLO, "max_tokens": 24})).json())["choices"][0]["message"][

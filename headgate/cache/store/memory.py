@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from headgate.cache.index import Place
 from headgate.cache.store.base import PURGE_MEMORY_S, Forget
 from headgate.cache.verdict import Entry
 
-ENTRY_BYTES = 1024
+ENTRY_BYTES = 1280
 """Charged per entry beside its encoded form: its key, its tags, its places in the tables here and in the allocator."""
 _LINK_BYTES = 256
 """Charged per vector beside its numbers: the key and the links an index keeps with it."""
@@ -25,7 +26,7 @@ class _Held:
     """Bytes it takes of the budget."""
     device_s: float
     expires: float
-    tags: frozenset[str]
+    tags: tuple[str, ...]
     uses: int
     stamp: int
     """Of the last use: tells its live record in the heap from older ones."""
@@ -123,9 +124,11 @@ class MemoryStore:
         if older is not None:
             self._unlink(entry.key)
         uses = 1 if older is None else older.uses
-        held = _Held(packed, charge, max(0.0, entry.device_s), entry.expires, tags, uses, 0)
+        # Most entries have their tags in common with many others.
+        own = tuple(map(sys.intern, tags))
+        held = _Held(packed, charge, max(0.0, entry.device_s), entry.expires, own, uses, 0)
         self._held[entry.key] = held
-        for tag in tags:
+        for tag in own:
             self._tagged.setdefault(tag, set()).add(entry.key)
         self._bytes += charge
         self._rank(entry.key, held)

@@ -17,6 +17,8 @@ from headgate.gateway.request import Chunk, Usage
 from headgate.gateway.wire.completions import CompletionReply, parse_completion
 from headgate.gateway.wire.headers import cache_control
 
+_LEAST_FIRST = ("bypass", "miss", "near", "semantic", "exact")
+
 
 class Batch:
     """The answers to several prompts as one source: choices are numbered through, accounts are added up."""
@@ -30,8 +32,8 @@ class Batch:
 
     @property
     def opened(self) -> Opened:
-        """The first answer's: all went the same way in."""
-        return self._answers[0].opened
+        """That of the answer for which the cache did least: the reply is no hit unless all of them are."""
+        return min((a.opened for a in self._answers), key=lambda opened: _LEAST_FIRST.index(opened.verdict))
 
     @property
     def opened_at(self) -> float:
