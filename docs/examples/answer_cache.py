@@ -15,11 +15,12 @@ def main(url: str) -> None:
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="any")
 
     def ask(text: str, **headers: str) -> None:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
         raw = client.chat.completions.with_raw_response.create(
             model="small",
             messages=[{"role": "user", "content": text}],
             max_tokens=32,
-            extra_headers={name.replace("_", "-"): value for name, value in headers.items()},
+            extra_headers=sent,
         )
         shown = ("x-headgate-cache", "x-headgate-similarity", "age", "x-headgate-bound")
         said = "  ".join(
@@ -27,13 +28,14 @@ def main(url: str) -> None:
         )
         usage = raw.parse().usage
         tokens = usage.completion_tokens if usage else 0
-        print(f"{text!r} {headers or ''}\n    {said}  completion tokens: {tokens}")
+        print(text, *(f"{name}: {value}" for name, value in sent.items()), sep="  ")
+        print(f"    {said}  completion tokens: {tokens}")
 
     ask("What is the capital of France?", x_headgate_cache_tags="atlas")
     ask("What is the capital of France?")
     ask("what's the capital of France")
     ask("what's the capital of France", x_headgate_max_error="0")
-    ask("What is the capital of France?", cache_control="no-cache")
+    ask("What is the capital of France?", cache_control="no-cache", x_headgate_cache_tags="atlas")
     ask("What is the capital of France?", cache_control="no-store")
     try:
         ask("What is the capital of Spain?", cache_control="only-if-cached")
