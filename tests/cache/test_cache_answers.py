@@ -205,7 +205,7 @@ async def test_without_semantic_nothing_is_embedded_and_the_answer_stays_exact()
 
 
 async def test_eviction_and_purge_reach_the_index() -> None:
-    world = World(max_bytes=4000)
+    world = World(max_bytes=5500)
     for text in ("one apple", "two pears", "six plums"):
         await world.answer(ask(text), "x")
     assert len(world.index) == len(world.memory) == 2
