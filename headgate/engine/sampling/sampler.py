@@ -18,7 +18,7 @@ from headgate.engine.sampling.logprobs import measure, read
 from headgate.engine.sampling.noise import gumbel, row_key
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sampling.processors import SamplingRow, changes_logits, process
-from headgate.engine.sampling.truncation import drop_unlikely, scaled, truncate
+from headgate.engine.sampling.truncation import drop_unlikely, likeliest, scaled, truncate
 from headgate.engine.sampling.upload import upload
 
 # How many of the likeliest tokens a truncated row looks at: the first width its top_k fits in.
@@ -128,8 +128,8 @@ class Sampler:
     def _draw(self, group: _Group, logits: Tensor, rows: Sequence[SamplingRow]) -> tuple[Tensor, Tensor]:
         """Token ids and winning scores for the rows of one group, from logits that need no more processing."""
         if group.greedy:
-            best = logits.max(-1)  # the first of equal ones, and NaN if there is one
-            return best.indices, best.values
+            value, index = likeliest(logits)
+            return index, value
         temperature = upload([row.params.temperature for row in rows], torch.float32, self._device).unsqueeze(-1)
         scores = scaled(logits, temperature)
         if group.width:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.engine.sampling.noise import gumbel
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
-from headgate.engine.sampling.truncation import drop_unlikely, scaled, truncate
+from headgate.engine.sampling.truncation import drop_unlikely, likeliest, scaled, truncate
 
 CPU = torch.device("cpu")
 
@@ -359,3 +359,17 @@ def test_cuda_draws_what_the_cpu_draws() -> None:
     here = Sampler(2000, CPU).sample(logits, rows)
     there = Sampler(2000, cuda).sample(logits.to(cuda), rows)
     assert here.token_ids == there.token_ids
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.integers(1, 3), n=st.integers(1, 700), levels=st.integers(1, 400), seed=st.integers(0, 999))
+def test_likeliest_is_the_first_of_equal_ones(rows: int, n: int, levels: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randint(0, levels, (rows, n), generator=generator).float()
+    best = logits.max(-1)
+    first = torch.stack([(row == row.max()).nonzero()[0, 0] for row in logits])
+    values, indices = likeliest(logits)
+    assert torch.equal(values, best.values)
+    assert torch.equal(indices, first)
+    logits[0, seed % n] = float("nan")
+    assert likeliest(logits)[0][0].isnan()
