@@ -114,6 +114,7 @@ def engine(
     console = Console(width=110)
     chosen = [w for name in workloads or _ALL for w in _WORKLOADS[name]]
     if against is not None:
+        console = Console(width=150)
         if model not in SHAPES:
             raise click.BadParameter(f"--against takes {' or '.join(SHAPES)}, not {model!r}", param_hint="--model")
         try:
