@@ -17,7 +17,10 @@ from headgate.engine.quant.linear import DenseLinear, Int8Linear, quantize_rows
 STATUS = native_status()
 native = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")
 INT8 = STATUS.usable and bool(torch.ops.headgate.int8_usable())
+INT4 = STATUS.usable and bool(torch.ops.headgate.int4_vectors())
 int8 = pytest.mark.skipif(not INT8, reason="the int8 kernels want AVX-512 VNNI")
+int4 = pytest.mark.skipif(not INT4, reason="the int4 kernels want AVX2")
+FORMATS = ["native", pytest.param("int8", marks=int8), pytest.param("int4", marks=int4)]
 
 
 def make(
@@ -148,14 +151,27 @@ def test_int8(shape: dict[str, int], count: int, dtype: torch.dtype) -> None:
 
 
 @native
-@pytest.mark.parametrize("fmt", ["native", pytest.param("int8", marks=int8)])
+@pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize(("hidden", "width", "count"), [(4100, 40, 130), (70, 900, 300)])
 def test_more_than_the_cache_holds(fmt: str, hidden: int, width: int, count: int) -> None:
     weights = make(hidden, width, 5, 3)
     x = tokens(weights, count)
     got = NativeMixture(weights, fmt)(x).double()  # type: ignore[arg-type]
     expected = ReferenceMixture(weights, DenseLinear)(x).double()
-    assert (got - expected).norm() / expected.norm() < (0.03 if fmt == "int8" else 1e-5)
+    assert (got - expected).norm() / expected.norm() < {"native": 1e-5, "int8": 0.03, "int4": 0.2}[fmt]
+
+
+@int4
+@settings(max_examples=60, deadline=None)
+@given(shape=shapes, count=st.integers(0, 67), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+def test_int4(shape: dict[str, int], count: int, dtype: torch.dtype) -> None:
+    weights = make(**shape, dtype=dtype)  # type: ignore[arg-type]
+    x = tokens(weights, count)
+    got = NativeMixture(weights, "int4")(x).double()
+    # The layers it is made of, with a parity test of their own; what they round in between differs at most.
+    expected = ReferenceMixture(weights, lambda weight: CpuKernels().linear(weight, None, "int4"))(x).double()
+    error = (got - expected).norm() / expected.norm().clamp(min=1e-9)
+    assert error < (4e-3 if dtype == torch.float32 else 1.2e-2)
 
 
 @int8
@@ -171,7 +187,7 @@ def test_int8_is_close_to_the_weights_it_was_made_of(shared: int) -> None:
 
 
 @native
-@pytest.mark.parametrize("fmt", ["native", pytest.param("int8", marks=int8)])
+@pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_token_does_not_depend_on_its_neighbours(fmt: str, dtype: torch.dtype) -> None:
     weights = make(96, 80, 8, 3, shared=100, dtype=dtype)
@@ -189,7 +205,7 @@ def test_a_token_does_not_depend_on_its_neighbours(fmt: str, dtype: torch.dtype)
 
 
 @native
-@pytest.mark.parametrize("fmt", ["native", pytest.param("int8", marks=int8)])
+@pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_not_finite_stays_in_its_row(fmt: str, bad: float) -> None:
     weights = make(64, 32, 8, 2)
@@ -222,6 +238,7 @@ def test_choice_of_the_layer() -> None:
     weights = make(64, 32, 8, 2)
     assert isinstance(CpuKernels().mixture(weights, "native"), NativeMixture)
     assert isinstance(CpuKernels().mixture(weights, "int8"), NativeMixture) == INT8
+    assert isinstance(CpuKernels().mixture(weights, "int4"), NativeMixture) == INT4
     assert isinstance(ReferenceKernels().mixture(weights, "native"), ReferenceMixture)
 
 

@@ -13,13 +13,13 @@ namespace headgate {
 constexpr int64_t kFloatPanel = 32;
 constexpr int64_t kFloatDepth = 32;  // depth is a multiple of this
 
-enum class ExpertFormat { floating, int8 };
+enum class ExpertFormat { floating, int8, int4 };
 
 // The same matrix of all experts, one expert after the other, each in panels.
 struct ExpertMatrix {
     const void* packed;
     const float* scales;   // null, or [experts][panels * kPanel]
-    const int32_t* shift;  // null, or [experts][panels * kPanel]: see int8.h
+    const int32_t* shift;  // null, or [experts][panels * kPanel]: see int8.h and int4.h
     int64_t panels;        // per expert
     int64_t depth;
 };

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.kernels.cpu.packed import pack_int8
+from headgate.engine.kernels.cpu.packed import pack_int4, pack_int8
 from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
-from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.quant.linear import PackedWeight, WeightFormat
 
 # Inputs of a product in floating point are padded to a multiple of this (experts.h).
 _FLOAT_DEPTH = 32
@@ -19,23 +19,22 @@ _FLOAT_DEPTH = 32
 class NativeMixture:
     """What `ReferenceMixture` computes, with the weights packed for `torch.ops.headgate.experts`.
 
-    int8 needs AVX-512 with VNNI (`torch.ops.headgate.int8_usable()`); floating point runs everywhere. The shared expert
-    becomes further experts of the common width that every token passes with the same weight: an MLP is the sum over
-    slices of its width.
+    int8 needs AVX-512 with VNNI (`torch.ops.headgate.int8_usable()`), int4 AVX2 (`int4_vectors()` is not empty);
+    floating point runs everywhere. The shared expert becomes further experts of the common width that every token
+    passes with the same weight: an MLP is the sum over slices of its width.
     """
 
     def __init__(self, weights: MixtureWeights, fmt: WeightFormat) -> None:
         """`fmt`: the format that the experts are kept in. Each expert is packed as it is read."""
         ops = torch.ops.headgate
-        pack = _Int8Matrix if fmt == "int8" else _FloatMatrix
-        half = (ops.int8_panel() if fmt == "int8" else ops.float_panel()) // 2
+        half = (ops.float_panel() if fmt == "native" else ops.int8_panel()) // 2
         count = weights.router.shape[0]
         experts = iter(weights.experts)
         first = next(experts)
         width = first.down.shape[1]
         parts = _slices(weights.shared, width) if weights.shared is not None else []
         total = count + len(parts)
-        gate_up, down = pack(total), pack(total)
+        gate_up, down = _matrix(total, fmt), _matrix(total, fmt)
         for expert in _chain(first, experts, parts):
             gate_up.add(_interleave(expert.gate_up, half))
             down.add(expert.down)
@@ -85,17 +84,19 @@ class _FloatMatrix:
         return self._packed, None, None
 
 
-class _Int8Matrix:
-    """The same in int8 with a scale per output."""
+class _QuantizedMatrix:
+    """The same in 8 or 4 bits per weight with a scale per output."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, pack: Callable[[Tensor], PackedWeight]) -> None:
+        """`pack` is `pack_int8` or `pack_int4`."""
         self._count = count
         self._added = 0
+        self._pack = pack
         self._parts: list[Tensor] = []
 
     def add(self, weight: Tensor) -> None:
         """The next expert's [outputs, inputs] in floating point."""
-        packed = pack_int8(weight)
+        packed = self._pack(weight)
         parts = (packed.packed, packed.scales, packed.shift)
         if not self._added:
             self._parts = [part.new_empty(self._count, *part.shape) for part in parts]
@@ -105,9 +106,15 @@ class _Int8Matrix:
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Weights [experts, panels, depth / 4, panel, 4], scales and shifts [experts, panels * panel]."""
+        """Weights [experts, panels, ...], scales and shifts [experts, panels * panel]."""
         packed, scales, shift = self._parts
         return packed, scales, shift
+
+
+def _matrix(count: int, fmt: WeightFormat) -> _FloatMatrix | _QuantizedMatrix:
+    return (
+        _FloatMatrix(count) if fmt == "native" else _QuantizedMatrix(count, pack_int8 if fmt == "int8" else pack_int4)
+    )
 
 
 def _chain(

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "experts.h"
+#include "int4.h"
 #include "int8.h"
 
 namespace headgate {
@@ -17,21 +18,26 @@ using at::Tensor;
 ExpertMatrix matrix_of(const Tensor& packed, const std::optional<Tensor>& scales, const std::optional<Tensor>& shift,
                        ExpertFormat format, at::ScalarType type, int64_t experts, int64_t inputs, int64_t outputs,
                        const char* name) {
-    const bool int8 = format == ExpertFormat::int8;
+    const bool quantized = format != ExpertFormat::floating;
     const int64_t panel = panel_of(format), panels = round_up(outputs, panel) / panel;
-    const int64_t depth = round_up(inputs, int8 ? kDepth : kFloatDepth);
-    TORCH_CHECK(packed.is_contiguous() && packed.scalar_type() == (int8 ? at::kChar : type) && packed.dim() == 5 &&
-                    packed.size(0) == experts && packed.size(1) == panels && packed.size(2) * packed.size(4) == depth &&
-                    packed.size(3) == panel && packed.size(4) == (int8 ? 4 : type == at::kFloat ? 1 : 2),
+    const int64_t depth = round_up(inputs, quantized ? kDepth : kFloatDepth);
+    const bool fits =
+        format == ExpertFormat::int4
+            ? packed.dim() == 4 && packed.scalar_type() == at::kByte && packed.size(2) * kInt4Group == depth &&
+                  packed.size(3) == kInt4Block
+            : packed.dim() == 5 && packed.scalar_type() == (quantized ? at::kChar : type) &&
+                  packed.size(2) * packed.size(4) == depth && packed.size(3) == panel &&
+                  packed.size(4) == (quantized ? 4 : type == at::kFloat ? 1 : 2);
+    TORCH_CHECK(fits && packed.is_contiguous() && packed.size(0) == experts && packed.size(1) == panels,
                 name, " must be ", experts, " matrices of ", panels, " panels of ", panel, " outputs and depth ", depth,
                 ", got ", packed.scalar_type(), " ", packed.sizes());
-    if (int8)
+    if (quantized)
         for (const auto& [of, wanted] : {std::pair{&scales, at::kFloat}, std::pair{&shift, at::kInt}})
             TORCH_CHECK(of->has_value() && (*of)->is_contiguous() && (*of)->scalar_type() == wanted &&
                             (*of)->numel() == experts * panels * panel,
                         name, " needs scales (float32) and shifts (int32) of ", experts * panels * panel, " outputs");
-    return {packed.const_data_ptr(), int8 ? scales->const_data_ptr<float>() : nullptr,
-            int8 ? shift->const_data_ptr<int32_t>() : nullptr, panels, depth};
+    return {packed.const_data_ptr(), quantized ? scales->const_data_ptr<float>() : nullptr,
+            quantized ? shift->const_data_ptr<int32_t>() : nullptr, panels, depth};
 }
 
 Tensor experts(const Tensor& x, const Tensor& router, const Tensor& gate_up, const std::optional<Tensor>& gate_up_scales,
@@ -42,7 +48,11 @@ Tensor experts(const Tensor& x, const Tensor& router, const Tensor& gate_up, con
     TORCH_CHECK(x.dim() == 2 && x.is_contiguous() && (type == at::kFloat || type == at::kBFloat16),
                 "x must be contiguous float32 or bfloat16 [tokens, hidden], got ", type, " ", x.sizes());
     TORCH_CHECK(0 < per_token && per_token <= count && shared >= 0, "per_token must be 1 to ", count, ", got ", per_token);
-    const ExpertFormat format = gate_up.scalar_type() == at::kChar ? ExpertFormat::int8 : ExpertFormat::floating;
+    const ExpertFormat format = gate_up.scalar_type() == at::kChar   ? ExpertFormat::int8
+                                : gate_up.scalar_type() == at::kByte ? ExpertFormat::int4
+                                                                     : ExpertFormat::floating;
+    TORCH_CHECK(format != ExpertFormat::int4 || int4_loops() != nullptr,
+                "this processor lacks AVX2, or HEADGATE_VECTORS is set");
     TORCH_CHECK(format != ExpertFormat::int8 || int8_usable(),
                 "this processor lacks AVX-512 VNNI, or HEADGATE_VECTORS is set");
     const int64_t hidden = x.size(1), panel = panel_of(format), halves = round_up(width, panel / 2);

@@ -131,9 +131,9 @@ class CpuKernels:
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""
-        if fmt == "int4" or (fmt == "int8" and not self.int8):
-            return ReferenceMixture(weights, lambda weight: self.linear(weight, None, fmt))
-        return NativeMixture(weights, fmt)
+        if fmt == "native" or (fmt == "int8" and self.int8) or (fmt == "int4" and self._int4):
+            return NativeMixture(weights, fmt)
+        return ReferenceMixture(weights, lambda weight: self.linear(weight, None, fmt))
 
     def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> CpuStep | None:
         """See Kernels. For dense layers with packed weights, where torch's threads are OpenMP's."""
