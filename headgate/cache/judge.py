@@ -84,7 +84,7 @@ class Judge:
         self.comparator = comparator
         self.model = model
         self.thresholds = thresholds
-        self._readings: OrderedDict[str, Reading] = OrderedDict()
+        self._readings: OrderedDict[tuple[str, str], Reading] = OrderedDict()
 
     @classmethod
     def load(cls, folder: Path = FITTED) -> Judge:
@@ -110,15 +110,16 @@ class Judge:
         """The loosest threshold certified for such traffic and at most so many errors; None where there is none."""
         return self.thresholds.get(traffic, Thresholds()).at(max_error)
 
-    def read(self, text: str) -> Reading:
-        """What the guards see in a text; the last few thousand are remembered."""
-        known = self._readings.get(text)
+    def read(self, text: str, scope: str = "") -> Reading:
+        """What the guards see in a text; the last few thousand are remembered, each for its own scope."""
+        key = (scope, text)
+        known = self._readings.get(key)
         if known is None:
-            known = self._readings[text] = reading_of(text)
+            known = self._readings[key] = reading_of(text)
             if len(self._readings) > _READINGS:
                 self._readings.popitem(last=False)
         else:
-            self._readings.move_to_end(text)
+            self._readings.move_to_end(key)
         return known
 
     def unpack(self, sketch: bytes) -> Sketch | None:

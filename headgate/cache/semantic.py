@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
 from headgate.cache.exact import find
@@ -83,7 +84,7 @@ async def find_similar(
             index.remove(key)
     if not close:
         return Miss()
-    found = choose(text, sketch, close, rule, judge, max_error)
+    found = choose(text, sketch, close, rule, judge, max_error, scope=bucket)
     reason = found.reason
     for at, score in found.servable:
         chosen = close[at]
@@ -127,11 +128,13 @@ def choose(
     rule: SemanticRule,
     judge: Judge | None,
     max_error: float | None,
+    *,
+    scope: str = "",
 ) -> Choice:
-    """Decide between close texts, the closest first; there is at least one."""
+    """Decide between close texts of one scope, the closest first; there is at least one."""
     accepted = rule.max_error if max_error is None else max_error
     level = judge.level(rule.traffic, accepted) if judge is not None else None
-    read = reading_of if judge is None else judge.read
+    read = reading_of if judge is None else partial(judge.read, scope=scope)
     asked, reason = read(text), barred(text, rule)
     seen = [compare(read(other.text), asked) for other in close]
     against = [reason or barred(other.text, rule) or veto(found) for other, found in zip(close, seen, strict=True)]

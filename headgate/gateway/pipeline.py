@@ -245,7 +245,7 @@ class Road:
 
     async def _place(self, job: Job, vector: Vector | None) -> tuple[Route, Destination, Prepared]:
         """The first destination of the route whose context holds the request; its own refusal where none does."""
-        route = await self._routes.choose(job.request, vector)
+        route = await self._routes.choose(job.request, vector, job.principal.team)
         names = (route.model, *route.fallbacks)
         for position, name in enumerate(names):
             destination = self._routes.destinations[name]

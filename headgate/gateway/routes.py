@@ -63,14 +63,14 @@ class Routes:
         """OpenAI's `system_fingerprint`: changes with the weights."""
         return f"hg-{self._by_id[model_id].revision[:10]}"
 
-    async def choose(self, request: ChatRequest, vector: Vector | None) -> Route:
-        """Where to generate and why. `vector` embeds the last user text, where the cache computed it.
+    async def choose(self, request: ChatRequest, vector: Vector | None, team: str = "") -> Route:
+        """Where to generate and why. `vector` embeds the last user text, where the cache computed it for the `team`.
 
         ApiError 404 where the name leads nowhere, 503 where nothing is ready.
         """
         text = request.last_user_text or ""
         if vector is None and request.model == AUTO and self._embedder is not None and text.strip():
-            vector = await self._embed(self._embedder, text)
+            vector = await self._embed(self._embedder, text, team)
         features = RouteFeatures(
             text=text,
             vector=vector,
@@ -87,9 +87,9 @@ class Routes:
         except NoRoute:
             raise model_not_found(request.model, ", ".join([*POLICIES, *self._by_id])) from None
 
-    async def _embed(self, embedder: Embedder, text: str) -> Vector | None:
+    async def _embed(self, embedder: Embedder, text: str, team: str) -> Vector | None:
         try:
-            return await embedder.embed(text)
+            return await embedder.embed(text, team)
         except Exception:
             # The words still tell the task; the cache reports an embedder that fails.
             return None

@@ -338,10 +338,10 @@ class WordVectors:
     name = "words"
     dim = 128
 
-    async def sketch(self, _text: str) -> bytes:
+    async def sketch(self, _text: str, _scope: str = "") -> bytes:
         return b""
 
-    async def embed(self, text: str) -> np.ndarray:
+    async def embed(self, text: str, _scope: str = "") -> np.ndarray:
         vector = np.full(self.dim, 1e-3, dtype=np.float32)
         for word in re.findall(r"\w+", text.lower()):
             vector[sum(ord(letter) * (at + 7) for at, letter in enumerate(word)) % self.dim] += 1.0

@@ -24,10 +24,10 @@ class BagEmbedder:
         self.calls = 0
         self.broken = False
 
-    async def sketch(self, _text: str) -> bytes:
+    async def sketch(self, _text: str, _scope: str = "") -> bytes:
         return b""
 
-    async def embed(self, text: str) -> Vector:
+    async def embed(self, text: str, _scope: str = "") -> Vector:
         self.calls += 1
         if self.broken:
             raise OSError("no model")

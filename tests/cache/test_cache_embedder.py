@@ -42,6 +42,14 @@ async def test_vectors_are_unit_and_close_for_close_texts(embedder: SentenceEmbe
     np.testing.assert_allclose(fresh, one, atol=1e-5)
 
 
+async def test_no_scope_is_answered_faster_for_what_another_asked(embedder: SentenceEmbedder) -> None:
+    mine = await embedder.embed("my own text", "one")
+    assert await embedder.embed("my own text", "one") is mine
+    theirs, too = await asyncio.gather(embedder.embed("my own text", "other"), embedder.embed("my own text", "third"))
+    assert len({id(vector) for vector in (mine, theirs, too)}) == 3
+    np.testing.assert_allclose(theirs, mine, atol=1e-5)
+
+
 async def test_a_caller_that_leaves_takes_the_vector_from_nobody(embedder: SentenceEmbedder) -> None:
     leaving = asyncio.create_task(embedder.embed("shared text"))
     staying = asyncio.create_task(embedder.embed("shared text"))

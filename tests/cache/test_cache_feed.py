@@ -429,10 +429,10 @@ class Letters:
     name = "letters"
     dim = DIM
 
-    async def sketch(self, _text: str) -> bytes:
+    async def sketch(self, _text: str, _scope: str = "") -> bytes:
         return b""
 
-    async def embed(self, text: str) -> Vector:
+    async def embed(self, text: str, _scope: str = "") -> Vector:
         vector = np.full(DIM, 0.01, np.float32)
         for letter in text.lower():
             vector[ord(letter) % DIM] += 1.0

@@ -395,10 +395,10 @@ class OneVector:
     name = "one"
     dim = DIM
 
-    async def sketch(self, _text: str) -> bytes:
+    async def sketch(self, _text: str, _scope: str = "") -> bytes:
         return b""
 
-    async def embed(self, _text: str) -> Vector:
+    async def embed(self, _text: str, _scope: str = "") -> Vector:
         return np.eye(1, DIM, dtype=np.float32)[0]
 
 

@@ -50,10 +50,10 @@ class OneVector:
 
     name, dim = "one", 4
 
-    async def sketch(self, _text: str) -> bytes:
+    async def sketch(self, _text: str, _scope: str = "") -> bytes:
         return b""
 
-    async def embed(self, text: str) -> Vector:  # noqa: ARG002
+    async def embed(self, text: str, _scope: str = "") -> Vector:  # noqa: ARG002
         return np.array([1.0, 0.0, 0.0, 0.0], dtype=np.float32)
 
 

@@ -226,10 +226,10 @@ class Meaning:
     name = "words"
     dim = 16
 
-    async def sketch(self, _text: str) -> bytes:
+    async def sketch(self, _text: str, _scope: str = "") -> bytes:
         return b""
 
-    async def embed(self, text: str) -> Vector:
+    async def embed(self, text: str, _scope: str = "") -> Vector:
         vector = np.full(self.dim, 0.01, dtype=np.float32)
         for word in text.lower().rstrip("?").split():
             vector[zlib.crc32(word.encode()) % self.dim] += 1.0
