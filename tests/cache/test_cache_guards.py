@@ -1,6 +1,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate.bench.cache.edits import draw_pairs
 from headgate.bench.cache.intents import deal
@@ -28,7 +30,7 @@ NEAR_MISSES = [
     ("What is 5!", "What is 5", "code"),
     ("What does tar -x do", "What does tar -c do", "code"),
     ("What is the capital of France?", "What is the capital of Spain?", "names"),
-    ("Did Alice pay Bob?", "Did Bob pay Alice?", "order"),
+    ("Did Alice pay Bob?", "Did Bob pay Alice?", "direction"),
     ("How do I polish silver names", "How do I say Polish silver names", "names content"),
     ("Is it safe to polish a Polish sword", "Is it safe to Polish a polish sword", "names"),
     ("Is this mushroom safe to eat?", "Is this mushroom not safe to eat?", "negation"),
@@ -65,7 +67,7 @@ NEAR_MISSES = [
     ("What is the price of the tower", "What is the height of the tower", "aspect polarity"),
     ("where do penguins live", "why do penguins live", "question"),
     ("how many moons does it have", "how much moons does it have", "wording"),
-    ("a dog bites a man", "a man bites a dog", "order"),
+    ("a dog bites a man", "a man bites a dog", "direction"),
     ("What do bees do", "What are bees", "question"),
     ("What is the matter", "What is matter", "content"),
     ("what does vitamin a do", "what does vitamin do", "content"),
@@ -332,6 +334,8 @@ def _three(line: str) -> tuple[str, str, str]:
         ("third", 0.02, 0.20),
         ("fourth", 0.02, 0.21),
         ("fifth", 0.02, 0.25),
+        ("sixth", 0.02, 0.04),
+        ("seventh", 0.02, 0.08),
     ],
 )
 def test_hand_written_pairs(batch: str, passing: float, vetoed: float) -> None:
@@ -345,7 +349,52 @@ def test_hand_written_pairs(batch: str, passing: float, vetoed: float) -> None:
     assert 1 - same.count(None) / len(same) <= vetoed
 
 
-@pytest.mark.parametrize("batch", ["first", "second", "third", "fourth", "fifth"])
+@pytest.mark.parametrize("batch", ["sixth", "seventh"])
+def test_what_cannot_be_weighed_is_told_by_its_own_kind(batch: str) -> None:
+    """Kinds that forbid serving, whatever a model makes of the rest."""
+    for kind, stored, asked in _pairs(batch):
+        if kind in ("direction", "numbers"):
+            assert kind in compare(reading_of(stored), reading_of(asked)).conflict, (stored, asked)
+        if kind == "aspect":
+            seen = compare(reading_of(stored), reading_of(asked)).conflict
+            assert {"aspect", "polarity", "temporal", "format"} & seen, (stored, asked)
+
+
+@pytest.mark.parametrize(("stored", "asked"), [
+    ("Send a letter from my friend to my sister", "Send a letter from my sister to my friend"),
+    ("Did my brother hit my cousin?", "Did my cousin hit my brother?"),
+    ("Is it true that Alice beat Bob?", "I heard it, did Bob beat Alice?"),
+    ("Is Ann the boss of Tom?", "Is Tom the boss of Ann?"),
+])  # fmt: skip
+def test_things_that_change_places_make_another_question(stored: str, asked: str) -> None:
+    assert check(stored, asked) == "direction"
+    assert check(asked, stored) == "direction"
+
+
+@pytest.mark.parametrize(("stored", "asked"), [
+    ("Is Ann the sister of Sue?", "Is Sue the sister of Ann?"),
+    ("What is 7 times 6?", "What is 6 times 7?"),
+    ("Is Peru older than Chile?", "Is Chile younger than Peru?"),
+    ("How far is it from Lyon to Nice?", "How far is it from Nice to Lyon?"),
+])  # fmt: skip
+def test_what_holds_both_ways_may_be_turned_round(stored: str, asked: str) -> None:
+    assert check(stored, asked) is None
+    assert check(asked, stored) is None
+
+
+_WORDS = (
+    *("Is", "Are", "the", "Ann", "Tom", "WWII", "war", "II", "than", "larger", "first", "100", "numbers", "python"),
+    *("Polish", "in", "to", "from", "`x`", "act", "3", "third"),
+)
+
+
+@given(st.text(alphabet="abIVX 1.?'%€-\n", max_size=30), st.lists(st.sampled_from(_WORDS), max_size=9))
+def test_any_text_is_the_same_as_itself(text: str, words: list[str]) -> None:
+    for said in (text, " ".join(words), f"{text} {' '.join(words)}"):
+        assert check(said, said) is None
+
+
+@pytest.mark.parametrize("batch", ["first", "second", "third", "fourth", "fifth", "sixth", "seventh"])
 def test_no_hand_written_near_miss_is_certain(batch: str) -> None:
     assert [pair for kind, *pair in _pairs(batch) if kind != "same" and certain(*pair) is None] == []
 

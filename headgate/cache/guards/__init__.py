@@ -4,10 +4,11 @@ Similarity of embeddings cannot tell "in 2019" from "in 2020" or "enable" from "
 passes these first. `check` vetoes what contradicts, `compare` gives the evidence by kind for a decision that is
 learned, and `certain` is the cautious verdict without one.
 
-`reading` turns a text into tokens, `numbers` and `dates` give quantities one form, `wording` takes politeness off,
-`meaning` brings what is left to base forms (`inflection`), one word per synonym and one form per opening (`phrases`,
-`synonyms`, `english`). `evidence` collects what one text says of each kind (`polarity`, `questions`, `lexicon`),
-`content` matches words by what the `vocabulary` knows of them, `roles` looks at their order, and `rules` compares.
+`reading` turns a text into tokens, `numbers`, `dates` and `series` give quantities one form, `wording` takes
+politeness off, `meaning` brings what is left to base forms (`inflection`), one word per synonym and one form per
+opening (`phrases`, `synonyms`, `english`). `evidence` collects what one text says of each kind (`polarity`,
+`questions`, `lexicon`), `content` matches words by what the `vocabulary` knows of them, `casing` tells names from
+words, `contrasts` sides of a pair, `roles` and `exchange` look at the order, and `rules` compares.
 """
 
 from headgate.cache.guards.comparison import KINDS, Comparison

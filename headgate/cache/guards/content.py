@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
+from headgate.cache.guards.exchange import holds_both_ways
+from headgate.cache.guards.lexicon import LANGUAGES
 from headgate.cache.guards.vocabulary import light, opposed, part_of_speech, parts_of_speech, related, rivals, weight
 
 
@@ -61,6 +63,7 @@ _FREE = frozenset({"of", "in", "on", "at", "be", "have", "that", "and", "'s"})
 """Words that come and go where the same is asked."""
 _DIRECTIONS = frozenset({"from", "to", "into", "than", "before", "after", "over", "by", "without", "with"})
 _ASKING = frozenset({"why", "how", "what", "do", "can", "i", "be", "it", "should", "could"})
+_MEANS = frozenset({"with", "use", "using", "in", "via"})
 _REWRITTEN = frozenset({"howto", "whatis", "whatdo", "price", "when", "count", "duration", "differ", "translate"})
 """A form that an opening was brought to: what it replaces in the other text is judged as a kind of question."""
 
@@ -85,6 +88,15 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
     if start == 0 and not (ours and theirs) and {*mine, *yours} <= _ASKING:
         # A statement and a question after it: the kinds of question tell.
         return False
+    tool = stored[len(stored) - end] if end else ""
+    if (
+        {*mine, *yours} <= _MEANS
+        and len(mine) <= 1
+        and len(yours) <= 1
+        and (part_of_speech(tool) == "?" or tool in LANGUAGES)
+    ):
+        # With CSS, using CSS, in CSS.
+        return False
     if Counter(mine) == Counter(yours):
         return mine != yours and bool(_DIRECTIONS & {*mine})
     if said > 2 and all(light(word) or word == "to" for word in (*mine, *yours)):
@@ -98,6 +110,23 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
             [word for word in yours if word not in _REWRITTEN],
         )
     return not _covered(mine, yours) or not _covered(yours, mine)
+
+
+def one_word_exchanged(stored: Sequence[str], asked: Sequence[str]) -> bool:
+    """Two texts that are alike to the last word but for one, behind the first, and the two do not mean the same.
+
+    Looked at as they are written: how much a horse weighs is its weight, how much it eats is no such thing.
+    """
+    if len(stored) != len(asked) or len(stored) < 3:
+        return False
+    places = [at for at, pair in enumerate(zip(stored, asked, strict=True)) if pair[0] != pair[1]]
+    if len(places) != 1 or not places[0]:
+        return False
+    mine, yours = stored[places[0]], asked[places[0]]
+    if not weight(mine) or not weight(yours) or (light(mine) and light(yours)) or related(mine, yours):
+        return False
+    # What is told apart by numbers, dates and names has kinds of its own.
+    return mine.isalpha() and yours.isalpha()
 
 
 def _reworded(words: Sequence[str], others: Sequence[str]) -> bool:
@@ -128,6 +157,8 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
     ]
     asking = stored[:1] == asked[:1] and stored[:1] and stored[0] in ("who", "what", "which")
     for deed in deeds:
+        if holds_both_ways((), (deed,)):
+            continue
         here, there = stored.index(deed), asked.index(deed)
         sides = {thing: (stored.index(thing) < here, asked.index(thing) < there) for thing in things if thing != deed}
         turned = [thing for thing, (one, other) in sides.items() if one != other]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
+from headgate.cache.guards.contrasts import Sides, sides_of
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.lexicon import (
     ABOUT_WORDS,
@@ -76,6 +77,12 @@ class Reading:
     """`can`, `should`, `must` where a yes or no is asked for; empty elsewhere."""
     told: bool
     """Something in it happened or is in a state: `the card got rejected`, where the verb that asks may be another."""
+    sides: Sides
+    """Which side of a pair it asks for: differences or similarities, causes or effects."""
+    plain: tuple[str, ...]
+    """Base forms as they are written, without articles; before `than` the word itself."""
+    things: tuple[bool, ...]
+    """For each of those, whether it is part of a thing: a noun, a name, a number, a date."""
     initials: frozenset[str]
     """First letters of two to five words in a row: what an abbreviation may stand for."""
     alike: Hashable
@@ -90,6 +97,7 @@ def reading_of(text: str) -> Reading:
     sense = meaning(asking, courtesy=courtesy)
     asks = text.rstrip().endswith("?")
     facts = _facts(asking, sense)
+    plain = _plain(asking)
     spoken = tuple(atom for atom in sense.atoms if ":" not in atom and weight(atom))
     return Reading(
         tokens=asking,
@@ -105,9 +113,25 @@ def reading_of(text: str) -> Reading:
         grain=grain_of(asking),
         modal=modal_of(asking),
         told=any(token.kind == "word" and token.form in _TOLD for token in asking),
+        sides=sides_of(asking),
+        plain=tuple(form for form, _ in plain),
+        things=tuple(thing for _, thing in plain),
         initials=_initials(asking),
         alike=_alike(asking, sense, facts["plural"] if "number" in sense.atoms else frozenset(), asks),
     )
+
+
+def _plain(tokens: tuple[Token, ...]) -> list[tuple[str, bool]]:
+    out: list[tuple[str, bool]] = []
+    for at, token in enumerate(tokens):
+        if token.kind != "word":
+            out.append((token.form, token.kind != "symbol"))
+        elif token.form not in ("a", "an", "the"):
+            compared = at + 1 < len(tokens) and tokens[at + 1].form == "than"
+            form = token.form if compared else kept(token.form)
+            noun = token.capital or part_of_speech(form) in "n?"
+            out.append((form, noun and weight(form) > 0 and not compared))
+    return out
 
 
 def counted(items: Iterable[str]) -> Counted:

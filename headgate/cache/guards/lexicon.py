@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -193,6 +194,11 @@ CASE_MATTERS = _words(
     " guy drew max ray dean earl duke baker smith cook young long king brown green white black stone wood"
 )
 """Words that are something else with a capital letter."""
+PRODUCTS = _words(
+    "python java swift rust go apple amazon excel word access windows mobile target shell visa oracle meta delta earth"
+    " sun moon"
+)
+"""Those of them that are asked about so often that many leave the capital letter out."""
 
 TIME_SENSITIVE = _words(
     "today tonight now currently current latest newest yesterday tomorrow recent recently nowadays lately upcoming"
@@ -206,6 +212,43 @@ TIME_SENSITIVE_PHRASES = (
     "bitcoin price", "price of", "prices of", "how old", "years ago", "days ago", "who is the president",
     "prime minister", "in stock", "is open", "are open", "is down", "of the day", "ago",
 )  # fmt: skip
+
+_AT_HAND = (
+    "(?:director(?:y|ies)|folder|path|branch|line|user|row|column|cell|commit|file|tab|page|node|element|cursor|process"
+    "|thread|session|window|url|shell|scope|buffer|iteration|selection|playlist|layer|frame|workspace|context|object"
+    "|instance|slide|sheet|worksheet|request|password)(?! (?:version|release|price|count|number|rate))"
+)
+_KEPT = (
+    "(?:commits?|files?|tabs?|tags?|rows?|records?|entr(?:y|ies)|searches|documents?|emails|messages|photos|calls|items"
+    "|folders?|backups?|checkpoint|migration|branch(?:es)?|log|logs)(?! (?:version|release|price|count|number|news))"
+)
+NOT_ABOUT_NOW = tuple(
+    re.compile(f" (?:{words})(?= )")
+    for words in (
+        f"current {_AT_HAND}",
+        f"(?:latest|recent|newest) (?:git )?{_KEPT}",
+        "(?:current|currently) (?:working|checked|logged|selected|signed|open|running|active)(?: \\w+)?",
+        "recently (?:used|closed|opened|deleted|viewed|added|played|modified|changed|visited)",
+        "(?:electric|electrical|alternating|direct|ocean|eddy|rip|strong|weak|ac|dc|air|water) currents?",
+        "current (?:flows?|through|in (?:a|the) (?:circuit|wire|resistor|coil)|density|divider|source|transformer)",
+        "(?:the |what )?time (?:zones?|complexity|complexities|signature|series|period|frame|limit|machine|span"
+        "|management|dilation|value|constant|travel|out|outs|stamps?|units?|formats?|it takes?|needed|required|spent)",
+        "(?:all|most of|much of|some of|half|part of|at|by|of|from|during|reduce|measure|save) the time",
+        "the time (?:of|when|that|between|i|you|we|to)",
+        "(?:the|what) (?:date|day) (?:of|when|that|on|did|do|does|was|were|before|after|in)",
+        "(?:how|where|why|what|who|can|could|do|does|did|to|that|they|people|animals|i|we|you) (?:\\w+ ){0,3}live"
+        "(?! (?:score|scores|stream|streams|update|updates|result|results|coverage|feed|price|prices|traffic|tv|news))",
+        "live (?:in|on|with|without|under|together|long|longer|forever|alone|underground|near|for|by|up|at|as|action"
+        "|wallpaper|oak|music|data|reload|share|birth|births|load|cell|cells|bait|wire|yeast|vaccine|cd|usb|off)",
+        "breaking (?:a|an|the|up|down|change|changes|bad|point|into|in|out|through|apart|bread|ground|of|my|free|even)",
+        "(?:credit|sat|act|gre|gmat|toefl|ielts|iq|test|exam|fico|apgar|z|f1|musical|film|orchestral|wonderlic|fit|f)"
+        " scores?",
+        "(?:open|opened) (?:source|sourced|to the public|to interpretation)|(?:is|are) open (?:source|set|sets|ended)",
+        "how old (?:do|does|must|should|can|was|were|did|would|need)",
+        "how long ago",
+    )
+)  # fmt: skip
+"""What holds one of those words and is not about now: taken out before they are looked for."""
 
 SYNONYMS: Mapping[str, str] = _table(
     color="colour color", colors="colours colors", favorite="favourite favorite", organize="organise organize",

@@ -134,7 +134,8 @@ def _bounds(tokens: Sequence[Token], at: int, phrase: tuple[str, ...]) -> bool:
         )
     if phrase[0] == "at":
         return not behind or behind[0].form != "some"
-    return any(token.kind in _COUNTED for token in (*before, *behind))
+    # World War II was over, the third edition is above: a place in a series bounds nothing.
+    return any(token.kind in _COUNTED and not token.form.endswith("th") for token in (*before, *behind))
 
 
 def _lasts(tokens: Sequence[Token], at: int) -> bool:

@@ -36,7 +36,7 @@ _NOUNS = {
     " syntax format route path recipe effect impact influence"
     " function remedy treatment option",
     "count": "number amount count population quantity percentage share intake calorie",
-    "long": "duration length life limit",
+    "long": "duration length life limit lifespan lifetime",
     "often": "frequency interval",
 }  # fmt: skip
 _OF_NOUN: dict[str, str] = {word: kind for kind, words in _NOUNS.items() for word in words.split()}

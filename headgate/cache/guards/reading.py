@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
-from headgate.cache.guards import dates, numbers
+from headgate.cache.guards import dates, numbers, series
 from headgate.cache.guards.lexicon import CONTRACTIONS, IS_AFTER, SYNONYMS
 
 Kind = Literal["word", "number", "date", "quoted", "code", "symbol"]
@@ -76,6 +76,8 @@ _CALENDAR = {
     }.items()
     for form in forms.split()
 }  # fmt: skip
+_BRAND = re.compile(r"[a-z][A-Z][a-z]{2,}|(?:[A-Z][a-z]+)+[A-Z][a-z]*|[a-z]+OS")
+"""iPhone, GitHub, macOS: a name, which others write in lower case, though it could be code."""
 _MONTHS_THAT_ARE_WORDS = frozenset({"may", "march", "mar"})
 _BEFORE_DAY = frozenset({"on", "to", "from", "every", "until", "by", "next", "this"})
 _BEFORE_SEASON = frozenset({"in", "every", "last", "next", "this", "during", "each", "early", "late"})
@@ -117,10 +119,48 @@ def read(text: str) -> list[Token]:
             tokens.append(Token("word", "to"))
         elif group == "other":
             tokens.append(Token("symbol", piece))
+        elif group == "code" and _BRAND.fullmatch(piece):
+            tokens.append(Token("word", piece.lower(), True))
         else:
             tokens.append(Token("code", piece))
         opens = False
-    return _dated(_merge(tokens))
+    return _placed(_dated(_merge(_counted(tokens))))
+
+
+def _counted(tokens: list[Token]) -> list[Token]:
+    """Roman numerals, and `Henry the Eighth`, become numbers."""
+    words = [token.form if token.kind == "word" else "" for token in tokens]
+    out: list[Token] = []
+    for at, token in enumerate(tokens):
+        named = at > 0 and tokens[at - 1].capital
+        value = series.numeral(words, at, name=named, written_large=token.capital and len(token.form) > 1)
+        if value is not None:
+            out.append(Token("number", f"#{value}"))
+        elif token.capital and at > 1 and words[at - 1] == "the" and tokens[at - 2].capital and words[at]:
+            # The Eighth is number 8 where it is written as part of a name.
+            order = numbers.ordinal_word(token.form)
+            out[-1:] = [out[-1], token] if order is None else [Token("number", f"#{order}")]
+        else:
+            out.append(token)
+    return out
+
+
+def _placed(tokens: list[Token]) -> list[Token]:
+    """Chapter 3 and the third chapter become one."""
+    forms = [token.form if token.kind in ("word", "number", "code") else "" for token in tokens]
+    out: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        found = series.place(forms, at)
+        if found is None:
+            out.append(tokens[at])
+            at += 1
+            continue
+        said, taken = found
+        written = {token.form.lower(): token for token in tokens[at : at + taken]}
+        out.extend(Token("number", form) if form[0] == "#" else written.get(form, Token("word", form)) for form in said)
+        at += taken
+    return out
 
 
 def _dated(tokens: list[Token]) -> list[Token]:

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headgate.cache.guards.content import swapped
 from headgate.cache.guards.evidence import Reading, Verdict
+from headgate.cache.guards.exchange import converse, exchanged
+from headgate.cache.guards.lexicon import POLARITY
 from headgate.cache.guards.vocabulary import related
 
 _OPPOSITE_WAYS = {("from", "to"), ("from", "into"), ("before", "after")}
 
 
+def _compared(words: Sequence[str]) -> list[str]:
+    """Greater than is bigger than: what is compared is one word for more and one for less."""
+    return [
+        POLARITY.get(word, word) if behind == "than" else word
+        for word, behind in zip(words, (*words, "")[1:], strict=True)
+    ]
+
+
+def turned_alike(one: Reading, other: Reading) -> bool:
+    """Whether what changed places does not matter: A is as far from B, and what is smaller, turned, is larger."""
+    if sorted(one.plain) == sorted(other.plain):
+        return exchanged(one.plain, other.plain, one.things) is False
+    return converse(one.plain, other.plain, one.things)
+
+
 def direction(one: Reading, other: Reading) -> Verdict:
-    """What stands behind `from` in one text does not stand behind `to` in the other."""
+    """What stands behind `from` in one text does not stand behind `to` in the other; no things change places."""
+    if exchanged(_compared(one.plain), _compared(other.plain), one.things):
+        return False
     if not one.placed or not other.placed:
         return "one side" if one.placed or other.placed else None
     for way, goal in one.placed:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from fractions import Fraction
 
+from headgate.cache.guards.casing import as_name
 from headgate.cache.guards.comparison import Comparison
-from headgate.cache.guards.content import Alignment, align, replaced, said_otherwise
+from headgate.cache.guards.content import Alignment, align, one_word_exchanged, replaced, said_otherwise
+from headgate.cache.guards.contrasts import contrary
 from headgate.cache.guards.evidence import Counted, Reading, Verdict, reading_of
 from headgate.cache.guards.lexicon import CASE_MATTERS
 from headgate.cache.guards.polarity import same_bounds
 from headgate.cache.guards.questions import OPEN, agree
-from headgate.cache.guards.roles import direction, order
+from headgate.cache.guards.roles import direction, order, turned_alike
 from headgate.cache.guards.vocabulary import classes, related, weight
 
 
@@ -41,6 +43,8 @@ def compare(stored: Reading, asked: Reading) -> Comparison:
     verdicts = {kind: judge(stored, asked) for kind, judge in _JUDGES.items()}
     for kind, matched in _BY_ALIGNMENT.items():
         verdicts[kind] = matched(stored, asked, found)
+    if turned_alike(stored, asked):
+        verdicts |= {kind: True for kind in _TURNED if verdicts[kind] is False}
     if same:
         verdicts = {kind: None if verdict is False else verdict for kind, verdict in verdicts.items()}
     missing, extra = _specific(found.missing), _specific(found.extra)
@@ -148,11 +152,17 @@ def _names(one: Reading, other: Reading) -> Verdict:
             if name in seen.initials or name in _TITLES or _rest_of_name(name, one, other):
                 continue
             return False
-    # polish and Polish: here the order of appearance tells which is which.
+    # Polish and polish: the order of appearance tells which is which.
     mine, yours = (
-        [token for token in seen.tokens if token.form in CASE_MATTERS and not token.opens] for seen in (one, other)
+        [(at, token) for at, token in enumerate(seen.tokens) if token.form in CASE_MATTERS and not token.opens]
+        for seen in (one, other)
     )
-    return not any(a.form == b.form and a.capital != b.capital for a, b in zip(mine, yours, strict=False))
+    for (here, written), (there, twin) in zip(mine, yours, strict=False):
+        if written.form == twin.form and written.capital != twin.capital:
+            small, large = ((one, here), (other, there)) if twin.capital else ((other, there), (one, here))
+            if not as_name(small[0].tokens, small[1], large[0].tokens, large[1]):
+                return False
+    return True
 
 
 _TITLES = frozenset({"mr", "mrs", "ms", "miss", "dr", "madame", "madam", "sir", "lord", "lady", "saint", "st", "prof"})
@@ -248,6 +258,8 @@ def _question(one: Reading, other: Reading) -> Verdict:
 
 
 def _aspect(one: Reading, other: Reading) -> Verdict:
+    if contrary(one.sides, other.sides):
+        return False
     ours, theirs = ({word for word, _ in seen.facts["aspect"]} for seen in (one, other))
     if ours == theirs:
         return True if ours else None
@@ -260,7 +272,9 @@ def _language(one: Reading, other: Reading) -> Verdict:
     ours, theirs = ({word for word, _ in seen.facts["language"]} for seen in (one, other))
     if not ours and not theirs:
         return None
-    return ours <= set(other.meaning.atoms) | theirs and theirs <= set(one.meaning.atoms) | ours
+    # Swift is quick where it is read as a word.
+    spoken, said = ({token.form for token in seen.tokens} | {*seen.meaning.atoms} for seen in (one, other))
+    return ours <= said | theirs and theirs <= spoken | ours
 
 
 _PERSONS = {"i": "my", "my": "my", "me": "my", "mine": "my", "we": "our", "our": "our", "us": "our"} | {
@@ -312,7 +326,7 @@ def _content(one: Reading, other: Reading, found: Alignment) -> Verdict:
         return False
     judged = _judged_elsewhere(one, other, found)
     ours, theirs = ([atom for atom in seen.meaning.atoms if atom not in judged] for seen in (one, other))
-    if said_otherwise(ours, theirs):
+    if said_otherwise(ours, theirs) or (not found.opposites and one_word_exchanged(one.plain, other.plain)):
         return False
     if (
         found.shared < 2
@@ -386,6 +400,8 @@ _JUDGES: dict[str, Judge] = {
     "direction": direction,
     "order": order,
 }
+_TURNED = ("direction", "order", "polarity", "content")
+"""What seems to differ where the same is said from the other end."""
 _BY_ALIGNMENT: dict[str, Callable[[Reading, Reading, Alignment], Verdict]] = {
     "negation": _negation,
     "polarity": _polarity,

@@ -1,0 +1,74 @@
+"""Which side of a pair of things a text asks for: what differs or what is shared, causes or effects, pros or cons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from headgate.cache.guards.inflection import base_form
+from headgate.cache.guards.reading import Token
+
+_SIDES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        word: (pair, side)
+        for pair, sides in {
+            "likeness": {
+                "differ": "difference differ different distinguish distinction dissimilar dissimilarity",
+                "shared": "similarity similar alike commonality resemble resemblance",
+            },
+            "worth": {
+                "pro": "pro advantage benefit upside strength merit perk",
+                "con": "con disadvantage drawback downside weakness risk danger harm pitfall demerit",
+            },
+            "course": {
+                "cause": "cause reason",
+                "effect": "effect consequence aftermath impact",
+                "symptom": "symptom sign",
+                "treatment": "treatment treat cure remedy therapy",
+                "prevention": "prevention prevent",
+            },
+            "sense": {"synonym": "synonym synonymous", "antonym": "antonym antonymous"},
+            "turn": {"question": "questions", "answer": "answers"},
+        }.items()
+        for side, words in sides.items()
+        for word in words.split()
+    }
+)
+_AFTER_CAUSE = frozenset({"of", "for", "behind"})
+_ASKED = frozenset({"what", "which"})
+_BEHIND_LIKENESS = frozenset({"", "from", "than", "to", "about", "between"})
+_BEFORE_LIKENESS = frozenset({"how", "make", "makes"})
+_WHOLE = frozenset({"likeness", "worth"})
+"""Pairs of which a text that names both sides asks for more than one that names one."""
+
+Sides = Mapping[str, frozenset[str]]
+
+
+def sides_of(tokens: Sequence[Token]) -> Sides:
+    """For each pair the sides that a text names; pairs it says nothing of are absent."""
+    words = [token.form if token.kind == "word" else "" for token in tokens]
+    found: dict[str, set[str]] = {}
+    for at, word in enumerate(words):
+        before, behind = words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
+        if word == "common" and before == "in":
+            pair, side = "likeness", "shared"
+        else:
+            pair, side = _SIDES.get(word) or _SIDES.get(base_form(word)) or ("", "")
+        if not pair or (pair == "turn" and word != f"{side}s"):
+            continue
+        if side == "cause" and behind not in _AFTER_CAUSE and before not in _ASKED:
+            # What stress causes are effects.
+            continue
+        if word in ("different", "similar") and behind not in _BEHIND_LIKENESS and before not in _BEFORE_LIKENESS:
+            # Different colors, but: how different are they.
+            continue
+        found.setdefault(pair, set()).add(side)
+    return {pair: frozenset(sides) for pair, sides in found.items()}
+
+
+def contrary(one: Sides, other: Sides) -> bool:
+    """Whether the texts ask for different sides of something."""
+    for pair in one.keys() & other.keys():
+        if not one[pair] & other[pair] or (pair in _WHOLE and one[pair] != other[pair]):
+            return True
+    return False

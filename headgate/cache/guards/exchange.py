@@ -1,0 +1,120 @@
+"""Two things that have changed places, with all between them the same: another question, whatever else is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_BOTH_WAYS = _words(
+    "difference differ compare comparison distance far sum relationship versus vs intersect intersection multiply"
+)
+"""Words of a relation that holds both ways, wherever they stand."""
+_BETWEEN_THEM = _BOTH_WAYS | _words(
+    "different between equal same similar similarity alike marry mean common share rhyme relate relation related"
+    " identical border friend cousin sibling sister brother twin near close neighbor neighbour meet compatible overlap"
+    " parallel perpendicular synonymous equivalent correlate correlation coincide date divorce adjacent opposite"
+    " alongside together interchangeable plus time add"
+)
+"""Those that say so only between two things: Anna is the sister of Beth, but my sister sends my brother a letter."""
+_MIXING = _words("mix combine merge")
+_LISTING = frozenset({"and", "or", "nor", "with", "beside", "vs"})
+_MILES = frozenset({"mile", "kilometer", "kilometre", "km"})
+_PLAIN_SIGNS = frozenset({",", "&", "+", "*", "×", "·", "="})
+_CONVERSE = frozenset(
+    (one, other)
+    for side, far in (
+        ("larger bigger greater", "smaller"), ("taller longer", "shorter"), ("older", "younger newer"),
+        ("faster quicker", "slower"), ("heavier", "lighter"), ("hotter warmer", "colder cooler"),
+        ("higher", "lower"), ("better", "worse"), ("stronger", "weaker"), ("richer", "poorer"),
+        ("deeper", "shallower"), ("wider", "narrower"), ("thicker", "thinner"), ("easier", "harder"),
+        ("brighter", "darker"), ("more", "less fewer"),
+    )
+    for one in side.split()
+    for other in far.split()
+)  # fmt: skip
+_SPAN = 3
+_BETWEEN = 5
+
+
+def holds_both_ways(frame: Sequence[str], between: Sequence[str]) -> bool:
+    """Whether a relation holds both ways: married to, far from, equal to.
+
+    Args:
+        frame: all words of the text.
+        between: those between the two things.
+    """
+    if "than" in between:
+        return False
+    if not _BOTH_WAYS.isdisjoint(frame) or not _BETWEEN_THEM.isdisjoint(between):
+        return True
+    if "from" in between and "to" not in frame and not _MILES.isdisjoint(frame):
+        return True
+    return {*between} <= _LISTING | _PLAIN_SIGNS or ("with" in between and not _MIXING.isdisjoint(frame))
+
+
+def exchanged(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) -> bool | None:
+    """Whether two things that stand left and right of the same words in one text stand right and left in the other.
+
+    A passive has other words between the two.
+
+    Args:
+        one: base forms without articles; what is compared alike (`greater than`, `bigger than`) is written alike.
+        other: those of the other text.
+        things: for each of `one`, whether it may be (part of) a thing: a noun, a name, a number, a date.
+
+    Returns:
+        True where it makes another question of it, False where what is said holds both ways, None where no two things
+        have changed places.
+    """
+    # Texts with other words have no such runs in common; most pairs end here.
+    if len(set(one) & set(other)) < 3:
+        return None
+    sizes = range(3, 2 * _SPAN + _BETWEEN + 1)
+    runs = {tuple(other[at : at + size]) for size in sizes for at in range(len(other) - size + 1)}
+    turned: bool | None = None
+    for here, between, there in _neighbours(one, things):
+        if {*here} & {*there} or (*there, *between, *here) not in runs or not _once(one, other, here, there):
+            continue
+        if not holds_both_ways(one, between):
+            return True
+        turned = False
+    return turned
+
+
+def _neighbours(
+    words: Sequence[str], things: Sequence[bool]
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
+    """Two things of up to three words, and the up to five words between them."""
+    for start in range(len(words)):
+        for end in range(start + 1, min(start + _SPAN, len(words) - 2) + 1):
+            if not things[end - 1]:
+                break
+            for second in range(end + 1, min(end + _BETWEEN, len(words) - 1) + 1):
+                for last in range(second + 1, min(second + _SPAN, len(words)) + 1):
+                    if not things[last - 1]:
+                        break
+                    yield tuple(words[start:end]), tuple(words[end:second]), tuple(words[second:last])
+
+
+def converse(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) -> bool:
+    """Whether the texts say the same from either end: Jupiter is bigger than Saturn, Saturn is smaller than Jupiter.
+
+    Arguments as `exchanged`, with the words before `than` as they are written.
+    """
+    if one.count("than") != 1 or other.count("than") != 1 or len(one) != len(other):
+        return False
+    mine, yours = one.index("than") - 1, other.index("than") - 1
+    ends = one[mine], other[yours]
+    if mine < 0 or yours < 0 or (ends not in _CONVERSE and ends[::-1] not in _CONVERSE):
+        return False
+    turned = [*other[:yours], one[mine], *other[yours + 1 :]]
+    return sorted(one) == sorted(turned) and bool(exchanged(one, turned, things))
+
+
+def _once(one: Sequence[str], other: Sequence[str], *spans: tuple[str, ...]) -> bool:
+    """Each thing is named once in either text: otherwise both orders may be said in both."""
+    return all(words.count(span[0]) == 1 for words in (one, other) for span in spans)

@@ -1,0 +1,92 @@
+import pytest
+
+from headgate.cache.freshness import time_sensitive
+
+NOW = """
+What is the latest version of Python?
+What is the latest news on the election?
+What's the latest score?
+Who is the current president of France?
+What is the current price of gold?
+How is the weather in Oslo?
+What is the current weather?
+What's the current time in Tokyo?
+What is the time?
+What time is it?
+What day is it today?
+What's today's date?
+What is the date today?
+Which movies are playing tonight?
+Who is winning right now?
+What happened this week?
+What is the most recent release of Django?
+What are the most recent episodes of the show?
+How old is the pope?
+What is the exchange rate of the euro?
+Is the pharmacy open? I mean, which are open now?
+Show me live scores
+What is the score of the game?
+Is there breaking news?
+Which phones are currently the best?
+What are recent studies on coffee?
+What is the current version of Node?
+What is the current population of India?
+How many people are currently infected?
+Who is the prime minister of Japan?
+What is the newest iPhone?
+What did the president say yesterday?
+What are the current interest rates?
+How do I find the latest news in Python?
+What is the latest package version?
+What are the latest news items?
+What is the current value of a bitcoin?
+Who holds the current world record?
+What are the latest changes to the tax law?
+Is the live stream on?
+""".strip().splitlines()
+
+ANY_TIME = """
+What time zone is Denver in?
+Which time zone does India use?
+How do I undo the most recent commit?
+How do I amend my last commit?
+How do I see the latest commit in git?
+Where does Word keep recent files?
+How do I clear my recent searches?
+How do I restore recently closed tabs?
+What is the time complexity of quicksort?
+How do I print the current directory in bash?
+What is the current working directory?
+How do I rename the current branch?
+How do I delete the current line in vim?
+How do I get the current user in Django?
+How do I highlight the current row in Excel?
+How do I get the current year in JavaScript?
+How do I format the current date in Python?
+How do I get today's date in SQL?
+How do I select the rows of last month in SQL?
+What does now() return in PostgreSQL?
+What is the difference between `now` and `today`?
+Where do pandas live?
+How long do elephants live?
+How do I live with anxiety?
+What is a breaking change?
+How is a credit score calculated?
+What is alternating current?
+Is Linux open source?
+How old do I have to be to vote?
+How old was Mozart when he died?
+What was the date of the battle of Hastings?
+What is a time signature in music?
+How do I get the current URL in React?
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("text", NOW)
+def test_a_text_about_now_is_told(text: str) -> None:
+    assert time_sensitive(text)
+
+
+@pytest.mark.parametrize("text", ANY_TIME)
+def test_a_text_with_such_words_that_is_not_about_now_is_none(text: str) -> None:
+    assert not time_sensitive(text)
