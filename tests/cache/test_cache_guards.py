@@ -365,10 +365,11 @@ def test_what_cannot_be_weighed_is_told_by_its_own_kind(batch: str) -> None:
     ("Did my brother hit my cousin?", "Did my cousin hit my brother?"),
     ("Is it true that Alice beat Bob?", "I heard it, did Bob beat Alice?"),
     ("Is Ann the boss of Tom?", "Is Tom the boss of Ann?"),
+    ("Can I replace sugar with honey?", "Can I replace honey with sugar?"),
 ])  # fmt: skip
 def test_things_that_change_places_make_another_question(stored: str, asked: str) -> None:
-    assert check(stored, asked) == "direction"
-    assert check(asked, stored) == "direction"
+    assert "direction" in compare(reading_of(stored), reading_of(asked)).conflict
+    assert "direction" in compare(reading_of(asked), reading_of(stored)).conflict
 
 
 @pytest.mark.parametrize(("stored", "asked"), [

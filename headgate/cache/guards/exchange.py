@@ -20,6 +20,8 @@ _BETWEEN_THEM = _BOTH_WAYS | _words(
     " alongside together interchangeable plus time add"
 )
 """Those that say so only between two things: Anna is the sister of Beth, but my sister sends my brother a letter."""
+_INSTEAD = _words("replace substitute exchange swap cover fill")
+"""What is replaced with what is told by the order."""
 _MIXING = _words("mix combine merge")
 _LISTING = frozenset({"and", "or", "nor", "with", "beside", "vs"})
 _MILES = frozenset({"mile", "kilometer", "kilometre", "km"})
@@ -30,7 +32,7 @@ _CONVERSE = frozenset(
         ("larger bigger greater", "smaller"), ("taller longer", "shorter"), ("older", "younger newer"),
         ("faster quicker", "slower"), ("heavier", "lighter"), ("hotter warmer", "colder cooler"),
         ("higher", "lower"), ("better", "worse"), ("stronger", "weaker"), ("richer", "poorer"),
-        ("deeper", "shallower"), ("wider", "narrower"), ("thicker", "thinner"), ("easier", "harder"),
+        ("deeper", "shallower"), ("wider", "narrower"), ("thicker", "thinner"), ("harder", "easier softer"),
         ("brighter", "darker"), ("more", "less fewer"),
     )
     for one in side.split()
@@ -53,6 +55,8 @@ def holds_both_ways(frame: Sequence[str], between: Sequence[str]) -> bool:
         return True
     if "from" in between and "to" not in frame and not _MILES.isdisjoint(frame):
         return True
+    if "with" in between and not _INSTEAD.isdisjoint(frame):
+        return False
     return {*between} <= _LISTING | _PLAIN_SIGNS or ("with" in between and not _MIXING.isdisjoint(frame))
 
 
