@@ -1,0 +1,314 @@
+"""Two gateways on one Redis: how soon what one stores is served by the other, and what a killed Redis costs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import aiohttp
+import yaml
+from redis.asyncio import Redis
+
+from headgate.engine.demo.tasks import generate
+
+Phase = Literal["before", "killed", "restarted"]
+PHASES: tuple[Phase, ...] = ("before", "killed", "restarted")
+_START_S = 120.0
+_POLL_S = 0.005
+# fmt: off
+_PLACES = (
+    "France", "Spain", "Italy", "Poland", "Norway", "Sweden", "Finland", "Greece", "Portugal", "Austria", "Hungary",
+    "Romania", "Bulgaria", "Ireland", "Denmark", "Belgium", "Egypt", "Kenya", "Morocco", "Ghana", "Japan",
+    "Thailand", "Vietnam", "Nepal", "Chile", "Peru", "Cuba", "Canada", "Mexico", "Brazil",
+)
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Seconds from one gateway's answer until the other served it."""
+
+    exact: tuple[float, ...]
+    """For the same words."""
+    semantic: tuple[float, ...]
+    """For other words."""
+    unserved: int
+    """Questions in other words that the rule did not serve within a second, for whatever reason."""
+
+
+@dataclass(slots=True)
+class PhaseFigures:
+    """What the clients saw in one phase of the fault run."""
+
+    seconds: list[float] = field(default_factory=list)
+    """Of each request, in order of their ends."""
+    verdicts: dict[str, int] = field(default_factory=dict)
+    """By `x-headgate-cache`."""
+    failed: dict[str, int] = field(default_factory=dict)
+    """Requests without an answer, by status or error."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultFigures:
+    """A run under load in which Redis is killed and, later, started again with nothing in it."""
+
+    phases: dict[Phase, PhaseFigures]
+    recovered_s: tuple[float, ...]
+    """Seconds from Redis' restart until each gateway said that it uses it again."""
+    indexed: tuple[int, ...]
+    """Texts in each gateway's index, after the load."""
+    stored: int
+    """Vectors in Redis then."""
+    settled_s: float | None
+    """Seconds after the load until each index held what Redis held; None if they still did not after ten."""
+
+
+class RedisServer:
+    """A `redis-server` of our own, with nothing on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises `FileNotFoundError` where Redis is not installed."""
+        binary = shutil.which("redis-server")
+        if binary is None:
+            raise FileNotFoundError("redis-server is not on the PATH; Debian's package redis-server brings it")
+        self.port = free_port()
+        self._command = [
+            *(binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(folder)),
+            *("--save", "", "--appendonly", "no"),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        """Gives back once it answers."""
+        self._process = _launch(self._command, subprocess.DEVNULL)
+        client = Redis(port=self.port)
+        try:
+            async with asyncio.timeout(_START_S):
+                while True:
+                    try:
+                        await client.ping()
+                        return
+                    except OSError:
+                        await asyncio.sleep(_POLL_S)
+        finally:
+            await client.aclose()
+
+    def kill(self) -> None:
+        """As `kill -9` does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    async def vectors(self) -> int:
+        """Vectors it holds."""
+        client = Redis(port=self.port)
+        try:
+            return sum([1 async for _ in client.scan_iter("*:vector:*", count=1000)])
+        finally:
+            await client.aclose()
+
+
+def free_port() -> int:
+    """A TCP port that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Site:
+    """Gateways with the demo student, on one Redis."""
+
+    def __init__(self, urls: Sequence[str], session: aiohttp.ClientSession, redis: RedisServer) -> None:
+        self.urls = tuple(urls)
+        self.redis = redis
+        self._session = session
+
+    async def ask(self, url: str, text: str, **headers: str) -> tuple[int, str]:
+        """The status of a short chat, and what the cache said."""
+        body = {"model": "small", "messages": [{"role": "user", "content": text}], "max_tokens": 12, "temperature": 0}
+        async with self._session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as response:
+            await response.read()
+            return response.status, response.headers.get("x-headgate-cache", "none")
+
+    async def page(self, url: str, path: str) -> dict[str, Any]:
+        """A JSON page."""
+        async with self._session.get(f"{url}{path}") as response:
+            page: dict[str, Any] = await response.json()
+            return page
+
+    async def uses_redis(self, url: str) -> bool:
+        """Whether the gateway says so."""
+        return bool((await self.page(url, "/ready"))["parts"]["redis"]["state"] == "ready")
+
+    async def indexed(self, url: str) -> int:
+        """Texts in the gateway's index."""
+        return int((await self.page(url, "/admin/cache"))["indexed"])
+
+
+@asynccontextmanager
+async def site(folder: Path, gateways: int = 2) -> AsyncIterator[Site]:
+    """Starts Redis and gateway processes that share it; all are gone afterwards.
+
+    Raises:
+        FileNotFoundError: Redis is not installed.
+        RuntimeError: a gateway did not become ready; the message holds its log.
+    """
+    redis = RedisServer(folder)
+    await redis.start()
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        urls = []
+        for number in range(gateways):
+            port = free_port()
+            config = folder / f"gateway-{number}.yaml"
+            config.write_text(
+                yaml.safe_dump(
+                    {
+                        "server": {"port": port},
+                        "models": [{"id": "student", "path": "demo:student", "tier": "small"}],
+                        # The machine is shared with the load: what is slow by that is not down.
+                        "cache": {"redis": redis.url, "redis_timeout_s": 1.0, "secret": "env:BENCH_SECRET"},
+                        "logging": {"level": "error", "access": False},
+                    }
+                )
+            )
+            command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--config", str(config)]
+            with (folder / f"gateway-{number}.log").open("wb") as log:
+                processes.append(_launch(command, log, BENCH_SECRET="one secret for both gateways"))
+            urls.append(f"http://127.0.0.1:{port}")
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
+            made = Site(urls, session, redis)
+            for number, url in enumerate(urls):
+                if not await _ready(made, url, processes[number]):
+                    log_text = (folder / f"gateway-{number}.log").read_text()
+                    raise RuntimeError(f"a gateway did not become ready:\n{log_text}")
+            yield made
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        for process in processes:
+            process.wait(timeout=60)
+        redis.kill()
+
+
+def _launch(command: Sequence[str], output: IO[bytes] | int, **environment: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment})
+
+
+async def _ready(made: Site, url: str, process: subprocess.Popen[bytes]) -> bool:
+    """Wait for the models, Redis and the embedding model."""
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            parts = (await made.page(url, "/ready"))["parts"]
+        except (aiohttp.ClientError, KeyError):
+            pass
+        else:
+            if all(part["state"] != "loading" for part in parts.values()):
+                return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+async def shown(made: Site, pairs: int) -> Shown:
+    """Ask one gateway, then the other until it serves that answer: to the same words, then to other words."""
+    asked, other = made.urls[0], made.urls[1]
+    exact, semantic, unserved = [], [], 0
+    for place in _PLACES[:pairs]:
+        question = f"What is the capital of {place}?"
+        await made.ask(asked, question)
+        answered = time.perf_counter()
+        exact.append(await _until(made, other, question, "exact", answered) or 1.0)
+        found = await _until(made, other, f"What's the capital city of {place}?", "semantic", answered)
+        if found is None:
+            unserved += 1
+        else:
+            semantic.append(found)
+    return Shown(tuple(exact), tuple(semantic), unserved)
+
+
+async def _until(made: Site, url: str, question: str, verdict: str, since: float) -> float | None:
+    while (seconds := time.perf_counter() - since) < 1.0:
+        # Nothing may be generated: it would be stored, and found instead.
+        if (await made.ask(url, question, **{"cache-control": "only-if-cached"}))[1] == verdict:
+            return time.perf_counter() - since
+        await asyncio.sleep(_POLL_S)
+    return None if seconds >= 1.0 else seconds
+
+
+async def faults(made: Site, seconds: float, clients: int, seed: int) -> FaultFigures:
+    """Load both gateways while Redis is killed after a third of the time and restarted, empty, after two thirds."""
+    phases: dict[Phase, PhaseFigures] = {phase: PhaseFigures() for phase in PHASES}
+    now: list[Phase] = ["before"]
+    # Every second request asks one of a few texts, again and again.
+    texts = [sample.prompt for sample in generate(4000, seed=seed)]
+    stop = asyncio.Event()
+
+    async def client(number: int) -> None:
+        count = number
+        while not stop.is_set():
+            count += clients
+            text = texts[count % 16] if count % 2 == 0 else texts[16 + count % (len(texts) - 16)]
+            phase, begun = phases[now[0]], time.perf_counter()
+            try:
+                status, verdict = await made.ask(made.urls[count // 2 % len(made.urls)], text)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                _count(phase.failed, type(error).__name__)
+            else:
+                phase.seconds.append(time.perf_counter() - begun)
+                _count(phase.verdicts, verdict)
+                if status != 200:
+                    _count(phase.failed, str(status))
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(clients):
+            group.create_task(client(number))
+        await asyncio.sleep(seconds / 3)
+        now[0] = "killed"
+        made.redis.kill()
+        await asyncio.sleep(seconds / 3)
+        await made.redis.start()
+        now[0] = "restarted"
+        back = time.perf_counter()
+        recovered = [group.create_task(_recovered(made, url, back)) for url in made.urls]
+        await asyncio.sleep(seconds / 3)
+        stop.set()
+    ended = time.perf_counter()
+    settled = None
+    while settled is None and time.perf_counter() - ended < 10.0:
+        stored = await made.redis.vectors()
+        indexed = tuple([await made.indexed(url) for url in made.urls])
+        if set(indexed) == {stored}:
+            settled = time.perf_counter() - ended
+        else:
+            await asyncio.sleep(_POLL_S)
+    return FaultFigures(phases, tuple(task.result() for task in recovered), indexed, stored, settled)
+
+
+def _count(counts: dict[str, int], name: str) -> None:
+    counts[name] = counts.get(name, 0) + 1
+
+
+async def _recovered(made: Site, url: str, since: float) -> float:
+    while True:
+        if await made.uses_redis(url):
+            break
+        await asyncio.sleep(_POLL_S)
+    return time.perf_counter() - since
