@@ -18,7 +18,7 @@ SOURCES = (
 HEADERS = (
     *("attention_plan.h", "bf16.h", "checks.h", "choice.h", "experts.h", "int4.h", "int8.h", "loops.h", "product.h"),
     *("step.h", "team.h", "amx.inc", "attention.inc", "avx512.inc", "bf16.inc", "elementwise.inc", "experts.inc"),
-    *("int4_rows.inc", "vector.inc"),
+    *("int4_rows.inc", "int4_thin.inc", "vector.inc"),
 )
 
 

@@ -47,26 +47,29 @@ class Thinned:
         return values.to(torch.int8).flatten(1)
 
 
-def thin(weight: Tensor) -> Thinned:
+def thin(weight: Tensor, importance: Tensor | None = None) -> Thinned:
     """Codes for `weight` [outputs, inputs] in floating point.
 
     The scale is max|weight| / 127 of the output. For every group the two smallest steps that can nearly cover its range
     are tried, each with centres at several phases; each centre is tried again at the mean of what the codes leave (the
-    least-squares centre for them). The smallest squared error wins.
+    least-squares centre for them). The smallest squared error wins, where that of an input counts `importance` times
+    (positive float32 [inputs]; all alike without it).
     """
+    counts = weight.new_ones(weight.shape[1], dtype=torch.float32) if importance is None else importance
+    counts = F.pad(counts, (0, -weight.shape[1] % GROUP), value=1.0).view(-1, GROUP)
     starts = range(0, weight.shape[0], _ROWS_AT_A_TIME)
-    parts = [_thin_rows(weight[start : start + _ROWS_AT_A_TIME]) for start in starts]
+    parts = [_thin_rows(weight[start : start + _ROWS_AT_A_TIME], counts) for start in starts]
     return Thinned(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 
-def _thin_rows(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _thin_rows(weight: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     values = F.pad(weight.float(), (0, -weight.shape[1] % GROUP))
     most = values.abs().amax(dim=-1)
     scales = torch.where(most == 0, torch.ones_like(most), most / 127)
     grouped = (values / scales.unsqueeze(-1)).nan_to_num().view(weight.shape[0], -1, GROUP)
     low, high = grouped.amin(-1, keepdim=True), grouped.amax(-1, keepdim=True)
     widest = ((high - low) / 15).ceil().clamp_(min=1)
-    best = _Best(grouped)
+    best = _Best(grouped, counts)
     for step in (widest, (widest - 1).clamp_(min=1)):
         for phase in _PHASES:
             mean = best.attempt(step, ((low + high) / 2 + step * (0.5 + phase)).round())
@@ -80,10 +83,15 @@ def _thin_rows(weight: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 class _Best:
-    """The best codes found so far for groups of values [outputs, groups, GROUP] in units of the output's scale."""
+    """The best codes found so far for groups of values [outputs, groups, GROUP] in units of the output's scale.
 
-    def __init__(self, values: Tensor) -> None:
+    An error counts as often as `counts` [groups, GROUP] says.
+    """
+
+    def __init__(self, values: Tensor, counts: Tensor) -> None:
         self._values = values
+        self._counts = counts
+        self._all = counts.sum(dim=-1, keepdim=True)
         self._error = torch.full_like(values[..., :1], torch.inf)
         self.codes = torch.zeros_like(values)
         self.step = torch.ones_like(self._error)
@@ -94,10 +102,10 @@ class _Best:
         centre = torch.minimum(torch.maximum(centre, 8 * step - 128), 127 - 7 * step)
         codes = ((self._values - centre) / step).round().clamp_(-8, 7)
         left = self._values - step * codes
-        error = (left - centre).square_().sum(dim=-1, keepdim=True)
+        error = (left - centre).square_().mul_(self._counts).sum(dim=-1, keepdim=True)
         better = error < self._error
         self._error = torch.where(better, error, self._error)
         self.codes = torch.where(better, codes, self.codes)
         self.step = torch.where(better, step, self.step)
         self.centre = torch.where(better, centre, self.centre)
-        return left.mean(dim=-1, keepdim=True)
+        return (left * self._counts).sum(dim=-1, keepdim=True) / self._all

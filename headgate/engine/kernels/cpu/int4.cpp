@@ -81,6 +81,7 @@ void tile(const int8_t* q, const float* scales, const GroupSum* sums, const Int4
 }
 
 #include "int4_rows.inc"
+#include "int4_thin.inc"
 
 void expand(const Int4Weights& w, int64_t begin, int64_t end, int8_t* out) {
     const int64_t groups = w.depth / kInt4Group;
@@ -181,6 +182,7 @@ void tile(const int8_t* q, const float* scales, const GroupSum* sums, const Int4
 }
 
 #include "int4_rows.inc"
+#include "int4_thin.inc"
 
 #undef LANES
 const Int4Loops table = {"AVX2", quantize, product, nullptr, thin};

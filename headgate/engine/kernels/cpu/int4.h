@@ -43,10 +43,10 @@ struct Int4Loops {
                     Element element, void* out, int64_t begin, int64_t end);
     // Panels [begin, end) as the int8 product reads them. Null where there is no such product.
     void (*expand)(const Int4Weights& w, int64_t begin, int64_t end, int8_t* out);
-    // Rows of w to codes [outputs][depth], steps and centres [outputs][depth / group] and scales [outputs]; here the depth
-    // need only be whole groups.
-    void (*thin)(Rows w, Element element, int64_t inputs, int64_t depth, uint8_t* codes, uint8_t* steps, int8_t* centres,
-                 float* scales, int64_t begin, int64_t end);
+    // Panels [begin, end) of w to the packed form, scales and shift of Int4Weights, all of them zeros before. The search
+    // for steps and centres counts the squared error at an input `weigh` [inputs, rounded up to groups] times.
+    void (*thin)(Rows w, Element element, int64_t outputs, int64_t inputs, int64_t depth, const float* weigh,
+                 uint8_t* packed, float* scales, int32_t* shift, int64_t begin, int64_t end);
 };
 
 // From so many rows on it pays to write panels out as int8 first: that costs as much as multiplying some rows, and saves

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "choice.h"
 #include "int4.h"
@@ -34,67 +35,31 @@ Element element(const Tensor& x, const char* name) {
     return x.scalar_type() == at::kFloat ? Element::f32 : Element::bf16;
 }
 
-// [outputs, inputs] in floating point to codes [outputs, depth], steps and centres [outputs, groups], scales [outputs].
-std::tuple<Tensor, Tensor, Tensor, Tensor> int4_thin(const Tensor& weight) {
+// [outputs, inputs] in floating point, rounded and packed: the packed form, scales and shift of Int4Weights. `importance`
+// [inputs]: how much the squared error at each input counts; all alike if there is none.
+std::tuple<Tensor, Tensor, Tensor> int4_pack(const Tensor& weight, const std::optional<Tensor>& importance) {
     const Int4Loops& table = usable_loops();
     const Element type = element(weight, "weight");
-    const int64_t outputs = weight.size(0), inputs = weight.size(1), depth = round_up(inputs, kInt4Group);
-    Tensor codes = at::empty({outputs, depth}, weight.options().dtype(at::kByte));
-    Tensor steps = at::empty({outputs, depth / kInt4Group}, codes.options());
-    Tensor centres = at::empty({outputs, depth / kInt4Group}, weight.options().dtype(at::kChar));
-    Tensor scales = at::empty({outputs}, weight.options().dtype(at::kFloat));
-    const Rows rows{weight.const_data_ptr(), weight.stride(0), 0, 1};
-    at::parallel_for(0, outputs, 1, [&](int64_t begin, int64_t end) {
-        table.thin(rows, type, inputs, depth, codes.mutable_data_ptr<uint8_t>(), steps.mutable_data_ptr<uint8_t>(),
-                   centres.mutable_data_ptr<int8_t>(), scales.mutable_data_ptr<float>(), begin, end);
-    });
-    return {codes, steps, centres, scales};
-}
-
-// What int4_thin gave to the packed form and the shift of each output.
-std::tuple<Tensor, Tensor> int4_pack(const Tensor& codes, const Tensor& steps, const Tensor& centres) {
-    TORCH_CHECK(codes.dim() == 2 && codes.scalar_type() == at::kByte && codes.is_contiguous() &&
-                    codes.size(1) % kInt4Group == 0,
-                "codes must be contiguous uint8 [outputs, a multiple of ", kInt4Group, "], got ", codes.sizes());
-    const int64_t outputs = codes.size(0), width = codes.size(1), groups = width / kInt4Group;
-    TORCH_CHECK(steps.scalar_type() == at::kByte && centres.scalar_type() == at::kChar && steps.is_contiguous() &&
-                    centres.is_contiguous() && steps.numel() == outputs * groups && centres.numel() == outputs * groups,
-                "steps must be uint8 and centres int8, contiguous [", outputs, ", ", groups, "]");
-    const int64_t panels = round_up(outputs, kPanel) / kPanel;
-    const int64_t blocks = round_up(width, kDepth) / kInt4Group;
+    const int64_t outputs = weight.size(0), inputs = weight.size(1);
+    const int64_t panels = round_up(outputs, kPanel) / kPanel, depth = round_up(inputs, kDepth);
+    std::vector<float> weigh(depth, 1);
+    if (importance.has_value()) {
+        TORCH_CHECK(importance->scalar_type() == at::kFloat && importance->is_contiguous() && importance->dim() == 1 &&
+                        importance->numel() == inputs,
+                    "importance must be float32 [", inputs, "], got ", importance->scalar_type(), " ",
+                    importance->sizes());
+        std::copy_n(importance->const_data_ptr<float>(), inputs, weigh.begin());
+    }
     // With step and centre 0 any code stands for zero.
-    Tensor packed = at::zeros({panels, blocks, kInt4Block}, codes.options());
-    Tensor shift = at::zeros({panels * kPanel}, codes.options().dtype(at::kInt));
-    const uint8_t *from = codes.const_data_ptr<uint8_t>(), *step = steps.const_data_ptr<uint8_t>();
-    const int8_t* centre = centres.const_data_ptr<int8_t>();
-    uint8_t* to = packed.mutable_data_ptr<uint8_t>();
-    int32_t* sums = shift.mutable_data_ptr<int32_t>();
-    at::parallel_for(0, panels * groups, 16, [&](int64_t begin, int64_t end) {
-        for (int64_t at = begin; at < end; ++at) {
-            const int64_t panel = at / groups, g = at % groups;
-            uint8_t* block = to + (panel * blocks + g) * kInt4Block;
-            for (int64_t o = 0; o < kPanel; ++o) {
-                const int64_t output = panel * kPanel + o;
-                if (output >= outputs) break;
-                block[2 * o] = step[output * groups + g];
-                block[2 * o + 1] = static_cast<uint8_t>(centre[output * groups + g]);
-                const uint8_t* row = from + output * width + g * kInt4Group;
-                uint8_t* column = block + 2 * kPanel + o / 16 * 256 + o % 16 * 4;
-                for (int64_t t = 0; t < 4; ++t)
-                    for (int64_t i = 0; i < 4; ++i)
-                        column[64 * t + i] = static_cast<uint8_t>((row[8 * t + i] & 15) | row[8 * t + 4 + i] << 4);
-            }
-        }
+    Tensor packed = at::zeros({panels, depth / kInt4Group, kInt4Block}, weight.options().dtype(at::kByte));
+    Tensor scales = at::zeros({panels * kPanel}, weight.options().dtype(at::kFloat));
+    Tensor shift = at::zeros({panels * kPanel}, weight.options().dtype(at::kInt));
+    const Rows rows{weight.const_data_ptr(), weight.stride(0), 0, 1};
+    at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
+        table.thin(rows, type, outputs, inputs, depth, weigh.data(), packed.mutable_data_ptr<uint8_t>(),
+                   scales.mutable_data_ptr<float>(), shift.mutable_data_ptr<int32_t>(), begin, end);
     });
-    at::parallel_for(0, outputs, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t o = begin; o < end; ++o)
-            for (int64_t g = 0; g < groups; ++g) {
-                int32_t total = 0;
-                for (int64_t i = 0; i < kInt4Group; ++i) total += from[o * width + g * kInt4Group + i] - 8;
-                sums[o] += 128 * (step[o * groups + g] * total + kInt4Group * centre[o * groups + g]);
-            }
-    });
-    return {packed, shift};
+    return {packed, scales, shift};
 }
 
 // Rows as the products read them.
@@ -188,13 +153,11 @@ std::string int4_vectors() { return int4_loops() != nullptr ? int4_loops()->name
 
 TORCH_LIBRARY_FRAGMENT(headgate, m) {
     m.def("int4_vectors() -> str", &headgate::int4_vectors);
-    m.def("int4_thin(Tensor weight) -> (Tensor codes, Tensor steps, Tensor centres, Tensor scales)");
-    m.def("int4_pack(Tensor codes, Tensor steps, Tensor centres) -> (Tensor packed, Tensor shift)");
+    m.def("int4_pack(Tensor weight, Tensor? importance) -> (Tensor packed, Tensor scales, Tensor shift)");
     m.def("int4_linear(Tensor x, Tensor packed, Tensor scales, Tensor shift, Tensor? bias, int outputs) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(headgate, CPU, m) {
-    m.impl("int4_thin", TORCH_FN(headgate::int4_thin));
     m.impl("int4_pack", TORCH_FN(headgate::int4_pack));
     m.impl("int4_linear", TORCH_FN(headgate::int4_linear));
 }

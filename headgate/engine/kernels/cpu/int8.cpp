@@ -250,6 +250,21 @@ void int8_product(const uint8_t* q, const float* scales, int64_t rows, const Int
         product(q, scales, rows, w, static_cast<uint16_t*>(out), begin, end);
 }
 
+void int8_pack_panel(const uint8_t* q, int64_t depth, int8_t* packed, int32_t* shift) {
+    for (int64_t o = 0; o < kPanel; ++o) {
+        int32_t sum = 0;
+        for (int64_t i = 0; i < depth; ++i) sum += q[o * depth + i];
+        shift[o] = 128 * (sum - static_cast<int32_t>(128 * depth));
+    }
+    for (int64_t i = 0; i < depth; i += 4)
+        for (int64_t o = 0; o < kPanel; ++o, packed += 4) {
+            uint32_t four;
+            __builtin_memcpy(&four, q + o * depth + i, 4);
+            four ^= 0x80808080;  // takes 128 from each byte
+            __builtin_memcpy(packed, &four, 4);
+        }
+}
+
 bool int8_usable() { return allowed(Instructions::avx512_vnni); }
 
 }  // namespace headgate
@@ -261,6 +276,7 @@ namespace headgate {
 
 bool int8_usable() { return false; }
 void int8_quantize(Rows, Element, int64_t, int64_t, uint8_t*, float*, int64_t, int64_t) { std::abort(); }
+void int8_pack_panel(const uint8_t*, int64_t, int8_t*, int32_t*) { std::abort(); }
 void int8_product(const uint8_t*, const float*, int64_t, const Int8Weights&, Element, void*, int64_t, int64_t) {
     std::abort();
 }

@@ -31,6 +31,9 @@ bool int8_usable();
 void int8_quantize(Rows x, Element element, int64_t inputs, int64_t depth, uint8_t* q, float* scales, int64_t begin,
                    int64_t end);
 
+// One panel of weights: q [kPanel][depth], with 128 added, to [depth / 4][kPanel][4] without, and 128 times their sums.
+void int8_pack_panel(const uint8_t* q, int64_t depth, int8_t* packed, int32_t* shift);
+
 // Panels [begin, end) of out [rows][outputs] = (q - 128) w^T, scaled, plus bias. Sums are exact in int32.
 void int8_product(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, Element element, void* out,
                   int64_t begin, int64_t end);

@@ -6,9 +6,9 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "int8.h"
 
@@ -21,30 +21,35 @@ using at::Tensor;
 constexpr int64_t kProductsPerThread = 256 * 1024;
 constexpr int64_t kElementsPerThread = 16 * 1024;
 
-// int8 [outputs, inputs] to the packed form and the shift of each output.
-std::tuple<Tensor, Tensor> int8_pack(const Tensor& weight) {
-    TORCH_CHECK(weight.dim() == 2 && weight.scalar_type() == at::kChar && weight.is_contiguous(),
-                "weight must be a contiguous int8 matrix, got ", weight.scalar_type(), " ", weight.sizes());
+// [outputs, inputs] in floating point, rounded and packed: the packed form, scales and shift of Int8Weights.
+std::tuple<Tensor, Tensor, Tensor> int8_pack(const Tensor& weight) {
+    TORCH_CHECK(int8_usable(), "this processor lacks AVX-512 VNNI, or HEADGATE_VECTORS is set");
+    TORCH_CHECK(weight.dim() == 2 && (weight.size(1) <= 1 || weight.stride(1) == 1) &&
+                    (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16),
+                "weight must be float32 or bfloat16 [outputs, inputs] with dense rows, got ", weight.scalar_type(), " ",
+                weight.sizes());
     const int64_t outputs = weight.size(0), inputs = weight.size(1);
     const int64_t panels = round_up(outputs, kPanel) / kPanel, depth = round_up(inputs, kDepth);
-    Tensor packed = at::zeros({panels, depth / 4, kPanel, 4}, weight.options());
+    Tensor packed = at::empty({panels, depth / 4, kPanel, 4}, weight.options().dtype(at::kChar));
+    Tensor scales = at::zeros({panels * kPanel}, weight.options().dtype(at::kFloat));
     Tensor shift = at::zeros({panels * kPanel}, weight.options().dtype(at::kInt));
-    const int8_t* from = weight.const_data_ptr<int8_t>();
+    const Element element = weight.scalar_type() == at::kFloat ? Element::f32 : Element::bf16;
+    const Rows rows{weight.const_data_ptr(), weight.stride(0), 0, 1};
     int8_t* to = packed.mutable_data_ptr<int8_t>();
+    float* of = scales.mutable_data_ptr<float>();
     int32_t* sums = shift.mutable_data_ptr<int32_t>();
     at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t o = begin * kPanel; o < std::min(end * kPanel, outputs); ++o) {
-            int8_t* column = to + o / kPanel * kPanel * depth + o % kPanel * 4;
-            const int8_t* row = from + o * inputs;
-            int32_t sum = 0;
-            for (int64_t i = 0; i < inputs; ++i) {
-                column[i / 4 * kPanel * 4 + i % 4] = row[i];
-                sum += row[i];
-            }
-            sums[o] = 128 * sum;
+        // A panel's rows, rounded as activations are: with 128 added, which is also what missing rows hold.
+        std::vector<uint8_t> room(kPanel * depth, 128);
+        for (int64_t panel = begin; panel < end; ++panel) {
+            const int64_t first = panel * kPanel, count = std::min(kPanel, outputs - first);
+            if (count < kPanel) std::fill(room.begin(), room.end(), static_cast<uint8_t>(128));
+            // Its rows count from the first of the matrix.
+            int8_quantize(rows, element, inputs, depth, room.data() - first * depth, of, first, first + count);
+            int8_pack_panel(room.data(), depth, to + first * depth, sums + first);
         }
     });
-    return {packed, shift};
+    return {packed, scales, shift};
 }
 
 Tensor int8_linear(const Tensor& x, const Tensor& packed, const Tensor& scales, const Tensor& shift,
@@ -92,7 +97,7 @@ Tensor int8_linear(const Tensor& x, const Tensor& packed, const Tensor& scales, 
 
 TORCH_LIBRARY_FRAGMENT(headgate, m) {
     m.def("int8_usable() -> bool", &headgate::int8_usable);
-    m.def("int8_pack(Tensor weight) -> (Tensor packed, Tensor shift)");
+    m.def("int8_pack(Tensor weight) -> (Tensor packed, Tensor scales, Tensor shift)");
     m.def("int8_linear(Tensor x, Tensor packed, Tensor scales, Tensor shift, Tensor? bias, int outputs) -> Tensor");
 }
 

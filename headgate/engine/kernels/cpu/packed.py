@@ -6,14 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.quant.int4 import Thinned
-from headgate.engine.quant.linear import PackedWeight, quantize_rows
-
-# Rounded and packed together, whole panels: what is not packed yet takes more room than what is.
-_ROWS_AT_A_TIME = 4096
+from headgate.engine.quant.linear import PackedWeight
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,35 +96,12 @@ class NativeInt4Linear:
 
 
 def pack_int8(weight: Tensor) -> PackedWeight:
-    """`weight` [outputs, inputs] in floating point, rounded by `quantize_rows`."""
-    return _in_parts(weight, _pack_int8)
+    """`weight` [outputs, inputs] in float32 or bfloat16, rounded as `quantize_rows` does, panel by panel."""
+    packed, scales, shift = torch.ops.headgate.int8_pack(weight)
+    return PackedWeight(packed, scales, shift)
 
 
-def pack_int4(weight: Tensor) -> PackedWeight:
-    """`weight` [outputs, inputs] in float32 or bfloat16, rounded as `quant.int4.thin` does."""
-    return _in_parts(weight, _pack_int4)
-
-
-def thin_native(weight: Tensor) -> Thinned:
-    """`quant.int4.thin` for float32 or bfloat16 on the CPU, compiled."""
-    return Thinned(*torch.ops.headgate.int4_thin(weight))
-
-
-def _pack_int8(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    quantized, scales = quantize_rows(weight)
-    return (*torch.ops.headgate.int8_pack(quantized.contiguous()), scales.flatten())
-
-
-def _pack_int4(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    thinned = thin_native(weight)
-    packed, shift = torch.ops.headgate.int4_pack(thinned.codes, thinned.steps, thinned.centres)
-    return packed, shift, thinned.scales
-
-
-def _in_parts(weight: Tensor, pack: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]) -> PackedWeight:
-    """Packs some rows at a time: floating point copies of a whole head would outweigh the result."""
-    outputs = weight.shape[0]
-    parts = [pack(weight[start : start + _ROWS_AT_A_TIME]) for start in range(0, outputs, _ROWS_AT_A_TIME)]
-    packed, shift, scales = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*parts, strict=True))
-    # Scales of the outputs that only fill the last panel are never read into a result.
-    return PackedWeight(packed, F.pad(scales, (0, shift.numel() - outputs)), shift)
+def pack_int4(weight: Tensor, importance: Tensor | None = None) -> PackedWeight:
+    """`weight` [outputs, inputs] in float32 or bfloat16, rounded as `quant.int4.thin` does, panel by panel."""
+    packed, scales, shift = torch.ops.headgate.int4_pack(weight, importance)
+    return PackedWeight(packed, scales, shift)
