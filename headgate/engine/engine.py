@@ -21,7 +21,8 @@ from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
 from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
 from headgate.engine.loop import Listener, StepLoop
-from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder, read_json
+from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder
+from headgate.engine.models.tensors import read_json
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.request import Request
 from headgate.engine.runner import Runner

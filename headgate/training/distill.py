@@ -21,8 +21,8 @@ from headgate import __version__
 from headgate.engine.errors import CheckpointError
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.hub import locate
-from headgate.engine.models.loader import read_json
 from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.tensors import read_json
 from headgate.engine.text.folder import TokenizerError
 from headgate.training.batches import Encoded, bucketed, collate, stream
 from headgate.training.conversations import DataError, Encoder, Rows, digest, load

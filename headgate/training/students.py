@@ -11,8 +11,8 @@ import torch
 
 from headgate import __version__
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.loader import read_json
 from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.tensors import read_json
 from headgate.training.forward import prepare
 from headgate.training.runs import write_json
 

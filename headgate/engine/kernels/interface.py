@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from headgate.engine.kernels.mixture import Mixture, MixtureWeights
+from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 
 if TYPE_CHECKING:
@@ -121,6 +121,17 @@ class Kernels(Protocol):
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """The mixture-of-experts layer that keeps its experts in format `fmt`, at its fastest here."""
+        ...
+
+    def pack_experts(self, weights: MixtureWeights, fmt: WeightFormat) -> PackedExperts | None:
+        """The experts for `packed_mixture`, worth keeping on disk; None where `mixture` keeps them in another way.
+
+        Reads `weights.experts` only if it returns some.
+        """
+        ...
+
+    def packed_mixture(self, weights: MixtureWeights, experts: PackedExperts, fmt: WeightFormat) -> Mixture:
+        """What `mixture` makes of the weights that `pack_experts` made these of, experts of its own left unread."""
         ...
 
     def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> WholeStep | None:

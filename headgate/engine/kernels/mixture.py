@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.quant.linear import Linear
+from headgate.engine.quant.linear import Linear, PackedWeight
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,18 @@ class MixtureWeights:
     normalize: bool
     shared: ExpertWeights | None = None
     shared_gate: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PackedExperts:
+    """All experts of a layer as an operator reads them, the shared ones among them: each part [experts, ...].
+
+    `width` is that of an expert before anything was filled up.
+    """
+
+    gate_up: PackedWeight
+    down: PackedWeight
+    width: int
 
 
 class Mixture(Protocol):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer
-from headgate.engine.kernels.mixture import Mixture, MixtureWeights, ReferenceMixture
+from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 if TYPE_CHECKING:
@@ -165,3 +165,10 @@ class ReferenceKernels:
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""
         return ReferenceMixture(weights, lambda weight: self.linear(weight, None, fmt))
+
+    def pack_experts(self, weights: MixtureWeights, fmt: WeightFormat) -> None:
+        """See Kernels."""
+
+    def packed_mixture(self, weights: MixtureWeights, experts: PackedExperts, fmt: WeightFormat) -> Mixture:
+        """See Kernels."""
+        raise NotImplementedError(f"{fmt}: plain torch packs nothing")

@@ -1,25 +1,23 @@
-"""From a Hugging Face folder to a decoder: memory-mapped safetensors, one file or sharded, with fused projections."""
+"""From a Hugging Face folder to a decoder: tensor by tensor, with fused projections."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.interface import Kernels, Mlp
-from headgate.engine.kernels.mixture import ExpertWeights, Mixture, MixtureWeights
+from headgate.engine.kernels.mixture import ExpertWeights, Mixture, MixtureWeights, PackedExperts
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
 from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.tensors import CheckpointTensors, read_json
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 from headgate.engine.quant.packed_cache import PackedCache, content_digest, layout_digest
 
@@ -38,23 +36,6 @@ class LoadedDecoder:
     """Parameters a token uses: of the experts only the chosen ones."""
     revision: str
     """Hex digest that changes when the configuration or the weights' names, shapes, sizes or times do."""
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        CheckpointError: the file is missing, damaged, or holds something else.
-    """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}: the file is missing; a model is a Hugging Face folder that has it") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path}: must hold a JSON object, holds {type(content).__name__}")
-    return content
 
 
 def load_decoder(
@@ -79,8 +60,8 @@ def load_decoder(
     spec = read_spec(config)
     stated = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
     compute = _DTYPES[dtype] if dtype != "auto" else _DTYPES.get(stated, torch.bfloat16)
-    with ExitStack() as stack, torch.inference_mode():
-        source = _Tensors(folder, stack)
+    with torch.inference_mode():
+        source = CheckpointTensors(folder)
         device = device or torch.device("cpu")
         cache = None
         if keep_packed and device.type == "cpu":
@@ -100,81 +81,12 @@ def load_decoder(
     )
 
 
-class _Tensors:
-    """The tensors of a folder by name, whatever file they are in. Each is to be used; what is left is an error."""
-
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self._folder = folder
-        self._files: dict[Path, Any] = {}
-        self._file_of: dict[str, Path] = {}
-        self._used: set[str] = set()
-        self.parameters = 0
-        for path in self._paths():
-            try:
-                self._files[path] = stack.enter_context(safe_open(path, framework="pt", device="cpu"))
-            except FileNotFoundError:
-                raise CheckpointError(f"{path}: the file is missing") from None
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(f"{path}: not a readable safetensors file: {error}") from error
-            self._file_of.update(dict.fromkeys(self._files[path].keys(), path))
-
-    @property
-    def files(self) -> list[Path]:
-        """The checkpoint's weight files."""
-        return sorted(self._files)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._file_of
-
-    def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor, still memory-mapped."""
-        path = self._file_of.get(name)
-        if path is None:
-            where = ", ".join(p.name for p in self.files)
-            raise CheckpointError(f"{self._folder}: tensor {name!r} is missing from {where}")
-        try:
-            tensor: Tensor = self._files[path].get_tensor(name)
-        except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-            raise CheckpointError(f"{path}: tensor {name!r} cannot be read: {error}") from error
-        if tuple(tensor.shape) != shape:
-            raise CheckpointError(f"{path}: tensor {name!r} has shape {tuple(tensor.shape)}, config.json means {shape}")
-        if not tensor.is_floating_point():
-            raise CheckpointError(f"{path}: tensor {name!r} has dtype {tensor.dtype}, floating point is needed")
-        if name not in self._used:
-            self._used.add(name)
-            self.parameters += tensor.numel()
-        return tensor
-
-    def refuse_leftovers(self, *, tied_head: bool) -> None:
-        """Weights that nothing used would mean that the model is not what it was trained as."""
-        ignored = {"lm_head.weight"} if tied_head else set()
-        left = sorted(
-            n for n in self._file_of.keys() - self._used - ignored if not n.endswith((".inv_freq", ".masked_bias"))
-        )
-        if left:
-            raise CheckpointError(
-                f"{self._file_of[left[0]]}: tensor {left[0]!r} and {len(left) - 1} more belong to no part of the "
-                "architecture that config.json names"
-            )
-
-    def _paths(self) -> Iterator[Path]:
-        index = self._folder / "model.safetensors.index.json"
-        if not index.exists():
-            yield self._folder / "model.safetensors"
-            return
-        names = read_json(index).get("weight_map")
-        if not isinstance(names, dict):
-            raise CheckpointError(f"{index}: weight_map must be an object of tensor names to file names")
-        for name in sorted(set(names.values())):
-            yield self._folder / name
-
-
 class _Reader:
     """Assembles the decoder's parts from named tensors."""
 
     def __init__(
         self,
-        source: _Tensors,
+        source: CheckpointTensors,
         spec: DecoderSpec,
         kernels: Kernels,
         dtype: torch.dtype,
@@ -197,6 +109,7 @@ class _Reader:
         embedding = self._tensor("model.embed_tokens.weight", spec.vocab_size, spec.hidden)
         if spec.tied_head:
             head = self._pack("lm_head", lambda: embedding, spec.vocab_size, None)
+            self._source.release("model.embed_tokens.weight")
         else:
             head = self._linear(("lm_head",), (spec.vocab_size,), spec.hidden, bias=False)
         return DecoderWeights(
@@ -236,46 +149,78 @@ class _Reader:
         assert spec is not None
         parts = (names.expert_gate, names.expert_up, names.expert_down)
         shared = spec.shared_width
+        experts = [self._expert(f"{at}.{names.experts}.{e}", spec.width, parts) for e in range(spec.count)]
+        shared_expert = self._expert(f"{at}.mlp.shared_expert", shared, _MLP_NAMES) if shared else None
+        name = f"{at}.experts"
+        kept = self._kept_experts(name, spec.width)
         weights = MixtureWeights(
             router=self._tensor(f"{at}.{names.router}.weight", spec.count, hidden),
-            experts=(self._expert(f"{at}.{names.experts}.{e}", spec.width, parts) for e in range(spec.count)),
+            experts=(self._read(expert) for expert in experts),
             per_token=spec.per_token,
             normalize=spec.normalize,
-            shared=self._expert(f"{at}.mlp.shared_expert", shared, _MLP_NAMES) if shared else None,
+            shared=self._read(shared_expert) if shared_expert and kept is None else None,
             shared_gate=self._tensor(f"{at}.mlp.shared_expert_gate.weight", 1, hidden) if shared else None,
         )
-        return self._kernels.mixture(weights, self._format)
+        packed = kept or self._kernels.pack_experts(weights, self._format)
+        if packed is None:
+            return self._kernels.mixture(weights, self._format)
+        if kept is None:
+            self._keep(f"{name}/gate_up", packed.gate_up)
+            self._keep(f"{name}/down", packed.down)
+        return self._kernels.packed_mixture(weights, packed, self._format)
 
-    def _expert(self, at: str, width: int, names: tuple[str, str, str]) -> ExpertWeights:
-        gate, up, down = (f"{at}.{name}.weight" for name in names)
+    def _expert(self, at: str, width: int, names: tuple[str, str, str]) -> dict[str, Tensor]:
+        """The matrices gate, up and down by name, still mapped: what the checkpoint must have is checked here."""
         hidden = self._spec.hidden
-        gate_up = torch.cat((self._tensor(gate, width, hidden), self._tensor(up, width, hidden)))
-        return ExpertWeights(gate_up, self._tensor(down, hidden, width))
+        shapes = ((width, hidden), (width, hidden), (hidden, width))
+        tensors = [f"{at}.{name}.weight" for name in names]
+        return {name: self._source.get(name, shape) for name, shape in zip(tensors, shapes, strict=True)}
+
+    def _read(self, expert: Mapping[str, Tensor]) -> ExpertWeights:
+        gate, up, down = (self._convert(tensor) for tensor in expert.values())
+        read = ExpertWeights(torch.cat((gate, up)), down)
+        for name in expert:
+            self._source.release(name)
+        return read
 
     def _linear(self, names: tuple[str, ...], widths: tuple[int, ...], inputs: int, bias: bool) -> Linear:
         """One layer of the checkpoint's layers `names` stacked, in one matrix product instead of several."""
         # Looked up even where a packed form was kept: what the checkpoint must have is checked the same.
         sources = [self._source.get(f"{n}.weight", (w, inputs)) for n, w in zip(names, widths, strict=True)]
         biases = [self._tensor(f"{n}.bias", w) for n, w in zip(names, widths, strict=True)] if bias else None
-        return self._pack(
+        layer = self._pack(
             "+".join(names),
             lambda: _stack([self._convert(source) for source in sources]),
             sum(widths),
             _stack(biases) if biases else None,
         )
+        # What the layer did not copy is mapped again when it is used.
+        for name in names:
+            self._source.release(f"{name}.weight")
+        return layer
 
     def _pack(self, name: str, weight: Callable[[], Tensor], outputs: int, bias: Tensor | None) -> Linear:
         """The layer of `weight`, which is not read where its packed form was kept."""
-        parts = [self._kept.get(f"{name}/{field.name}") for field in fields(PackedWeight)]
-        packed = PackedWeight(*kept) if len(kept := [p for p in parts if p is not None]) == len(parts) else None
+        packed = self._kept_weight(name)
         if packed is None:
             read = weight()
             packed = self._kernels.pack(read, self._format)
             if packed is None:
                 return self._kernels.linear(read, bias, self._format)
-            for field in fields(PackedWeight):
-                self.packed[f"{name}/{field.name}"] = getattr(packed, field.name)
+            self._keep(name, packed)
         return self._kernels.packed_linear(packed, outputs, bias, self._format)
+
+    def _kept_weight(self, name: str) -> PackedWeight | None:
+        parts = [self._kept.get(f"{name}/{field.name}") for field in fields(PackedWeight)]
+        return PackedWeight(*kept) if len(kept := [p for p in parts if p is not None]) == len(parts) else None
+
+    def _kept_experts(self, name: str, width: int) -> PackedExperts | None:
+        gate_up, down = self._kept_weight(f"{name}/gate_up"), self._kept_weight(f"{name}/down")
+        return PackedExperts(gate_up, down, width) if gate_up is not None and down is not None else None
+
+    def _keep(self, name: str, weight: PackedWeight) -> None:
+        for field in fields(PackedWeight):
+            self.packed[f"{name}/{field.name}"] = getattr(weight, field.name)
 
     def _tensor(self, name: str, *shape: int) -> Tensor:
         return self._convert(self._source.get(name, shape))
@@ -291,19 +236,32 @@ def _stack(tensors: list[Tensor]) -> Tensor:
 
 def _packed_cache(
     folder: Path,
-    source: _Tensors,
+    source: CheckpointTensors,
     config: Mapping[str, Any],
     kernels: Kernels,
     dtype: torch.dtype,
     fmt: WeightFormat,
 ) -> PackedCache | None:
     """The cache of this checkpoint's weights in a format that can be kept; None if it cannot."""
-    layout = layout_digest(lambda probe: kernels.pack(probe, fmt))
+    layout = layout_digest(lambda probe: _pack_probe(kernels, probe, fmt))
     if layout is None:
         return None
     name = f"{fmt}-{str(dtype).removeprefix('torch.')}"
     made_of = json.dumps([name, layout, content_digest(source.files), config], sort_keys=True)
     return PackedCache(folder, name, sha256(made_of.encode()).hexdigest())
+
+
+def _pack_probe(kernels: Kernels, probe: Tensor, fmt: WeightFormat) -> PackedWeight | None:
+    """What a layer and a mixture of an expert and a shared one become, as one weight."""
+    single = kernels.pack(probe, fmt)
+    width = probe.shape[0] // 2
+    expert = ExpertWeights(probe, probe.t()[:, :width].contiguous())
+    mixture = MixtureWeights(probe[:1], [expert], 1, True, ExpertWeights(probe[:60], expert.down[:, :30]), probe[:1])
+    experts = kernels.pack_experts(mixture, fmt)
+    if single is None or experts is None:
+        return None
+    weights = (single, experts.gate_up, experts.down)
+    return PackedWeight(*(torch.cat([getattr(w, f.name).flatten() for w in weights]) for f in fields(PackedWeight)))
 
 
 def _idle_expert_parameters(spec: DecoderSpec) -> int:
@@ -313,7 +271,7 @@ def _idle_expert_parameters(spec: DecoderSpec) -> int:
     return len(spec.moe_layers) * idle * 3 * spec.hidden * spec.experts.width
 
 
-def _revision(config: Mapping[str, Any], source: _Tensors) -> str:
+def _revision(config: Mapping[str, Any], source: CheckpointTensors) -> str:
     digest = sha256(json.dumps(config, sort_keys=True).encode())
     for path in source.files:
         # The header names every tensor with shape and offsets; size and time stand for the rest without reading it.

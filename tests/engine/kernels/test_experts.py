@@ -131,7 +131,7 @@ def test_reference_is_the_formula(shape: dict[str, int], count: int, shared: int
 def test_floating_point(shape: dict[str, int], count: int, shared: int, dtype: torch.dtype) -> None:
     weights = make(**shape, shared=shared, dtype=dtype)  # type: ignore[arg-type]
     x = tokens(weights, count)
-    mixture = NativeMixture(weights, "native")
+    mixture = CpuKernels().mixture(weights, "native")
     # Sums in float32; the activation and the result are rounded to the dtype.
     tolerance = 1e-4 if dtype == torch.float32 else 3e-2
     torch.testing.assert_close(mixture(x).double(), double(weights, x), rtol=tolerance, atol=tolerance)
@@ -143,7 +143,7 @@ def test_floating_point(shape: dict[str, int], count: int, shared: int, dtype: t
 def test_int8(shape: dict[str, int], count: int, dtype: torch.dtype) -> None:
     weights = make(**shape, dtype=dtype)  # type: ignore[arg-type]
     x = tokens(weights, count)
-    got = NativeMixture(weights, "int8")(x).double()
+    got = CpuKernels().mixture(weights, "int8")(x).double()
     expected = int8_exact(weights, shape["width"], x)
     # The sums are exact. The activation in between may round to the neighbouring of its 255 values, or the dtype's.
     error = (got - expected).norm() / expected.norm().clamp(min=1e-9)
@@ -156,7 +156,7 @@ def test_int8(shape: dict[str, int], count: int, dtype: torch.dtype) -> None:
 def test_more_than_the_cache_holds(fmt: str, hidden: int, width: int, count: int) -> None:
     weights = make(hidden, width, 5, 3)
     x = tokens(weights, count)
-    got = NativeMixture(weights, fmt)(x).double()  # type: ignore[arg-type]
+    got = CpuKernels().mixture(weights, fmt)(x).double()  # type: ignore[arg-type]
     expected = ReferenceMixture(weights, DenseLinear)(x).double()
     assert (got - expected).norm() / expected.norm() < {"native": 1e-5, "int8": 0.03, "int4": 0.2}[fmt]
 
@@ -167,7 +167,7 @@ def test_more_than_the_cache_holds(fmt: str, hidden: int, width: int, count: int
 def test_int4(shape: dict[str, int], count: int, dtype: torch.dtype) -> None:
     weights = make(**shape, dtype=dtype)  # type: ignore[arg-type]
     x = tokens(weights, count)
-    got = NativeMixture(weights, "int4")(x).double()
+    got = CpuKernels().mixture(weights, "int4")(x).double()
     # The layers it is made of, with a parity test of their own; what they round in between differs at most.
     expected = ReferenceMixture(weights, lambda weight: CpuKernels().linear(weight, None, "int4"))(x).double()
     error = (got - expected).norm() / expected.norm().clamp(min=1e-9)
@@ -179,7 +179,7 @@ def test_int4(shape: dict[str, int], count: int, dtype: torch.dtype) -> None:
 def test_int8_is_close_to_the_weights_it_was_made_of(shared: int) -> None:
     weights = make(128, 24, 8, 3, shared=shared)
     x = tokens(weights, 33)
-    got = NativeMixture(weights, "int8")(x).double()
+    got = CpuKernels().mixture(weights, "int8")(x).double()
     expected = double(weights, x)
     assert (got - expected).norm() / expected.norm() < 0.02
     reference = ReferenceMixture(weights, Int8Linear)(x).double()
@@ -191,7 +191,7 @@ def test_int8_is_close_to_the_weights_it_was_made_of(shared: int) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_token_does_not_depend_on_its_neighbours(fmt: str, dtype: torch.dtype) -> None:
     weights = make(96, 80, 8, 3, shared=100, dtype=dtype)
-    mixture = NativeMixture(weights, fmt)  # type: ignore[arg-type]
+    mixture = CpuKernels().mixture(weights, fmt)  # type: ignore[arg-type]
     x = tokens(weights, 70)
     together = mixture(x)
     threads = torch.get_num_threads()
@@ -209,7 +209,7 @@ def test_a_token_does_not_depend_on_its_neighbours(fmt: str, dtype: torch.dtype)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_not_finite_stays_in_its_row(fmt: str, bad: float) -> None:
     weights = make(64, 32, 8, 2)
-    mixture = NativeMixture(weights, fmt)  # type: ignore[arg-type]
+    mixture = CpuKernels().mixture(weights, fmt)  # type: ignore[arg-type]
     x = tokens(weights, 9)
     sound = mixture(x)
     x[4, 7] = bad
@@ -230,7 +230,7 @@ def test_experts_nobody_chose_are_not_read() -> None:
         for i, e in enumerate(weights.experts)
     ]
     other = MixtureWeights(weights.router, poisoned, 2, normalize=True)
-    assert torch.equal(NativeMixture(other, "native")(x), NativeMixture(weights, "native")(x))
+    assert torch.equal(CpuKernels().mixture(other, "native")(x), CpuKernels().mixture(weights, "native")(x))
 
 
 @native

@@ -16,8 +16,10 @@ from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint
 from torch import Tensor
 
+from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.interface import AttentionBatch, Kernels
+from headgate.engine.kernels.mixture import MixtureWeights, PackedExperts
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.quant.linear import PackedWeight, WeightFormat
@@ -161,11 +163,15 @@ class Counting(CpuKernels):
 
     def __init__(self) -> None:
         super().__init__()
-        self.packed = -1
+        self.packed = self.packed_mixtures = -1
 
     def pack(self, weight: Tensor, fmt: WeightFormat) -> PackedWeight | None:
         self.packed += 1
         return super().pack(weight, fmt)
+
+    def pack_experts(self, weights: MixtureWeights, fmt: WeightFormat) -> PackedExperts | None:
+        self.packed_mixtures += 1
+        return super().pack_experts(weights, fmt)
 
 
 def logits(folder: Path, kernels: Kernels, fmt: WeightFormat) -> Tensor:
@@ -175,6 +181,24 @@ def logits(folder: Path, kernels: Kernels, fmt: WeightFormat) -> Tensor:
     batch = AttentionBatch([30], [30], [[0, 1, 2, 3]], places, 8)
     with torch.inference_mode():
         return decoder.forward(places, places, batch, store.layers, places)
+
+
+@native
+@pytest.mark.parametrize("fmt", ["int8", "int4"])
+@pytest.mark.parametrize("model", ["qwen3-moe", "qwen2-moe"])
+def test_experts_are_kept_too(make_checkpoint: MakeCheckpoint, tmp_path: Path, fmt: WeightFormat, model: str) -> None:
+    folder = Path(shutil.copytree(make_checkpoint(model), tmp_path / "model"))
+    first, second, third = Counting(), Counting(), Counting()
+    expected = logits(folder, first, fmt)
+    assert first.packed_mixtures > 0
+    assert torch.equal(logits(folder, second, fmt), expected)
+    assert (second.packed, second.packed_mixtures) == (0, 0)
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if "experts.1." in name and name.endswith("down_proj.weight"))
+    del tensors[name]
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match="is missing"):
+        logits(folder, third, fmt)
 
 
 @native

@@ -8,9 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.kernels.cpu.packed import pack_int4, pack_int8
-from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
-from headgate.engine.quant.linear import PackedWeight, WeightFormat
+from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights, PackedExperts
+from headgate.engine.quant.linear import PackedWeight
 
 # Inputs of a product in floating point are padded to a multiple of this (experts.h).
 _FLOAT_DEPTH = 32
@@ -24,28 +23,33 @@ class NativeMixture:
     passes with the same weight: an MLP is the sum over slices of its width.
     """
 
-    def __init__(self, weights: MixtureWeights, fmt: WeightFormat) -> None:
-        """`fmt`: the format that the experts are kept in. Each expert is packed as it is read."""
-        ops = torch.ops.headgate
-        half = (ops.float_panel() if fmt == "native" else ops.int8_panel()) // 2
+    def __init__(
+        self, weights: MixtureWeights, width: int, gate_up: tuple[Tensor | None, ...], down: tuple[Tensor | None, ...]
+    ) -> None:
+        """`gate_up` and `down`: packed weights, scales and shifts of all experts, of `width` each."""
         count = weights.router.shape[0]
-        experts = iter(weights.experts)
-        first = next(experts)
-        width = first.down.shape[1]
-        parts = _slices(weights.shared, width) if weights.shared is not None else []
-        total = count + len(parts)
-        gate_up, down = _matrix(total, fmt), _matrix(total, fmt)
-        for expert in _chain(first, experts, parts):
-            gate_up.add(_interleave(expert.gate_up, half))
-            down.add(expert.down)
-        gates = [weights.shared_gate] if parts and weights.shared_gate is not None else []
+        assert gate_up[0] is not None
+        total = gate_up[0].shape[0]
+        shared = total - count
+        gates = [weights.shared_gate] if shared and weights.shared_gate is not None else []
         self._router = _pack_float(torch.cat([weights.router, *gates]))[None]
-        tensors = (self._router, *gate_up.tensors, *down.tensors)
-        counts = (count, len(parts), width, weights.per_token, weights.normalize)
-        self._arguments = (*tensors, *counts)
-        self._apply: Callable[..., Tensor] = ops.experts.default
+        tensors = (self._router, *gate_up, *down)
+        self._arguments = (*tensors, count, shared, width, weights.per_token, weights.normalize)
+        self._apply: Callable[..., Tensor] = torch.ops.headgate.experts.default
         self._nbytes = sum(tensor.nbytes for tensor in tensors if tensor is not None)
         self._expert_nbytes = (self._nbytes - self._router.nbytes) // total
+
+    @classmethod
+    def of(cls, weights: MixtureWeights) -> NativeMixture:
+        """The layer with its experts in the compute dtype."""
+        half = torch.ops.headgate.float_panel() // 2
+        width, gate_up, down = _gather(weights, half, lambda weight: (_pack_float(weight),))
+        return cls(weights, width, (*gate_up, None, None), (*down, None, None))
+
+    @classmethod
+    def packed(cls, weights: MixtureWeights, experts: PackedExperts) -> NativeMixture:
+        """The layer of experts from `pack_experts`; those of `weights` are not read."""
+        return cls(weights, experts.width, _parts(experts.gate_up), _parts(experts.down))
 
     def __call__(self, x: Tensor) -> Tensor:
         """See Mixture."""
@@ -62,59 +66,36 @@ class NativeMixture:
         return self._expert_nbytes
 
 
-class _FloatMatrix:
-    """The same matrix of every expert, in the compute dtype, packed one after the other into one tensor."""
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-        self._added = 0
-        self._packed = torch.empty(0)
-
-    def add(self, weight: Tensor) -> None:
-        """The next expert's [outputs, inputs]."""
-        packed = _pack_float(weight)
-        if not self._added:
-            self._packed = packed.new_empty(self._count, *packed.shape)
-        self._packed[self._added] = packed
-        self._added += 1
-
-    @property
-    def tensors(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Weights [experts, panels, depth, panel, ...], and neither scales nor shifts."""
-        return self._packed, None, None
+def pack_experts(weights: MixtureWeights, pack: Callable[[Tensor], PackedWeight]) -> PackedExperts:
+    """Experts in 8 or 4 bits, by `pack_int8` or `pack_int4`, each packed as it is read."""
+    half = torch.ops.headgate.int8_panel() // 2
+    width, gate_up, down = _gather(weights, half, lambda weight: _parts(pack(weight)))
+    return PackedExperts(PackedWeight(*gate_up), PackedWeight(*down), width)
 
 
-class _QuantizedMatrix:
-    """The same in 8 or 4 bits per weight with a scale per output."""
-
-    def __init__(self, count: int, pack: Callable[[Tensor], PackedWeight]) -> None:
-        """`pack` is `pack_int8` or `pack_int4`."""
-        self._count = count
-        self._added = 0
-        self._pack = pack
-        self._parts: list[Tensor] = []
-
-    def add(self, weight: Tensor) -> None:
-        """The next expert's [outputs, inputs] in floating point."""
-        packed = self._pack(weight)
-        parts = (packed.packed, packed.scales, packed.shift)
-        if not self._added:
-            self._parts = [part.new_empty(self._count, *part.shape) for part in parts]
-        for all_of_them, part in zip(self._parts, parts, strict=True):
-            all_of_them[self._added] = part
-        self._added += 1
-
-    @property
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Weights [experts, panels, ...], scales and shifts [experts, panels * panel]."""
-        packed, scales, shift = self._parts
-        return packed, scales, shift
+def _gather(
+    weights: MixtureWeights, half: int, pack: Callable[[Tensor], tuple[Tensor, ...]]
+) -> tuple[int, list[Tensor], list[Tensor]]:
+    """An expert's width, and what `pack` makes of every expert's two matrices, one after the other in each tensor."""
+    experts = iter(weights.experts)
+    first = next(experts)
+    width = first.down.shape[1]
+    slices = _slices(weights.shared, width) if weights.shared is not None else []
+    total = weights.router.shape[0] + len(slices)
+    gate_up: list[Tensor] = []
+    down: list[Tensor] = []
+    for place, expert in enumerate(_chain(first, experts, slices)):
+        for all_of_them, matrix in ((gate_up, _interleave(expert.gate_up, half)), (down, expert.down)):
+            parts = pack(matrix)
+            if not all_of_them:
+                all_of_them += [part.new_empty(total, *part.shape) for part in parts]
+            for whole, part in zip(all_of_them, parts, strict=True):
+                whole[place] = part
+    return width, gate_up, down
 
 
-def _matrix(count: int, fmt: WeightFormat) -> _FloatMatrix | _QuantizedMatrix:
-    return (
-        _FloatMatrix(count) if fmt == "native" else _QuantizedMatrix(count, pack_int8 if fmt == "int8" else pack_int4)
-    )
+def _parts(weight: PackedWeight) -> tuple[Tensor, Tensor, Tensor]:
+    return weight.packed, weight.scales, weight.shift
 
 
 def _chain(

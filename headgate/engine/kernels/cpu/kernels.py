@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from headgate.engine.kernels.cpu.experts import NativeMixture
+from headgate.engine.kernels.cpu.experts import NativeMixture, pack_experts
 from headgate.engine.kernels.cpu.packed import (
     NativeBf16Linear,
     NativeInt4Linear,
@@ -21,7 +21,7 @@ from headgate.engine.kernels.cpu.packed import (
 from headgate.engine.kernels.cpu.plan import CpuPlan
 from headgate.engine.kernels.cpu.step import CpuStep
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer
-from headgate.engine.kernels.mixture import Mixture, MixtureWeights, ReferenceMixture
+from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 if TYPE_CHECKING:
@@ -131,9 +131,22 @@ class CpuKernels:
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""
-        if fmt == "native" or (fmt == "int8" and self.int8) or (fmt == "int4" and self._int4):
-            return NativeMixture(weights, fmt)
+        packed = self.pack_experts(weights, fmt)
+        if packed is not None:
+            return self.packed_mixture(weights, packed, fmt)
+        if fmt == "native":
+            return NativeMixture.of(weights)
         return ReferenceMixture(weights, lambda weight: self.linear(weight, None, fmt))
+
+    def pack_experts(self, weights: MixtureWeights, fmt: WeightFormat) -> PackedExperts | None:
+        """See Kernels."""
+        if (fmt == "int8" and self.int8) or (fmt == "int4" and self._int4):
+            return pack_experts(weights, pack_int8 if fmt == "int8" else pack_int4)
+        return None
+
+    def packed_mixture(self, weights: MixtureWeights, experts: PackedExperts, fmt: WeightFormat) -> Mixture:  # noqa: ARG002
+        """See Kernels. The operator tells formats apart by what it gets."""
+        return NativeMixture.packed(weights, experts)
 
     def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> CpuStep | None:
         """See Kernels. For dense layers with packed weights, where torch's threads are OpenMP's."""

@@ -97,11 +97,11 @@ class NativeInt4Linear:
 
 def pack_int8(weight: Tensor) -> PackedWeight:
     """`weight` [outputs, inputs] in float32 or bfloat16, rounded as `quantize_rows` does, panel by panel."""
-    packed, scales, shift = torch.ops.headgate.int8_pack(weight)
+    packed, scales, shift = torch.ops.headgate.int8_pack(weight.contiguous())
     return PackedWeight(packed, scales, shift)
 
 
 def pack_int4(weight: Tensor, importance: Tensor | None = None) -> PackedWeight:
     """`weight` [outputs, inputs] in float32 or bfloat16, rounded as `quant.int4.thin` does, panel by panel."""
-    packed, scales, shift = torch.ops.headgate.int4_pack(weight, importance)
+    packed, scales, shift = torch.ops.headgate.int4_pack(weight.contiguous(), importance)
     return PackedWeight(packed, scales, shift)

@@ -1,0 +1,164 @@
+"""A checkpoint's tensors by name: memory-mapped safetensors, one file or sharded, and let go of when they were used."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from headgate.engine.errors import CheckpointError
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or holds something else.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: the file is missing; a model is a Hugging Face folder that has it") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path}: must hold a JSON object, holds {type(content).__name__}")
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a tensor lies: in bytes from the start of its file."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+
+class CheckpointTensors:
+    """The tensors of a folder by name, whatever file they are in. Each is to be used; what is left is an error."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the files of `folder` and check their headers; no tensor is read.
+
+        Raises:
+            CheckpointError: a file is missing or is no safetensors file.
+        """
+        self._folder = folder
+        self._files: dict[Path, mmap.mmap] = {}
+        self._places: dict[str, _Place] = {}
+        self._used: set[str] = set()
+        self.parameters = 0
+        for path in self._paths():
+            try:
+                # The library knows what a sound header is.
+                with safe_open(path, framework="pt", device="cpu"):
+                    pass
+                with path.open("rb") as file:
+                    # Private: what is mapped here is never written, and no other process sees it if it were.
+                    self._files[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            except FileNotFoundError:
+                raise CheckpointError(f"{path}: the file is missing") from None
+            except (SafetensorError, OSError, ValueError) as error:
+                raise CheckpointError(f"{path}: not a readable safetensors file: {error}") from error
+            self._places.update(_places(path, self._files[path]))
+
+    @property
+    def files(self) -> list[Path]:
+        """The checkpoint's weight files."""
+        return sorted(self._files)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._places
+
+    def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """The tensor, still memory-mapped.
+
+        Raises:
+            CheckpointError: it is missing, of another shape, or not floating point.
+        """
+        place = self._places.get(name)
+        if place is None:
+            where = ", ".join(p.name for p in self.files)
+            raise CheckpointError(f"{self._folder}: tensor {name!r} is missing from {where}")
+        if place.shape != shape:
+            raise CheckpointError(f"{place.path}: tensor {name!r} has shape {place.shape}, config.json means {shape}")
+        dtype = _DTYPES.get(place.dtype)
+        if dtype is None or not dtype.is_floating_point:
+            raise CheckpointError(
+                f"{place.path}: tensor {name!r} has dtype {dtype or place.dtype}, floating point is needed"
+            )
+        count = (place.stop - place.start) // dtype.itemsize
+        if name not in self._used:
+            self._used.add(name)
+            self.parameters += count
+        if not count:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(self._files[place.path], dtype=dtype, count=count, offset=place.start).view(shape)
+
+    def release(self, name: str) -> None:
+        """Give the memory back that reading the tensor took. It can still be read: the pages are mapped again then."""
+        place = self._places[name]
+        if hasattr(mmap, "MADV_DONTNEED") and place.stop > place.start:
+            start = place.start // mmap.PAGESIZE * mmap.PAGESIZE
+            self._files[place.path].madvise(mmap.MADV_DONTNEED, start, place.stop - start)
+
+    def refuse_leftovers(self, *, tied_head: bool) -> None:
+        """Weights that nothing used would mean that the model is not what it was trained as.
+
+        Raises:
+            CheckpointError: there are some; one is named.
+        """
+        ignored = {"lm_head.weight"} if tied_head else set()
+        left = sorted(
+            n for n in self._places.keys() - self._used - ignored if not n.endswith((".inv_freq", ".masked_bias"))
+        )
+        if left:
+            raise CheckpointError(
+                f"{self._places[left[0]].path}: tensor {left[0]!r} and {len(left) - 1} more belong to no part of the "
+                "architecture that config.json names"
+            )
+
+    def _paths(self) -> Iterator[Path]:
+        index = self._folder / "model.safetensors.index.json"
+        if not index.exists():
+            yield self._folder / "model.safetensors"
+            return
+        names = read_json(index).get("weight_map")
+        if not isinstance(names, dict):
+            raise CheckpointError(f"{index}: weight_map must be an object of tensor names to file names")
+        for name in sorted(set(names.values())):
+            yield self._folder / name
+
+
+def _places(path: Path, content: mmap.mmap) -> Iterator[tuple[str, _Place]]:
+    (length,) = struct.unpack("<Q", content[:8])
+    for name, entry in json.loads(content[8 : 8 + length]).items():
+        if name != "__metadata__":
+            start, stop = (8 + length + offset for offset in entry["data_offsets"])
+            yield name, _Place(path, entry["dtype"], tuple(entry["shape"]), start, stop)
