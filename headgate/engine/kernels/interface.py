@@ -76,11 +76,16 @@ class WholeStep(Protocol):
 class Kernels(Protocol):
     """The operations of a decoder step. `tokens` is the number of rows of the step, whatever their sequence."""
 
-    def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
-        """The layer that keeps `weight` [out_features, in_features] in format `fmt`, at its fastest here."""
+    def linear(
+        self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None
+    ) -> Linear:
+        """The layer that keeps `weight` [out_features, in_features] in format `fmt`, at its fastest here.
+
+        `importance`: float32 [in_features], how much an error at each input counts where there is a choice (int4).
+        """
         ...
 
-    def pack(self, weight: Tensor, fmt: WeightFormat) -> PackedWeight | None:
+    def pack(self, weight: Tensor, fmt: WeightFormat, importance: Tensor | None = None) -> PackedWeight | None:
         """`weight` for `packed_linear`, worth keeping on disk; None where `linear` makes layers of another kind."""
         ...
 

@@ -60,11 +60,13 @@ class ReferencePlan:
 class ReferenceKernels:
     """Implements the Kernels protocol with stock torch operators."""
 
-    def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
+    def linear(
+        self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None
+    ) -> Linear:
         """See Kernels."""
-        return linear(weight, bias, fmt)
+        return linear(weight, bias, fmt, importance)
 
-    def pack(self, weight: Tensor, fmt: WeightFormat) -> None:
+    def pack(self, weight: Tensor, fmt: WeightFormat, importance: Tensor | None = None) -> None:
         """See Kernels. Stock operators bring layouts of their own, which cannot be kept."""
 
     def packed_linear(self, weight: PackedWeight, outputs: int, bias: Tensor | None, fmt: WeightFormat) -> Linear:

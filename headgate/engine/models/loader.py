@@ -18,6 +18,7 @@ from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.models.tensors import CheckpointTensors, read_json
+from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 from headgate.engine.quant.packed_cache import PackedCache, content_digest, layout_digest
 
@@ -107,15 +108,16 @@ class _Reader:
     def weights(self) -> DecoderWeights:
         spec = self._spec
         embedding = self._tensor("model.embed_tokens.weight", spec.vocab_size, spec.hidden)
+        norm = self._tensor("model.norm.weight", spec.hidden)
         if spec.tied_head:
-            head = self._pack("lm_head", lambda: embedding, spec.vocab_size, None)
+            head = self._pack("lm_head", lambda: embedding, spec.vocab_size, None, norm)
             self._source.release("model.embed_tokens.weight")
         else:
-            head = self._linear(("lm_head",), (spec.vocab_size,), spec.hidden, bias=False)
+            head = self._linear(("lm_head",), (spec.vocab_size,), spec.hidden, False, norm)
         return DecoderWeights(
             embedding=embedding,
             layers=[self._layer(number) for number in range(spec.layers)],
-            norm=self._tensor("model.norm.weight", spec.hidden),
+            norm=norm,
             head=head,
         )
 
@@ -125,23 +127,29 @@ class _Reader:
         q_width, kv_width = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
         norm_widths = {"none": (0, 0), "head": (spec.head_dim, spec.head_dim), "projection": (q_width, kv_width)}
         q_norm_width, k_norm_width = norm_widths[spec.qk_norm]
+        input_norm = self._tensor(f"{at}.input_layernorm.weight", spec.hidden)
+        mlp_norm = self._tensor(f"{at}.post_attention_layernorm.weight", spec.hidden)
         return Layer(
-            input_norm=self._tensor(f"{at}.input_layernorm.weight", spec.hidden),
+            input_norm=input_norm,
             qkv=self._linear(
-                tuple(f"{attention}.{p}_proj" for p in "qkv"), (q_width, kv_width, kv_width), spec.hidden, spec.qkv_bias
+                tuple(f"{attention}.{p}_proj" for p in "qkv"),
+                (q_width, kv_width, kv_width),
+                spec.hidden,
+                spec.qkv_bias,
+                input_norm,
             ),
             output=self._linear((f"{attention}.o_proj",), (spec.hidden,), q_width, spec.output_bias),
-            mlp_norm=self._tensor(f"{at}.post_attention_layernorm.weight", spec.hidden),
-            mlp=self._experts(at) if number in spec.moe_layers else self._mlp(f"{at}.mlp", spec.mlp_width),
+            mlp_norm=mlp_norm,
+            mlp=self._experts(at) if number in spec.moe_layers else self._mlp(f"{at}.mlp", spec.mlp_width, mlp_norm),
             q_norm=self._tensor(f"{attention}.q_norm.weight", q_norm_width) if q_norm_width else None,
             k_norm=self._tensor(f"{attention}.k_norm.weight", k_norm_width) if k_norm_width else None,
         )
 
-    def _mlp(self, at: str, width: int) -> Mlp:
+    def _mlp(self, at: str, width: int, norm: Tensor) -> Mlp:
         gate, up, down = (f"{at}.{name}" for name in _MLP_NAMES)
         hidden, bias = self._spec.hidden, self._spec.mlp_bias
         return Mlp(
-            self._linear((gate, up), (width, width), hidden, bias), self._linear((down,), (hidden,), width, bias)
+            self._linear((gate, up), (width, width), hidden, bias, norm), self._linear((down,), (hidden,), width, bias)
         )
 
     def _experts(self, at: str) -> Mixture:
@@ -183,8 +191,10 @@ class _Reader:
             self._source.release(name)
         return read
 
-    def _linear(self, names: tuple[str, ...], widths: tuple[int, ...], inputs: int, bias: bool) -> Linear:
-        """One layer of the checkpoint's layers `names` stacked, in one matrix product instead of several."""
+    def _linear(
+        self, names: tuple[str, ...], widths: tuple[int, ...], inputs: int, bias: bool, norm: Tensor | None = None
+    ) -> Linear:
+        """One layer of the checkpoint's layers `names` stacked, in one product instead of several; behind `norm`."""
         # Looked up even where a packed form was kept: what the checkpoint must have is checked the same.
         sources = [self._source.get(f"{n}.weight", (w, inputs)) for n, w in zip(names, widths, strict=True)]
         biases = [self._tensor(f"{n}.bias", w) for n, w in zip(names, widths, strict=True)] if bias else None
@@ -193,20 +203,24 @@ class _Reader:
             lambda: _stack([self._convert(source) for source in sources]),
             sum(widths),
             _stack(biases) if biases else None,
+            norm,
         )
         # What the layer did not copy is mapped again when it is used.
         for name in names:
             self._source.release(f"{name}.weight")
         return layer
 
-    def _pack(self, name: str, weight: Callable[[], Tensor], outputs: int, bias: Tensor | None) -> Linear:
+    def _pack(
+        self, name: str, weight: Callable[[], Tensor], outputs: int, bias: Tensor | None, norm: Tensor | None
+    ) -> Linear:
         """The layer of `weight`, which is not read where its packed form was kept."""
         packed = self._kept_weight(name)
         if packed is None:
             read = weight()
-            packed = self._kernels.pack(read, self._format)
+            importance = importance_behind(norm) if norm is not None else None
+            packed = self._kernels.pack(read, self._format, importance)
             if packed is None:
-                return self._kernels.linear(read, bias, self._format)
+                return self._kernels.linear(read, bias, self._format, importance)
             self._keep(name, packed)
         return self._kernels.packed_linear(packed, outputs, bias, self._format)
 
@@ -253,7 +267,7 @@ def _packed_cache(
 
 def _pack_probe(kernels: Kernels, probe: Tensor, fmt: WeightFormat) -> PackedWeight | None:
     """What a layer and a mixture of an expert and a shared one become, as one weight."""
-    single = kernels.pack(probe, fmt)
+    single = kernels.pack(probe, fmt, importance_behind(torch.arange(1.0, probe.shape[1] + 1)))
     width = probe.shape[0] // 2
     expert = ExpertWeights(probe, probe.t()[:, :width].contiguous())
     mixture = MixtureWeights(probe[:1], [expert], 1, True, ExpertWeights(probe[:60], expert.down[:, :30]), probe[:1])

@@ -24,6 +24,16 @@ _PHASES = (0.0, -0.3, 0.3, -0.8, 0.8)
 _ROWS_AT_A_TIME = 4096
 
 
+def importance_behind(norm: Tensor) -> Tensor:
+    """How much the error at each input counts for a layer behind a norm of weights `norm` [inputs]; float32, mean 1.
+
+    What a norm puts out has the mean square norm^2, and the error of an output that of its weights times that. A floor
+    keeps inputs that hardly count from being given up.
+    """
+    squares = norm.float().square()
+    return (squares / squares.mean().clamp_min(1e-30)).clamp_min_(1e-3)
+
+
 @dataclass(frozen=True, slots=True)
 class Thinned:
     """A weight matrix as codes. Inputs are rounded up to `GROUP`; the added ones mean nothing to a product.

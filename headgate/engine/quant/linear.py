@@ -84,10 +84,10 @@ class Int8Linear:
         self._keep(quantized, scale.flatten(), bias)
 
     @classmethod
-    def thinned(cls, weight: Tensor, bias: Tensor | None = None) -> Int8Linear:
+    def thinned(cls, weight: Tensor, bias: Tensor | None = None, importance: Tensor | None = None) -> Int8Linear:
         """The layer whose values are those of 4-bit codes, see `quant.int4`: their results in int8's memory."""
         layer = cls.__new__(cls)
-        codes = thin(weight)
+        codes = thin(weight, importance)
         layer._keep(codes.expand()[:, : weight.shape[1]].contiguous(), codes.scales, bias)
         return layer
 
@@ -110,10 +110,10 @@ class Int8Linear:
         return self._nbytes
 
 
-def linear(weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
+def linear(weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None) -> Linear:
     """The layer that computes with `weight` in format `fmt`, in stock operators: those of int4 take int8's memory."""
     if fmt == "int4":
-        return Int8Linear.thinned(weight, bias)
+        return Int8Linear.thinned(weight, bias, importance)
     return Int8Linear(weight, bias) if fmt == "int8" else DenseLinear(weight, bias)
 
 

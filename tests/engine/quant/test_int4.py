@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from headgate.engine.quant.int4 import GROUP, Thinned, thin
+from headgate.engine.quant.int4 import GROUP, Thinned, importance_behind, thin
 from headgate.engine.quant.linear import Int8Linear, linear, quantize_rows
 
 
@@ -112,3 +112,14 @@ def test_int4_is_close_to_the_layer_it_replaces() -> None:
     y = linear(weight.bfloat16(), None, "int4")(x)
     assert y.dtype == torch.bfloat16
     assert (y.double() - exact).norm() / exact.norm() < 0.08
+
+
+def test_importance_lowers_the_error_behind_a_norm() -> None:
+    generator = torch.Generator().manual_seed(5)
+    weight, norm = torch.randn(64, 256, generator=generator), torch.rand(256, generator=generator) * 3
+    x = torch.randn(500, 256, generator=generator).double() * norm.double()
+    off = [(x @ (values_of(t, 256) - weight).T).norm() for t in (thin(weight), thin(weight, importance_behind(norm)))]
+    assert off[1] < 0.95 * off[0]
+    even = thin(weight, importance_behind(torch.full((256,), 0.3)))
+    torch.testing.assert_close(values_of(even, 256), values_of(thin(weight), 256))
+    assert importance_behind(torch.zeros(8)).min() > 0

@@ -165,9 +165,9 @@ class Counting(CpuKernels):
         super().__init__()
         self.packed = self.packed_mixtures = -1
 
-    def pack(self, weight: Tensor, fmt: WeightFormat) -> PackedWeight | None:
+    def pack(self, weight: Tensor, fmt: WeightFormat, importance: Tensor | None = None) -> PackedWeight | None:
         self.packed += 1
-        return super().pack(weight, fmt)
+        return super().pack(weight, fmt, importance)
 
     def pack_experts(self, weights: MixtureWeights, fmt: WeightFormat) -> PackedExperts | None:
         self.packed_mixtures += 1

@@ -75,20 +75,22 @@ class CpuKernels:
         self._int4 = bool(ops.int4_vectors())
         self._step = bool(ops.step_usable())
 
-    def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat) -> Linear:
+    def linear(
+        self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None
+    ) -> Linear:
         """See Kernels."""
-        packed = self.pack(weight, fmt)
+        packed = self.pack(weight, fmt, importance)
         if packed is not None:
             return self.packed_linear(packed, weight.shape[0], bias, fmt)
         if fmt == "native" and weight.dtype == torch.bfloat16:
             return NativeBf16Linear(weight, bias)
-        return linear(weight, bias, fmt)
+        return linear(weight, bias, fmt, importance)
 
-    def pack(self, weight: Tensor, fmt: WeightFormat) -> PackedWeight | None:
+    def pack(self, weight: Tensor, fmt: WeightFormat, importance: Tensor | None = None) -> PackedWeight | None:
         """See Kernels."""
         if fmt == "int8" and self.int8:
             return pack_int8(weight)
-        return pack_int4(weight) if fmt == "int4" and self._int4 else None
+        return pack_int4(weight, importance) if fmt == "int4" and self._int4 else None
 
     def packed_linear(self, weight: PackedWeight, outputs: int, bias: Tensor | None, fmt: WeightFormat) -> Linear:
         """See Kernels."""
