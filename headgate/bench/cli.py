@@ -34,14 +34,7 @@ from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
 from headgate.engine.quant.linear import WeightFormat
 
-_WORKLOADS = {
-    "prefill": (prefill(),),
-    "decode": (decode(1), decode(8), decode(32)),
-    "b1": (decode(1),),
-    "b8": (decode(8),),
-    "b32": (decode(32),),
-    "mixed": (mixed(),),
-}
+_BATCHES = {"decode": (1, 8, 32), "b1": (1,), "b8": (8,), "b32": (32,)}
 _ALL = ("prefill", "decode", "mixed")
 
 
@@ -58,7 +51,7 @@ bench.add_command(redis)
 
 
 @bench.command()
-@click.argument("workloads", nargs=-1, type=click.Choice(list(_WORKLOADS)))
+@click.argument("workloads", nargs=-1, type=click.Choice(["prefill", *_BATCHES, "mixed"]))
 @click.option(
     "--model",
     default="small",
@@ -70,6 +63,7 @@ bench.add_command(redis)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
 @click.option("--kernels", type=click.Choice(["auto", "reference"]), default="auto", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
+@click.option("--new", type=click.IntRange(min=2), help="New tokens of each request of the decode workloads.")
 @click.option("--one-by-one", is_flag=True, help="Also run the mixed requests one after another.")
 @click.option(
     "--against",
@@ -105,6 +99,7 @@ def engine(
     threads: int | None,
     kernels: KernelSet,
     rounds: int,
+    new: int | None,
     one_by_one: bool,
     against: str | None,
     peers: Path,
@@ -114,7 +109,7 @@ def engine(
 ) -> None:
     """Time the engine alone on WORKLOADS (all by default): tokens in, tokens out, random prompts, no cache hits."""
     console = Console(width=110)
-    chosen = [w for name in workloads or _ALL for w in _WORKLOADS[name]]
+    chosen = [w for name in workloads or _ALL for w in _workloads(name, new)]
     if against is not None:
         console = Console(width=150)
         if model not in SHAPES:
@@ -261,6 +256,12 @@ def start(model: str, weights: WeightFormat, threads: int | None, starts: int, j
         _write_json(json_file, {"model": model, "weights": weights, "starts": [asdict(each) for each in measured]})
 
 
+def _workloads(name: str, new: int | None) -> list[Workload]:
+    if name in _BATCHES:
+        return [decode(batch) if new is None else decode(batch, new) for batch in _BATCHES[name]]
+    return [prefill() if name == "prefill" else mixed()]
+
+
 def _folder(model: str, scratch: Path) -> Path:
     if model in ("small", "large"):
         return demo_checkpoint("student" if model == "small" else "teacher")
@@ -275,7 +276,7 @@ def _folder(model: str, scratch: Path) -> Path:
 
 def _table(title: str, figures: list[Figure]) -> Table:
     table = Table(title=title, min_width=100)
-    for name in ("workload", "tokens/s", "decode only", "spread", "rate", "share", "outside steps"):
+    for name in ("workload", "tokens/s", "decode only", "spread", "rate", "share", "outside forward"):
         table.add_column(name, justify="left" if name == "workload" else "right", no_wrap=True)
     for f in figures:
         table.add_row(
@@ -285,7 +286,7 @@ def _table(title: str, figures: list[Figure]) -> Table:
             f"{f.spread:.0%}",
             f"{f.rate:,.1f} {f.unit}",
             f"{f.share:.0%}",
-            f"{f.overhead:.1%}",
+            f"{f.overhead:.1%} ({f.sampling:.1%} + {f.scheduling:.1%})",
         )
     return table
 

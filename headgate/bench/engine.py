@@ -26,7 +26,9 @@ class Timing:
     decode_tokens: int
     steps: int
     step_s: float
-    """Time inside forward steps; the rest of `total_s` is scheduling and waiting."""
+    """Time inside steps; the rest of `total_s` is scheduling, bookkeeping and handing over."""
+    forward_s: float
+    """Of `step_s`, inside the decoder and its output layer; the rest builds inputs and samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,15 @@ class Figure:
     rate: float
     unit: str
     share: float
-    overhead: float
-    """Share of the time outside forward steps."""
+    sampling: float
+    """Share of the time that steps spend building inputs and sampling."""
+    scheduling: float
+    """Share of the time outside steps: scheduling, bookkeeping, handing over."""
+
+    @property
+    def overhead(self) -> float:
+        """Share of the time outside the forward pass."""
+        return self.sampling + self.scheduling
 
     def as_json(self) -> dict[str, object]:
         """Plain values."""
@@ -73,13 +82,15 @@ class EngineBench:
         info = self._model.info
         totals = [t.total_s for t in timings]
         total = statistics.median(totals)
-        overhead = statistics.median(1 - t.step_s / t.total_s for t in timings)
+        sampling = statistics.median((t.step_s - t.forward_s) / t.total_s for t in timings)
+        scheduling = statistics.median(1 - t.step_s / t.total_s for t in timings)
         spread = (max(totals) - min(totals)) / total
         if workload.new_tokens == len(workload.requests):
             rate = 2 * info.active_parameters * workload.prompt_tokens / total
             peak = ceilings.peak(info.dtype if info.weights == "native" else "int8")
             tokens_s = workload.prompt_tokens / total
-            return Figure(workload.name, tokens_s, None, spread, rate / 1e9, "GFLOP/s", rate / peak, overhead)
+            shares = rate / peak, sampling, scheduling
+            return Figure(workload.name, tokens_s, None, spread, rate / 1e9, "GFLOP/s", *shares)
         decode_s = statistics.median(t.decode_s / max(1, t.decode_tokens) for t in timings)
         rate = _bytes_per_decoded_token(info, workload) / decode_s
         return Figure(
@@ -90,7 +101,8 @@ class EngineBench:
             rate / 1e9,
             "GB/s",
             rate / ceilings.read_bytes_s,
-            overhead,
+            sampling,
+            scheduling,
         )
 
     def time(self, requests: Sequence[tuple[tuple[int, ...], int]]) -> Timing:
@@ -124,6 +136,7 @@ class EngineBench:
             decoded,
             after.steps - before.steps,
             after.step_seconds - before.step_seconds,
+            after.forward_seconds - before.forward_seconds,
         )
 
 

@@ -32,9 +32,13 @@ def prefill() -> Workload:
     return Workload("prefill 512", ((512, 1),))
 
 
-def decode(batch: int, new: int = 96) -> Workload:
-    """`batch` prompts of 128 tokens, each continued by `new`."""
-    return Workload(f"decode b{batch}", ((128, new),) * batch)
+_DECODED = 96
+
+
+def decode(batch: int, new: int = _DECODED) -> Workload:
+    """`batch` prompts of 128 tokens, each continued by `new`; the name says `new` where it is not the usual 96."""
+    short = "" if new == _DECODED else f" of {new}"
+    return Workload(f"decode b{batch}{short}", ((128, new),) * batch)
 
 
 def mixed(count: int = 64) -> Workload:

@@ -34,6 +34,8 @@ class ModelStats:
     generated_tokens: int
     steps: int
     step_seconds: float
+    forward_seconds: float
+    """Of these, inside the decoder and its output layer; the others build inputs and sample."""
     failed_steps: int
     background: int
     """Background sequences that have not ended; `running` and `waiting` count none of them."""
@@ -95,6 +97,7 @@ class Lane:
             generated_tokens=self._generated_tokens,
             steps=self._steps,
             step_seconds=self._step_seconds,
+            forward_seconds=self._runner.forward_seconds,
             failed_steps=self._failed_steps,
             background=len(self._scheduler.background),
             background_preemptions=self._scheduler.background.preemptions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import islice
@@ -56,6 +57,12 @@ class Runner:
         self._store = store
         self._block_size = block_size
         self._sampler = Sampler(decoder.spec.vocab_size, decoder.device)
+        self._forward_seconds = 0.0
+
+    @property
+    def forward_seconds(self) -> float:
+        """Seconds in the decoder and its output layer so far. On an accelerator: until their work was queued."""
+        return self._forward_seconds
 
     def run(self, chunks: Seq[Chunk]) -> list[Sampled | Scored]:
         """Compute the chunks, sample for those that end at their sequence's last known token, score what is to be."""
@@ -87,14 +94,13 @@ class Runner:
             block_size=size,
         )
         with torch.inference_mode():
-            hidden = self._decoder.hidden(
-                self._tensor(tokens),
-                self._tensor(positions),
-                batch,
-                self._store.layers,
-                self._tensor(rows + score_rows),
-            )
-            sampled = self._sample(self._decoder.logits(hidden[: len(rows)]), sampling) if rows else []
+            inputs = self._tensor(tokens), self._tensor(positions)
+            wanted = self._tensor(rows + score_rows)
+            started = time.perf_counter()
+            hidden = self._decoder.hidden(*inputs, batch, self._store.layers, wanted)
+            logits = self._decoder.logits(hidden[: len(rows)]) if rows else None
+            self._forward_seconds += time.perf_counter() - started
+            sampled = self._sample(logits, sampling) if logits is not None else []
             return [*sampled, *self._score(hidden[len(rows) :], scoring)]
 
     def discard(self, blocks: Seq[int]) -> None:
@@ -120,7 +126,9 @@ class Runner:
         ]
         parts: list[Tensor] = []
         for start in range(0, len(wanted), _SCORE_ROWS):
+            started = time.perf_counter()
             logits = self._decoder.logits(hidden[start : start + _SCORE_ROWS])
+            self._forward_seconds += time.perf_counter() - started
             tokens = self._tensor(wanted[start : start + _SCORE_ROWS])
             logprobs = measure(logits, tokens, 0)
             parts.append(torch.cat([logprobs, (logits.max(-1).indices == tokens).unsqueeze(-1)], dim=-1))

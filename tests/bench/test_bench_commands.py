@@ -18,7 +18,8 @@ from headgate.engine.models.loader import load_decoder
 
 def test_workloads_are_what_the_readme_says() -> None:
     assert prefill().requests == ((512, 1),)
-    assert decode(8).requests == ((128, 96),) * 8
+    assert decode(8) == Workload("decode b8", ((128, 96),) * 8)
+    assert decode(8, 32) == Workload("decode b8 of 32", ((128, 32),) * 8)
     assert len(mixed().requests) == 64
     assert all(32 <= prompt <= 512 and 16 <= new <= 128 for prompt, new in mixed().requests)
     assert mixed() == mixed()
@@ -43,7 +44,15 @@ def test_engine_bench_writes_its_figures(tiny_checkpoint: Path, tmp_path: Path) 
     for figure in content["figures"]:
         assert figure["tokens_s"] > 0
         assert figure["decode_tokens_s"] > figure["tokens_s"] * 0.5
+        assert 0 < figure["sampling"] < 1
+        assert 0 < figure["scheduling"] < 1 - figure["sampling"]
         assert figure["share"] == pytest.approx(figure["rate"] / content["read_gb_s"])
+
+
+def test_decoding_can_be_cut_short(tiny_checkpoint: Path) -> None:
+    arguments = ["engine", "b1", "--new", "2", "--model", str(tiny_checkpoint), "--rounds", "1"]
+    result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
+    assert "decode b1 of 2" in result.output
 
 
 def test_engine_bench_names_what_it_knows(tmp_path: Path) -> None:

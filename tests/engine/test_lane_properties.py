@@ -35,6 +35,7 @@ class MemoryModel:
         self._block_size = block_size
         self._slots: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.fail_next = False
+        self.forward_seconds = 0.0
         self.chunks: list[Chunk] = []
 
     def run(self, chunks: Seq[Chunk]) -> list[Sampled | Scored]:

@@ -167,6 +167,7 @@ def test_background_work_waits_for_the_users_of_every_model(engine: Engine) -> N
     stats = engine.models["other"].stats()
     assert (stats.background, stats.steps) == (0, 3)
     assert 0 < stats.background_seconds <= stats.step_seconds
+    assert 0 < stats.forward_seconds < stats.step_seconds
     assert_idle(engine)
 
 

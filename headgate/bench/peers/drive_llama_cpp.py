@@ -118,9 +118,11 @@ def main(model: Path, fmt: str, threads: int, tools: Path) -> None:
     """Answer rounds."""
     version = subprocess.run([tools / "llama-bench", "--version"], capture_output=True, text=True, check=False)
     words = (version.stdout + version.stderr).strip().splitlines()
+    native = "GGML_NATIVE:BOOL=ON" in (tools.parent / "CMakeCache.txt").read_text()
+    build = "native build" if native else "built for named instruction sets, AMX not among them"
     about = About(
         f"llama.cpp {words[0] if words else 'of unknown version'}",
-        f"{fmt}, {threads} threads, weights repacked at load, native build; 16-bit KV cache; mixed: {_SLOTS} slots",
+        f"{fmt}, {threads} threads, weights repacked at load, {build}; 16-bit KV cache; mixed: {_SLOTS} slots",
         model.stat().st_size,
         2.0,
         "bfloat16" if fmt == "bf16" else "int8",
