@@ -194,12 +194,12 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
         engine_tokens_s, over_http = [], []
         try:
             runner = EngineBench(alone, "bench")
-            with server(folder, weights, Path(scratch)) as url:
-                run_streams(url, prompts, Workload("warm-up", ((16, 4),)))
+            with server(folder, weights, Path(scratch)) as served:
+                run_streams(served, prompts, Workload("warm-up", ((16, 4),)))
                 runner.run(Workload("warm-up", ((16, 4),)))
                 for _ in range(rounds):
                     engine_tokens_s.append(workload.new_tokens / runner.run(workload).total_s)
-                    over_http.append(run_streams(url, prompts, workload))
+                    over_http.append(run_streams(served, prompts, workload))
         finally:
             alone.stop()
     result = compare(engine_tokens_s, over_http, streams)
@@ -209,7 +209,9 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
         f"  through HTTP   {result.http_tokens_s:9,.0f} tokens/s  ({result.lost:+.1%} lost)\n"
         f"  first token    {result.http_first_token_s * 1e3:9,.0f} ms, median over the streams\n"
         f"  client         {result.client_share:9.1%} of one of the same cores; "
-        f"{result.tokens_per_read:.1f} tokens per piece it read"
+        f"{result.tokens_per_read:.1f} tokens per piece it read\n"
+        f"  event loop     {result.loop_share:9.1%} of one core; "
+        f"{result.loop_s_per_1000_reads:.3f} CPU seconds for 1,000 pieces, the requests' beginnings and ends included"
     )
     if json_file is not None:
         _write_json(json_file, {"model": model, "weights": weights, "new": new, **result.as_json()})

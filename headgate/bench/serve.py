@@ -37,6 +37,8 @@ class Round:
     """What the client computed itself."""
     reads: int
     """How many pieces the client got: the server's writes, where the client kept up."""
+    loop_cpu_s: float
+    """What the server's event loop computed meanwhile: everything but the engine."""
 
     @property
     def tokens_s(self) -> float:
@@ -55,6 +57,10 @@ class Comparison:
     client_share: float
     """Of one core, taken by the client from engine and server."""
     tokens_per_read: float
+    loop_share: float
+    """Of one core, taken by the server's event loop from the engine."""
+    loop_s_per_1000_reads: float
+    """CPU seconds of the event loop for a thousand pieces, everything else about the requests included."""
 
     @property
     def lost(self) -> float:
@@ -75,12 +81,26 @@ def compare(engine_tokens_s: Sequence[float], rounds: Sequence[Round], streams: 
         statistics.median(r.first_token_s for r in rounds),
         statistics.median(r.cpu_s / r.seconds for r in rounds),
         statistics.median(r.tokens / r.reads for r in rounds),
+        statistics.median(r.loop_cpu_s / r.seconds for r in rounds),
+        statistics.median(1e3 * r.loop_cpu_s / r.reads for r in rounds),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server process."""
+
+    url: str
+    pid: int
+
+    def loop_cpu_s(self) -> float:
+        """CPU seconds of its main thread so far, which runs the event loop. Linux only, as everything measured here."""
+        return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
+
 @contextmanager
-def server(model: Path, weights: str, scratch: Path) -> Iterator[str]:
-    """A `headgate serve` process with one model and no caches of answers; gives its base URL."""
+def server(model: Path, weights: str, scratch: Path) -> Iterator[Server]:
+    """A `headgate serve` process with one model and no caches of answers."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -103,13 +123,13 @@ def server(model: Path, weights: str, scratch: Path) -> Iterator[str]:
         url = f"http://127.0.0.1:{port}"
         if not asyncio.run(_ready(url, process)):
             raise RuntimeError(f"the server did not become ready:\n{(scratch / 'server.log').read_text()}")
-        yield url
+        yield Server(url, process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
 
 
-def run_streams(url: str, prompts: Prompts, workload: Workload) -> Round:
+def run_streams(server: Server, prompts: Prompts, workload: Workload) -> Round:
     """All requests of the workload as concurrent streams of token ids, from a client process of its own."""
     bodies = [
         json.dumps(
@@ -125,13 +145,14 @@ def run_streams(url: str, prompts: Prompts, workload: Workload) -> Round:
         )
         for prompt, new in prompts.fill(workload)
     ]
-    target = urlsplit(url)
+    target = urlsplit(server.url)
     asked = {"host": target.hostname, "port": target.port, "path": "/v1/completions", "bodies": bodies}
     command = [sys.executable, "-m", "headgate.bench.stream_client"]
+    cpu_before = server.loop_cpu_s()
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the client failed: {done.stderr.strip()}")
-    return Round(**json.loads(done.stdout))
+    return Round(**json.loads(done.stdout), loop_cpu_s=server.loop_cpu_s() - cpu_before)
 
 
 async def _ready(url: str, process: subprocess.Popen[bytes]) -> bool:
