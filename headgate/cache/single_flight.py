@@ -106,6 +106,11 @@ class Subscription(Generic[T]):
         """Whether this request began the flight. Known after entry."""
         return self._leads
 
+    @property
+    def pending(self) -> bool:
+        """Whether the next item is there already, so that nothing has to be waited for."""
+        return self._flight is not None and self._position < len(self._flight.items)
+
     async def __aenter__(self) -> Subscription[T]:
         if self._flight is not None:
             raise RuntimeError("this subscription is already open; subscribe again for another seat")
@@ -131,7 +136,7 @@ class Subscription(Generic[T]):
                 if flight.error is not None:
                     raise flight.error.with_traceback(flight.error.__traceback__)
                 raise StopAsyncIteration
-            await flight.news.wait()
+            await flight.news()
         self._position += 1
         return flight.items[self._position - 1]
 
@@ -141,7 +146,7 @@ class _Flight(Generic[T]):
 
     def __init__(self) -> None:
         self.items: list[T] = []
-        self.news = asyncio.Event()
+        self._waiters: set[asyncio.Future[None]] = set()
         self.finished = False
         self.error: Exception | None = None
         self.subscribers = 0
@@ -149,10 +154,23 @@ class _Flight(Generic[T]):
 
     def publish(self, item: T) -> None:
         self.items.append(item)
-        # A fresh event per item: a waiter of the old one wakes exactly once and looks again.
-        self.news.set()
-        self.news = asyncio.Event()
+        self._wake()
 
     def finish(self) -> None:
         self.finished = True
-        self.news.set()
+        self._wake()
+
+    async def news(self) -> None:
+        """Wait for the next item or the end."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()

@@ -167,9 +167,12 @@ class LocalModel:
         try:
             request = Request(engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority)
             self._loop.submit(request, mailbox.post)
-            while not all(choice.finished for choice in choices):
+            running = n
+            while running:
                 for delta in _merge(await mailbox.take(engine_id)):
                     text = choices[delta.index].push(delta)
+                    if delta.finish is not None:
+                        running -= 1
                     if choices[delta.index].overrun:
                         # Its last delta comes with the account, at the latest one step from now.
                         self._loop.cancel(engine_id, delta.index)
@@ -271,14 +274,20 @@ class _Choice:
 
 def _merge(deltas: Sequence[Delta]) -> list[Delta]:
     """One delta per choice, in order of first appearance."""
-    merged: dict[int, Delta] = {}
+    if len(deltas) == 1:
+        return list(deltas)
+    by_choice: dict[int, list[Delta]] = {}
     for delta in deltas:
-        earlier = merged.get(delta.index)
-        merged[delta.index] = (
-            delta
-            if earlier is None
-            else replace(
-                delta, token_ids=earlier.token_ids + delta.token_ids, logprobs=earlier.logprobs + delta.logprobs
-            )
-        )
-    return list(merged.values())
+        by_choice.setdefault(delta.index, []).append(delta)
+    return [_joined(parts) for parts in by_choice.values()]
+
+
+def _joined(parts: list[Delta]) -> Delta:
+    """One choice's deltas as one: all tokens, and the account of the last."""
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[-1],
+        token_ids=tuple([token for part in parts for token in part.token_ids]),
+        logprobs=tuple([entry for part in parts for entry in part.logprobs]),
+    )

@@ -2,7 +2,7 @@
 
 The loop shares the interpreter and the cores with the step thread, so every hand-over slows the steps. First tokens and
 ends go over at once. What lies between is paced: the loop may spend a small share of the time on handing over, and
-while it has spent more, tokens wait for each other, at most 50 ms. Models whose step takes longer than the loop's work
+while it has spent more, tokens wait for each other, at most 100 ms. Models whose step takes longer than the loop's work
 for it, which are all but tiny ones, never wait.
 """
 
@@ -18,8 +18,8 @@ from headgate.engine.request import Delta
 
 LOOP_SHARE = 0.03
 """Share of the time that the loop's thread may compute while tokens are waiting for it."""
-LONGEST_WAIT_S = 0.05
-"""Longest that a token waits for others. Twenty frames a second are more than anybody reads."""
+LONGEST_WAIT_S = 0.1
+"""Longest that a token waits for others: ten frames a second, each of tens of tokens where a wait is that long."""
 
 
 class Mailbox:
@@ -61,8 +61,10 @@ class Mailbox:
     async def take(self, request_id: str) -> list[Delta]:
         """Everything handed over since the last call, at least one delta."""
         box = self._boxes[request_id]
-        await box.ready.wait()
-        box.ready.clear()
+        while not box.ready:
+            box.reader = asyncio.get_running_loop().create_future()
+            await box.reader
+        box.ready = False
         deltas, box.deltas = box.deltas, []
         return deltas
 
@@ -95,20 +97,21 @@ class Mailbox:
 
     def _sort(self) -> None:
         """Into the boxes; first tokens and ends are ready at once."""
-        while self._posted:
-            for delta in self._posted.popleft():
-                box = self._boxes.get(delta.request_id)
+        boxes, posted = self._boxes, self._posted
+        while posted:
+            for delta in posted.popleft():
+                box = boxes.get(delta.request_id)
                 if box is not None:
                     box.deltas.append(delta)
                     if delta.finish is not None or box.eager or not box.begun:
                         box.begun = True
-                        box.ready.set()
+                        box.hand_over()
 
     def _tick(self) -> None:
         """Hand everything over if the loop may by now, and otherwise look again when it may."""
         self._ticking = False
         self._sort()
-        waiting = [box for box in self._boxes.values() if box.deltas and not box.ready.is_set()]
+        waiting = [box for box in self._boxes.values() if box.deltas and not box.ready]
         if not waiting:
             return
         loop = asyncio.get_running_loop()
@@ -120,16 +123,22 @@ class Mailbox:
             return
         self._flushed_at, self._cpu_at_flush = now, cpu
         for box in waiting:
-            box.ready.set()
+            box.hand_over()
 
 
 class _Box:
-    """One request's deltas, and whether its reader should look."""
+    """One request's deltas, and whether its one reader should look."""
 
-    __slots__ = ("begun", "deltas", "eager", "ready")
+    __slots__ = ("begun", "deltas", "eager", "reader", "ready")
 
     def __init__(self, eager: bool) -> None:
         self.eager = eager
         self.deltas: list[Delta] = []
-        self.ready = asyncio.Event()
+        self.ready = False
+        self.reader: asyncio.Future[None] | None = None
         self.begun = False
+
+    def hand_over(self) -> None:
+        self.ready = True
+        if self.reader is not None and not self.reader.done():
+            self.reader.set_result(None)

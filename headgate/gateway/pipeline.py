@@ -28,13 +28,6 @@ from headgate.routing.types import Route
 CacheVerdict = Literal["exact", "semantic", "near", "miss", "bypass"]
 
 
-@dataclass(slots=True)
-class Progress:
-    """How many chunks a generation has published: tells a listener whether more are waiting."""
-
-    chunks: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Opened:
     """First event of a generation: what was decided about it."""
@@ -46,7 +39,6 @@ class Opened:
     fingerprint: str
     reason: str
     """The route's."""
-    progress: Progress
     similarity: float | None = None
     key: str | None = None
     """Of the entry that is served, or under which the answer will be stored; None where it will not be."""
@@ -80,7 +72,6 @@ class Answer:
         self.opened_at = clock()
         self._events = events
         self._clock = clock
-        self._taken = 0
         self._outcome: Outcome | None = None
 
     @property
@@ -98,16 +89,17 @@ class Answer:
     async def next_batch(self) -> list[Chunk]:
         """Every chunk there is by now, at least one; empty at the end. May be cancelled and called again.
 
+        `ended` may be true together with the last chunks.
+
         ApiError where the generation failed.
         """
         batch: list[Chunk] = []
-        while self._outcome is None and (not batch or self._taken < self.opened.progress.chunks):
+        while self._outcome is None and (not batch or self._events.pending):
             try:
                 event = await anext(self._events)
             except FlightLostError:
                 raise overloaded("The request was cancelled because the server is shutting down.") from None
             if isinstance(event, Chunk):
-                self._taken += 1
                 batch.append(event)
             elif isinstance(event, Outcome):
                 self._outcome = event
@@ -209,7 +201,6 @@ class Road:
             entry.model,
             self._routes.fingerprint(entry.model),
             f"cache-{hit.kind}",
-            Progress(len(stored.chunks)),
             hit.similarity,
             entry.key,
             self._answers.age_s(entry),
@@ -223,12 +214,12 @@ class Road:
         vector = found.vector if found is not None else None
         route, destination, prepared = await self._place(job, vector)
         self._metrics.route(destination.id, route.reason)
-        progress = Progress()
         verdict, why, similarity = _told(job, found)
         key = found.fingerprint.exact_key if found is not None else None
         fingerprint = self._routes.fingerprint(destination.id)
-        yield Opened(verdict, why, destination.id, fingerprint, route.reason, progress, similarity, key)
+        yield Opened(verdict, why, destination.id, fingerprint, route.reason, similarity, key)
         joiner = Joiner()
+        observe = self._metrics.inter_token(destination.id)
         last: dict[int, float] = {}
         async with aclosing(destination.generate(prepared, job.id, job.principal)) as pieces:
             async for piece in pieces:
@@ -239,8 +230,7 @@ class Road:
                     await self._settle(job, found, destination, joiner, piece)
                 else:
                     joiner.add(piece)
-                    self._observe_gap(destination, piece, last)
-                    progress.chunks += 1
+                    self._observe_gap(observe, piece, last)
                 yield piece
 
     async def _place(self, job: Job, vector: Vector | None) -> tuple[Route, Destination, Prepared]:
@@ -271,12 +261,12 @@ class Road:
             kept = await self._answers.store(job.question, found, destination.id, joiner.choices(), outcome)
             self._metrics.cache.stored(kept)
 
-    def _observe_gap(self, destination: Destination, chunk: Chunk, last: dict[int, float]) -> None:
+    def _observe_gap(self, observe: Callable[[float], None], chunk: Chunk, last: dict[int, float]) -> None:
         now = self._clock()
         before = last.get(chunk.index)
         last[chunk.index] = now
         if before is not None and chunk.token_ids:
-            self._metrics.inter_token(destination.id, (now - before) / len(chunk.token_ids))
+            observe((now - before) / len(chunk.token_ids))
 
 
 def _told(job: Job, found: Lookup | None) -> tuple[CacheVerdict, str, float | None]:

@@ -41,6 +41,11 @@ class Batch:
         return max(a.opened_at for a in self._answers)
 
     @property
+    def ended(self) -> bool:
+        """Whether all of them have, and everything they said was taken."""
+        return not self._running
+
+    @property
     def outcome(self) -> Outcome:
         """The sum of the accounts; the longest queue."""
         parts = [a.outcome for a in self._answers]

@@ -54,6 +54,11 @@ class Source(Protocol):
         ...
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing will come any more. May be true together with the last chunks."""
+        ...
+
+    @property
     def outcome(self) -> Outcome:
         """The account, at the end."""
         ...
@@ -86,7 +91,17 @@ async def streamed(
     http: web.Request, source: Source, reply: Reply, indices: Sequence[int], *, include_usage: bool, keep_alive_s: float
 ) -> web.StreamResponse:
     """Send the answer as it is made. What fails before the first chunk still gets its own status."""
-    batch = await _next(source, keep_alive_s)
+    patience = _Patience(source, keep_alive_s)
+    try:
+        return await _streamed(http, source, reply, indices, patience, include_usage=include_usage)
+    finally:
+        patience.close()
+
+
+async def _streamed(
+    http: web.Request, source: Source, reply: Reply, indices: Sequence[int], patience: _Patience, *, include_usage: bool
+) -> web.StreamResponse:
+    batch = await patience.next_batch()
     response = web.StreamResponse(headers={**sse.HEADERS, **_headers(http, source)})
     if batch:
         response.headers[headers.QUEUE_MS] = _ms(batch[0].queue_s)
@@ -96,13 +111,18 @@ async def streamed(
         while batch is None or batch:
             if batch:
                 _note_first_token(http)
-                payloads.extend(reply.chunk(chunk) for chunk in batch)
+                payloads.extend([reply.chunk(chunk) for chunk in batch])
+            if source.ended:
+                break
             await response.write(sse.frames(payloads) if payloads else sse.KEEP_ALIVE)
             payloads = []
-            batch = await _next(source, keep_alive_s)
+            batch = await patience.next_batch()
         _note_outcome(http, source.outcome)
-        end = sse.frame(reply.usage(source.outcome.usage)) if include_usage else b""
-        await response.write(end + sse.DONE)
+        if include_usage:
+            payloads.append(reply.usage(source.outcome.usage))
+        # The last text, the account and the end of the body are one write.
+        await response.write_eof(sse.frames(payloads) + sse.DONE)
+        return response
     except ConnectionResetError:
         http[keys.RECORD].status = CLIENT_LEFT
         return response
@@ -115,13 +135,51 @@ async def streamed(
     return response
 
 
-async def _next(source: Source, keep_alive_s: float) -> list[Chunk] | None:
-    """The next batch, or None where nothing came in time."""
-    try:
-        async with asyncio.timeout(keep_alive_s):
-            return await source.next_batch()
-    except TimeoutError:
-        return None
+class _Patience:
+    """Waits for batches, and gives up for a moment when none comes: `asyncio.timeout` without its cost per batch.
+
+    One timer per stream, which looks at the clock when it fires, instead of one per batch. Belongs to the task that
+    makes it.
+    """
+
+    def __init__(self, source: Source, longest_s: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "a reply is written by a task"
+        self._source = source
+        self._longest_s = longest_s
+        self._loop = asyncio.get_running_loop()
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._since: float | None = None  # the wait that goes on now began then
+        self._expired = False
+        self._timer = self._loop.call_later(longest_s, self._look)
+
+    async def next_batch(self) -> list[Chunk] | None:
+        """The next batch, or None where nothing came in time."""
+        self._since = self._loop.time()
+        try:
+            return await self._source.next_batch()
+        except asyncio.CancelledError:
+            expired, self._expired = self._expired, False
+            # Somebody else may have cancelled the task as well, and he counts.
+            if expired and self._task.uncancel() <= self._cancelling:
+                return None
+            raise
+        finally:
+            self._since = None
+
+    def close(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        due = now + self._longest_s if self._since is None else self._since + self._longest_s
+        if due <= now:
+            self._expired = True
+            self._task.cancel()
+            due = now + self._longest_s
+        self._timer = self._loop.call_at(due, self._look)
 
 
 async def _break_off(http: web.Request, response: web.StreamResponse, error: ApiError) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -40,9 +40,10 @@ class Metrics:
         self._cached = self._tokens("headgate_cached_prompt_tokens", "Prompt tokens taken from the prefix cache.")
         self._routes = Counter("headgate_routes", "Routing decisions.", ["model", "reason"], registry=self.registry)
 
-    def inter_token(self, model: str, gap_s: float) -> None:
-        """The time since the choice's token before."""
-        self._inter_token.labels(model).observe(gap_s)
+    def inter_token(self, model: str) -> Callable[[float], None]:
+        """What takes the seconds since the choice's token before; looked up once for all tokens of an answer."""
+        observe: Callable[[float], None] = self._inter_token.labels(model).observe
+        return observe
 
     def route(self, model: str, reason: str) -> None:
         """One decision where to generate."""

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, Usage
 from headgate.gateway.wire.identity import Identity
+from headgate.gateway.wire.text_slot import TextSlot
 from headgate.gateway.wire.usage import UsageBody, usage_body
 
 
@@ -120,6 +121,7 @@ class ChatReply:
         self._wants_logprobs = request.logprobs is not None
         self._usage: UnsetType | None = None if request.include_usage else UNSET
         self._encoder = msgspec.json.Encoder()
+        self._slots: dict[int, TextSlot] = {}
 
     def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """The body of a reply that is not streamed."""
@@ -142,6 +144,8 @@ class ChatReply:
 
     def chunk(self, chunk: Chunk) -> bytes:
         """One piece of one choice, with its finish reason when it is the last."""
+        if chunk.finish_reason is None and not (self._wants_logprobs and chunk.logprobs):
+            return self._plain(chunk)
         delta = ChoiceDelta(content=chunk.text) if chunk.text or chunk.finish_reason is None else ChoiceDelta()
         logprobs = logprobs_body(chunk.logprobs) if self._wants_logprobs and chunk.logprobs else None
         return self._chunk([ChunkChoice(chunk.index, delta, logprobs, chunk.finish_reason)], self._usage)
@@ -149,6 +153,14 @@ class ChatReply:
     def usage(self, usage: Usage) -> bytes:
         """The chunk before `[DONE]` that carries the usage and no choice."""
         return self._chunk([], usage_body(usage))
+
+    def _plain(self, chunk: Chunk) -> bytes:
+        slot = self._slots.get(chunk.index)
+        if slot is None:
+            slot = self._slots[chunk.index] = TextSlot(
+                lambda text: self._chunk([ChunkChoice(chunk.index, ChoiceDelta(content=text), None, None)], self._usage)
+            )
+        return slot.fill(chunk.text)
 
     def _chunk(self, choices: list[ChunkChoice], usage: UsageBody | UnsetType | None) -> bytes:
         who = self._identity

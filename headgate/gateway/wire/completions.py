@@ -15,6 +15,7 @@ from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.neutral import COMPLETION_NEUTRAL, refuse_unsupported
 from headgate.gateway.wire.sampling import SamplingFields, TokenId, check_stream_options, stop_strings
+from headgate.gateway.wire.text_slot import TextSlot
 from headgate.gateway.wire.usage import UsageBody, usage_body
 
 DEFAULT_MAX_TOKENS = 16
@@ -139,6 +140,7 @@ class CompletionReply:
         self._offsets: dict[int, int] = {}
         self._usage: UnsetType | None = None if request.include_usage else UNSET
         self._encoder = msgspec.json.Encoder()
+        self._slots: dict[int, TextSlot] = {}
 
     def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """The body of a reply that is not streamed."""
@@ -151,6 +153,8 @@ class CompletionReply:
 
     def chunk(self, chunk: Chunk) -> bytes:
         """One piece of one choice, with its finish reason when it is the last."""
+        if chunk.finish_reason is None and (self._top is None or not chunk.logprobs):
+            return self._plain(chunk)
         return self._encode([self._choice(chunk.index, chunk.text, chunk.logprobs, chunk.finish_reason)], self._usage)
 
     def usage(self, usage: Usage) -> bytes:
@@ -164,6 +168,14 @@ class CompletionReply:
         if self._top is not None and logprobs:
             body, self._offsets[index] = logprobs_body(logprobs, self._top, self._offsets.get(index, 0))
         return CompletionChoice(index, text, body, finish_reason)
+
+    def _plain(self, chunk: Chunk) -> bytes:
+        slot = self._slots.get(chunk.index)
+        if slot is None:
+            slot = self._slots[chunk.index] = TextSlot(
+                lambda text: self._encode([CompletionChoice(chunk.index, text, None, None)], self._usage)
+            )
+        return slot.fill(chunk.text)
 
     def _encode(self, choices: list[CompletionChoice], usage: UsageBody | UnsetType | None) -> bytes:
         who = self._identity

@@ -22,4 +22,4 @@ def frame(payload: bytes) -> bytes:
 
 def frames(payloads: Iterable[bytes]) -> bytes:
     """Several events as one write: what piled up while the client or the loop lagged goes out together."""
-    return b"".join(frame(p) for p in payloads)
+    return b"".join([frame(p) for p in payloads])
