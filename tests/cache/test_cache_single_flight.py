@@ -216,3 +216,25 @@ def test_any_interleaving_leaves_nothing_behind(actions: list[tuple[str, int]]) 
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(run())
+
+
+async def test_a_subscription_knows_whether_it_would_have_to_wait() -> None:
+    flights: SingleFlight[int] = SingleFlight()
+    producer = Producer()
+    async with flights.subscribe("k", producer.run) as items:
+        assert not items.pending
+        producer.queue.put_nowait(1)
+        producer.queue.put_nowait(2)
+        assert await anext(items) == 1
+        await turns()
+        assert items.pending
+        assert await anext(items) == 2
+        assert not items.pending
+        # A reader that gives up a wait leaves nothing behind, and the next one is woken as ever.
+        reader = asyncio.create_task(anext(items))
+        await turns()
+        reader.cancel()
+        await asyncio.wait([reader])
+        producer.queue.put_nowait(3)
+        assert await anext(items) == 3
+    assert not items.pending

@@ -81,3 +81,14 @@ async def test_closed_requests_are_dropped() -> None:
     mailbox.close("gone")
     mailbox.post([_token("gone", 1), _token("here", 1)])
     assert await mailbox.take("here") == [_token("here", 1)]
+
+
+async def test_a_reader_that_was_cancelled_may_read_again() -> None:
+    mailbox = Mailbox(asyncio.get_running_loop(), cpu_clock=lambda: 0.0)
+    mailbox.open("a")
+    reader = asyncio.create_task(mailbox.take("a"))
+    await _settle()
+    reader.cancel()
+    await asyncio.wait([reader])
+    mailbox.post([_token("a", 1)])
+    assert await mailbox.take("a") == [_token("a", 1)]

@@ -432,6 +432,7 @@ async def test_what_piled_up_comes_as_one_batch() -> None:
         await asyncio.sleep(0.01)
         batch = await answer.next_batch()
         assert [chunk.text for chunk in batch] == ["0", "1", "2", "3", "4", ""]
+        assert answer.ended, "the account was there as well, so that it goes out with the last text"
         assert await answer.next_batch() == []
 
 

@@ -1,0 +1,129 @@
+"""A stream's frames: how they are grouped into writes, and what happens while nothing comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from headgate.gateway import keys
+from headgate.gateway.api.reply import streamed
+from headgate.gateway.destinations import Outcome
+from headgate.gateway.pipeline import Opened
+from headgate.gateway.request import ChatRequest, Chunk, Usage
+from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.wire import sse
+from headgate.gateway.wire.completions import CompletionReply
+from headgate.gateway.wire.identity import Identity
+
+IDENTITY = Identity("cmpl-1", 7, "demo", "hg-abc")
+REQUEST = ChatRequest("completions", "demo", prompt="x", stream=True, include_usage=True)
+OUTCOME = Outcome(Usage(5, 2, 0), 0.0, 0.0)
+
+
+class Said:
+    """A source that says batches, and waits for `gate` before the last."""
+
+    def __init__(self, batches: Sequence[list[Chunk]], gate: asyncio.Event | None = None) -> None:
+        self._batches = list(batches)
+        self._gate = gate
+        self.opened = Opened("miss", "", "demo", "hg-abc", "id")
+        self.opened_at = 0.0
+        self.outcome = OUTCOME
+        self.waits = 0
+
+    @property
+    def ended(self) -> bool:
+        return not self._batches
+
+    async def next_batch(self) -> list[Chunk]:
+        self.waits += 1
+        if self._gate is not None and len(self._batches) == 1:
+            await self._gate.wait()
+        return self._batches.pop(0) if self._batches else []
+
+
+Start = Callable[[Said, float], Awaitable[TestClient[web.Request, web.Application]]]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    clients = []
+
+    async def begin(said: Said, keep_alive_s: float) -> TestClient[web.Request, web.Application]:
+        async def handle(http: web.Request) -> web.StreamResponse:
+            http[keys.ARRIVED], http[keys.RECORD] = 0.0, RequestRecord("id", "e")
+            reply = CompletionReply(IDENTITY, REQUEST)
+            return await streamed(http, said, reply, range(1), include_usage=True, keep_alive_s=keep_alive_s)
+
+        app = web.Application()
+        app.router.add_get("/", handle)
+        clients.append(TestClient(TestServer(app)))
+        await clients[-1].start_server()
+        return clients[-1]
+
+    yield begin
+    for client in clients:
+        await client.close()
+
+
+async def test_the_last_text_the_account_and_the_end_are_one_write(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes: list[bytes] = []
+
+    def count(name: str) -> None:
+        real = getattr(web.StreamResponse, name)
+
+        async def counted(self: web.StreamResponse, data: bytes = b"") -> None:
+            writes.append(data)
+            await real(self, data)
+
+        monkeypatch.setattr(web.StreamResponse, name, counted)
+
+    count("write")
+    count("write_eof")
+    client = await start(Said([[Chunk(0, "a"), Chunk(0, "b")], [Chunk(0, "c", finish_reason="stop")]]), 10.0)
+    body = await (await client.get("/")).read()
+    reply = CompletionReply(IDENTITY, REQUEST)
+    first = sse.frames([reply.chunk(Chunk(0, "a")), reply.chunk(Chunk(0, "b"))])
+    last = sse.frames([reply.chunk(Chunk(0, "c", finish_reason="stop")), reply.usage(OUTCOME.usage)]) + sse.DONE
+    assert body == first + last
+    assert [w for w in writes if w] == [first, last]
+
+
+async def test_a_silent_stream_gets_a_comment_each_time_and_loses_nothing(start: Start) -> None:
+    gate = asyncio.Event()
+    said = Said([[Chunk(0, "a")], [Chunk(0, "b", finish_reason="stop")]], gate)
+    client = await start(said, 0.001)
+    response = await client.get("/")
+    for _ in range(3):
+        await response.content.readuntil(sse.KEEP_ALIVE)
+    gate.set()
+    rest = (await response.read()).replace(sse.KEEP_ALIVE, b"")
+    assert rest.count(b'"text":"b"') == 1
+    assert rest.endswith(sse.DONE)
+
+
+async def test_a_stream_that_is_cancelled_while_it_is_silent_ends() -> None:
+    class Waiting(Said):
+        async def next_batch(self) -> list[Chunk]:
+            self.waits += 1
+            # Cancelled at the very moment at which patience ends: the one from outside must not be taken for it.
+            asyncio.get_running_loop().call_later(0.0, handler.cancel)
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def run() -> None:
+        http = web.Request.__new__(web.Request)
+        reply = CompletionReply(IDENTITY, REQUEST)
+        await streamed(http, said, reply, range(1), include_usage=True, keep_alive_s=1e-9)
+
+    said = Waiting([[Chunk(0, "a")]])
+    handler = asyncio.create_task(run())
+    await asyncio.wait([handler], timeout=5)
+    assert handler.cancelled()
+    assert said.waits == 1
