@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _LAYERS = (3, 6)
 """After which layers the states of wordpieces are taken. The middle one tells words apart, the last one their use."""
 
+_ROWS = 20
+"""Wordpieces of a text as they come; the layout of the weights is chosen for so many."""
+
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
@@ -73,19 +76,18 @@ class BertEncoder:
         """All texts in one pass."""
         torch = self._torch
         read = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
-        longest = max(map(len, read))
-        ids = torch.zeros(len(read), longest, dtype=torch.long)
-        for row, its in enumerate(read):
-            ids[row, : len(its)] = torch.tensor(its)
-        lengths = torch.tensor([len(its) for its in read])
-        present = torch.arange(longest)[None, :] < lengths[:, None]
+        lengths = [len(its) for its in read]
+        longest = max(lengths)
+        even = min(lengths) == longest
         with torch.inference_mode():
-            middle, last = self._states(ids, None if bool(present.all()) else present)
-            last = last.float()
-            kept = present[..., None]
-            vectors = (last * kept).sum(1) / lengths[:, None]
-            vectors = torch.nn.functional.normalize(vectors, dim=1).numpy()
-            states = torch.cat([middle.float(), last], -1).numpy()
+            ids = torch.tensor([its + [0] * (longest - len(its)) for its in read])
+            # One text, the common case, needs neither mask nor padding.
+            present = None if even else torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]
+            middle, last = (half.float() for half in self._states(ids, present))
+            summed = last.sum(1) if present is None else (last * present[..., None]).sum(1)
+            # Of unit norm, so that sum and mean are one.
+            vectors = torch.nn.functional.normalize(summed, dim=1).numpy()
+            states = torch.cat([middle, last], -1).numpy()
         return [
             Encoded(vectors[row].copy(), np.array(its[1:-1], np.int64), states[row, 1 : len(its) - 1])
             for row, its in enumerate(read)
@@ -99,14 +101,12 @@ class BertEncoder:
         x = fn.layer_norm(self._words[ids] + self._positions[:tokens], (self.dim,), *self._norm, self._epsilon)
         kept = []
         for at, layer in enumerate(self._layers, start=1):
-            query, key, value = (
-                fn.linear(x, layer.qkv[0], layer.qkv[1]).view(texts, tokens, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
-            )
+            query, key, value = layer.qkv(x).view(texts, tokens, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
             seen = fn.scaled_dot_product_attention(query, key, value, attn_mask=mask)
             seen = seen.transpose(1, 2).reshape(texts, tokens, self.dim)
-            x = fn.layer_norm(x + fn.linear(seen, *layer.out), (self.dim,), *layer.out_norm, self._epsilon)
-            wide = fn.gelu(fn.linear(x, *layer.wide))
-            x = fn.layer_norm(x + fn.linear(wide, *layer.narrow), (self.dim,), *layer.narrow_norm, self._epsilon)
+            x = fn.layer_norm(layer.out.plus(x, seen), (self.dim,), *layer.out_norm, self._epsilon)
+            wide = layer.wide.gelu(x)
+            x = fn.layer_norm(layer.narrow.plus(x, wide), (self.dim,), *layer.narrow_norm, self._epsilon)
             if at in _LAYERS:
                 kept.append(x)
         return tuple(kept)
@@ -137,13 +137,52 @@ def suits(folder: Path) -> bool:
     )
 
 
+class _Dense:
+    """A dense layer whose weights lie as oneDNN's matrix units read them, with what follows it in the same pass.
+
+    Without oneDNN's bfloat16 kernels it is the plain operators.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        """`weight` `[out, in]` and `bias` `[out]`, bfloat16."""
+        import torch
+
+        self._fn, self._ops = torch.nn.functional, torch.ops.mkldnn
+        self._bias = bias
+        self._packs = bool(self._ops._is_mkldnn_bf16_supported())
+        self._weight = self._ops._reorder_linear_weight(weight, _ROWS) if self._packs else weight
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """`[..., in]` to `[..., out]`."""
+        made: torch.Tensor
+        if self._packs:
+            made = self._ops._linear_pointwise(x, self._weight, self._bias, "none", [], "")
+        else:
+            made = self._fn.linear(x, self._weight, self._bias)
+        return made
+
+    def gelu(self, x: torch.Tensor) -> torch.Tensor:
+        """The exact gelu of the layer's output."""
+        if not self._packs:
+            return self._fn.gelu(self(x))
+        made: torch.Tensor = self._ops._linear_pointwise(x, self._weight, self._bias, "gelu", [], "none")
+        return made
+
+    def plus(self, residual: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """The layer's output added to `[..., out]`."""
+        if not self._packs:
+            return residual + self(x)
+        made: torch.Tensor = self._ops._linear_pointwise.binary(x, residual, self._weight, self._bias, "add")
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    qkv: tuple[torch.Tensor, torch.Tensor]
-    out: tuple[torch.Tensor, torch.Tensor]
+    qkv: _Dense
+    out: _Dense
     out_norm: tuple[torch.Tensor, torch.Tensor]
-    wide: tuple[torch.Tensor, torch.Tensor]
-    narrow: tuple[torch.Tensor, torch.Tensor]
+    wide: _Dense
+    narrow: _Dense
     narrow_norm: tuple[torch.Tensor, torch.Tensor]
 
     @classmethod
@@ -155,10 +194,10 @@ class _Layer:
 
         parts = [both(f"attention.self.{name}") for name in ("query", "key", "value")]
         return cls(
-            (torch.cat([weight for weight, _ in parts]), torch.cat([bias for _, bias in parts])),
-            both("attention.output.dense"),
+            _Dense(torch.cat([weight for weight, _ in parts]), torch.cat([bias for _, bias in parts])),
+            _Dense(*both("attention.output.dense")),
             both("attention.output.LayerNorm"),
-            both("intermediate.dense"),
-            both("output.dense"),
+            _Dense(*both("intermediate.dense")),
+            _Dense(*both("output.dense")),
             both("output.LayerNorm"),
         )
