@@ -19,7 +19,7 @@ LEVELS = (0.01, 0.02, 0.05)
 """Shares of wrong hits that thresholds are certified for."""
 Traffic = Literal["natural", "heavy", "adversarial"]
 """What a threshold was certified on: about 2 %, 20 % or 50 % of requests are near misses of something asked before."""
-EVIDENCE_ONLY = frozenset({"content", "question", "order", "statement", "subject"})
+EVIDENCE_ONLY = frozenset({"content"})
 """Kinds of conflict that true paraphrases show too: evidence for the model. Every other kind forbids serving."""
 FITTED = Path(__file__).parent / "fitted"
 _SCHEMA = 1

@@ -18,7 +18,7 @@ from headgate.cache.watch import Watch
 
 Stored = TypeVar("Stored")
 
-_CANDIDATES = 8
+CANDIDATES = 8
 """Near misses are often closer than a true paraphrase, so the first few say little."""
 
 
@@ -73,7 +73,7 @@ async def find_similar(
     Without a judge, as for an embedding model nobody fitted one on, only what reads alike to the last word is served.
     """
     close: list[Close[Entry]] = []
-    for key, similarity in index.search(bucket, vector, _CANDIDATES):
+    for key, similarity in index.search(bucket, vector, CANDIDATES):
         if similarity < rule.near_similarity:
             break
         entry = await find(store, key, now=now, max_age=max_age)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 import time
 from dataclasses import asdict
@@ -14,9 +15,11 @@ from rich.console import Console
 from headgate.bench.cache.fit import Encodings, corpus, fit_comparator, fit_hit_model
 from headgate.bench.cache.intents import deal
 from headgate.bench.cache.latency import measure
+from headgate.bench.cache.pairs import FILES, hand_written
 from headgate.bench.cache.report import print_hand_written, print_latency, print_near_misses, print_rows, write_json
+from headgate.bench.cache.shards import Record, Task, play, rule_id
 from headgate.bench.cache.streams import Kind
-from headgate.bench.cache.trial import KINDS, Trial, Tuned, append, hand_written, read, rows
+from headgate.bench.cache.trial import KINDS, Tuned, rows, tuned
 from headgate.cache.embedder import default_folder, identity
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.judge import FITTED, Judge
@@ -25,33 +28,43 @@ from headgate.cache.semantic import SemanticRule
 _DEAL = 0
 _QUESTIONS = 36
 _STEPS = 1000
-_FEW_STREAMS = 8
 
 
 @click.command()
 @click.option("--streams", type=click.IntRange(min=1), default=200, show_default=True, help="Streams of each kind.")
-@click.option("--requests", type=click.IntRange(min=50), default=1000, show_default=True, help="Requests of a stream.")
+@click.option(
+    "--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Kinds of traffic played; all by default."
+)
+@click.option("--requests", type=click.IntRange(min=50), default=400, show_default=True, help="Requests of a stream.")
+@click.option("--calibration", type=click.IntRange(min=1), default=40, show_default=True, help="Streams certified on.")
 @click.option("--fit", "refit", is_flag=True, help="Fit and certify anew and write the files of the rule first.")
 @click.option("--certify", "recertify", is_flag=True, help="Certify anew and write the thresholds first.")
 @click.option("--only", type=click.Choice(["trial", "pairs", "latency", "plots"]), multiple=True, help="Parts to run.")
 @click.option("--entries", type=click.IntRange(min=100), default=100_000, show_default=True, help="Stored texts timed.")
+@click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True, help="Streams played at a time.")
 @click.option("--raw", type=click.Path(dir_okay=False, path_type=Path), help="One line per stream; goes on with it.")
-@click.option("--scratch", type=click.Path(file_okay=False, path_type=Path), help="Keeps the encodings of --fit.")
+@click.option("--scratch", type=click.Path(file_okay=False, path_type=Path), help="Keeps what --fit computes.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
 @click.option("--plot", "plots", type=click.Path(file_okay=False, path_type=Path), help="Write PNG files here.")
 def cache(
     streams: int,
+    kinds: tuple[Kind, ...],
     requests: int,
+    calibration: int,
     refit: bool,
     recertify: bool,
     only: tuple[str, ...],
     entries: int,
+    processes: int,
     raw: Path | None,
     scratch: Path | None,
     json_file: Path | None,
     plots: Path | None,
 ) -> None:
-    """Try the semantic cache on streams whose right answers are known, and on hand-written pairs; time look-ups."""
+    """Try the semantic cache on streams whose right answers are known, and on hand-written pairs; time look-ups.
+
+    Thresholds are certified on streams as long as `--requests` says, which the trial must be run with too.
+    """
     console = Console(width=120)
     folder = default_folder()
     if folder is None:
@@ -60,51 +73,54 @@ def cache(
     parts = set(only) or {"trial", "pairs", "latency", "plots"}
     if refit:
         _fit(encoder, identity(str(folder)), scratch, console)
-    judge = Judge.load()
-    trial = Trial(judge, encoder, requests, _DEAL)
+    try:
+        record = Record(raw, rule_id(FITTED, requests))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
     figures: dict[str, object] = {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": f"{platform.processor() or platform.machine()}, torch {torch.__version__}",
     }
-    results = read(raw) if raw is not None else []
-    tuned: dict[Kind, Tuned] = {}
+    decided: dict[Kind, Tuned] = {}
     if refit or recertify or "trial" in parts:
+        known = {(own.kind, own.seed) for own in record.calibrations}
+        tasks = [Task(kind, seed) for seed in range(calibration) for kind in KINDS if (kind, seed) not in known]
+        play(tasks, FITTED, requests, _DEAL, processes, record.add)
         for kind in KINDS:
-            tuned[kind] = trial.calibrate(kind, _FEW_STREAMS)
-            console.print(f"calibrated on {_FEW_STREAMS} {kind} streams", tuned[kind])
+            decided[kind] = tuned([own for own in record.calibrations if own.kind == kind])
+            console.print(f"calibrated on {calibration} {kind} streams", decided[kind])
+    judge = Judge.load(FITTED)
     if refit or recertify:
         judge = Judge(
-            judge.comparator, judge.model, {kind: own.thresholds for kind, own in tuned.items()}, judge.embedder
+            judge.comparator, judge.model, {kind: own.thresholds for kind, own in decided.items()}, judge.embedder
         )
         judge.save(FITTED)
-        trial = Trial(judge, encoder, requests, _DEAL)
     if "trial" in parts:
-        done = {(result.kind, result.seed) for result in results}
-        for seed in range(streams):
-            for kind in KINDS:
-                if (kind, seed) not in done:
-                    made = trial.run(kind, seed, tuned[kind])
-                    results += made
-                    if raw is not None:
-                        append(raw, made)
-        print_rows(console, rows(results))
-        print_near_misses(console, results)
-        figures["rows"] = [asdict(row) for row in rows(results)]
-    rule = SemanticRule()
-    level = judge.level(rule.traffic, rule.max_error)
-    if "pairs" in parts and level is not None:
-        found = hand_written(judge, encoder, level.threshold, rule.near_similarity)
-        print_hand_written(console, found)
-        figures["hand_written"] = asdict(found)
+        done = {(result.kind, result.seed) for result in record.results}
+        tasks = [
+            Task(kind, seed, decided[kind])
+            for seed in range(streams)
+            for kind in kinds or KINDS
+            if (kind, seed) not in done
+        ]
+        play(tasks, FITTED, requests, _DEAL, processes, record.add)
+        print_rows(console, rows(record.results))
+        print_near_misses(console, record.results)
+        figures["rows"] = [asdict(row) for row in rows(record.results)]
+    if "pairs" in parts:
+        for file in FILES:
+            found = hand_written(judge, encoder, SemanticRule(), file)
+            print_hand_written(console, file, found)
+            figures[f"hand_written_{file}"] = asdict(found)
     if "latency" in parts:
-        timed = measure(judge, deal(_DEAL)["test"], entries)
+        timed = asyncio.run(measure(judge, deal(_DEAL)["test"], entries))
         print_latency(console, timed)
         figures["latency"] = asdict(timed)
-    if plots is not None:
+    if plots is not None and "plots" in parts:
         from headgate.bench.cache.plots import plot
 
         plots.mkdir(parents=True, exist_ok=True)
-        for path in plot(results, judge, encoder, deal(_DEAL)["test"], plots):
+        for path in plot(record.results, judge, encoder, deal(_DEAL)["test"], plots):
             console.print(path)
     if json_file is not None:
         write_json(json_file, figures)
@@ -116,7 +132,7 @@ def _fit(encoder: BertEncoder, embedder: str, scratch: Path | None, console: Con
         scratch.mkdir(parents=True, exist_ok=True)
     texts = corpus(deal(_DEAL)["train"], _QUESTIONS, seed=0)
     encoded = Encodings(encoder, scratch, console.print).of([text.text for text in texts])
-    comparator, scores, pairs, right = fit_comparator(texts, encoded, steps=_STEPS, seed=0)
+    comparator, scores, pairs, right = fit_comparator(texts, encoded, steps=_STEPS, seed=0, folder=scratch)
     console.print(f"fitted the comparator on {_STEPS * 128} pairs of {len(texts)} texts")
     model = fit_hit_model(texts, encoded.vectors.numpy(), scores, pairs, right)
     FITTED.mkdir(exist_ok=True)

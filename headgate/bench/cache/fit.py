@@ -1,4 +1,4 @@
-"""Fits the comparator and the model on the training split, and certifies thresholds on the calibration split."""
+"""Fits the comparator and the model on the training split."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from headgate.bench.cache.comparator_net import Padded, fit, log_odds
+from headgate.bench.cache.comparator_net import Net, Padded, fit, log_odds
 from headgate.bench.cache.edits import edit_types, edited
 from headgate.bench.cache.intents import Share
 from headgate.bench.cache.streams import noisy
@@ -137,12 +138,19 @@ def _padded(
 
 
 def fit_comparator(
-    texts: Sequence[Text], encoded: Padded, *, steps: int, seed: int
+    texts: Sequence[Text], encoded: Padded, *, steps: int, seed: int, folder: Path | None = None
 ) -> tuple[Comparator, NDArray[np.float32], Pairs, Right]:
     """The comparator, and what comparators that never saw a pair's intent say of some pairs.
 
     The model above must learn from log odds as they are for unseen intents, not from those that a network gives the
     pairs it was fitted on. So two more networks see half of the intents each and score the other half.
+
+    Args:
+        texts: the corpus.
+        encoded: the same, in the same order.
+        steps: of the network that is kept, 128 pairs each; the other two take half as many.
+        seed: of the pairs and the networks.
+        folder: keeps the networks for the next run; None: nothing does.
     """
     pairs, right = draw(texts, steps * 128, seed)
     names = sorted({text.intent for text in texts})
@@ -151,12 +159,25 @@ def fit_comparator(
     unseen: list[tuple[NDArray[np.float32], Pairs, Right]] = []
     for half in (False, True):
         own = inside & (odd[pairs[:, 0]] == half)
-        net = fit(encoded, pairs[own], right[own], steps=steps // 2, seed=seed)
+        net = _fitted(encoded, pairs[own], right[own], steps // 2, seed, folder)
         other = np.flatnonzero(inside & (odd[pairs[:, 0]] != half))[:12000]
         unseen.append((log_odds(net, encoded, pairs[other]), pairs[other], right[other]))
-    net = fit(encoded, pairs, right, steps=steps, seed=seed)
+    net = _fitted(encoded, pairs, right, steps, seed, folder)
     scores, held, labels = (np.concatenate(part) for part in zip(*unseen, strict=True))
     return Comparator(net.plain()), scores, held, labels
+
+
+def _fitted(encoded: Padded, pairs: Pairs, right: Right, steps: int, seed: int, folder: Path | None) -> Net:
+    if folder is None:
+        return fit(encoded, pairs, right, steps=steps, seed=seed)
+    # Whatever the network depends on: the texts are in the vectors.
+    of = hashlib.blake2b(encoded.vectors.numpy().tobytes() + pairs.tobytes() + right.tobytes(), digest_size=8)
+    path = folder / f"net-{of.hexdigest()}-{steps}-{seed}.pt"
+    if not path.is_file():
+        torch.save(fit(encoded, pairs, right, steps=steps, seed=seed).state_dict(), path)
+    net = Net(encoded.states.shape[2])
+    net.load_state_dict(torch.load(path, weights_only=True))
+    return net.eval()
 
 
 def fit_hit_model(

@@ -7,13 +7,13 @@ import math
 import random
 import time
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from headgate.bench.cache.intents import Share
 from headgate.bench.cache.wording import draw_wording, render
 from headgate.cache.answers import AnswerCache
-from headgate.cache.comparator import Sketch
 from headgate.cache.embedder import SentenceEmbedder, Vector, default_folder
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
 from headgate.cache.hnsw import HnswIndex
@@ -22,11 +22,13 @@ from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Entry, Hit, StoredChoice
 
+_SCOPE = "team"
 _QUERIES = 400
+_WARM = 20
 _TOGETHER = 32
 _BATCHES = 12
+_TEXTS = 6_000
 _LARGE_ENOUGH = 8_000_000_000
-_SPREAD = 0.05
 _ANSWER = (StoredChoice("An answer of the usual length, more or less.", "stop"),)
 
 
@@ -44,7 +46,7 @@ class Latency:
         embed_p50: of the embedding alone.
         per_second: look-ups by meaning a second, 32 at a time.
         entry_bytes: of vector, links and sketch for an entry.
-        recall: share of the closest that the index finds.
+        recall: share of the asked texts for which the index finds the closest.
     """
 
     entries: int
@@ -59,89 +61,125 @@ class Latency:
     recall: float
 
 
-def measure(judge: Judge, share: Share, entries: int) -> Latency:
-    """Fills a cache and asks it. Texts are of the share's intents; most stored vectors are these texts' with noise."""
-    return asyncio.run(_measure(judge, share, entries))
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A cache full of answers, and questions to ask it: none of them stored as it is worded, none asked before."""
+
+    cache: AnswerCache
+    embedder: SentenceEmbedder
+    index: HnswIndex
+    bucket: str
+    entries: int
+    width: int
+    stored: list[str]
+    asked: list[str]
 
 
-async def _measure(judge: Judge, share: Share, entries: int) -> Latency:
+async def measure(judge: Judge, share: Share, entries: int) -> Latency:
+    """Fills a cache and asks it; every text is embedded when it is asked, as its first asking would be."""
+    return await timed(await fill(judge, share, entries))
+
+
+async def fill(judge: Judge, share: Share, entries: int) -> Filled:
+    """A cache of so many entries in one scope.
+
+    Every asked question is stored in another wording. The other entries are 6,000 more questions of the share's intents
+    and, beyond these, vectors halfway between two texts of one intent: they lie where texts do, which noise does not.
+    """
     folder = default_folder()
     assert folder is not None
-    embedder = SentenceEmbedder(folder, comparator=judge.comparator, cache_size=0)
+    embedder = SentenceEmbedder(folder, comparator=judge.comparator)
     await embedder.load()
     index = HnswIndex(embedder.dim)
     store = MemoryStore(_LARGE_ENOUGH, time.time)
     cache = AnswerCache(
-        store,
-        Fingerprinter(b"sixteen bytes or more"),
-        index,
-        embedder,
-        time.time,
-        SemanticRule(),
-        judge,
+        store, Fingerprinter(b"sixteen bytes or more"), index, embedder, time.time, SemanticRule(), judge
     )
-    rng, noise = random.Random(0), np.random.default_rng(0)
-    stored: list[str] = []
-    asked: list[str] = []
-    while len(asked) < _QUERIES + _TOGETHER * _BATCHES:
+    rng = random.Random(0)
+    stored: dict[str, str] = {}
+    asked: dict[str, None] = {}
+    others: dict[str, str] = {}
+    while len(asked) < _WARM + 2 * _QUERIES + _TOGETHER * _BATCHES or len(others) < min(_TEXTS, entries):
         question = share.draw(rng.choice(share.intents), rng)
         first, second = (render(question, draw_wording(question.intent, rng)) for _ in range(2))
         # About twenty wordpieces, as the marks at both ends count.
-        if 13 <= len(second.split()) <= 17:
-            stored.append(first)
-            asked.append(second)
-    vectors = await asyncio.gather(*(embedder.embed(text) for text in stored))
-    for text, vector in zip(stored, vectors, strict=True):
-        await _store(cache, text, vector)
-    # What a full scope holds besides: entries about as close to the questions as other questions of one intent are.
-    bucket = (await cache.lookup(_query(stored[0]), semantic=False)).fingerprint.bucket
-    made = [await embedder.sketch(text) for text in stored]
-    for number in range(entries - len(stored)):
-        at = number % len(stored)
-        vector = vectors[at] + _SPREAD * noise.standard_normal(embedder.dim).astype(np.float32)
+        if 13 <= len(second.split()) <= 17 and first != second and len(asked) < len(others):
+            stored[first], asked[second] = question.intent.name, None
+        else:
+            others[first] = question.intent.name
+    asked_only = [text for text in asked if text not in stored and text not in others]
+    known = list((stored | others).items())[: max(entries, len(stored))]
+    by_intent: dict[str, list[Vector]] = {}
+    for start in range(0, len(known), 500):
+        part = known[start : start + 500]
+        for (text, intent), vector in zip(
+            part, await asyncio.gather(*(embedder.embed(text, _SCOPE) for text, _ in part)), strict=True
+        ):
+            await _store(cache, text, vector)
+            by_intent.setdefault(intent, []).append(vector)
+    bucket = (await cache.lookup(_query(known[0][0]), semantic=False)).fingerprint.bucket
+    sketch = await embedder.sketch(known[0][0], _SCOPE)
+    intents = sorted(intent for intent, own in by_intent.items() if len(own) > 1)
+    for number in range(entries - len(known)):
+        one, other = rng.sample(by_intent[rng.choice(intents)], 2)
+        vector = one + rng.uniform(0.2, 0.8) * (other - one)
         vector /= np.linalg.norm(vector)
-        entry = Entry(f"other-{number}", stored[at], _ANSWER, "small", 20, 12, 0.1, 0.0, math.inf, made[at])
+        entry = Entry(f"other-{number}", known[0][0], _ANSWER, "small", 20, 12, 0.1, 0.0, math.inf, sketch)
         await store.put(entry, frozenset())
         index.add(entry.key, bucket, vector)
+        if number % 1000 == 0:
+            await asyncio.sleep(0)
     await index.settle()
-    for text in asked[:20]:
+    return Filled(
+        cache, embedder, index, bucket, max(entries, len(known)), judge.comparator.width, list(stored), asked_only
+    )
+
+
+async def timed(filled: Filled) -> Latency:
+    """Asks a filled cache, and closes it."""
+    cache, embedder, asked = filled.cache, filled.embedder, iter(filled.asked)
+    for text in islice(asked, _WARM):
         await cache.lookup(_query(text))
-    exact = [await _timed(cache, text) for text in stored[:_QUERIES]]
+    exact = [await _timed(cache, text) for text in filled.stored[:_QUERIES]]
     semantic, hits = [], 0
-    for text in asked[:_QUERIES]:
+    for text in islice(asked, _QUERIES):
         start = time.perf_counter()
         hits += isinstance((await cache.lookup(_query(text))).verdict, Hit)
         semantic.append(time.perf_counter() - start)
-    embedding = []
-    for text in asked[:_QUERIES]:
+    embedding, vectors, packed = [], [], []
+    for text in islice(asked, _QUERIES // 2):
         start = time.perf_counter()
-        await embedder.embed(text)
+        vectors.append(await embedder.embed(text, _SCOPE))
         embedding.append(time.perf_counter() - start)
-    rest = asked[_QUERIES:]
+        packed.append(await embedder.sketch(text, _SCOPE))
+    rest = list(asked)
     start = time.perf_counter()
     await _concurrently(cache, rest)
     per_second = len(rest) / (time.perf_counter() - start)
-    sketches = [await embedder.sketch(text) for text in asked[:50]]
-    unpacked = [sketch for packed in sketches if (sketch := Sketch.from_bytes(packed, judge.comparator.width))]
-    recall = await index.recall(bucket, np.stack(vectors[:50]))
+    recall = await filled.index.recall(filled.bucket, np.stack(vectors))
     await embedder.close()
-    await index.close()
+    await filled.index.close()
     return Latency(
-        entries=entries,
-        tokens=float(np.mean([len(sketch.ids) + 2 for sketch in unpacked])),
+        entries=filled.entries,
+        tokens=float(np.mean([len(one) / (2 + filled.width) + 2 for one in packed])),
         exact_p50=float(np.median(exact)),
         semantic_p50=float(np.median(semantic)),
         semantic_p99=float(np.quantile(semantic, 0.99)),
-        hits=hits / _QUERIES,
+        hits=hits / len(semantic),
         embed_p50=float(np.median(embedding)),
         per_second=per_second,
-        entry_bytes=2 * embedder.dim + 140 + float(np.mean([len(packed) for packed in sketches])),
+        entry_bytes=_vector_bytes(embedder.dim) + float(np.mean([len(one) for one in packed])),
         recall=recall,
     )
 
 
+def _vector_bytes(dim: int) -> float:
+    """What the index keeps of an entry: its half-precision vector, its links, and where it is."""
+    return 2 * dim + 140
+
+
 def _query(text: str) -> CacheQuery:
-    return CacheQuery("team", "auto", "revision", b"{}", text)
+    return CacheQuery(_SCOPE, "auto", "revision", b"{}", text)
 
 
 async def _store(cache: AnswerCache, text: str, vector: Vector) -> None:

@@ -26,11 +26,19 @@ _COLORS = {
 _OTHERS = "#999999"
 
 
-def plot(results: Sequence[StreamResult], judge: Judge, encoder: BertEncoder, share: Share, folder: Path) -> list[Path]:
-    """Writes PNG files to the folder, which exists, and returns their paths."""
-    pictures = {"cache_cosines.png": _cosines(judge, encoder, share)}
+def plot(
+    results: Sequence[StreamResult],
+    judge: Judge,
+    encoder: BertEncoder,
+    share: Share,
+    folder: Path,
+    *,
+    pairs: int = 900,
+) -> list[Path]:
+    """Writes PNG files to the folder, which exists, and returns their paths; `pairs` of each sort in the histograms."""
+    pictures = {"cache-cosines.png": _cosines(judge, encoder, share, pairs)}
     if results:
-        pictures["cache_errors.png"] = _errors(rows(results))
+        pictures["cache-errors.png"] = _errors(rows(results))
     for name, figure in pictures.items():
         figure.savefig(folder / name, dpi=150)
     return [folder / name for name in pictures]
@@ -64,9 +72,9 @@ def _errors(made: Sequence[Row]) -> Figure:
     return figure
 
 
-def _cosines(judge: Judge, encoder: BertEncoder, share: Share) -> Figure:
+def _cosines(judge: Judge, encoder: BertEncoder, share: Share, count: int) -> Figure:
     """One small histogram for each kind of near miss, over that of the paraphrases."""
-    pairs = list(draw_pairs(share, 900, 0))
+    pairs = list(draw_pairs(share, count, 0))
     texts = encode((text for pair in pairs for text in (pair.first, pair.second)), encoder, judge)
     found = cosines(pairs, texts.embedded)
     alike = next(group.values for group in found if group.kind == PARAPHRASE)

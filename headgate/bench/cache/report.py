@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.cache.latency import Latency
-from headgate.bench.cache.trial import HandWritten, Row, StreamResult, violation_bound
+from headgate.bench.cache.pairs import HandWritten
+from headgate.bench.cache.trial import Row, StreamResult, violation_bound
 
 
 def print_rows(console: Console, made: Sequence[Row]) -> None:
@@ -60,9 +61,9 @@ def near_misses(results: Sequence[StreamResult], level: float) -> Mapping[str, M
     return made
 
 
-def print_hand_written(console: Console, found: HandWritten) -> None:
+def print_hand_written(console: Console, file: str, found: HandWritten) -> None:
     """Pairs nobody generated: what was served, and what should not have been."""
-    table = Table("hand-written pairs", "pairs", "served")
+    table = Table(f"hand-written pairs, {file}", "pairs", "served")
     misses = [0, 0]
     for kind, (served, all_) in found.by_kind.items():
         table.add_row(kind, str(all_), f"{served} ({served / all_:.0%})")
@@ -70,8 +71,8 @@ def print_hand_written(console: Console, found: HandWritten) -> None:
             misses[0], misses[1] = misses[0] + served, misses[1] + all_
     table.add_row("all near misses", str(misses[1]), f"{misses[0]} ({misses[0] / max(1, misses[1]):.1%})")
     console.print(table)
-    for stored, asked in found.wrong:
-        console.print(f"served wrongly: {stored!r} for {asked!r}", markup=False)
+    for kind, stored, asked in found.wrong:
+        console.print(f"served wrongly ({kind}): {stored!r} for {asked!r}", markup=False)
     console.print("paraphrases held back, by reason:", dict(Counter(why for *_, why in found.missed)))
 
 

@@ -1,4 +1,4 @@
-"""The rule of the semantic cache and vCache's as policies of a replay, and the certification of thresholds."""
+"""The rule of the semantic cache and vCache's as policies of a replay."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.bench.cache.certify import Labelled
 from headgate.bench.cache.policies import Candidate, Embedded, Query, replay
 from headgate.bench.cache.streams import Item
 from headgate.cache import vcache
-from headgate.cache.bound import certify
 from headgate.cache.comparator import Sketch
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import compare
-from headgate.cache.judge import LEVELS, Certified, Judge, Thresholds, veto
+from headgate.cache.judge import Judge, veto
 
 Pair = tuple[str, str]
 
@@ -46,9 +46,11 @@ def encode(texts: Iterable[str], encoder: BertEncoder, judge: Judge, batch: int 
 class Scores:
     """What a judge says of pairs of texts. Every pair is judged once, so that many thresholds can be replayed."""
 
-    def __init__(self, judge: Judge, sketches: Mapping[str, Sketch | None]) -> None:
+    def __init__(self, judge: Judge, sketches: Mapping[str, Sketch | None], near: float) -> None:
+        """`near` is the cosine from which on a candidate is looked at."""
         self._judge = judge
         self._sketches = sketches
+        self._near = near
         self._odds: dict[Pair, float] = {}
         self._vetoes: dict[Pair, str | None] = {}
 
@@ -59,8 +61,9 @@ class Scores:
 
     def best(self, query: Query, candidates: Sequence[Candidate]) -> tuple[float, Candidate] | None:
         """The likeliest right candidate and its log odds; None where the guards forbid all."""
-        self._judge_all(query.text, [(candidate.text, candidate.similarity) for candidate in candidates])
-        scored = [(self._odds[other.text, query.text], other) for other in candidates]
+        close = [candidate for candidate in candidates if candidate.similarity >= self._near]
+        self._judge_all(query.text, [(candidate.text, candidate.similarity) for candidate in close])
+        scored = [(self._odds[other.text, query.text], other) for other in close]
         found = max(scored, key=lambda pair: pair[0], default=None)
         return None if found is None or found[0] == -math.inf else found
 
@@ -133,39 +136,21 @@ class _Recorder:
     def __init__(self, scores: Scores, keys: Mapping[str, str]) -> None:
         self._scores = scores
         self._keys = keys
-        self.found: list[tuple[float, bool]] = []
+        self.found: list[Labelled] = []
 
     def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
         best = self._scores.best(query, candidates)
         if best is not None:
-            self.found.append((best[0], self._keys[best[1].text] == self._keys[query.text]))
+            key = self._keys[query.text]
+            self.found.append(Labelled(best[0], self._keys[best[1].text] == key, key.partition("|")[0]))
         return None
 
     def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
         """Nothing is learnt from a label."""
 
 
-def would_be_hits(items: Sequence[Item], texts: Texts, scores: Scores, candidates: int) -> list[tuple[float, bool]]:
-    """Score and label of the best candidate of every request of a stream, nothing being served."""
+def would_be_hits(items: Sequence[Item], texts: Texts, scores: Scores, candidates: int) -> list[Labelled]:
+    """The best candidate of every request of a stream, nothing being served."""
     recorder = _Recorder(scores, {item.text: item.key for item in items})
     replay(items, texts.embedded, recorder, candidates=candidates)
     return recorder.found
-
-
-LADDER = tuple(float(value) for value in np.arange(9.0, -2.01, -0.1))
-"""Thresholds tried, in log odds, from strict to loose."""
-
-
-def certified(found: Sequence[tuple[float, bool]], alpha: float, spare: int = 2) -> Thresholds:
-    """For each level the loosest threshold that passes on the would-be hits of one kind of stream.
-
-    Requests of one intent are not independent, and future questions have other intents than the ones labelled. So a
-    level is tested at half of what it promises: the margin that `headgate bench cache` checks on unseen intents.
-    """
-    scores, right = [score for score, _ in found], [label for _, label in found]
-    levels = []
-    for level in LEVELS:
-        certificate = certify(scores, right, 0.5 * level, alpha, LADDER, spare=spare)
-        if certificate.threshold is not None:
-            levels.append(Certified(level, round(certificate.threshold, 3), round(2.0 * certificate.upper, 5)))
-    return Thresholds(tuple(levels))

@@ -1,0 +1,145 @@
+"""The trial of the semantic cache on inputs so small that they take seconds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.bench.cache import cli
+from headgate.bench.cache.certify import LADDER, Labelled, certified
+from headgate.bench.cache.pairs import FILES, hand_written, hand_written_pairs
+from headgate.bench.cache.trial import Calibration, StreamResult, rows, tuned
+from headgate.bench.cli import bench
+from headgate.cache.embedder import default_folder
+from headgate.cache.encoder import BertEncoder
+from headgate.cache.judge import FITTED, Judge
+from headgate.cache.semantic import SemanticRule
+
+
+def labelled(errors: list[int], hits: int = 50, score: float = 5.0) -> list[Labelled]:
+    """So many hits of as many intents as there are numbers, each with its number of errors."""
+    return [
+        Labelled(score, number >= wrong, f"intent {intent}")
+        for intent, wrong in enumerate(errors)
+        for number in range(hits)
+    ]
+
+
+def test_errors_of_one_intent_prove_less_than_as_many_of_all() -> None:
+    spread = certified([labelled([1] * 20 + [0] * 20)])
+    together = certified([labelled([20] + [0] * 39)])
+    even, uneven = spread.at(0.02), together.at(0.05)
+    assert even is not None
+    assert 0.010 < even.bound < 0.02
+    assert together.at(0.02) is None
+    assert uneven is not None
+    assert uneven.bound > even.bound
+
+
+def test_the_walk_ends_at_the_first_threshold_that_fails() -> None:
+    good, bad = labelled([0] * 40), labelled([10] * 40, score=3.0)
+    # So many right ones below that all of them together would pass again.
+    plenty = labelled([0] * 40, hits=2000, score=0.0)
+    level = certified([good + bad + plenty]).at(0.02)
+    assert level is not None
+    assert 3.0 < level.threshold <= 5.0
+    assert level.threshold in LADDER
+
+
+def test_a_threshold_at_which_too_many_streams_are_above_the_level_is_not_taken() -> None:
+    # Nine streams without an error, and one with three in a hundred hits: few enough all in all.
+    streams = [labelled([0] * 40) for _ in range(9)] + [[*labelled([1] * 3 + [0] * 7, hits=10)]]
+    assert certified(streams).at(0.02) is None
+    assert certified([*streams * 1, *([labelled([0] * 40)] * 15)]).at(0.02) is not None
+
+
+def test_nothing_is_certified_for_want_of_labels() -> None:
+    assert certified([labelled([0], hits=20)]).levels == ()
+    assert certified([[]]).levels == ()
+
+
+def test_baselines_take_the_cosine_with_the_most_right_hits_that_keeps_the_level() -> None:
+    cosines = dict.fromkeys(tuned_cosines(), (0, 0))
+    own = {**cosines, 0.995: (50, 0), 0.875: (100, 2), 0.775: (200, 9)}
+    found = tuned([Calibration("natural", 0, (), own, cosines)])
+    assert found.static == {0.01: 0.995, 0.02: 0.875, 0.05: 0.775}
+    assert set(found.guarded.values()) == {float("inf")}
+
+
+def tuned_cosines() -> list[float]:
+    """The cosines that baselines are tuned over."""
+    return [round(0.995 - 0.02 * step, 3) for step in range(20)]
+
+
+def test_rows_pool_hits_and_count_streams() -> None:
+    def result(policy: str, seed: int, right: int, wrong: int) -> StreamResult:
+        level = None if policy == "oracle" else 0.02
+        return StreamResult("natural", seed, policy, level, right, wrong, 3, 100, {"unit": (4, wrong)})
+
+    made = [result("oracle", seed, 50, 0) for seed in (0, 1)] + [result("best static", seed, 10, 0) for seed in (0, 1)]
+    made += [result("ours", 0, 40, 0), result("ours", 1, 35, 1)]
+    ours = rows(made)[-1]
+    assert (ours.violations.errors, ours.violations.trials) == (1, 2)
+    assert (ours.error.errors, ours.error.trials) == (1, 76)
+    assert ours.of_oracle == pytest.approx(0.75)
+    assert ours.of_static == pytest.approx(3.75)
+    assert (ours.near_misses.errors, ours.near_misses.trials) == (1, 8)
+
+
+def test_the_command_certifies_tries_and_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted, raw, out = tmp_path / "fitted", tmp_path / "raw.jsonl", tmp_path / "figures.json"
+    shutil.copytree(FITTED, fitted)
+    monkeypatch.setattr(cli, "FITTED", fitted)
+    arguments = ["cache", "--only", "trial", "--certify", "--streams", "1", "--calibration", "1", "--raw", str(raw)]
+    arguments += ["--requests", "60", "--json", str(out), "--processes", "1"]
+    result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    lines = raw.read_bytes().splitlines()
+    # A line for each calibration stream and one for each tested one, of three kinds of traffic.
+    assert len(lines) == 6
+    # Sixty requests prove nothing.
+    assert all(level is None for level in (Judge.load(fitted).level(kind, 0.05) for kind in ("natural", "heavy")))
+    figures = json.loads(out.read_text())
+    served = {(row["kind"], row["policy"]): row["of_oracle"] for row in figures["rows"]}
+    assert served["natural", "oracle"] == 1.0
+    assert served["natural", "ours"] == 0.0
+    assert 0.0 < served["natural", "cosine 0.80"] <= 1.0
+
+    assert CliRunner().invoke(bench, arguments, catch_exceptions=False).exit_code == 0
+    assert raw.read_bytes().splitlines() == lines
+    other = CliRunner().invoke(bench, [*arguments, "--requests", "70"])
+    assert other.exit_code == 1
+    assert "is of rule" in other.output
+
+
+def test_hand_written_pairs_are_all_judged() -> None:
+    folder = default_folder()
+    assert folder is not None
+    for file in FILES:
+        pairs = hand_written_pairs(file)
+        found = hand_written(Judge.load(), BertEncoder(folder), SemanticRule(), file)
+        assert sum(all_ for _, all_ in found.by_kind.values()) == len(pairs) >= 100
+        served, paraphrases = found.by_kind["paraphrase"]
+        assert served + len(found.missed) == paraphrases
+        assert len(found.wrong) == sum(served for kind, (served, _) in found.by_kind.items() if kind != "paraphrase")
+
+
+def test_plots_are_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from headgate.bench.cache.intents import deal
+    from headgate.bench.cache.plots import plot
+
+    folder = default_folder()
+    assert folder is not None
+    made = [
+        StreamResult(kind, 0, policy, level, 40, 1, 3, 100, {"unit": (4, 1)})
+        for kind in ("natural", "heavy", "adversarial")
+        for policy, level in (("oracle", None), ("cosine 0.90", None), ("best static", 0.02), ("ours", 0.02))
+    ]
+    paths = plot(made, Judge.load(), BertEncoder(folder), deal(0)["test"], tmp_path, pairs=30)
+    assert sorted(path.name for path in paths) == ["cache-cosines.png", "cache-errors.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
