@@ -21,7 +21,6 @@ _COLORS = {
     "best static": "#E69F00",
     "static + guards": "#009E73",
     "vCache": "#D55E00",
-    "oracle": "#000000",
 }
 _OTHERS = "#999999"
 
@@ -46,10 +45,11 @@ def plot(
 
 def _errors(made: Sequence[Row]) -> Figure:
     """Wrong share of the hits against right hits, relative to the oracle's; bars are 95 % intervals."""
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    for axes, kind in zip(figure.subplots(1, len(KINDS), sharey=True), KINDS, strict=True):
+    kinds = [kind for kind in KINDS if any(row.kind == kind for row in made)]
+    figure = Figure(figsize=(2.5 + 3.5 * len(kinds), 4.2), layout="constrained")
+    for axes, kind in zip(figure.subplots(1, len(kinds), sharey=True, squeeze=False)[0], kinds, strict=True):
         for row in made:
-            if row.kind != kind or not row.error.trials:
+            if row.kind != kind or row.policy == "oracle" or not row.error.trials:
                 continue
             low, high = row.error.interval()
             share = row.error.share
@@ -60,12 +60,14 @@ def _errors(made: Sequence[Row]) -> Figure:
             axes.annotate(label, (100 * row.of_oracle, 100 * share), (4, 3), textcoords="offset points", fontsize=7)
         axes.set_title(f"{kind} streams")
         axes.set_xlabel("right hits, % of the oracle's")
+        axes.set_xlim(0, 100)
         axes.set_yscale("symlog", linthresh=1.0)
         axes.set_ylim(0, 100)
         axes.set_yticks([0, 0.5, 1, 2, 5, 10, 20, 50, 100], ["0", "0.5", "1", "2", "5", "10", "20", "50", "100"])
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("wrong hits, % of the hits by meaning")
-    names = [*(name for name in _COLORS if name != "oracle"), "fixed cosine"]
+    served = {row.policy for row in made if row.error.trials}
+    names = [*(name for name in _COLORS if name in served), "fixed cosine"]
     for name in names:
         figure.axes[0].plot([], [], "o", markersize=4, color=_COLORS.get(name, _OTHERS), label=name)
     figure.legend(loc="outside lower center", ncols=len(names), fontsize=8)
@@ -97,5 +99,5 @@ def _cosines(judge: Judge, encoder: BertEncoder, share: Share, count: int) -> Fi
         axes.set_visible(False)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9)
-    figure.supxlabel("cosine similarity (all-MiniLM-L6-v2), generated pairs of unseen intents", fontsize=9)
+    figure.suptitle("cosine similarity (all-MiniLM-L6-v2) of generated pairs of unseen intents", fontsize=10)
     return figure
