@@ -116,7 +116,7 @@ def fit(texts: Padded, pairs: NDArray[np.int64], right: NDArray[np.bool_], *, st
         at = torch.arange(step * _BATCH, (step + 1) * _BATCH) % len(rows)
         loss = fn.binary_cross_entropy_with_logits(net(texts, rows[at, 0], rows[at, 1]), labels[at])
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotation for it
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         schedule.step()
