@@ -1,4 +1,4 @@
-"""A Redis server of a test's own: on a free port, with nothing on disk."""
+"""A Redis server of a test's own, on a free port, with nothing on disk; and clocks that are moved by hand."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,18 @@ from pathlib import Path
 import pytest
 
 STOP_S = 20
+NOW = 1_000_000.0
+
+
+class Time:
+    """The clocks of a store and a feed. A feed's own also goes on by itself, for it waits for a server that does."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+        self.monotonic = 50.0
+
+    def running(self) -> float:
+        return time.monotonic() + self.monotonic
 
 
 class RedisProcess:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+_COUNTS = ("audited", "labels", "wrong")
 _UNIT_BITS = 53
 _BISECTIONS = 30
 # Shares of the capital that the bettors of either side stake, equal parts of the start capital each. The best stake
@@ -118,7 +119,7 @@ class Auditor:
         self._false_accept = false_accept
         self._false_reject = false_reject
         self._sequence = -1
-        self._start()
+        self.begin()
 
     @property
     def breach(self) -> bool:
@@ -186,25 +187,14 @@ class Auditor:
             labels=labels,
         )
 
-    def tighten(self, ladder: Sequence[float], threshold: float) -> float | None:
-        """The next stricter threshold, to serve from after a breach, and the start of a new sequence.
+    def begin(self) -> None:
+        """Start a new sequence, as after a breach.
 
-        Hits from the new threshold on are others, with another wrong share, so what the old ones earned or lost must
-        not count for them. The new sequence starts with fresh capital and sees only hits drawn from here on, none of
+        Hits from another threshold are others, with another wrong share, so what the old ones earned or lost must not
+        count for them. The new sequence starts with fresh capital and sees only hits drawn from here on, none of
         which was known when the old one ended, so its interval holds with the same alpha. Over all sequences together
-        the chance that any fails is at most alpha times their number, which is at most the ladder's length plus one.
-
-        Args:
-            ladder: thresholds in any order, such as those that passed certification.
-            threshold: the one that breached.
-
-        Returns:
-            The threshold, or None where the ladder has no stricter one: then nothing may be served.
+        the chance that any fails is at most alpha times their number.
         """
-        self._start()
-        return min((rung for rung in ladder if rung > threshold), default=None)
-
-    def _start(self) -> None:
         self._sequence += 1
         self._hits = 0
         self._breached = False
@@ -212,6 +202,41 @@ class Auditor:
         self._audited: Counter[float] = Counter()
         self._labels: Counter[float] = Counter()
         self._wrong: Counter[float] = Counter()
+
+    def counts(self) -> dict[str, int]:
+        """What this sequence has seen: `hits`, and `audited`, `labels` and `wrong` for each audit probability.
+
+        The interval and a breach follow from these alone, in whatever order hits and labels came.
+        """
+        counts = {"hits": self._hits}
+        for name in _COUNTS:
+            counts |= {f"{name} {share!r}": count for share, count in self._counter(name).items() if count}
+        return counts
+
+    def replace(self, counts: Mapping[str, int]) -> None:
+        """Go on with this sequence from other counts, such as the sum of several auditors'.
+
+        Raises:
+            ValueError: a name is none of `counts`, or its probability is below the auditor's own share.
+        """
+        found: dict[str, Counter[float]] = {name: Counter() for name in _COUNTS}
+        for label, count in counts.items():
+            name, _, share = label.partition(" ")
+            if label == "hits":
+                continue
+            if name not in found or not share or not self._share <= float(share) <= 1.0:
+                raise ValueError(
+                    f"a count is named '{label}'; hits, and audited, labels or wrong with a probability "
+                    f"from {self._share} to 1 are accepted"
+                )
+            found[name][float(share)] = count
+        self._hits = counts.get("hits", 0)
+        self._audited, self._labels, self._wrong = (found[name] for name in _COUNTS)
+        if self._rules_out_up_to(self._most_called_wrong):
+            self._breached = True
+
+    def _counter(self, name: str) -> Counter[float]:
+        return {"audited": self._audited, "labels": self._labels, "wrong": self._wrong}[name]
 
     def _uniform(self, entry_key: str, request_id: str) -> float:
         key = entry_key.encode("utf-8", "surrogatepass")
@@ -241,45 +266,6 @@ class Auditor:
             for probability, count in (self._wrong + pending).items():
                 capital += count * np.log1p(-_STAKES_BELOW * (1.0 / probability - share) / room)
         return _log_mean(capital) >= self._enough
-
-
-class Quarantine:
-    """Entries that were found wrong. They are not served until somebody else finds them right, or they are replaced.
-
-    While in here an entry is still compared with what the model writes, as a draft or on the side: that is where the
-    right label comes from.
-    """
-
-    def __init__(self) -> None:
-        self._suspects: dict[str, set[str]] = {}
-
-    def __len__(self) -> int:
-        """Entries in quarantine."""
-        return len(self._suspects)
-
-    def __contains__(self, entry_key: object) -> bool:
-        """Whether an entry may not be served."""
-        return entry_key in self._suspects
-
-    def label(self, entry_key: str, right: bool, *, principal: str, author: str) -> None:
-        """Take a label of an entry.
-
-        Args:
-            entry_key: the entry.
-            right: whether its answer was right for the request.
-            principal: whose request it was. A right label frees the entry only if no wrong one came from the same
-                principal, so that nobody can undo what they found themselves.
-            author: whose request made the entry. Nobody frees their own.
-        """
-        suspects = self._suspects.get(entry_key)
-        if not right:
-            self._suspects.setdefault(entry_key, set()).update((principal, author))
-        elif suspects is not None and principal not in suspects:
-            del self._suspects[entry_key]
-
-    def forget(self, entry_key: str) -> None:
-        """Free an entry that was replaced or dropped; one that is not in here is no error."""
-        self._suspects.pop(entry_key, None)
 
 
 def _log_mean(logs: NDArray[np.float64]) -> float:

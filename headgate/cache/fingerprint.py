@@ -75,6 +75,11 @@ class Fingerprinter:
         fields = (scope.encode("utf-8", "surrogatepass"), name.encode("utf-8", "surrogatepass"))
         return self._digest(b"tag", *fields)
 
+    def author_tag(self, scope: str, author: str) -> str:
+        """The tag under which the entries are stored that one of a tenant's principals made."""
+        fields = (scope.encode("utf-8", "surrogatepass"), author.encode("utf-8", "surrogatepass"))
+        return self._digest(b"author", *fields)
+
     @property
     def all_tag(self) -> str:
         """The tag under which every entry is stored."""

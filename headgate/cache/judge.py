@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -126,14 +127,26 @@ class Judge:
         """A packed sketch; None where it is empty or another comparator's."""
         return Sketch.from_bytes(sketch, self.comparator.width)
 
+    def weigh(
+        self, asked: Sketch, stored: Sequence[Sketch], cosines: Sequence[float], seen: Sequence[Comparison]
+    ) -> list[Evidence]:
+        """What the model looks at for each of the stored texts. All sequences are of one length."""
+        aligned = self.comparator.compare(asked, stored, cosines).tolist()
+        found = zip(cosines, aligned, seen, strict=True)
+        # What other candidates there are depends on who asked what before; the weights leave it out.
+        return [evidence(cosine, 0.0, odds, guards) for cosine, odds, guards in found]
+
     def log_odds(
         self, asked: Sketch, stored: Sequence[Sketch], cosines: Sequence[float], seen: Sequence[Comparison]
     ) -> list[float]:
         """Log odds that each of the stored texts' answers serves the asked text. All sequences are of one length."""
-        aligned = self.comparator.compare(asked, stored, cosines).tolist()
-        found = zip(cosines, aligned, seen, strict=True)
-        # What other candidates there are depends on who asked what before; the weights leave it out.
-        return [self.model.log_odds(evidence(cosine, 0.0, odds, guards)) for cosine, odds, guards in found]
+        return [self.model.log_odds(known) for known in self.weigh(asked, stored, cosines, seen)]
+
+    @property
+    def identity(self) -> str:
+        """Names the model and what is certified for it: what is known of its hits says nothing of another's."""
+        fitted = (self.embedder, self.model, sorted(self.thresholds.items()))
+        return hashlib.sha256(msgspec.json.encode(fitted)).hexdigest()[:16]
 
     def save(self, folder: Path) -> None:
         """Write the files that `load` reads; the comparator in half precision."""

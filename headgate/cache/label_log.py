@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+import logging
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
 
-from headgate.cache.bound import Evidence, HitModel
 from headgate.cache.labels import LabelKind
+from headgate.cache.store.journal import KEEP, Journal
+
+logger = logging.getLogger(__name__)
 
 Source = Literal["audit", "near"]
 """Where the label comes from: a served hit that was audited, or a near one whose question was answered in full."""
 
-_SCHEMA = 1
+_SCHEMA = 2
 
 
-@dataclass(frozen=True, slots=True)
-class LabelRecord:
+class LabelRecord(msgspec.Struct, frozen=True):
     """One label. No text of anybody's is in it."""
 
     entry_key: str
+    created: float
+    """When the answer was stored that the label is of, in seconds since the epoch."""
     similarity: float
     """Cosine of the two texts' embeddings."""
     against: str | None
@@ -32,23 +35,23 @@ class LabelRecord:
     source: Source
     at: float
     """Seconds since the epoch."""
-    evidence: Evidence | None = None
-    """What was known before it was decided, where a learned rule decided."""
+    rule: str = ""
+    """`Judge.identity` of the rule that decided, and the level it decided at."""
+    log_odds: float | None = None
+    """What its model gave, before the entry's offset; None where it was not asked."""
+    evidence: tuple[float, ...] = ()
+    """What its model was asked about, in the order of its names."""
+    schema: int = _SCHEMA
 
 
 class LabelLog:
-    """The latest labels, and those of each entry. All calls come from one event loop."""
+    """The latest labels, in a journal where there is one. All calls come from one event loop."""
 
-    def __init__(self, capacity: int = 10_000, per_entry: int = 32) -> None:
-        """An empty log.
-
-        Args:
-            capacity: labels that are remembered; the oldest goes first.
-            per_entry: labels of one entry that are remembered, likewise.
-        """
-        self._capacity, self._per_entry = capacity, per_entry
-        self._all: deque[LabelRecord] = deque()
-        self._of_entry: OrderedDict[str, deque[LabelRecord]] = OrderedDict()
+    def __init__(self, journal: Journal | None = None, capacity: int = KEEP) -> None:
+        """A log that remembers `capacity` labels, the oldest goes first; empty until `load`."""
+        self._journal = journal
+        self._all: deque[LabelRecord] = deque(maxlen=capacity)
+        self._unwritten: deque[LabelRecord] = deque(maxlen=capacity)
 
     def __len__(self) -> int:
         """Labels remembered."""
@@ -58,42 +61,49 @@ class LabelLog:
         """The labels, oldest first."""
         return iter(self._all)
 
-    def add(self, record: LabelRecord) -> None:
-        """Remember a label."""
-        if len(self._all) == self._capacity:
-            oldest = self._all.popleft()
-            kept = self._of_entry[oldest.entry_key]
-            if kept and kept[0] is oldest:
-                kept.popleft()
-            if not kept:
-                del self._of_entry[oldest.entry_key]
-        self._all.append(record)
-        self._of_entry.setdefault(record.entry_key, deque(maxlen=self._per_entry)).append(record)
-
-    def of_entry(self, entry_key: str) -> tuple[LabelRecord, ...]:
-        """An entry's labels, oldest first."""
-        return tuple(self._of_entry.get(entry_key, ()))
-
-    def offset(self, entry_key: str, model: HitModel) -> float:
-        """The entry's offset in log odds, by its labels with evidence that the model can read; 0.0 without one."""
-        known = [r for r in self.of_entry(entry_key) if r.evidence is not None and r.evidence.names == model.names]
-        return model.offset([(model.log_odds(r.evidence), r.right) for r in known if r.evidence is not None])
-
-    def pack(self) -> bytes:
-        """The log as msgpack."""
-        return msgspec.msgpack.encode((_SCHEMA, list(self._all)))
-
-    def unpack(self, packed: bytes) -> None:
-        """Add the labels that `pack` wrote.
+    async def load(self) -> None:
+        """Take what the journal has, other gateways' labels included, and give it what it lacks.
 
         Raises:
-            ValueError: they are of another schema, or no labels.
+            OSError: the journal cannot be reached.
         """
-        try:
-            schema, records = msgspec.msgpack.decode(packed, type=tuple[int, list[LabelRecord]])
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            raise ValueError(f"the label log cannot be read: {error}") from error
-        if schema != _SCHEMA:
-            raise ValueError(f"the label log's schema is {schema}; {_SCHEMA} is accepted")
-        for record in records:
-            self.add(record)
+        if self._journal is None:
+            return
+        await self.write()
+        read, unread = [], 0
+        for packed in await self._journal.records():
+            try:
+                record = msgspec.msgpack.decode(packed, type=LabelRecord)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                unread += 1
+                continue
+            if record.schema == _SCHEMA:
+                read.append(record)
+            else:
+                unread += 1
+        if unread:
+            logger.info("%d labels in the journal are another version's and are left out", unread)
+        # What came while the journal was read is in it, or waits to be written.
+        self._all.clear()
+        self._all.extend(read)
+        self._all.extend(self._unwritten)
+
+    def add(self, record: LabelRecord) -> None:
+        """Remember a label, and have it written with the next `write`."""
+        self._all.append(record)
+        if self._journal is not None:
+            self._unwritten.append(record)
+
+    async def write(self) -> None:
+        """Have the journal keep what was added.
+
+        Raises:
+            OSError: the journal cannot be reached; what it has not kept is tried again next time.
+        """
+        while self._journal is not None and self._unwritten:
+            record = self._unwritten.popleft()
+            try:
+                await self._journal.append(msgspec.msgpack.encode(record))
+            except BaseException:
+                self._unwritten.appendleft(record)
+                raise

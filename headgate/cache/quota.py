@@ -17,10 +17,13 @@ class InsertShare:
     until the others have caught up or the window has moved on. Who is alone in a scope is not held back: there is
     nobody to crowd out, and nobody to be served what was planted.
 
+    With `most`, nobody makes more than so many in the window, alone or not: where teams share the memory, whoever fills
+    it makes others' entries leave.
+
     The window moves in twelfths. Counts of scopes in which nothing was made for a window are dropped.
     """
 
-    def __init__(self, share: float, window_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, share: float, window_s: float, clock: Callable[[], float], most: int | None = None) -> None:
         """No entries made yet.
 
         Args:
@@ -28,6 +31,7 @@ class InsertShare:
                 hold each other back for ever, to 1, which sets no bound.
             window_s: seconds over which they are counted.
             clock: seconds on any scale that rarely goes back.
+            most: entries that one principal may make in the window; None sets no bound.
 
         Raises:
             ValueError: an argument is out of range.
@@ -36,7 +40,10 @@ class InsertShare:
             raise ValueError(f"share is {share}; 0.5 to 1 is accepted")
         if not window_s > 0.0:
             raise ValueError(f"window_s is {window_s}; more than 0 is accepted")
+        if most is not None and most < 1:
+            raise ValueError(f"most is {most}; 1 or more, or None, is accepted")
         self._share = share
+        self._most = most
         self._slice_s = window_s / SLICES
         self._clock = clock
         self._scopes: dict[str, deque[tuple[int, Counter[str]]]] = {}
@@ -54,6 +61,8 @@ class InsertShare:
         _forget_before(slices, now - SLICES)
         own = sum(counts[principal] for _, counts in slices)
         total = sum(counts.total() for _, counts in slices)
+        if self._most is not None and own >= self._most:
+            return False
         if own >= FREE_INSERTS and self._share * total < own < total:
             return False
         if not slices or slices[-1][0] != now:

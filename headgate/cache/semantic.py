@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
+from headgate.cache.bound import Evidence
 from headgate.cache.exact import find
 from headgate.cache.freshness import time_sensitive
 from headgate.cache.guards import compare, reading_of
@@ -90,9 +91,9 @@ async def find_similar(
         chosen = close[at]
         held = None if watch is None else await watch.holds(chosen.entry, score)
         if held is None:
-            return Hit("semantic", chosen.entry, chosen.similarity, found.bound)
+            return Hit("semantic", chosen.entry, chosen.similarity, found.bound, found.weighed.get(at))
         reason = reason or held
-    return Near(close[0].entry, close[0].similarity, reason)
+    return Near(close[0].entry, close[0].similarity, reason, found.weighed.get(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +115,13 @@ class Choice:
             the similarity.
         bound: on the share of wrong ones among hits like these, where one is certified.
         reason: why the closest is not served; empty where it may be.
+        weighed: what the model was asked about, by place.
     """
 
     servable: tuple[tuple[int, float], ...]
     bound: float | None
     reason: str
+    weighed: Mapping[int, Evidence] = field(default_factory=dict)
 
 
 def choose(
@@ -149,12 +152,14 @@ def choose(
     theirs = {at: unpacked for at in left if (unpacked := judge.unpack(close[at].sketch)) is not None}
     if mine is None or not theirs:
         return Choice((), None, against[0] or "bound")
-    odds = judge.log_odds(
+    known = judge.weigh(
         mine, list(theirs.values()), [close[at].similarity for at in theirs], [seen[at] for at in theirs]
     )
-    scored = [(at, found - level.threshold) for at, found in zip(theirs, odds, strict=True)]
+    weighed = dict(zip(theirs, known, strict=True))
+    scored = [(at, judge.model.log_odds(evidence) - level.threshold) for at, evidence in weighed.items()]
     servable = sorted((pair for pair in scored if pair[1] >= 0.0), key=lambda pair: -pair[1])
-    return Choice(tuple(servable), level.bound, against[0] or _unless(any(at == 0 for at, _ in servable)))
+    reason = against[0] or _unless(any(at == 0 for at, _ in servable))
+    return Choice(tuple(servable), level.bound, reason, weighed)
 
 
 def _unless(served: bool) -> str:

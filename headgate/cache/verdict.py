@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from headgate.cache.bound import Evidence
+
 HitKind = Literal["exact", "semantic"]
 
 
@@ -51,6 +53,8 @@ class Hit:
     bound: float | None = None
     """Upper bound on the share of wrong answers among hits served like this one; None where none is certified and for
     an exact hit, which is never wrong by meaning."""
+    evidence: Evidence | None = None
+    """What a fitted rule knew of it when it decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,8 @@ class Near:
     reason: str
     """The guard that failed, such as `numbers` or `negation`; `bound` where the answer is too likely wrong for what is
     accepted, `max_error` where nothing is certified for that."""
+    evidence: Evidence | None = None
+    """What a fitted rule knew of it when it decided; None where a guard or something else forbade it first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import msgspec
@@ -25,6 +25,7 @@ from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.destinations import Destination, Outcome
 from headgate.gateway.question import Bypass, CachePolicy, Question, question_of
 from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, Usage
+from headgate.gateway.shared_state import Epoch
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.cache_metrics import Kept, Waited
 from headgate.gateway.wire.errors import overloaded
@@ -48,6 +49,7 @@ class Answers:
         policy: CachePolicy,
         clock: Callable[[], float] = time.time,
         share: InsertShare | None = None,
+        epoch: Epoch | None = None,
     ) -> None:
         """Exact answers over a store; none at all without one.
 
@@ -57,7 +59,9 @@ class Answers:
             policy: which are kept, for how long, and who shares them.
             clock: seconds since the epoch.
             share: how much of a scope's answers one key may make; None sets no bound.
+            epoch: of the keys; None is the policy's for good.
         """
+        self._epoch = epoch or Epoch(policy.epoch)
         self._share = share
         self._clock = clock
         self._fingerprinter = fingerprinter
@@ -83,6 +87,8 @@ class Answers:
         """What to ask the cache, or why it has no part in the request. `candidates` is where it could be generated."""
         if self._cache is None:
             return Bypass("off")
+        if self._policy.epoch != self._epoch.current:
+            self._policy = replace(self._policy, epoch=self._epoch.current)
         return question_of(request, principal, candidates, self._policy, self._fingerprinter)
 
     async def look_up(self, question: Question) -> Lookup:
@@ -167,6 +173,30 @@ class Answers:
     async def invalidate_all(self) -> int:
         """Forget every answer."""
         return await self._told(partial(AnswerCache.purge_tagged, tag=self._fingerprinter.all_tag))
+
+    async def invalidate_author(self, team: str, key_id: str) -> int:
+        """Forget the answers that a key of a team made."""
+        tag = self._fingerprinter.author_tag(team, key_id)
+        return await self._told(partial(AnswerCache.purge_tagged, tag=tag))
+
+    async def turn_epoch(self, name: str) -> int:
+        """Have the cache find only what is stored in an epoch of that name; gives how many answers are stored now.
+
+        ApiError 503 where other gateways cannot be told; here it is turned all the same, and they are told later.
+        """
+        if name == self._epoch.current:
+            return 0
+        try:
+            await self._epoch.turn(name)
+        except OSError as error:
+            message = f"The epoch is '{name}' on this server; others cannot be told yet: {error}."
+            raise overloaded(message) from None
+        return await self.count()
+
+    @property
+    def epoch(self) -> str:
+        """The epoch of the keys now."""
+        return self._epoch.current
 
     async def count(self) -> int:
         """Answers stored."""

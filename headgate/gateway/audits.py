@@ -117,6 +117,7 @@ class Audits:
         self._states: Counter[State] = Counter()
         self._labels: Counter[tuple[Source, LabelKind, bool]] = Counter()
         self._device_s = 0.0
+        self._noting: set[asyncio.Task[None]] = set()
 
     @property
     def states(self) -> Mapping[State, int]:
@@ -139,14 +140,15 @@ class Audits:
 
     async def close(self) -> None:
         """Drop what waits and end what runs."""
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        for task in (*self._workers, *self._noting):
+            task.cancel()
+        await asyncio.gather(*self._workers, *self._noting, return_exceptions=True)
         self._workers = []
 
     async def drained(self) -> None:
-        """Wait until every audit drawn by now has been made."""
+        """Wait until every audit drawn by now has been made, and every label taken."""
         await self._queue.join()
+        await asyncio.gather(*self._noting)
 
     def served(self, hit: Hit, request: ChatRequest, principal: Principal, vector: Vector | None) -> None:
         """A hit by meaning was served: count it, and queue its audit if it was drawn. Never waits."""
@@ -176,7 +178,10 @@ class Audits:
         else:
             return
         self._labels["near", found.kind, found.right] += 1
-        self.watch.answered(near, found)
+        # The answer is on its way: it does not wait for the store to hear of the label.
+        task = asyncio.create_task(self.watch.answered(near, found), name="label")
+        self._noting.add(task)
+        task.add_done_callback(self._noting.discard)
 
     def _idle(self) -> bool:
         # Models share the device: one model's users are in the way of every audit.

@@ -10,6 +10,7 @@ import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,6 +23,7 @@ from headgate.cache.labels import Calibration, load_calibration
 from headgate.cache.quota import InsertShare
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
+from headgate.cache.store.journal import FileJournal, Journal
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.watch import Watch
 from headgate.engine.demo import checkpoint
@@ -36,11 +38,15 @@ from headgate.gateway.pipeline import Road
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
 from headgate.gateway.settings import CacheSection, ModelSection, SemanticCacheSection, Settings, secret_name
+from headgate.gateway.shared_state import Epoch, SharedState
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.cache_metrics import CacheState
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.vector_index import SharedIndex
 from headgate.routing.tasks import load_tasks
+
+if TYPE_CHECKING:
+    from headgate.cache.store.redis_journal import RedisJournal
 
 logger = logging.getLogger("headgate.gateway")
 
@@ -52,11 +58,12 @@ _LADDER = (0.0, 0.75, 1.5, 2.25, 3.0, 4.0)
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A loaded server: the road, the names on it and the answers kept along it."""
+    """A loaded server: the road, the names on it, the answers kept along it and the audits of those."""
 
     road: Road
     routes: Routes
     answers: Answers
+    audits: Audits | None
 
 
 class StartError(Exception):
@@ -122,7 +129,13 @@ def embedder_folder(settings: Settings) -> tuple[Path | None, str]:
     return folder, why
 
 
-def make_audits(section: SemanticCacheSection, store: Store, routes: Routes, calibration: Calibration) -> Audits:
+def make_audits(
+    section: SemanticCacheSection,
+    store: Store,
+    routes: Routes,
+    calibration: Calibration,
+    journal: Journal | None = None,
+) -> Audits:
     """The audits of semantic hits and the watch over them, not started."""
     auditor = Auditor(
         section.max_error,
@@ -132,7 +145,7 @@ def make_audits(section: SemanticCacheSection, store: Store, routes: Routes, cal
         false_accept=calibration.false_accept_bound,
         false_reject=calibration.false_reject_bound,
     )
-    watch = Watch(store, auditor, _LADDER, _LADDER[0], LabelLog(), time.time)
+    watch = Watch(store, auditor, _LADDER, _LADDER[0], LabelLog(journal), time.time, journal)
     audit = section.audit
     return Audits(watch, calibration, routes, AuditPolicy(audit.enabled, audit.share, audit.idle_share, audit.queue))
 
@@ -151,6 +164,8 @@ class Loader:
         self._index: SharedIndex | None = None
         self._memory: MemoryStore | None = None
         self._audits: Audits | None = None
+        self._journal: FileJournal | RedisJournal | None = None
+        self._shared: SharedState | None = None
         self._backend: Backend | None = None
         self._calibration = _calibration(settings.cache.semantic)
         try:
@@ -207,6 +222,8 @@ class Loader:
         await asyncio.to_thread(self._load_models)
         self._engine.start()
         answers, routes = self._open()
+        if self._shared is not None:
+            await self._shared.start()
         for model in self._settings.models:
             self._lifecycle.set(f"model {model.id}", "ready")
         logger.info("ready in %.1f s", time.monotonic() - started)
@@ -222,6 +239,10 @@ class Loader:
         await self.cancel()
         if self._audits is not None:
             await self._audits.close()
+        if self._shared is not None:
+            await self._shared.close()
+        if isinstance(self._journal, FileJournal):
+            self._journal.close()
         if self._index is not None:
             await self._index.close()
         if self._redis is not None:
@@ -245,15 +266,33 @@ class Loader:
         if self._redis is None and settings.cache.exact.enabled:
             self._memory = MemoryStore(int(settings.cache.exact.max_bytes), time.time)
         store: Store | None = self._redis or self._memory
-        share = InsertShare(settings.cache.insert_share, INSERT_WINDOW_S, time.time)
-        answers = Answers(store, self._fingerprinter, _policy(settings.cache), share=share)
+        self._journal = journal = self._open_journal()
+        share = InsertShare(settings.cache.insert_share, INSERT_WINDOW_S, time.time, settings.cache.inserts_per_hour)
+        epoch = Epoch(settings.cache.epoch, journal)
+        answers = Answers(store, self._fingerprinter, _policy(settings.cache), share=share, epoch=epoch)
         if store is not None and self._embedder_folder is not None:
-            self._audits = make_audits(settings.cache.semantic, store, routes, self._calibration)
+            self._audits = make_audits(settings.cache.semantic, store, routes, self._calibration, journal)
             self._metrics.registry.register(AuditCollector(self._audits, self._engine.models))
             self._audits.start()
+        if journal is not None:
+            self._shared = SharedState(journal, epoch, None if self._audits is None else self._audits.watch)
         road = Road(routes=routes, answers=answers, metrics=self._metrics, audits=self._audits)
-        self._backend = Backend(road, routes, answers)
+        self._backend = Backend(road, routes, answers, self._audits)
         return answers, routes
+
+    def _open_journal(self) -> FileJournal | RedisJournal | None:
+        """Where what must outlive the process is kept: with the answers in Redis, else in the folder that is named."""
+        if self._redis is not None:
+            from headgate.cache.store.redis_journal import RedisJournal
+
+            return RedisJournal(self._redis, self._fingerprinter.all_tag)
+        folder = self._settings.cache.journal
+        if folder is None or not self._settings.cache.exact.enabled:
+            return None
+        try:
+            return FileJournal(Path(folder))
+        except (OSError, ValueError) as error:
+            raise StartError(f"cache.journal is '{folder}': {error}") from None
 
     async def _load_embedder(self, folder: Path, answers: Answers, routes: Routes) -> None:
         section = self._settings.cache.semantic
@@ -265,6 +304,7 @@ class Loader:
             await routes.understand(embedder)
             self._index = index = SharedIndex(embedder.dim, embedder.name, self._redis)
             fitting = judge if judge.embedder == embedder.name else None
+            await self._resume(section, fitting)
             answers.understand(
                 embedder, index.index, rule, fitting, None if self._audits is None else self._audits.watch
             )
@@ -275,6 +315,17 @@ class Loader:
             self._lifecycle.set("semantic cache", "failed", str(error), required=False)
         else:
             self._lifecycle.set("semantic cache", "ready", self._embedder_why, required=False)
+
+    async def _resume(self, section: SemanticCacheSection, judge: Judge | None) -> None:
+        """Have the watch go on where it was left, for the same rule at the same level."""
+        if self._audits is None:
+            return
+        name = "alike" if judge is None else judge.identity
+        rule = f"{name}:{section.traffic}:{section.max_error!r}:{section.audit.share!r}:{section.audit.alpha!r}"
+        try:
+            await self._audits.watch.resume(rule, None if judge is None else judge.model)
+        except OSError as error:
+            logger.warning("what audits found before is not known until the journal answers: %s", error)
 
 
 def _policy(section: CacheSection) -> CachePolicy:

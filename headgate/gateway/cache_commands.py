@@ -27,18 +27,85 @@ def cache() -> None:
 @key_option
 @click.option("--key", help="The answer of this x-headgate-cache-key.")
 @click.option("--tag", help="The answers stored under this tag, of --team or of all teams.")
+@click.option("--author", help="The answers that the API key of this id made, of --team or of all teams.")
 @click.option("--team", help="The answers of this team.")
+@click.option(
+    "--epoch", help="Answers of other epochs: begin this one. They are found again when theirs is begun again."
+)
 @click.option("--all", "everything", is_flag=True, help="Every answer.")
 def invalidate(
-    url: str, api_key: str | None, key: str | None, tag: str | None, team: str | None, everything: bool
+    url: str,
+    api_key: str | None,
+    key: str | None,
+    tag: str | None,
+    author: str | None,
+    team: str | None,
+    epoch: str | None,
+    everything: bool,
 ) -> None:
-    """Forget stored answers: one of --key, --tag, --team and --all."""
-    given = {"key": key, "tag": tag, "team": team, "all": everything or None}
+    """Forget stored answers: one of --key, --tag, --author, --team, --epoch and --all."""
+    given = {"key": key, "tag": tag, "author": author, "team": team, "epoch": epoch, "all": everything or None}
     wanted = {name: value for name, value in given.items() if value is not None}
-    if len(wanted) != 1 and set(wanted) != {"tag", "team"}:
-        raise click.UsageError("give one of --key, --tag, --team and --all, or --tag with --team")
+    if len(wanted) != 1 and set(wanted) not in ({"tag", "team"}, {"author", "team"}):
+        raise click.UsageError(
+            "give one of --key, --tag, --author, --team, --epoch and --all, or --tag or --author with --team"
+        )
     gone = _ask(f"{url.rstrip('/')}/admin/cache/invalidate", api_key, wanted)["invalidated"]
-    click.echo(f"{gone} {'answer' if gone == 1 else 'answers'} forgotten.")
+    answers = f"{gone} {'answer' if gone == 1 else 'answers'}"
+    click.echo(f"{answers} forgotten." if epoch is None else f"The epoch is '{epoch}'; {answers} stored, of any epoch.")
+
+
+@cache.command()
+@url_option
+@key_option
+@click.option("--json", "as_json", is_flag=True, help="As the server says it.")
+def audits(url: str, api_key: str | None, as_json: bool) -> None:
+    """What audits found: the share of wrong hits, the threshold, and the answers that are held back."""
+    report = _ask(f"{url.rstrip('/')}/admin/cache/audits", api_key, None)
+    if as_json:
+        click.echo(json.dumps(report, indent=2))
+        return
+    share = f"{100 * report['lower']:.2f} to {100 * report['upper']:.2f} % of {report['hits']} hits"
+    click.echo(f"wrong        {share}, by {report['labels']} labels of {report['audited']} audits")
+    raised = report["threshold"]
+    told = (
+        "nothing is served"
+        if raised is None
+        else f"{raised:g} above the certified log odds"
+        if raised
+        else "as certified"
+    )
+    click.echo(f"threshold    {told}")
+    click.echo(f"held back    {len(report['quarantine'])}")
+    for entry in report["quarantine"]:
+        click.echo(f"  {entry['key']}  {entry['model']}  {entry['wrong']} wrong")
+
+
+@cache.command()
+@url_option
+@key_option
+@click.option("--key", help="The answer of this key, as `audits` lists it.")
+@click.option("--threshold", is_flag=True, help="The threshold that breaches raised.")
+@click.option("--all", "everything", is_flag=True, help="Every answer that is held back.")
+def lift(url: str, api_key: str | None, key: str | None, threshold: bool, everything: bool) -> None:
+    """Serve again what audits hold back: one of --key, --all and --threshold."""
+    given = {"key": key, "threshold": threshold or None, "all": everything or None}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if len(wanted) != 1:
+        raise click.UsageError("give one of --key, --all and --threshold")
+    done = _ask(f"{url.rstrip('/')}/admin/cache/lift", api_key, wanted)
+    if threshold:
+        click.echo("The threshold is as certified." if done["threshold_lowered"] else "The threshold had not risen.")
+    else:
+        click.echo(f"{done['lifted']} {'answer' if done['lifted'] == 1 else 'answers'} served again.")
+
+
+@cache.command()
+@url_option
+@key_option
+def labels(url: str, api_key: str | None) -> None:
+    """Print the label log, a JSON object a line: what the rule can be fitted on anew."""
+    click.echo(_read(f"{url.rstrip('/')}/admin/cache/labels", api_key, None).decode(), nl=False)
 
 
 @cache.command()
@@ -61,6 +128,14 @@ def stats(url: str, api_key: str | None, as_json: bool) -> None:
 
 def _ask(url: str, api_key: str | None, body: dict[str, Any] | None) -> dict[str, Any]:
     """The server's JSON; ClickException where it is not there or refuses."""
+    try:
+        answer: dict[str, Any] = json.loads(_read(url, api_key, body))
+    except ValueError as error:
+        raise click.ClickException(f"{url} cannot be asked: {error}") from None
+    return answer
+
+
+def _read(url: str, api_key: str | None, body: dict[str, Any] | None) -> bytes:
     headers = {"Content-Type": "application/json"}
     if api_key:
         headers["Authorization"] = f"Bearer {api_key}"
@@ -68,8 +143,8 @@ def _ask(url: str, api_key: str | None, body: dict[str, Any] | None) -> dict[str
     try:
         request = urllib.request.Request(url, data, headers)
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-            answer: dict[str, Any] = json.load(response)
-            return answer
+            page: bytes = response.read()
+            return page
     except urllib.error.HTTPError as error:
         raise click.ClickException(_refusal(error)) from None
     except ValueError as error:

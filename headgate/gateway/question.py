@@ -132,6 +132,9 @@ def question_of(
         text=normalized(text) if text and policy.normalize_text else text or "",
     )
     team = principal.team
+    tags = {fingerprinter.scope_tag(team), *(fingerprinter.tag(team, tag) for tag in control.tags)}
+    if principal.key_id is not None:
+        tags.add(fingerprinter.author_tag(team, principal.key_id))
     return Question(
         query,
         fingerprinter.fingerprint(query),
@@ -141,7 +144,7 @@ def question_of(
         max_age_s=control.max_age_s,
         max_error=control.max_error,
         ttl_s=ttl_s,
-        tags=frozenset({fingerprinter.scope_tag(team), *(fingerprinter.tag(team, tag) for tag in control.tags)}),
+        tags=frozenset(tags),
         author=principal.key_id or "",
     )
 

@@ -201,7 +201,15 @@ class CacheSection(Section):
     insert_share: float = Field(
         default=0.5, ge=0.5, le=1, description="Most of a team's new answers of an hour that one key may make; 1: all."
     )
+    inserts_per_hour: int | None = Field(
+        default=None, ge=1, description="New answers that one key may have kept in an hour, alone in its team or not."
+    )
     epoch: str = Field(default="", max_length=64, description="Any text; a new one makes all older answers unfindable.")
+    journal: str | None = Field(
+        default=None,
+        description="Folder that keeps labels, a raised threshold and the epoch for the next start; with Redis that "
+        "does, and null keeps them nowhere.",
+    )
     exact: ExactCacheSection = ExactCacheSection()
     semantic: SemanticCacheSection = SemanticCacheSection()
     redis: str | None = Field(

@@ -1,9 +1,11 @@
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.cache.audit import Audit, Auditor, Interval, Quarantine
+from headgate.cache.audit import Audit, Auditor, Interval
 from headgate.cache.binomial import lower_bound, upper_bound
 
 SECRET = b"a secret of some length"
@@ -235,12 +237,12 @@ def test_both_kinds_of_error_of_a_labeller_are_covered() -> None:
     assert covered >= 36
 
 
-def test_tightening_takes_the_next_stricter_threshold_and_starts_anew() -> None:
+def test_a_new_sequence_starts_with_a_clean_sheet() -> None:
     measures = auditor()
     audited(measures, [False] * 20)
     pending = measures.draw("entry", "late")
     assert measures.breach
-    assert measures.tighten((0.99, 0.95, 0.9, 0.8), 0.9) == 0.95
+    measures.begin()
     assert not measures.breach
     assert measures.interval() == Interval(0.0, pytest.approx(1.0), None, 0, 0, 0)
     assert not measures.label(pending, False)
@@ -249,10 +251,28 @@ def test_tightening_takes_the_next_stricter_threshold_and_starts_anew() -> None:
     assert measures.interval().labels == 1
 
 
-def test_at_the_strictest_threshold_there_is_nothing_left_to_serve_from() -> None:
-    assert auditor().tighten((0.8, 0.9), 0.9) is None
-    assert auditor().tighten((), 0.9) is None
-    assert auditor().tighten((0.8, 0.99, 0.9), 0.5) == 0.8
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from([0.5, 1.0])), max_size=60), st.integers(0, 60))
+def test_two_auditors_together_know_what_one_would(hits: list[tuple[bool, float]], cut: int) -> None:
+    """Whoever served what, the sum of the counts gives the interval of one who served all."""
+    alone, first, second = auditor(0.5), auditor(0.5), auditor(0.5)
+    for number, (right, share) in enumerate(hits):
+        for taker in (alone, first if number < cut else second):
+            hit = taker.draw("entry", str(number), share)
+            if hit.audited:
+                taker.label(hit, right)
+    sums = Counter(first.counts()) + Counter(second.counts())
+    second.replace(sums)
+    assert second.interval() == alone.interval()
+    assert alone.breach or not second.breach, "who saw it all saw every moment"
+    assert second.counts() == alone.counts()
+    # It goes on from there: what was drawn before can still be labelled, and more be drawn.
+    assert second.draw("entry", "more").sequence == 0
+
+
+@pytest.mark.parametrize("name", ["hit", "audited", "audited 0.2", "wrong 1.5", "right 1.0"])
+def test_counts_that_are_none_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        auditor(0.5).replace({name: 1})
 
 
 def test_labels_without_an_audit_are_refused() -> None:
@@ -291,37 +311,3 @@ def test_settings_that_make_no_sense_are_refused(change: dict, named: str) -> No
 def test_a_hit_is_audited_no_less_than_the_auditor_says(share: float) -> None:
     with pytest.raises(ValueError, match="the auditor's own"):
         auditor(0.3).draw("entry", "request", share)
-
-
-def test_a_wrong_label_quarantines_until_somebody_else_finds_the_entry_right() -> None:
-    quarantine = Quarantine()
-    quarantine.label("a", True, principal="eve", author="ann")
-    assert "a" not in quarantine
-    quarantine.label("a", False, principal="bob", author="ann")
-    assert "a" in quarantine
-    assert "b" not in quarantine
-    for principal in ("bob", "ann"):
-        quarantine.label("a", True, principal=principal, author="ann")
-        assert "a" in quarantine
-    quarantine.label("a", True, principal="eve", author="ann")
-    assert "a" not in quarantine
-
-
-def test_everybody_who_found_it_wrong_is_out_of_the_vote() -> None:
-    quarantine = Quarantine()
-    for principal in ("bob", "eve"):
-        quarantine.label("a", False, principal=principal, author="ann")
-    assert len(quarantine) == 1
-    for principal in ("bob", "eve"):
-        quarantine.label("a", True, principal=principal, author="ann")
-    assert "a" in quarantine
-    quarantine.label("a", True, principal="dan", author="ann")
-    assert len(quarantine) == 0
-
-
-def test_a_replaced_entry_is_free() -> None:
-    quarantine = Quarantine()
-    quarantine.label("a", False, principal="bob", author="ann")
-    quarantine.forget("a")
-    quarantine.forget("never seen")
-    assert "a" not in quarantine

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.cache.index import Place
+from headgate.cache.store.base import NOTES
 from headgate.cache.store.memory import ENTRY_BYTES, MemoryStore
 from headgate.cache.verdict import Entry, StoredChoice
 
@@ -281,3 +282,32 @@ async def test_it_saves_more_device_time_than_keeping_the_latest(seed: int) -> N
                 used -= charge(latest.popitem(last=False)[1])
     print(f"saved {saved:.0f} s of device time, the latest {saved_by_latest:.0f} s")
     assert saved > 1.1 * saved_by_latest
+
+
+async def test_notes_stay_with_their_entry_and_are_charged() -> None:
+    clock = [0.0]
+    store = MemoryStore(10 * SIZE, lambda: clock[0])
+    assert not await store.note("a", b"nobody's")
+    await store.put(entry("a", expires=10.0), frozenset())
+    empty = store.bytes_used
+    for number in range(NOTES + 2):
+        assert await store.note("a", b"%02d" % number)
+    assert await store.notes("a") == tuple(b"%02d" % number for number in range(2, NOTES + 2))
+    assert store.bytes_used > empty + NOTES
+    charged = store.bytes_used
+    await store.note("a", b"99")
+    assert store.bytes_used == charged
+    await store.put(entry("a", created=1.0, expires=10.0), frozenset())
+    assert (await store.notes("a"), store.bytes_used) == ((), empty), "another answer"
+    await store.note("a", b"new")
+    clock[0] = 10.0
+    assert await store.notes("a") == ()
+
+
+async def test_notes_make_room_for_themselves() -> None:
+    store = MemoryStore(2 * SIZE, lambda: 0.0)
+    for key in "ab":
+        await store.put(entry(key), frozenset())
+    assert await store.note("b", b"x")
+    assert (await store.get("a"), await store.notes("b")) == (None, (b"x",))
+    assert store.bytes_used <= store.max_bytes

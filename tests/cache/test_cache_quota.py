@@ -72,3 +72,15 @@ def test_nobody_exceeds_both_the_free_ones_and_the_share_when_it_counts(order: l
 def test_arguments_out_of_range_are_refused(share: float, window: float) -> None:
     with pytest.raises(ValueError, match="is accepted"):
         InsertShare(share, window, Clock())
+
+
+def test_a_bound_on_inserts_holds_for_whoever_is_alone_too() -> None:
+    clock = [0.0]
+    share = InsertShare(0.5, 3600.0, lambda: clock[0], most=3)
+    assert [share.admit("team", "ann") for _ in range(5)] == [True] * 3 + [False] * 2
+    assert share.admit("team", "bob")
+    assert share.admit("other team", "ann"), "by scope"
+    clock[0] = 4000.0
+    assert share.admit("team", "ann")
+    with pytest.raises(ValueError, match="most is 0"):
+        InsertShare(0.5, 3600.0, lambda: 0.0, most=0)

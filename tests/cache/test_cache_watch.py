@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-import pytest
 from redis_process import running_redis
 
 from headgate.cache.audit import Auditor
@@ -15,12 +14,17 @@ from headgate.cache.bound import Evidence, HitModel
 from headgate.cache.label_log import LabelLog, LabelRecord
 from headgate.cache.labels import Label
 from headgate.cache.store.base import StoreDownError
+from headgate.cache.store.journal import FileJournal, Journal
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.store.redis import RedisStore
 from headgate.cache.verdict import Entry, Hit, Near, StoredChoice
-from headgate.cache.watch import Watch
+from headgate.cache.watch import Quarantined, Watch
 
 RIGHT, WRONG = Label("identical", True), Label("canonical", False)
+
+
+EVIDENCE = Evidence(0.0, 0.0, 0.0)
+MODEL = HitModel(EVIDENCE.names, (0.0,) * 3, (1.0,) * 3, (1.0,) * 3, 0.0, 1.0)
 
 
 class World:
@@ -28,9 +32,9 @@ class World:
         self.now = 1000.0
         self.store = MemoryStore(1 << 20, lambda: self.now)
 
-    def watch(self, ladder: tuple[float, ...] = (0.7, 0.8, 0.9)) -> Watch:
+    def watch(self, ladder: tuple[float, ...] = (0.7, 0.8, 0.9), journal: Journal | None = None) -> Watch:
         auditor = Auditor(0.02, 1.0, 0.05, b"secret")
-        return Watch(self.store, auditor, ladder, 0.7, LabelLog(), lambda: self.now)
+        return Watch(self.store, auditor, ladder, ladder[0], LabelLog(journal), lambda: self.now, journal)
 
     async def entry(self, key: str = "k") -> Entry:
         entry = Entry(key, "text", (StoredChoice("a", "stop"),), "m", 1, 1, 1.0, self.now, self.now + 60.0)
@@ -122,7 +126,7 @@ async def test_a_label_that_comes_after_the_threshold_rose_counts_for_the_entry_
 
 async def test_a_store_that_is_down_keeps_nothing_from_being_held_back_here() -> None:
     class Down(MemoryStore):
-        async def put(self, *_: object, **__: object) -> bool:
+        async def note(self, *_: object, **__: object) -> bool:
             raise StoreDownError("away")
 
     world = World()
@@ -138,7 +142,7 @@ async def test_every_label_is_logged_with_where_it_came_from() -> None:
     watch = world.watch()
     entry = await world.entry()
     await serve(watch, entry, RIGHT)
-    watch.answered(Near(entry, 0.75, "numbers"), WRONG)
+    await watch.answered(Near(entry, 0.75, "numbers"), WRONG)
     assert [(r.against, r.right, r.kind, r.source, r.similarity, r.at) for r in watch.log] == [
         (None, True, "identical", "audit", 0.85, 1000.0),
         ("numbers", False, "canonical", "near", 0.75, 1000.0),
@@ -147,34 +151,190 @@ async def test_every_label_is_logged_with_where_it_came_from() -> None:
     assert watch.interval().labels == 1
 
 
-def record(entry: str, number: int, evidence: Evidence | None = None, right: bool = True) -> LabelRecord:
-    return LabelRecord(entry, 0.8, None, right, "identical", "audit", float(number), evidence)
+async def test_what_labels_say_of_an_entry_raises_its_bar_and_never_lowers_it() -> None:
+    """With one label wrong at log odds of 0, slope and variance 1, the offset solves b = -1 / (1 + exp(-b))."""
+    world = World()
+    watch = world.watch((0.0, 1.0))
+    await watch.resume("rule", MODEL)
+    entry, liked = await world.entry(), await world.entry("liked")
+    for number in range(20):
+        await watch.answered(Near(liked, 0.75, "bound", EVIDENCE), RIGHT)
+        assert await watch.holds(liked, -0.01) == "audit", number
+    assert await watch.holds(entry, 0.1) is None
+    await watch.answered(Near(entry, 0.75, "bound", EVIDENCE), WRONG)
+    offset = -0.401058
+    assert await watch.holds(entry, -offset - 0.001) == "labels"
+    assert await watch.holds(entry, -offset + 0.001) is None
+    assert await watch.holds(liked, 0.0) is None
+    later = world.watch((0.0, 1.0))
+    await later.resume("rule", MODEL)
+    assert await later.holds(entry, -offset - 0.001) == "labels", "the labels stay with the entry"
+    await later.resume("another rule", MODEL)
+    assert await later.holds(entry, 0.0) is None, "another rule's log odds say nothing of this one's"
 
 
-def test_the_log_is_bounded_and_survives_its_packing() -> None:
-    log = LabelLog(capacity=5, per_entry=2)
+async def test_a_guard_that_forbade_serving_says_nothing_of_the_entry() -> None:
+    world = World()
+    watch = world.watch((0.0,))
+    await watch.resume("rule", MODEL)
+    entry = await world.entry()
+    for _ in range(5):
+        await watch.answered(Near(entry, 0.75, "numbers"), WRONG)
+    assert await watch.holds(entry, 0.0) is None
+
+
+async def test_a_quarantine_is_listed_and_lifted_for_all(tmp_path: Path) -> None:
+    world = World()
+    journal = FileJournal(tmp_path)
+    watch, other = world.watch(journal=journal), world.watch(journal=journal)
+    entry, second = await world.entry(), await world.entry("second")
+    await serve(watch, entry, WRONG)
+    world.now += 1.0
+    await serve(watch, second, WRONG, "s")
+    await serve(watch, entry, RIGHT, "t")
+    expected = [
+        Quarantined("k", "m", 1000.0, 1060.0, 1000.0, 1),
+        Quarantined("second", "m", 1000.0, 1060.0, 1001.0, 1),
+    ]
+    assert await watch.quarantine() == await other.quarantine() == expected
+    assert await other.lift("k")
+    assert not await other.lift("k")
+    assert not await other.lift("never seen")
+    for seen_by in (watch, other):
+        assert await seen_by.holds(entry, 0.99) is None
+        assert await seen_by.holds(second, 0.99) == "quarantine"
+        assert await seen_by.quarantine() == expected[1:]
+    await serve(watch, entry, WRONG, "u")
+    assert await other.holds(entry, 0.99) == "quarantine", "what is found after that counts"
+    journal.close()
+
+
+async def test_a_raised_threshold_and_the_labels_outlive_the_process(tmp_path: Path) -> None:
+    world = World()
+    journal = FileJournal(tmp_path)
+    watch = world.watch(journal=journal)
+    await watch.resume("rule", MODEL)
+    number = 0
+    while not watch.breaches:
+        number += 1
+        await serve(watch, await world.entry(str(number)), WRONG, str(number))
+    journal.close()
+    journal = FileJournal(tmp_path)
+    later = world.watch(journal=journal)
+    await later.resume("rule", MODEL)
+    assert (later.threshold, len(later.log)) == (0.8, number)
+    assert await later.holds(await world.entry("new"), 0.75) == "audit"
+    assert later.quarantined == number
+    other = world.watch(journal=journal)
+    await other.resume("another rule", MODEL)
+    assert other.threshold == 0.7, "it was another rule that proved bad"
+    # Taken back, and gateways that run hear of it.
+    assert await later.lower()
+    assert not await later.lower()
+    await watch.sync(await journal.values())
+    assert watch.threshold == later.threshold == 0.7
+    assert await later.holds(await world.entry("newer"), 0.75) is None
+    journal.close()
+
+
+async def test_gateways_count_each_others_hits_and_find_out_together(tmp_path: Path) -> None:
+    world = World()
+    journal = FileJournal(tmp_path)
+    watches = [world.watch((0.7, 0.8), journal) for _ in range(3)]
+    for watch in watches:
+        await watch.resume("rule", MODEL)
+    alone = world.watch((0.7, 0.8))
+    await alone.resume("rule", MODEL)
+    number = 0
+    while not alone.breaches:
+        number += 1
+        for taker in (alone, watches[number % 3]):
+            await serve(taker, await world.entry(str(number)), WRONG if number % 7 == 0 else RIGHT, str(number))
+    assert [watch.breaches for watch in watches] == [0, 0, 0], "by itself none has seen enough"
+    for _ in range(2):
+        for watch in watches:
+            await watch.sync(await journal.values())
+    assert [watch.threshold for watch in watches] == [0.8, 0.8, 0.8]
+    assert sum(watch.breaches for watch in watches) == 1
+    assert [watch.interval().hits for watch in watches] == [0, 0, 0]
+    # And on from there.
+    for watch in watches:
+        await serve(watch, await world.entry("right"), RIGHT, "right")
+    for _ in range(2):
+        for watch in watches:
+            await watch.sync(await journal.values())
+    assert [(w.interval().hits, w.interval().labels) for w in watches] == [(3, 3)] * 3
+    later = world.watch((0.7, 0.8), journal)
+    await later.resume("rule", MODEL)
+    assert later.interval().hits == 3
+    journal.close()
+
+
+async def test_a_journal_that_was_lost_hears_of_the_threshold_again(tmp_path: Path) -> None:
+    world = World()
+    lost = FileJournal(tmp_path)
+    watch = world.watch(journal=lost)
+    await watch.resume("rule", MODEL)
+    number = 0
+    while not watch.breaches:
+        number += 1
+        await serve(watch, await world.entry(str(number)), WRONG, str(number))
+    await serve(watch, await world.entry("right"), RIGHT, "right")
+    await watch.sync(await lost.values())
+    await watch.sync({})
+    lost.close()
+    journal = FileJournal(tmp_path)
+    assert watch.threshold == 0.8
+    later = world.watch(journal=journal)
+    await later.resume("rule", MODEL)
+    assert later.threshold == 0.8
+    journal.close()
+
+
+async def test_a_journal_that_is_away_loses_nothing_that_matters(tmp_path: Path) -> None:
+    class Away(FileJournal):
+        away = True
+
+        async def append(self, record: bytes) -> None:
+            if self.away:
+                raise StoreDownError("away")
+            await super().append(record)
+
+        async def set(self, name: str, value: bytes) -> None:
+            if self.away:
+                raise StoreDownError("away")
+            await super().set(name, value)
+
+    world = World()
+    journal = Away(tmp_path)
+    watch = world.watch(journal=journal)
+    await watch.resume("rule", MODEL)
+    number = 0
+    while not watch.breaches:
+        number += 1
+        await serve(watch, await world.entry(str(number)), WRONG, str(number))
+    assert watch.threshold == 0.8
+    journal.away = False
+    await watch.sync(await journal.values())
+    assert len(await journal.records()) == number
+    later = world.watch(journal=journal)
+    await later.resume("rule", MODEL)
+    assert (later.threshold, len(later.log)) == (0.8, number)
+    journal.close()
+
+
+async def test_the_log_is_bounded_and_leaves_out_what_others_wrote(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path)
+    log = LabelLog(journal, capacity=5)
     for number in range(9):
-        log.add(record("ab"[number % 2], number))
+        log.add(LabelRecord("k", 1.0, 0.8, None, True, "identical", "audit", float(number)))
     assert [r.at for r in log] == [4.0, 5.0, 6.0, 7.0, 8.0]
-    assert [r.at for r in log.of_entry("a")] == [6.0, 8.0]
-    copy = LabelLog()
-    copy.unpack(log.pack())
+    await log.write()
+    await journal.append(b"\xc1")
+    await journal.append(
+        msgspec.msgpack.encode(LabelRecord("k", 1.0, 0.8, None, True, "identical", "audit", 9.0, schema=1))
+    )
+    copy = LabelLog(journal)
+    await copy.load()
     assert list(copy) == list(log)
-    for number in range(5):
-        log.add(record("c", number))
-    assert log.of_entry("a") == ()
-    for packed in (b"\xc1", msgspec.msgpack.encode((2, [])), msgspec.msgpack.encode((1, [7]))):
-        with pytest.raises(ValueError, match="label log"):
-            copy.unpack(packed)
-
-
-def test_an_entry_whose_labels_say_wrong_gets_an_offset_below_zero() -> None:
-    evidence = Evidence(0.9, 0.1, 0.8)
-    model = HitModel(evidence.names, (0.0,) * 3, (1.0,) * 3, (1.0,) * 3, 0.0, 1.0)
-    log = LabelLog()
-    for number in range(3):
-        log.add(record("bad", number, evidence, right=False))
-        log.add(record("good", number, evidence))
-        log.add(record("unknown", number))
-    assert log.offset("bad", model) < 0 < log.offset("good", model)
-    assert log.offset("unknown", model) == log.offset("never seen", model) == 0.0
+    journal.close()

@@ -190,6 +190,7 @@ async def test_a_near_neighbour_is_labelled_by_the_answer_that_is_made_anyway(ti
         await world.plant(key, own[1], own[2])
         assert (await world.ask(SPAIN))[0] == "near"
         assert dict(world.audits.labels) == {("near", "identical", True): 1}
+        await world.audits.drained()
         (label,) = world.watch.log
         assert (label.source, label.right, label.entry_key) == ("near", True, key)
         assert label.against not in (None, "similarity")

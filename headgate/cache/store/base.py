@@ -15,6 +15,9 @@ Forget = Callable[[str], None]
 PURGE_MEMORY_S = 600.0
 """How long a purge keeps answers out that were on their way when it came."""
 
+NOTES = 32
+"""Notes that an entry has at most; the oldest goes first."""
+
 
 class StoreDownError(OSError):
     """The store is a server that cannot be asked now. The store logs its outages itself, once each."""
@@ -44,6 +47,17 @@ class Store(Entries, Protocol):
         the request came that the entry answers, in seconds since the epoch: it is not kept if one of its tags was
         purged since, for it may be made of what was to be forgotten.
         """
+        ...
+
+    async def note(self, key: str, note: bytes) -> bool:
+        """Put a note beside an entry, for all processes. It goes with the entry, and when another takes its place.
+
+        False where there is no entry, or no room.
+        """
+        ...
+
+    async def notes(self, key: str) -> tuple[bytes, ...]:
+        """An entry's notes, the oldest first, at most `NOTES`."""
         ...
 
     async def delete(self, key: str) -> bool:

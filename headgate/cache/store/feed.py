@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from headgate.cache.index import VectorIndex
-from headgate.cache.store.redis import RedisStore, VectorRecord
+from headgate.cache.store.redis import RedisStore
+from headgate.cache.store.vector_record import VectorRecord
 
 logger = logging.getLogger(__name__)
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from headgate.cache.index import Place
-from headgate.cache.store.base import PURGE_MEMORY_S, Forget
+from headgate.cache.store.base import NOTES, PURGE_MEMORY_S, Forget
 from headgate.cache.verdict import Entry
 
 ENTRY_BYTES = 1280
 """Charged per entry beside its encoded form: its key, its tags, its places in the tables here and in the allocator."""
 _LINK_BYTES = 256
 """Charged per vector beside its numbers: the key and the links an index keeps with it."""
+_NOTE_BYTES = 64
+"""Charged per note beside its own bytes."""
 
 
 @dataclass(slots=True)
@@ -30,6 +32,7 @@ class _Held:
     uses: int
     stamp: int
     """Of the last use: tells its live record in the heap from older ones."""
+    notes: list[bytes] = field(default_factory=list)
 
 
 class MemoryStore:
@@ -136,6 +139,26 @@ class MemoryStore:
         while self._bytes > self._max_bytes:
             self._evict()
         return entry.key in self._held
+
+    async def note(self, key: str, note: bytes) -> bool:
+        """Put a note beside an entry. False where there is none."""
+        held = self._held.get(key)
+        if held is None:
+            return False
+        held.notes.append(note)
+        grown = len(note) + _NOTE_BYTES
+        if len(held.notes) > NOTES:
+            grown -= len(held.notes.pop(0)) + _NOTE_BYTES
+        held.charge += grown
+        self._bytes += grown
+        while self._bytes > self._max_bytes:
+            self._evict()
+        return key in self._held
+
+    async def notes(self, key: str) -> tuple[bytes, ...]:
+        """An entry's notes, the oldest first."""
+        held = self._held.get(key)
+        return () if held is None or held.expires <= self._clock() else tuple(held.notes)
 
     async def delete(self, key: str) -> bool:
         """Drop an entry. False where there was none."""

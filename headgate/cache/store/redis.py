@@ -16,7 +16,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import OutOfMemoryError, ResponseError
 
 from headgate.cache.index import Place
-from headgate.cache.store.base import PURGE_MEMORY_S, Forget, StoreDownError
+from headgate.cache.store import redis_scripts
+from headgate.cache.store.base import NOTES, PURGE_MEMORY_S, Forget, StoreDownError
+from headgate.cache.store.vector_record import VectorRecord
 from headgate.cache.verdict import Entry
 
 logger = logging.getLogger(__name__)
@@ -33,73 +35,8 @@ _MAX_TTL_S = 10 * 365 * 86400
 FEED_RECORDS = 10_000
 """Records the stream of changes keeps, about; a vector of 384 dimensions takes one kilobyte."""
 
-# A tag is a sorted set of keys by the time they expire, so that expired ones can be swept out; it lives as long as the
-# last of them. All times are the server's. The first write must be one that a full server refuses: it lets a script go
-# on that has written. KEYS: the entry, its vector, the stream, its tags. ARGV: value, milliseconds to live, key, the
-# vector's record or nothing, records the stream keeps, when it was asked for or nothing. Beside a tag is when it was
-# purged, by the clock of who purged it. Gives 0 where a purge came after the asking.
-_PUT = """
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local ms = tonumber(ARGV[2])
-if ARGV[6] ~= '' then
-  for i = 4, #KEYS do
-    local purged = redis.call('GET', KEYS[i] .. ':purged')
-    if purged and tonumber(purged) >= tonumber(ARGV[6]) then return 0 end
-  end
-end
-for i = 4, #KEYS do
-  redis.call('ZADD', KEYS[i], now + ms, ARGV[3])
-  redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', now)
-  if redis.call('PTTL', KEYS[i]) < ms then redis.call('PEXPIRE', KEYS[i], ARGV[2]) end
-end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-if ARGV[4] ~= '' then
-  redis.call('SET', KEYS[2], ARGV[4], 'PX', ARGV[2])
-  redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[5], '*', 'put', ARGV[4])
-elseif redis.call('DEL', KEYS[2]) == 1 then
-  redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[5], '*', 'gone', cmsgpack.pack({ARGV[3]}))
-end
-return 1
-"""
-# Deletions also give the stream's last record, or nothing where it has none: what follows it happened later.
-# KEYS: the entry, its vector, the stream. ARGV: key, records the stream keeps. Gives whether there was an entry.
-_DELETE = """
-local gone = redis.call('DEL', KEYS[1])
-if redis.call('DEL', KEYS[2]) == 1 then
-  redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[2], '*', 'gone', cmsgpack.pack({ARGV[1]}))
-end
-return {gone, redis.call('XREVRANGE', KEYS[3], '+', '-', 'COUNT', 1)}
-"""
-# KEYS: a tag, the stream. ARGV: what precedes an entry's key, and a vector's; records the stream keeps; keys to take;
-# the time, and for how many milliseconds it is remembered. Gives the keys it dropped, whether the tag has more, and the
-# last record.
-_DELETE_TAGGED = """
-local gone, told = {}, {}
-local keys = redis.call('ZRANGE', KEYS[1], 0, ARGV[4] - 1)
-for _, key in ipairs(keys) do
-  if redis.call('DEL', ARGV[1] .. key) == 1 then gone[#gone + 1] = key end
-  if redis.call('DEL', ARGV[2] .. key) == 1 then told[#told + 1] = key end
-end
-if #told > 0 then redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'gone', cmsgpack.pack(told)) end
-if #keys > 0 then redis.call('ZREM', KEYS[1], unpack(keys)) end
-redis.pcall('SET', KEYS[1] .. ':purged', ARGV[5], 'PX', ARGV[6])
-return {gone, redis.call('EXISTS', KEYS[1]), redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)}
-"""
 _PURGE_KEYS = 500
 """Keys that one script drops: others' commands wait for it, about a millisecond."""
-
-
-class VectorRecord(msgspec.Struct, array_like=True, frozen=True):
-    """An entry's place in an index as Redis has it: beside the entry, and in the stream of changes."""
-
-    key: str
-    bucket: str
-    embedder: str
-    expires: float
-    """Seconds since the epoch."""
-    vector: bytes
-    """`[dim]`, float16, little-endian."""
 
 
 class RedisStore:
@@ -151,17 +88,20 @@ class RedisStore:
             protocol=2,
         )
         self._client: Redis = Redis(connection_pool=pool)
-        self._put_script = self._client.register_script(_PUT)
-        self._delete_script = self._client.register_script(_DELETE)
-        self._delete_tagged_script = self._client.register_script(_DELETE_TAGGED)
+        self._put_script = self._client.register_script(redis_scripts.PUT)
+        self._delete_script = self._client.register_script(redis_scripts.DELETE)
+        self._delete_tagged_script = self._client.register_script(redis_scripts.DELETE_TAGGED)
+        self._note_script = self._client.register_script(redis_scripts.NOTE)
         host = str(pool.connection_kwargs.get("host", "localhost"))
         port, db = pool.connection_kwargs.get("port", 6379), pool.connection_kwargs.get("db", 0)
         scheme = url.split("://", 1)[0]
         self._address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{f'/{db}' if db else ''}"
         self._clock = clock
+        self._prefix = prefix
         self._entry_prefix = f"{prefix}answer:"
         self._tag_prefix = f"{prefix}tag:"
         self._vector_prefix = f"{prefix}vector:"
+        self._notes_prefix = f"{prefix}notes:"
         self._stream = f"{prefix}changes"
         self._feed_records = feed_records
         self._timeout_s = timeout_s
@@ -191,6 +131,11 @@ class RedisStore:
     def client(self) -> Redis:
         """The connections, for `IndexFeed`: commands given here wait as long as they like."""
         return self._client
+
+    @property
+    def prefix(self) -> str:
+        """What the names of everything kept there begin with."""
+        return self._prefix
 
     @property
     def vector_prefix(self) -> str:
@@ -228,7 +173,7 @@ class RedisStore:
         Raises:
             StoreDownError: the server does not answer.
         """
-        packed = await self._call(partial(self._read, self._entry_prefix + key))
+        packed = await self.ask(partial(self._read, self._entry_prefix + key))
         if packed is None:
             return None
         try:
@@ -258,12 +203,12 @@ class RedisStore:
             # The older answer goes all the same: a newer one exists.
             await self.delete(entry.key)
             return False
-        record = b"" if place is None else _record(entry, place)
+        record = b"" if place is None else VectorRecord.of(entry, place)
         names = [*self._names(entry.key), *(self._tag_prefix + tag for tag in sorted(tags))]
         milliseconds = max(1, int(ttl_s * 1000))
         arguments: list[bytes | int | str] = [packed, milliseconds, entry.key, record, self._feed_records]
         arguments.append("" if asked is None else repr(asked))
-        if not await self._call(partial(self._write, names, arguments)):
+        if not await self.ask(partial(self._keep, partial(self._put_script, keys=names, args=arguments))):
             return False
         self._expires.pop(entry.key, None)
         self._expires[entry.key] = entry.expires
@@ -276,7 +221,7 @@ class RedisStore:
             StoreDownError: the server does not answer, so nothing is known to be gone.
         """
         script = partial(self._delete_script, keys=self._names(key), args=[key, self._feed_records])
-        deleted, last = await self._call(script)
+        deleted, last = await self.ask(script)
         self._drop([key], last)
         return bool(deleted)
 
@@ -289,13 +234,13 @@ class RedisStore:
             StoreDownError: the server does not answer, so nothing is known to be gone.
         """
         names = [self._tag_prefix + tag, self._stream]
-        arguments: list[str | int] = [self._entry_prefix, self._vector_prefix, self._feed_records, _PURGE_KEYS]
-        arguments += [repr(self._clock()), round(PURGE_MEMORY_S * 1000)]
+        arguments: list[str | int] = [self._entry_prefix, self._vector_prefix, self._notes_prefix]
+        arguments += [self._feed_records, _PURGE_KEYS, repr(self._clock()), round(PURGE_MEMORY_S * 1000)]
         script = partial(self._delete_tagged_script, keys=names, args=arguments)
         # Nobody's answer waits for a purge, and it may be large.
         deadline_s, dropped, more = max(_PURGE_S, self._timeout_s), 0, 1
         while more:
-            keys, more, last = await self._call(script, deadline_s)
+            keys, more, last = await self.ask(script, deadline_s)
             self._drop([key.decode() for key in keys], last)
             dropped += len(keys)
         return dropped
@@ -307,11 +252,29 @@ class RedisStore:
             StoreDownError: the server does not answer.
         """
         milliseconds = round(self._clock() * 1000)
-        count = await self._call(partial(self._client.zcount, self._tag_prefix + tag, milliseconds, "+inf"))
+        count = await self.ask(partial(self._client.zcount, self._tag_prefix + tag, milliseconds, "+inf"))
         return int(count)
 
+    async def note(self, key: str, note: bytes) -> bool:
+        """Put a note beside an entry. False where there is none, or the server is full.
+
+        Raises:
+            StoreDownError: the server does not answer.
+        """
+        names = [self._entry_prefix + key, self._notes_prefix + key]
+        return await self.ask(partial(self._keep, partial(self._note_script, keys=names, args=[note, NOTES])))
+
+    async def notes(self, key: str) -> tuple[bytes, ...]:
+        """An entry's notes, the oldest first.
+
+        Raises:
+            StoreDownError: the server does not answer.
+        """
+        found = await self.ask(partial(self._client.lrange, self._notes_prefix + key, 0, -1))
+        return tuple(note for note in found if isinstance(note, bytes))
+
     def _names(self, key: str) -> list[str]:
-        return [self._entry_prefix + key, self._vector_prefix + key, self._stream]
+        return [self._entry_prefix + key, self._vector_prefix + key, self._notes_prefix + key, self._stream]
 
     async def _read(self, name: str) -> bytes | None:
         try:
@@ -322,9 +285,9 @@ class RedisStore:
             raise
         return found if isinstance(found, bytes) else None
 
-    async def _write(self, names: list[str], arguments: list[bytes | int | str]) -> bool:
+    async def _keep(self, write: Callable[[], Awaitable[object]]) -> bool:
         try:
-            kept = bool(await self._put_script(keys=names, args=arguments))
+            kept = bool(await write())
         except OutOfMemoryError:
             if not self._full:
                 self._full = True
@@ -335,8 +298,12 @@ class RedisStore:
             logger.warning("%s keeps new answers again", self._address)
         return kept
 
-    async def _call(self, command: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
-        """Ask the server, unless it failed a moment ago."""
+    async def ask(self, command: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
+        """Give the server a command of `client`, unless it failed a moment ago; its answer.
+
+        Raises:
+            StoreDownError: the server does not answer, or not this.
+        """
         self._refuse_in_pause()
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -419,11 +386,6 @@ def _encode(entry: Entry) -> bytes | None:
         return msgspec.msgpack.encode(entry)
     except UnicodeEncodeError:
         return None
-
-
-def _record(entry: Entry, place: Place) -> bytes:
-    vector = place.vector.astype("<f2").tobytes()
-    return msgspec.msgpack.encode(VectorRecord(entry.key, place.bucket, place.embedder, entry.expires, vector))
 
 
 def _reason(error: Exception) -> str:

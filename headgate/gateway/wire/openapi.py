@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headgate import __version__
-from headgate.gateway.wire.admin import CacheReport, Invalidated, Invalidation
+from headgate.gateway.wire.admin import AuditReport, CacheReport, Invalidated, Invalidation, LabelLine, Lift, Lifted
 from headgate.gateway.wire.chat import ChatCompletionRequest
 from headgate.gateway.wire.chat_reply import ChatCompletion, ChatCompletionChunk
 from headgate.gateway.wire.completions import Completion, CompletionRequest
@@ -21,7 +21,7 @@ from headgate.gateway.wire.neutral import CHAT_NEUTRAL, COMPLETION_NEUTRAL, Neut
 TYPES = (
     ChatCompletionRequest, ChatCompletion, ChatCompletionChunk, CompletionRequest, Completion,
     ModelList, ModelBody, ErrorBody, Health, Readiness,
-    Invalidation, Invalidated, CacheReport,
+    Invalidation, Invalidated, CacheReport, AuditReport, LabelLine, Lift, Lifted,
 )  # fmt: skip
 
 _REPLY_HEADERS = {
@@ -88,6 +88,9 @@ def _paths() -> dict[str, Any]:
         "/v1/models/{model}": {"get": {**_get("One model", ModelBody), "parameters": [model_id]}},
         "/admin/cache": {"get": _get("What the answer cache holds and did", CacheReport)},
         "/admin/cache/invalidate": {"post": _admin("Forget stored answers", Invalidation, Invalidated)},
+        "/admin/cache/audits": {"get": _get("What audits found of the answers served by meaning", AuditReport)},
+        "/admin/cache/labels": {"get": _lines("The label log, a JSON object a line", LabelLine)},
+        "/admin/cache/lift": {"post": _admin("Serve again what audits hold back", Lift, Lifted)},
         "/health": {"get": _get("Is the process alive", Health)},
         "/ready": {"get": _get("Are requests answered", Readiness, unready=Readiness)},
         "/metrics": {"get": {"summary": "Prometheus metrics", "operationId": "metrics", "responses": text}},
@@ -119,6 +122,12 @@ def _admin(summary: str, request: type, reply: type) -> dict[str, Any]:
         "requestBody": {"required": True, "content": _json(request)},
         "responses": {"200": {"description": summary, "content": _json(reply)}, "default": _error()},
     }
+
+
+def _lines(summary: str, line: type) -> dict[str, Any]:
+    content = {"application/x-ndjson": {"schema": _ref(line)}}
+    responses = {"200": {"description": summary, "content": content}, "default": _error()}
+    return {"summary": summary, "operationId": f"get{line.__name__}s", "responses": responses}
 
 
 def _get(summary: str, reply: type, *, unready: type | None = None) -> dict[str, Any]:

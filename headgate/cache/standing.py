@@ -1,0 +1,83 @@
+"""How an entry stands by its own labels: held back or not, and how much likelier to be right or wrong than others.
+
+The labels are notes beside the entry in the store. So all gateways see them, they outlive each of them, and they go
+with the answer they are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from headgate.cache.bound import HitModel
+from headgate.cache.label_log import LabelRecord, Source
+
+
+class Note(msgspec.Struct, array_like=True, frozen=True):
+    """One label of an entry, or that what labels said before is lifted."""
+
+    created: float
+    """`Entry.created` of the answer it is about: a newer one under the same key is another answer."""
+    right: bool | None
+    """None lifts."""
+    source: Source = "audit"
+    rule: str = ""
+    log_odds: float | None = None
+
+    @staticmethod
+    def of(record: LabelRecord) -> Note:
+        """The note of a label."""
+        return Note(record.created, record.right, record.source, record.rule, record.log_odds)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an entry's labels say together."""
+
+    held: bool
+    """An audit found it wrong, and nobody has lifted that."""
+    offset: float
+    """In log odds, to add to what the model says of its candidates; 0.0 without labels."""
+    wrong: int
+    """Labels that call it wrong, of audits."""
+
+
+def standing(notes: Iterable[bytes], created: float, rule: str, model: HitModel | None) -> Standing:
+    """Read an entry's notes.
+
+    One wrong label of an audit holds it back. Its offset `b` is the likeliest one under a normal prior:
+
+        b = argmax  sum_i log P(y_i | l_i + b) - b^2 / (2 v),   P(1 | x) = 1 / (1 + exp(-x))
+
+    over its labels `y_i`, 1 for right, with the log odds `l_i` that the model gave before each. The variance `v` is
+    that of the entries the model was fitted on, by marginal likelihood (`fit_model`): the fewer the labels and the more
+    alike entries are, the closer `b` is to 0 (empirical Bayes: Efron and Morris, JASA 68 (1973)).
+
+    Args:
+        notes: as the store has them, the oldest first. Those of other answers, rules and versions are left out.
+        created: `Entry.created`.
+        rule: whose log odds count.
+        model: of that rule; without one the offset is 0.
+    """
+    labels: list[tuple[float, bool]] = []
+    wrong = 0
+    for packed in notes:
+        note = _read(packed)
+        if note is None or note.created != created:
+            continue
+        if note.right is None:
+            labels, wrong = [], 0
+            continue
+        wrong += note.source == "audit" and not note.right
+        if note.log_odds is not None and note.rule == rule:
+            labels.append((note.log_odds, note.right))
+    return Standing(wrong > 0, 0.0 if model is None else model.offset(labels), wrong)
+
+
+def _read(packed: bytes) -> Note | None:
+    try:
+        return msgspec.msgpack.decode(packed, type=Note)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,168 @@
+"""What outlives the process beside the answers: the latest labels, and a few values that all gateways agree on."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import struct
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+KEEP = 10_000
+"""Records that a journal keeps; the oldest goes first."""
+_FRAME = struct.Struct("<II")
+"""Before each record: its length and its CRC-32."""
+
+
+class Journal(Protocol):
+    """Records in the order of their coming, named values and named counts.
+
+    Methods may raise `OSError`. What was written before a method returned is there after a crash.
+    """
+
+    async def append(self, record: bytes) -> None:
+        """Keep a record. At least the last `KEEP` are kept."""
+        ...
+
+    async def records(self) -> list[bytes]:
+        """The records, the oldest first."""
+        ...
+
+    async def values(self) -> dict[str, bytes]:
+        """All values; counts are among them as decimal digits."""
+        ...
+
+    async def set(self, name: str, value: bytes) -> None:
+        """Give a value a name, in place of an older one."""
+        ...
+
+    async def add(self, amounts: Mapping[str, int]) -> dict[str, int]:
+        """Add to counts, which begin at 0; gives what they are now, others' additions included."""
+        ...
+
+
+class FileJournal:
+    """A journal in a folder, for one process at a time. Every method ends after the disk has it."""
+
+    def __init__(self, folder: Path, keep: int = KEEP) -> None:
+        """Open the journal of a folder, which is made if it is not there. What a crash left half written is dropped.
+
+        Raises:
+            OSError: the folder cannot be used, or another process uses it.
+            ValueError: the file of values was not written by this class.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._keep = folder, keep
+        self._lock = (folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise OSError(f"{folder} is used by another process; one folder for each is accepted") from None
+        self._turn = asyncio.Lock()
+        self._values = self._read_values()
+        self._records, whole = _read_records(self._path("labels"))
+        self._file = self._path("labels").open("ab")
+        self._file.truncate(whole)
+
+    async def append(self, record: bytes) -> None:
+        """Keep a record."""
+        await self._in_turn(lambda: self._append(record))
+
+    async def records(self) -> list[bytes]:
+        """The records, the oldest first."""
+        return list(self._records)
+
+    async def values(self) -> dict[str, bytes]:
+        """All values and counts."""
+        return dict(self._values)
+
+    async def set(self, name: str, value: bytes) -> None:
+        """Give a value a name."""
+        await self._in_turn(lambda: self._write_values({**self._values, name: value}))
+
+    async def add(self, amounts: Mapping[str, int]) -> dict[str, int]:
+        """Add to counts."""
+
+        def add() -> dict[str, int]:
+            sums = {name: int(self._values.get(name, b"0")) + amount for name, amount in amounts.items()}
+            self._write_values({**self._values, **{name: str(count).encode() for name, count in sums.items()}})
+            return sums
+
+        return await self._in_turn(add)
+
+    def close(self) -> None:
+        """Leave the folder to others."""
+        self._file.close()
+        self._lock.close()
+
+    async def _in_turn(self, work: Callable[[], T]) -> T:
+        # Disks may be slow: nobody's answer waits for them.
+        async with self._turn:
+            return await asyncio.to_thread(work)
+
+    def _append(self, record: bytes) -> None:
+        self._file.write(_framed(record))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._records.append(record)
+        if len(self._records) >= 2 * self._keep:
+            del self._records[: -self._keep]
+            self._file.close()
+            self._replace("labels", b"".join(map(_framed, self._records)))
+            self._file = self._path("labels").open("ab")
+
+    def _read_values(self) -> dict[str, bytes]:
+        try:
+            return msgspec.msgpack.decode(self._path("values").read_bytes(), type=dict[str, bytes])
+        except FileNotFoundError:
+            return {}
+        except msgspec.DecodeError as error:
+            raise ValueError(f"{self._path('values')} is no journal: {error}") from error
+
+    def _write_values(self, values: dict[str, bytes]) -> None:
+        self._replace("values", msgspec.msgpack.encode(values))
+        self._values = values
+
+    def _replace(self, name: str, content: bytes) -> None:
+        """The file as it was or as it shall be, whenever the machine stops."""
+        new = self._path(f"{name}.new")
+        with new.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path(name))
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / name
+
+
+def _framed(record: bytes) -> bytes:
+    return _FRAME.pack(len(record), zlib.crc32(record)) + record
+
+
+def _read_records(path: Path) -> tuple[list[bytes], int]:
+    """The records before the first that is not whole, and how many bytes they take."""
+    content = path.read_bytes() if path.exists() else b""
+    records: list[bytes] = []
+    at = 0
+    while at + _FRAME.size <= len(content):
+        length, checksum = _FRAME.unpack_from(content, at)
+        record = content[at + _FRAME.size : at + _FRAME.size + length]
+        if len(record) < length or zlib.crc32(record) != checksum:
+            break
+        records.append(record)
+        at += _FRAME.size + length
+    return records, at
