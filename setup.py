@@ -13,12 +13,12 @@ from setuptools import Extension, setup
 FOLDER = "headgate/engine/kernels/cpu"
 SOURCES = (
     *("native", "attention_plan", "choice", "loops", "int8", "int8_ops", "int4", "int4_ops", "bf16", "bf16_ops"),
-    *("step", "step_ops", "experts", "experts_bf16", "experts_loops", "experts_ops"),
+    *("sampling", "sampling_ops", "step", "step_ops", "experts", "experts_bf16", "experts_loops", "experts_ops"),
 )
 HEADERS = (
     *("attention_plan.h", "bf16.h", "checks.h", "choice.h", "experts.h", "int4.h", "int8.h", "loops.h", "product.h"),
-    *("step.h", "team.h", "amx.inc", "attention.inc", "avx512.inc", "bf16.inc", "elementwise.inc", "experts.inc"),
-    *("int4_rows.inc", "int4_thin.inc", "vector.inc"),
+    *("sampling.h", "step.h", "team.h", "amx.inc", "attention.inc", "avx512.inc", "bf16.inc", "elementwise.inc"),
+    *("experts.inc", "int4_rows.inc", "int4_thin.inc", "sampling.inc", "vector.inc"),
 )
 
 

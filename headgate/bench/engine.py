@@ -110,10 +110,14 @@ class EngineBench:
         arrived: queue.SimpleQueue[tuple[float, Sequence[Delta]]] = queue.SimpleQueue()
         before = self._model.stats()
         started = time.perf_counter()
+
+        def arrive(deltas: Sequence[Delta]) -> None:
+            arrived.put((time.perf_counter(), deltas))
+
         for prompt, new in requests:
             sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
             request = Request(f"bench-{next(self._serial)}", self._model.info.name, prompt, sampling)
-            self._engine.submit(request, lambda deltas: arrived.put((time.perf_counter(), deltas)))
+            self._engine.submit(request, arrive)
         silent, unfinished = len(requests), len(requests)
         seen: set[str] = set()
         all_started = ended = started

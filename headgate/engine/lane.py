@@ -128,6 +128,9 @@ class Lane:
                 arrival=self._arrivals,
                 tokens=[*request.prompt, *request.score[:-1]],
                 limit=min(wanted, self.context_length),
+                ends=frozenset(params.stop_token_ids)
+                if params.ignore_eos
+                else self._eos_ids.union(params.stop_token_ids),
                 table=self._scheduler.tables.table(request.tenant),
                 noise=secrets.randbits(64),
                 leader=choices[0] if choices else None,
@@ -166,8 +169,10 @@ class Lane:
             return []
         started = self._clock()
         for chunk in chunks:
-            if chunk.sequence.started_at is None:
-                chunk.sequence.started_at = started
+            sequence = chunk.sequence
+            if sequence.started_at is None:
+                sequence.started_at = started
+                sequence.queue_s = started - sequence.submitted_at
         try:
             sampled = self._runner.run(chunks)
         except Exception as error:
@@ -178,7 +183,7 @@ class Lane:
         self._account(chunks, now - started)
         # A sequence whose logits are broken must not share the blocks that broke them.
         broken = {s.sequence for s in sampled if s.broken}
-        self._scheduler.commit([c for c in chunks if c.sequence not in broken])
+        self._scheduler.commit([c for c in chunks if c.sequence not in broken] if broken else chunks)
         return [self._advance(s, now) if isinstance(s, Sampled) else self._collect(s) for s in sampled]
 
     def check(self) -> None:
@@ -197,11 +202,13 @@ class Lane:
         self._step_seconds += seconds
         total = sum(chunk.count for chunk in chunks)
         for chunk in chunks:
+            sequence = chunk.sequence
             share = seconds * chunk.count / total
-            chunk.sequence.device_s += share
-            if chunk.sequence.background:
+            sequence.device_s += share
+            if sequence.background:
                 self._background_seconds += share
-            self._prompt_tokens += max(0, min(chunk.start + chunk.count, chunk.sequence.prompt_length) - chunk.start)
+            if chunk.start < sequence.prompt_length:
+                self._prompt_tokens += min(chunk.count, sequence.prompt_length - chunk.start)
 
     def _advance(self, sampled: Sampled, now: float) -> Delta:
         sequence, token = sampled.sequence, sampled.token
@@ -212,12 +219,11 @@ class Lane:
         sequence.tokens.append(token)
         self._generated_tokens += 1
         logprobs = () if sampled.logprob is None else (sampled.logprob,)
-        params = sequence.request.sampling
-        if token in params.stop_token_ids or (token in self._eos_ids and not params.ignore_eos):
+        if token in sequence.ends:
             return self._end(sequence, "stop", (token,), logprobs)
         if len(sequence.tokens) >= sequence.limit:
             return self._end(sequence, "length", (token,), logprobs)
-        return Delta(sequence.request.id, sequence.choice, (token,), logprobs, queue_s=_queued(sequence))
+        return Delta(sequence.request.id, sequence.choice, (token,), logprobs, queue_s=sequence.queue_s)
 
     def _collect(self, scored: Scored) -> Delta:
         sequence, request = scored.sequence, scored.sequence.request
@@ -226,7 +232,7 @@ class Lane:
         sequence.scores.extend(scored.scores)
         if len(sequence.scores) == len(request.score):
             return self._end(sequence, "stop", scores=scored.scores)
-        return Delta(request.id, sequence.choice, scores=scored.scores, queue_s=_queued(sequence))
+        return Delta(request.id, sequence.choice, scores=scored.scores, queue_s=sequence.queue_s)
 
     def _fail(self, sequence: Sequence, error: str) -> Delta:
         delta = self._end(sequence, "error", error=error, discard=True)
@@ -266,8 +272,3 @@ class Lane:
             error=error,
         )
         return Delta(sequence.request.id, sequence.choice, token_ids, logprobs, scores, finish.queue_s, finish)
-
-
-def _queued(sequence: Sequence) -> float:
-    assert sequence.started_at is not None, "a sequence that got a token has started"
-    return sequence.started_at - sequence.submitted_at

@@ -162,11 +162,9 @@ class StepLoop:
     def _take_commands(self, out: list[Delta]) -> bool:
         """Carry out what is in the inbox, waiting for something if all lanes are idle. True when told to stop."""
         wait = all(lane.idle for lane in self._lanes.values())
-        while True:
-            try:
-                command = self._inbox.get(block=wait)
-            except queue.Empty:
-                return False
+        # Only this thread takes from the inbox: what is in it stays until it looks.
+        while wait or not self._inbox.empty():
+            command = self._inbox.get()
             wait = False
             match command:
                 case _Submit(request, listener, at):
@@ -178,6 +176,7 @@ class StepLoop:
                         out.extend(self._live[request_id][0].cancel(request_id, choice))
                 case _Stop():
                     return True
+        return False
 
     def _publish(self, deltas: list[Delta]) -> None:
         batches: dict[Listener, list[Delta]] = {}

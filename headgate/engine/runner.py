@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from array import array
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import islice
@@ -11,12 +12,12 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from headgate.engine.inputs import StepInputs, tensor
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.request import TokenLogprob, TokenScore
 from headgate.engine.sampling.logprobs import measure
-from headgate.engine.sampling.processors import changes_logits
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
 from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
@@ -26,13 +27,16 @@ _SCORE_ROWS = 32
 few enough to stay small beside a vocabulary of 150,000."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sampled:
-    """The token that follows a sequence's known ones; None where its logits were not finite."""
+    """The token that follows a sequence's known ones; None where its logits were not finite.
+
+    Never changed; not frozen, as for `Delta`.
+    """
 
     sequence: Sequence
     token: int | None
-    logprob: TokenLogprob | None
+    logprob: TokenLogprob | None = None
 
     @property
     def broken(self) -> bool:
@@ -56,7 +60,7 @@ class Runner:
         self._decoder = decoder
         self._store = store
         self._block_size = block_size
-        self._sampler = Sampler(decoder.spec.vocab_size, decoder.device)
+        self._sampler = Sampler(decoder.spec.vocab_size, decoder.device, decoder.kernels)
         self._forward_seconds = 0.0
 
     @property
@@ -66,48 +70,35 @@ class Runner:
 
     def run(self, chunks: Seq[Chunk]) -> list[Sampled | Scored]:
         """Compute the chunks, sample for those that end at their sequence's last known token, score what is to be."""
-        tokens: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        rows: list[int] = []
-        sampling: list[Sequence] = []
-        score_rows: list[int] = []
-        scoring: list[Chunk] = []
-        size = self._block_size
-        for chunk in chunks:
-            sequence, blocks = chunk.sequence, chunk.sequence.table.blocks
-            span = range(chunk.start, chunk.start + chunk.count)
-            if chunk.scored:
-                score_rows.extend(len(tokens) + p - chunk.start for p in chunk.scored)
-                scoring.append(chunk)
-            tokens.extend(sequence.tokens[span.start : span.stop])
-            positions.extend(span)
-            slots.extend(blocks[p // size] * size + p % size for p in span)
-            if chunk.samples:
-                rows.append(len(tokens) - 1)
-                sampling.append(sequence)
-        batch = AttentionBatch(
-            counts=[chunk.count for chunk in chunks],
-            contexts=[chunk.start + chunk.count for chunk in chunks],
-            tables=[chunk.sequence.table.blocks for chunk in chunks],
-            slots=self._tensor(slots),
-            block_size=size,
-        )
+        inputs = StepInputs.of(chunks, self._block_size)
+        device, cache = self._decoder.device, self._store.layers
         with torch.inference_mode():
-            inputs = self._tensor(tokens), self._tensor(positions)
-            wanted = self._tensor(rows + score_rows)
+            tokens, positions, rows = (
+                tensor(numbers, device) for numbers in (inputs.tokens, inputs.positions, inputs.rows)
+            )
+            slots = tensor(inputs.slots, device)
+            batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size)
+            if not inputs.scoring and inputs.sampling:
+                started = time.perf_counter()
+                logits = self._decoder.forward(tokens, positions, batch, cache, rows)
+                self._forward_seconds += time.perf_counter() - started
+                return [*self._sample(logits, inputs.sampling)]
             started = time.perf_counter()
-            hidden = self._decoder.hidden(*inputs, batch, self._store.layers, wanted)
-            logits = self._decoder.logits(hidden[: len(rows)]) if rows else None
+            hidden = self._decoder.hidden(tokens, positions, batch, cache, rows)
+            first = hidden[: len(inputs.sampling)]
+            logits = self._decoder.logits(first) if inputs.sampling else first
             self._forward_seconds += time.perf_counter() - started
-            sampled = self._sample(logits, sampling) if logits is not None else []
-            return [*sampled, *self._score(hidden[len(rows) :], scoring)]
+            sampled = self._sample(logits, inputs.sampling) if inputs.sampling else []
+            return [*sampled, *self._score(hidden[len(inputs.sampling) :], inputs.scoring)]
 
     def discard(self, blocks: Seq[int]) -> None:
         """Wipe blocks whose contents may be broken."""
         self._store.clear(blocks)
 
     def _sample(self, logits: Tensor, sequences: list[Sequence]) -> list[Sampled]:
+        if all(s.plain for s in sequences):
+            tokens = self._sampler.likeliest(logits)
+            return [Sampled(s, token if token >= 0 else None) for s, token in zip(sequences, tokens, strict=True)]
         try:
             drawn = self._sampler.sample(logits, [_row(s) for s in sequences])
         except NonFiniteLogits as error:
@@ -129,7 +120,7 @@ class Runner:
             started = time.perf_counter()
             logits = self._decoder.logits(hidden[start : start + _SCORE_ROWS])
             self._forward_seconds += time.perf_counter() - started
-            tokens = self._tensor(wanted[start : start + _SCORE_ROWS])
+            tokens = tensor(array("q", wanted[start : start + _SCORE_ROWS]), self._decoder.device)
             logprobs = measure(logits, tokens, 0)
             parts.append(torch.cat([logprobs, (logits.max(-1).indices == tokens).unsqueeze(-1)], dim=-1))
         rows = iter(zip(wanted, torch.cat(parts).tolist(), strict=True))
@@ -139,19 +130,15 @@ class Runner:
             scored.append(Scored(chunk.sequence, scores, any(math.isnan(s.logprob) for s in scores)))
         return scored
 
-    def _tensor(self, values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64).to(self._decoder.device, non_blocking=True)
-
 
 def _row(sequence: Sequence) -> SamplingRow:
+    """The sequence's row, kept from step to step so that penalties count each token once."""
     params = sequence.request.sampling
-    # The history is copied only where a penalty looks at it.
-    history = changes_logits(params)
-    return SamplingRow(
-        params=params,
-        prompt=sequence.request.prompt if history else (),
-        output=sequence.output if history else (),
-        choice=sequence.choice,
-        position=len(sequence.tokens),
-        noise=sequence.noise,
-    )
+    row = sequence.row
+    if row is None:
+        row = SamplingRow(params, sequence.request.prompt, (), sequence.choice, 0, sequence.noise)
+        sequence.row = row
+    row.position = len(sequence.tokens)
+    if params.changes_logits:
+        row.output = sequence.output
+    return row

@@ -32,9 +32,9 @@ from headgate.engine.kv.tables import KVTables
 from headgate.engine.sequence import Sequence
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Chunk:
-    """`count` tokens of a sequence from position `start` on."""
+    """`count` tokens of a sequence from position `start` on. Never changed; not frozen, as for `Delta`."""
 
     sequence: Sequence
     start: int
@@ -147,9 +147,13 @@ class Scheduler:
         budget = self.limits.max_step_tokens
         granted: dict[Sequence, int] = {}
 
-        preemptions = self.preemptions
+        preemptions, size = self.preemptions, self.tables.block_size
         for sequence in list(self.running):
-            if sequence.admitted and sequence.gap == 1 and self._make_room(sequence, granted):
+            known = len(sequence.tokens)
+            if known - sequence.computed != 1 or not sequence.admitted:
+                continue
+            # Most tokens go into a block that is there; asking for each costs more than all the rest of this loop.
+            if known <= len(sequence.table.blocks) * size or self._make_room(sequence, granted):
                 granted[sequence] = 1
         preempted = self.preemptions > preemptions
         budget -= len(granted)
@@ -157,10 +161,10 @@ class Scheduler:
             self._charge(sequence, 1)
 
         cap = max(1, int(self.limits.max_step_tokens * self.limits.max_sequence_share))
-        prompts = sorted(
-            (s for s in self.running if s.gap > 1),
-            key=lambda s: (self._virtual_time[s.request.tenant], s.arrival),
-        )
+        prompts: list[Sequence] = []
+        if len(granted) < len(self.running):
+            longer = (s for s in self.running if s.gap > 1)
+            prompts = sorted(longer, key=lambda s: (self._virtual_time[s.request.tenant], s.arrival))
         for sequence in prompts:
             budget -= self._grant(sequence, min(cap, budget), granted)
         while budget > 0 and not preempted and (admitted := self._admit()) is not None:
@@ -168,7 +172,7 @@ class Scheduler:
             budget -= self._grant(admitted, min(cap, budget), granted)
         for sequence in prompts:
             budget -= self._grant(sequence, budget, granted)
-        if not preempted:
+        if not preempted and len(self.background):
             granted |= self._fill(granted, alone=alone)
         return [Chunk(sequence, sequence.computed, count) for sequence, count in granted.items()]
 
@@ -177,6 +181,8 @@ class Scheduler:
         for chunk in chunks:
             sequence = chunk.sequence
             sequence.computed = chunk.start + chunk.count
+            if chunk.count == 1 and sequence.computed % self.tables.block_size:
+                continue  # no block became full
             self.tables.publish(sequence.table, sequence.tokens, sequence.computed)
 
     def remove(self, sequence: Sequence, *, discard: bool = False) -> list[int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from headgate.engine.kv.tables import BlockTable
 from headgate.engine.request import Request, TokenScore
+from headgate.engine.sampling.processors import SamplingRow
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +21,8 @@ class Sequence:
     """Prompt, then output; or the prompt and, but for its last token, the continuation to be scored."""
     limit: int
     """Most tokens, prompt included."""
+    ends: frozenset[int]
+    """Tokens after which it ends."""
     table: BlockTable
     noise: int
     """Seed of this sequence's draws when the request names none."""
@@ -33,19 +36,24 @@ class Sequence:
     preemptions: int = 0
     submitted_at: float = 0.0
     started_at: float | None = None
+    queue_s: float = 0.0
+    """From submission to its start; known from then on."""
     first_token_at: float | None = None
     device_s: float = 0.0
     scores: list[TokenScore] = field(default_factory=list)
     """Of the leading tokens of the continuation that is scored."""
+    row: SamplingRow | None = None
+    """What the sampler keeps of it; made when it is first needed, which greedy decoding never does."""
     prompt_length: int = field(init=False)
+    plain: bool = field(init=False)
+    """Whether the likeliest token is all there is to know of its settings."""
+    background: bool = field(init=False)
+    """Whether nobody waits for it."""
 
     def __post_init__(self) -> None:
         self.prompt_length = len(self.request.prompt)
-
-    @property
-    def background(self) -> bool:
-        """Whether nobody waits for it."""
-        return self.request.priority == "background"
+        self.plain = self.request.sampling.plain
+        self.background = self.request.priority == "background"
 
     @property
     def gap(self) -> int:

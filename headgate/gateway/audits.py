@@ -26,7 +26,6 @@ from headgate.cache.watch import Watch
 from headgate.engine.errors import EngineError
 from headgate.engine.local import Score
 from headgate.engine.request import Priority
-from headgate.engine.sampling.processors import changes_logits
 from headgate.gateway.destinations import Outcome, Prepared
 from headgate.gateway.request import ChatRequest, Choice, Chunk, Joiner
 from headgate.gateway.routes import Routes
@@ -226,7 +225,7 @@ class Audits:
         score = await model.score(prepared, tokens, request_id, principal)
         self._device_s += score.finish.device_s
         # Another model's tokens lack the end token, and penalties would change what is likeliest.
-        if own and score.greedy and not changes_logits(prepared.sampling):
+        if own and score.greedy and not prepared.sampling.changes_logits:
             return Label("identical", True)
         generated = await self._generate(model, prepared, request_id, principal)
         return label(

@@ -124,6 +124,13 @@ class Kernels(Protocol):
         """
         ...
 
+    def likeliest(self, logits: Tensor) -> Tensor:
+        """What greedy decoding takes of [rows, vocabulary] logits: int64 [rows], the first of equally likely tokens.
+
+        -1 for a row that has no distribution: one of its logits is NaN or +inf, or all are -inf.
+        """
+        ...
+
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """The mixture-of-experts layer that keeps its experts in format `fmt`, at its fastest here."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,8 @@ class BlockTable:
     """Blocks of one sequence in order of position. Only `KVTables` changes it."""
 
     root: bytes
-    blocks: list[int] = field(default_factory=list)
+    blocks: array[int] = field(default_factory=lambda: array("i"))
+    """An array, because kernels take many tables as one: that copies memory and no numbers."""
     identities: list[bytes] = field(default_factory=list)
     """Identities of the leading blocks that are full and computed."""
     found: int = 0
@@ -111,7 +113,7 @@ class KVTables:
                 if discard:
                     self._index.forget(block)
             self._pool.release(block, keep=keep or number < table.found)
-        table.blocks.clear()
+        del table.blocks[:]
         table.identities.clear()
         table.found = 0
         return freed

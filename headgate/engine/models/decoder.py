@@ -45,7 +45,7 @@ class Decoder:
     def __init__(self, spec: DecoderSpec, weights: DecoderWeights, kernels: Kernels) -> None:
         self.spec = spec
         self._weights = weights
-        self._kernels = kernels
+        self.kernels = kernels
         self._rotation = Rotation(spec, weights.embedding.device)
         self._whole_step = kernels.whole_step(spec, weights)
 
@@ -104,7 +104,7 @@ class Decoder:
         table = self._rotation.table(max(batch.contexts))
         if self._whole_step is not None:
             return self._whole_step(tokens, positions, batch, cache, table, rows, logits=False)
-        kernels, spec, weights = self._kernels, self.spec, self._weights
+        kernels, spec, weights = self.kernels, self.spec, self._weights
         plan = kernels.plan(batch, self.device)
         cos, sin = (by_position.index_select(0, positions) for by_position in table)
         residual = F.embedding(tokens, weights.embedding)
@@ -129,21 +129,21 @@ class Decoder:
         q_width, kv_width = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
         q, k, v = torch.split(layer.qkv(x), [q_width, kv_width, kv_width], dim=-1)
         if spec.qk_norm == "projection" and layer.q_norm is not None and layer.k_norm is not None:
-            q = self._kernels.rms_norm(q, layer.q_norm, spec.norm_eps)
-            k = self._kernels.rms_norm(k, layer.k_norm, spec.norm_eps)
+            q = self.kernels.rms_norm(q, layer.q_norm, spec.norm_eps)
+            k = self.kernels.rms_norm(k, layer.k_norm, spec.norm_eps)
         if spec.clip_qkv is not None:
             q, k, v = (t.clamp(-spec.clip_qkv, spec.clip_qkv) for t in (q, k, v))
         q = q.reshape(-1, spec.heads, spec.head_dim)
         k = k.reshape(-1, spec.kv_heads, spec.head_dim)
         v = v.reshape(-1, spec.kv_heads, spec.head_dim)
         if spec.qk_norm == "head" and layer.q_norm is not None and layer.k_norm is not None:
-            q = self._kernels.rms_norm(q, layer.q_norm, spec.norm_eps)
-            k = self._kernels.rms_norm(k, layer.k_norm, spec.norm_eps)
+            q = self.kernels.rms_norm(q, layer.q_norm, spec.norm_eps)
+            k = self.kernels.rms_norm(k, layer.k_norm, spec.norm_eps)
         return q, k, v
 
     def _feed_forward(self, mlp: Mlp | Mixture, x: Tensor) -> Tensor:
         if isinstance(mlp, Mlp):
-            return mlp.down(self._kernels.swiglu(mlp.gate_up(x)))
+            return mlp.down(self.kernels.swiglu(mlp.gate_up(x)))
         return mlp(x)
 
 

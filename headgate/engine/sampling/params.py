@@ -47,6 +47,26 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
 
+    @property
+    def greedy(self) -> bool:
+        """Whether the likeliest token is taken. So close to 0 a softmax over float32 logits is an argmax as well."""
+        return self.temperature < 1e-5
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether bias or penalties change what is likely."""
+        return bool(
+            self.logit_bias
+            or self.repetition_penalty != 1.0
+            or self.presence_penalty != 0.0
+            or self.frequency_penalty != 0.0
+        )
+
+    @property
+    def plain(self) -> bool:
+        """Whether the likeliest token is all there is to know: greedy, with nothing changed and nothing reported."""
+        return self.greedy and self.logprobs is None and not self.changes_logits
+
     def validate(self, vocab_size: int) -> None:
         """Check every setting against its range and token ids against the vocabulary.
 

@@ -63,16 +63,6 @@ class SamplingRow:
     history: TokenHistory = field(default_factory=TokenHistory, repr=False, compare=False)
 
 
-def changes_logits(params: SamplingParams) -> bool:
-    """Whether `process` has anything to do for these settings."""
-    return bool(
-        params.logit_bias
-        or params.repetition_penalty != 1.0
-        or params.presence_penalty != 0.0
-        or params.frequency_penalty != 0.0
-    )
-
-
 class _Entries:
     """(row, token, value) triples to be applied to a logits matrix at once."""
 

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from headgate.engine.kernels.interface import Kernels
+from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.request import TokenLogprob
 from headgate.engine.sampling.logprobs import measure, read
 from headgate.engine.sampling.noise import gumbel, row_key
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.sampling.processors import SamplingRow, changes_logits, process
-from headgate.engine.sampling.truncation import drop_unlikely, likeliest, scaled, truncate
+from headgate.engine.sampling.processors import SamplingRow, process
+from headgate.engine.sampling.truncation import drop_unlikely, scaled, truncate
 from headgate.engine.sampling.upload import upload
 
 # How many of the likeliest tokens a truncated row looks at: the first width its top_k fits in.
 _WIDTHS = (64, 1024)
-# Below this a softmax over float32 logits is an argmax.
-_GREEDY_BELOW = 1e-5
 
 __all__ = ["NonFiniteLogits", "SampledTokens", "Sampler", "SamplingRow"]
 
@@ -60,10 +60,20 @@ class _Group:
 class Sampler:
     """Draws tokens for a vocabulary of `vocab_size` on `device`. Holds no state of sequences; not thread-safe."""
 
-    def __init__(self, vocab_size: int, device: torch.device) -> None:
+    def __init__(self, vocab_size: int, device: torch.device, kernels: Kernels | None = None) -> None:
+        """`kernels`: for what they have of sampling; None is plain torch."""
         self._vocab_size = vocab_size
         self._device = device
+        self._kernels = ReferenceKernels() if kernels is None else kernels
         self._all_ids = torch.arange(vocab_size, dtype=torch.int32, device=device).unsqueeze(0)
+
+    def likeliest(self, logits: Tensor) -> list[int]:
+        """What `sample` draws where every row's settings are `plain`, without rows; -1 for a row that is not finite.
+
+        `logits`: [rows, vocabulary], float32 or bfloat16, on the sampler's device.
+        """
+        tokens: list[int] = self._kernels.likeliest(logits).tolist()
+        return tokens
 
     def sample(self, logits: Tensor, rows: Sequence[SamplingRow]) -> SampledTokens:
         """Draw the next token of every row. The host waits for the device once, for the result.
@@ -112,8 +122,8 @@ class Sampler:
         return token_ids, scores
 
     def _group(self, params: SamplingParams) -> _Group:
-        processed = changes_logits(params)
-        if params.temperature < _GREEDY_BELOW:
+        processed = params.changes_logits
+        if params.greedy:
             return _Group(processed, greedy=True)
         if 0 < params.top_k < self._vocab_size:
             width = next((width for width in _WIDTHS if params.top_k <= width), self._vocab_size)
@@ -128,8 +138,8 @@ class Sampler:
     def _draw(self, group: _Group, logits: Tensor, rows: Sequence[SamplingRow]) -> tuple[Tensor, Tensor]:
         """Token ids and winning scores for the rows of one group, from logits that need no more processing."""
         if group.greedy:
-            value, index = likeliest(logits)
-            return index, value
+            index = self._kernels.likeliest(logits)
+            return index.clamp(min=0), torch.where(index < 0, torch.nan, 0.0)
         temperature = upload([row.params.temperature for row in rows], torch.float32, self._device).unsqueeze(-1)
         scores = scaled(logits, temperature)
         if group.width:

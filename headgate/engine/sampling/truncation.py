@@ -11,30 +11,6 @@ from torch.nn import functional
 
 from headgate.engine.sampling.upload import upload
 
-# A maximum with its index goes element by element on the CPU, one without by whole vectors.
-_RUN = 128
-
-
-def likeliest(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row's largest value and its index, the first of equal ones; NaN if there is one.
-
-    `Tensor.max` with a dimension says the same but looks at every element in turn: here the maxima of runs come first,
-    then only the winning run is looked at closely.
-
-    Args:
-        logits: floating point [rows, n], n at least 1.
-    """
-    n = logits.shape[-1]
-    whole = n // _RUN * _RUN
-    runs = [logits[:, :whole].reshape(logits.shape[0], -1, _RUN).amax(-1)] if whole else []
-    if whole < n:
-        runs.append(logits[:, whole:].amax(-1, keepdim=True))
-    start = torch.cat(runs, dim=-1).max(-1).indices * _RUN
-    # Past the end the last element repeats, which an earlier one of equal value precedes.
-    places = (start.unsqueeze(-1) + torch.arange(_RUN, device=logits.device)).clamp_(max=n - 1)
-    best = logits.gather(-1, places).max(-1)
-    return best.values, places.gather(-1, best.indices.unsqueeze(-1)).squeeze(-1)
-
 
 def largest(values: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """The `width` largest entries of each row, largest first, equal ones by ascending index.

@@ -10,10 +10,12 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from headgate.engine.kernels.choice import choose_kernels
+from headgate.engine.kernels.interface import Kernels
 from headgate.engine.sampling.noise import gumbel
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
-from headgate.engine.sampling.truncation import drop_unlikely, likeliest, scaled, truncate
+from headgate.engine.sampling.truncation import drop_unlikely, scaled, truncate
 
 CPU = torch.device("cpu")
 
@@ -361,15 +363,47 @@ def test_cuda_draws_what_the_cpu_draws() -> None:
     assert here.token_ids == there.token_ids
 
 
+KERNELS = {choice.why: choice.kernels for choice in (choose_kernels(k, CPU) for k in ("reference", "auto"))}
+
+
+@pytest.mark.parametrize("kernels", KERNELS.values(), ids=list(KERNELS))
 @settings(max_examples=60, deadline=None)
-@given(rows=st.integers(1, 3), n=st.integers(1, 700), levels=st.integers(1, 400), seed=st.integers(0, 999))
-def test_likeliest_is_the_first_of_equal_ones(rows: int, n: int, levels: int, seed: int) -> None:
+@given(
+    rows=st.integers(1, 3),
+    n=st.integers(1, 5000),
+    levels=st.integers(1, 400),
+    seed=st.integers(0, 999),
+    bad=st.sampled_from([math.nan, -math.nan, math.inf]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def test_likeliest_is_the_first_of_equal_ones(
+    kernels: Kernels, rows: int, n: int, levels: int, seed: int, bad: float, dtype: torch.dtype
+) -> None:
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.randint(0, levels, (rows, n), generator=generator).float()
-    best = logits.max(-1)
-    first = torch.stack([(row == row.max()).nonzero()[0, 0] for row in logits])
-    values, indices = likeliest(logits)
-    assert torch.equal(values, best.values)
-    assert torch.equal(indices, first)
-    logits[0, seed % n] = float("nan")
-    assert likeliest(logits)[0][0].isnan()
+    logits = torch.randint(-levels, 1, (rows, n), generator=generator).to(dtype)
+    first = [(row == row.max()).nonzero()[0, 0].item() for row in logits]
+    assert kernels.likeliest(logits).tolist() == first
+    logits[0, seed % n] = bad
+    assert kernels.likeliest(logits).tolist() == [-1, *first[1:]]
+    logits[0] = -math.inf
+    assert kernels.likeliest(logits).tolist() == [-1, *first[1:]]
+    if n > 1:
+        logits[0, seed % n] = -3.0
+        assert kernels.likeliest(logits).tolist() == [seed % n, *first[1:]]
+
+
+@pytest.mark.parametrize("kernels", KERNELS.values(), ids=list(KERNELS))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_greedy_needs_no_rows_where_settings_are_plain(kernels: Kernels, dtype: torch.dtype) -> None:
+    sampler = Sampler(3000, CPU, kernels)
+    logits = torch.randn(5, 3000, generator=torch.Generator().manual_seed(1)).to(dtype)
+    plain = SamplingParams(temperature=0.0)
+    assert plain.plain
+    assert sampler.likeliest(logits) == sampler.sample(logits, [row(plain)] * 5).token_ids
+    logits[2, 7] = math.nan
+    assert sampler.likeliest(logits)[2] == -1
+
+
+@pytest.mark.parametrize("params", every_kind)
+def test_only_plain_settings_are_plain(params: SamplingParams) -> None:
+    assert not params.plain

@@ -69,6 +69,7 @@ class CpuKernels:
         self._rope = ops.rope.default
         self._swiglu = ops.swiglu.default
         self._write_kv = ops.write_kv.default
+        self._likeliest = ops.likeliest.default
         self._paged_attention = ops.paged_attention.default
         ops.experts.default  # noqa: B018  the mixtures call it: an older build may lack it
         self.int8 = bool(ops.int8_usable())
@@ -129,6 +130,11 @@ class CpuKernels:
         y: Tensor = self._paged_attention(
             q, layer.keys, layer.values, plan.geometry, plan.tables, plan.block_size, window
         )
+        return y
+
+    def likeliest(self, logits: Tensor) -> Tensor:
+        """See Kernels."""
+        y: Tensor = self._likeliest(logits)
         return y
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:

@@ -1,0 +1,82 @@
+"""What a step's chunks are as numbers: the inputs of the decoder."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from headgate.engine.scheduler import Chunk
+from headgate.engine.sequence import Sequence
+
+
+def _numbers() -> array[int]:
+    return array("q")
+
+
+@dataclass(slots=True)
+class StepInputs:
+    """The numbers of one step, int64, in arrays that tensors can be made of without a copy.
+
+    Attributes:
+        tokens: ids, sequence after sequence.
+        positions: each token's place in its sequence.
+        slots: where its key and value go.
+        counts: tokens of each sequence.
+        contexts: tokens of each sequence whose keys are in the cache after the step.
+        tables: blocks of each sequence.
+        rows: the tokens whose logits are wanted, those to sample from first, then those that score given tokens.
+        sampling: sequences that get a token, in the order of `rows`.
+        scoring: chunks whose tokens are scored, likewise.
+    """
+
+    tokens: array[int] = field(default_factory=_numbers)
+    positions: array[int] = field(default_factory=_numbers)
+    slots: array[int] = field(default_factory=_numbers)
+    counts: list[int] = field(default_factory=list)
+    contexts: list[int] = field(default_factory=list)
+    tables: list[array[int]] = field(default_factory=list)
+    rows: array[int] = field(default_factory=_numbers)
+    sampling: list[Sequence] = field(default_factory=list)
+    scoring: list[Chunk] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, chunks: Seq[Chunk], size: int) -> StepInputs:
+        """The inputs of a step over `chunks` with blocks of `size` tokens."""
+        inputs = cls()
+        tokens, positions, slots, rows = inputs.tokens, inputs.positions, inputs.slots, inputs.rows
+        score_rows = _numbers()
+        for chunk in chunks:
+            sequence, start, count = chunk.sequence, chunk.start, chunk.count
+            blocks, stop = sequence.table.blocks, start + count
+            if count == 1:
+                tokens.append(sequence.tokens[start])
+                positions.append(start)
+                slots.append(blocks[start // size] * size + start % size)
+            else:
+                tokens.extend(sequence.tokens[start:stop])
+                positions.extend(range(start, stop))
+                slots.extend([blocks[p // size] * size + p % size for p in range(start, stop)])
+            inputs.counts.append(count)
+            inputs.contexts.append(stop)
+            inputs.tables.append(blocks)
+            if sequence.request.score:
+                if chunk.scored:
+                    score_rows.extend([len(tokens) + p - stop for p in chunk.scored])
+                    inputs.scoring.append(chunk)
+            elif stop == len(sequence.tokens):
+                rows.append(len(tokens) - 1)
+                inputs.sampling.append(sequence)
+        rows.extend(score_rows)
+        return inputs
+
+
+def tensor(values: array[int], device: torch.device) -> Tensor:
+    """int64 [n] on `device`; on the CPU it shares the array's memory."""
+    if not values:
+        return torch.empty(0, dtype=torch.int64, device=device)
+    host = torch.frombuffer(values, dtype=torch.int64)
+    return host if device.type == "cpu" else host.to(device, non_blocking=True)
