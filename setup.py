@@ -22,6 +22,19 @@ HEADERS = (
 )
 
 
+def encoder() -> Extension:
+    """The pass of the sentence encoder: plain C++, called through ctypes."""
+    folder = "headgate/cache/native"
+    return Extension(
+        "headgate.cache._encoder",
+        sources=[f"{folder}/encoder.cpp"],
+        depends=[f"{folder}/encoder.h"],
+        extra_compile_args=["-std=c++20", "-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"],
+        language="c++",
+        optional=True,
+    )
+
+
 def extensions() -> list[Extension]:
     """The kernels, if torch is in this environment: a build that would have to download it goes without them."""
     if os.environ.get("HEADGATE_NO_NATIVE"):
@@ -30,10 +43,11 @@ def extensions() -> list[Extension]:
         return _none("the sources want GCC or Clang")
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        return _none("torch is not in the build environment; pip install --no-build-isolation finds it")
+        return [encoder(), *_none("torch is not in the build environment; pip install --no-build-isolation finds it")]
     root = Path(spec.origin).parent
     linux = platform.system() == "Linux"
     return [
+        encoder(),
         Extension(
             "headgate.engine.kernels.cpu._native",
             sources=[f"{FOLDER}/{name}.cpp" for name in SOURCES],
@@ -57,7 +71,7 @@ def extensions() -> list[Extension]:
             ],
             language="c++",
             optional=True,
-        )
+        ),
     ]
 
 

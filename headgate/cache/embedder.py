@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.util
+import logging
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,8 @@ from headgate.cache.encoder import BertEncoder, suits
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+
+logger = logging.getLogger(__name__)
 
 Vector = NDArray[np.float32]
 
@@ -242,7 +245,9 @@ class SentenceEmbedder:
     def _open(self) -> SentenceTransformer | BertEncoder:
         folder = Path(self._source)
         if self._device == "cpu" and suits(folder):
-            return BertEncoder(folder)
+            encoder = BertEncoder(folder)
+            logger.info("texts are embedded by %s", encoder.kind)
+            return encoder
         # Imported here: it takes seconds, and who runs without a semantic cache need not have it.
         from sentence_transformers import SentenceTransformer
 
