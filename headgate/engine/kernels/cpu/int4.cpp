@@ -37,13 +37,10 @@ typedef int32_t Four __attribute__((may_alias));  // four bytes of a row
 // sums of a large tile in memory. Unsigned weights times signed activations.
 #define MULTIPLY_ADD(sum, w, x) asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const Four*>(x)))
 
-template <typename T>
-INLINE void finish(Int sums, float scale, const Int4Weights& w, int64_t column, T* out);
-
-// ROWS rows times one panel. Per group and 16 outputs: the sum of (code - 8) x, which fits in 16 bits, beside the sum of
+// ROWS rows times one panel, to out [ROWS][kPanel]. Per group and 16 outputs: the sum of (code - 8) x, which fits in 16 bits, beside the sum of
 // x in one register, then both times (step, centre) in one instruction.
-template <int64_t ROWS, typename T>
-void tile(const int8_t* q, const float* scales, const GroupSum* sums, const Int4Weights& w, int64_t panel, T* out) {
+template <int64_t ROWS>
+void tile(const int8_t* q, const GroupSum* sums, const Int4Weights& w, int64_t panel, int32_t* out) {
     const int64_t groups = w.depth / kInt4Group;
     const uint8_t* block = w.packed + panel * groups * kInt4Block;
     const __m512i low = _mm512_set1_epi8(0x0f);
@@ -77,7 +74,7 @@ void tile(const int8_t* q, const float* scales, const GroupSum* sums, const Int4
         }
     }
     ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < kVectors; ++j)
-        finish((Int)total[r][j], scales[r], w, panel * kPanel + 16 * j, out + r * w.outputs);
+        _mm512_store_si512(out + r * kPanel + 16 * j, total[r][j]);
 }
 
 #include "int4_rows.inc"
@@ -138,13 +135,10 @@ constexpr int64_t kTallest = 8;
 
 typedef int32_t Four __attribute__((may_alias));
 
-template <typename T>
-INLINE void finish(Int sums, float scale, const Int4Weights& w, int64_t column, T* out);
-
-// ROWS rows times one panel, eight outputs at a time. The sum of code * x over a group fits in pairs of 16 bits: each
+// ROWS rows times one panel, to out [ROWS][kPanel], eight outputs at a time. The sum of code * x over a group fits in pairs of 16 bits: each
 // half takes 16 of the products, at most 16 * 15 * 127.
-template <int64_t ROWS, typename T>
-void tile(const int8_t* q, const float* scales, const GroupSum* sums, const Int4Weights& w, int64_t panel, T* out) {
+template <int64_t ROWS>
+void tile(const int8_t* q, const GroupSum* sums, const Int4Weights& w, int64_t panel, int32_t* out) {
     const int64_t groups = w.depth / kInt4Group;
     const __m256i low = _mm256_set1_epi8(0x0f);
     for (int64_t eight = 0; eight < kPanel / 8; ++eight) {
@@ -177,7 +171,7 @@ void tile(const int8_t* q, const float* scales, const GroupSum* sums, const Int4
             }
         }
         ALL for (int64_t r = 0; r < ROWS; ++r)
-            finish((Int)total[r], scales[r], w, panel * kPanel + 8 * eight, out + r * w.outputs);
+            _mm256_store_si256(reinterpret_cast<__m256i*>(out + r * kPanel + 8 * eight), total[r]);
     }
 }
 

@@ -66,34 +66,36 @@ void finish(__m512i sum, float scale, const Int8Weights& w, int64_t column, T* o
     narrow(out + column, y, kept);
 }
 
+template <typename T>
+void finish_rows(const int32_t* sums, int64_t rows, const float* scales, const Int8Weights& w, int64_t panel, T* out) {
+    for (int64_t r = 0; r < rows; ++r)
+        ALL for (int64_t j = 0; j < 2; ++j)
+            finish(_mm512_load_si512(sums + r * kPanel + 16 * j), scales[r], w, panel * kPanel + 16 * j,
+                   out + r * w.outputs);
+}
+
 // How weights come into the cache: the first tile of a panel asks for what it needs next, the last of several for the panel
 // that follows, which would otherwise wait for memory while nothing is computed.
 enum class Ask { nothing, ahead, next };
 
-template <Ask ASK>
-void ask(const int8_t* weights, int64_t panel_bytes) {
-    if (ASK == Ask::nothing) return;
-    for (int64_t line = 0; line < kStep; line += 64)
-        if (ASK == Ask::ahead)
-            _mm_prefetch(reinterpret_cast<const char*>(weights + kAhead + line), _MM_HINT_T0);
-        else
-            _mm_prefetch(reinterpret_cast<const char*>(weights + panel_bytes + line), _MM_HINT_T1);
-}
-
-// ROWS rows times one panel; UNROLL independent sums hide the latency where there are few rows.
-template <int64_t ROWS, int64_t UNROLL, Ask ASK, typename T>
-void tile(const uint8_t* q, const float* scales, const Int8Weights& w, int64_t panel, T* out) {
-    const int8_t* weights = w.packed + panel * kPanel * w.depth;
+// ROWS rows times one panel, to sums [ROWS][kPanel]; UNROLL independent sums hide the latency where there are few rows.
+template <int64_t ROWS, int64_t UNROLL>
+void tile(const uint8_t* q, const int8_t* weights, int64_t depth, Ask ask, int32_t* out) {
     __m512i sums[UNROLL][ROWS][2];
     ALL for (int64_t u = 0; u < UNROLL; ++u) ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j)
         sums[u][r][j] = _mm512_setzero_si512();
-    for (int64_t k = 0; k < w.depth; k += 4 * UNROLL) {
+    for (int64_t k = 0; k < depth; k += 4 * UNROLL) {
+        if (ask == Ask::ahead)
+            ALL for (int64_t line = 0; line < UNROLL * kStep; line += 64)
+                _mm_prefetch(reinterpret_cast<const char*>(weights + kAhead + line), _MM_HINT_T0);
+        else if (ask == Ask::next)
+            ALL for (int64_t line = 0; line < UNROLL * kStep; line += 64)
+                _mm_prefetch(reinterpret_cast<const char*>(weights + kPanel * depth + line), _MM_HINT_T1);
         ALL for (int64_t u = 0; u < UNROLL; ++u) {
-            ask<ASK>(weights, kPanel * w.depth);
             const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
             ALL for (int64_t r = 0; r < ROWS; ++r) {
                 int32_t four;
-                __builtin_memcpy(&four, q + r * w.depth + k + 4 * u, 4);
+                __builtin_memcpy(&four, q + r * depth + k + 4 * u, 4);
                 const __m512i x = _mm512_set1_epi32(four);
                 MULTIPLY_ADD(sums[u][r][0], x, left);
                 MULTIPLY_ADD(sums[u][r][1], x, right);
@@ -104,43 +106,39 @@ void tile(const uint8_t* q, const float* scales, const Int8Weights& w, int64_t p
     ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j) {
         __m512i sum = sums[0][r][j];
         ALL for (int64_t u = 1; u < UNROLL; ++u) sum = _mm512_add_epi32(sum, sums[u][r][j]);
-        finish(sum, scales[r], w, panel * kPanel + 16 * j, out + r * w.outputs);
+        _mm512_store_si512(out + r * kPanel + 16 * j, sum);
     }
 }
 
-template <Ask ASK, typename T>
-void tile_of(int64_t rows, const uint8_t* q, const float* scales, const Int8Weights& w, int64_t panel, T* out) {
+void tile_of(int64_t rows, const uint8_t* q, const int8_t* weights, int64_t depth, Ask ask, int32_t* out) {
     switch (rows) {
-        case 1: return tile<1, 4, ASK>(q, scales, w, panel, out);
-        case 2: return tile<2, 4, ASK>(q, scales, w, panel, out);
-        case 3: return tile<3, 2, ASK>(q, scales, w, panel, out);
-        case 4: return tile<4, 2, ASK>(q, scales, w, panel, out);
-        case 5: return tile<5, 2, ASK>(q, scales, w, panel, out);
-        case 6: return tile<6, 2, ASK>(q, scales, w, panel, out);
-        case 7: return tile<7, 1, ASK>(q, scales, w, panel, out);
-        case 8: return tile<8, 1, ASK>(q, scales, w, panel, out);
-        case 9: return tile<9, 1, ASK>(q, scales, w, panel, out);
-        case 10: return tile<10, 1, ASK>(q, scales, w, panel, out);
-        case 11: return tile<11, 1, ASK>(q, scales, w, panel, out);
-        case 12: return tile<12, 1, ASK>(q, scales, w, panel, out);
-        default: return tile<13, 1, ASK>(q, scales, w, panel, out);
+        case 1: return tile<1, 4>(q, weights, depth, ask, out);
+        case 2: return tile<2, 4>(q, weights, depth, ask, out);
+        case 3: return tile<3, 2>(q, weights, depth, ask, out);
+        case 4: return tile<4, 2>(q, weights, depth, ask, out);
+        case 5: return tile<5, 2>(q, weights, depth, ask, out);
+        case 6: return tile<6, 2>(q, weights, depth, ask, out);
+        case 7: return tile<7, 1>(q, weights, depth, ask, out);
+        case 8: return tile<8, 1>(q, weights, depth, ask, out);
+        case 9: return tile<9, 1>(q, weights, depth, ask, out);
+        case 10: return tile<10, 1>(q, weights, depth, ask, out);
+        case 11: return tile<11, 1>(q, weights, depth, ask, out);
+        case 12: return tile<12, 1>(q, weights, depth, ask, out);
+        default: return tile<13, 1>(q, weights, depth, ask, out);
     }
 }
 
 template <typename T>
 void by_vectors(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, int64_t panel, T* out) {
+    alignas(64) int32_t sums[kTallest * kPanel];
+    const int8_t* weights = w.packed + panel * kPanel * w.depth;
     // Tiles of nearly equal height: a last tile of one row costs almost as much as one of six.
     const int64_t tiles = (rows + kTallest - 1) / kTallest;
     for (int64_t i = 0, row = 0; i < tiles; ++i) {
         const int64_t height = (rows - row) / (tiles - i);
-        const uint8_t* x = q + row * w.depth;
-        T* y = out + row * w.outputs;
-        if (i == 0)
-            tile_of<Ask::ahead>(height, x, scales + row, w, panel, y);
-        else if (i < tiles - 1)
-            tile_of<Ask::nothing>(height, x, scales + row, w, panel, y);
-        else
-            tile_of<Ask::next>(height, x, scales + row, w, panel, y);
+        tile_of(height, q + row * w.depth, weights, w.depth, i == 0 ? Ask::ahead : i < tiles - 1 ? Ask::nothing : Ask::next,
+                sums);
+        finish_rows(sums, height, scales + row, w, panel, out + row * w.outputs);
         row += height;
     }
 }
@@ -198,10 +196,7 @@ void by_tiles(const uint8_t* q, const float* scales, int64_t rows, const Int8Wei
     load_shapes(rows_of.height);
     alignas(64) int32_t sums[2 * kTileRows * kPanel];
     const auto store = [&](int64_t row, int64_t panel, const int32_t* from) {
-        for (int64_t r = 0; r < rows_of.height; ++r)
-            ALL for (int64_t j = 0; j < 2; ++j)
-                finish(_mm512_load_si512(from + r * kPanel + 16 * j), scales[row + r], w, panel * kPanel + 16 * j,
-                       out + (row + r) * w.outputs);
+        finish_rows(from, rows_of.height, scales + row, w, panel, out + row * w.outputs);
     };
     for (int64_t panel = begin; panel < end; ++panel) {
         for (int64_t block = 0; block < rows_of.blocks; block += 2) {

@@ -1,0 +1,291 @@
+// The operators on packed weights, torch.ops.headgate.*_pack, *_linear and experts: they check their arguments and divide
+// the work among torch's own threads.
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "checks.h"
+#include "experts.h"
+#include "product.h"
+
+namespace headgate {
+namespace {
+
+using at::Tensor;
+using Packed = std::tuple<Tensor, Tensor, Tensor>;  // the packed form, scales and shift
+
+// Below about this many multiplications, or elements, waking a second thread costs more than it saves.
+constexpr int64_t kProductsPerThread = 256 * 1024;
+constexpr int64_t kElementsPerThread = 16 * 1024;
+
+void check_int8() { TORCH_CHECK(int8_usable(), "this processor lacks AVX-512 VNNI, or HEADGATE_VECTORS is set"); }
+
+const Int4Loops& checked_int4() {
+    const Int4Loops* table = int4_loops();
+    TORCH_CHECK(table != nullptr, "this processor lacks AVX2, or HEADGATE_VECTORS is set");
+    return *table;
+}
+
+// [rows, columns] with dense rows.
+Rows matrix(const Tensor& x, const char* name) {
+    TORCH_CHECK(x.dim() == 2 && (x.size(1) <= 1 || x.stride(1) == 1) &&
+                    (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16),
+                name, " must be float32 or bfloat16 [rows, columns] with dense rows, got ", x.scalar_type(), " ", x.sizes());
+    return {x.const_data_ptr(), x.stride(0), 0, 1};
+}
+
+int64_t panels_of(int64_t outputs) { return round_up(outputs, kPanel) / kPanel; }
+
+// [outputs, inputs] in floating point, rounded and packed: see Int8Weights.
+Packed int8_pack(const Tensor& weight) {
+    check_int8();
+    const Rows rows = matrix(weight, "weight");
+    const Element type = element(weight);
+    const int64_t outputs = weight.size(0), inputs = weight.size(1);
+    const int64_t panels = panels_of(outputs), depth = round_up(inputs, kDepth);
+    Tensor packed = at::empty({panels, depth / 4, kPanel, 4}, weight.options().dtype(at::kChar));
+    Tensor scales = at::zeros({panels * kPanel}, weight.options().dtype(at::kFloat));
+    Tensor shift = at::zeros({panels * kPanel}, weight.options().dtype(at::kInt));
+    int8_t* to = packed.mutable_data_ptr<int8_t>();
+    float* of = scales.mutable_data_ptr<float>();
+    int32_t* sums = shift.mutable_data_ptr<int32_t>();
+    at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
+        // A panel's rows, rounded as activations are: with 128 added, which is also what missing rows hold.
+        std::vector<uint8_t> room(kPanel * depth, 128);
+        for (int64_t panel = begin; panel < end; ++panel) {
+            const int64_t first = panel * kPanel, count = std::min(kPanel, outputs - first);
+            if (count < kPanel) std::fill(room.begin(), room.end(), static_cast<uint8_t>(128));
+            // Its rows count from the first of the matrix.
+            int8_quantize(rows, type, inputs, depth, room.data() - first * depth, of, first, first + count);
+            int8_pack_panel(room.data(), depth, to + first * depth, sums + first);
+        }
+    });
+    return {packed, scales, shift};
+}
+
+// The same at four bits: see Int4Weights. `importance` [inputs]: how much the squared error at each input counts; all alike
+// if there is none.
+Packed int4_pack(const Tensor& weight, const std::optional<Tensor>& importance) {
+    const Int4Loops& table = checked_int4();
+    const Rows rows = matrix(weight, "weight");
+    const Element type = element(weight);
+    const int64_t outputs = weight.size(0), inputs = weight.size(1);
+    const int64_t panels = panels_of(outputs), depth = round_up(inputs, kDepth);
+    std::vector<float> weigh(depth, 1);
+    if (importance.has_value()) {
+        TORCH_CHECK(importance->scalar_type() == at::kFloat && importance->is_contiguous() && importance->dim() == 1 &&
+                        importance->numel() == inputs,
+                    "importance must be float32 [", inputs, "], got ", importance->scalar_type(), " ",
+                    importance->sizes());
+        std::copy_n(importance->const_data_ptr<float>(), inputs, weigh.begin());
+    }
+    // With step and centre 0 any code stands for zero.
+    Tensor packed = at::zeros({panels, depth / kInt4Group, kInt4Block}, weight.options().dtype(at::kByte));
+    Tensor scales = at::zeros({panels * kPanel}, weight.options().dtype(at::kFloat));
+    Tensor shift = at::zeros({panels * kPanel}, weight.options().dtype(at::kInt));
+    at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
+        table.thin(rows, type, outputs, inputs, depth, weigh.data(), packed.mutable_data_ptr<uint8_t>(),
+                   scales.mutable_data_ptr<float>(), shift.mutable_data_ptr<int32_t>(), begin, end);
+    });
+    return {packed, scales, shift};
+}
+
+// bfloat16 [outputs, inputs], see Bf16Weights.
+Tensor bf16_pack(const Tensor& weight) {
+    TORCH_CHECK(weight.dim() == 2 && weight.scalar_type() == at::kBFloat16 && weight.is_contiguous(),
+                "weight must be a contiguous bfloat16 matrix, got ", weight.scalar_type(), " ", weight.sizes());
+    const int64_t outputs = weight.size(0), inputs = weight.size(1);
+    const int64_t panels = panels_of(outputs), depth = round_up(inputs, kBf16Depth);
+    Tensor packed = at::zeros({panels, depth / 2, kPanel, 2}, weight.options());
+    const auto* from = static_cast<const uint16_t*>(weight.const_data_ptr());
+    auto* to = static_cast<uint16_t*>(packed.mutable_data_ptr());
+    at::parallel_for(0, panels, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t o = begin * kPanel; o < std::min(end * kPanel, outputs); ++o) {
+            uint16_t* column = to + o / kPanel * kPanel * depth + o % kPanel * 2;
+            for (int64_t i = 0; i < inputs; ++i) column[i / 2 * kPanel * 2 + i % 2] = from[o * inputs + i];
+        }
+    });
+    return packed;
+}
+
+// What packed weights are for must be what x has and what is wanted.
+void check_fit(const Tensor& x, const std::optional<Tensor>& bias, int64_t outputs, int64_t depth, int64_t unit,
+               int64_t panels) {
+    TORCH_CHECK(round_up(x.size(1), unit) == depth && panels_of(outputs) == panels, "x has ", x.size(1), " inputs and ",
+                outputs, " outputs are wanted; the weights are for ", depth, " and ", panels * kPanel, ", each rounded up");
+    if (bias.has_value())
+        TORCH_CHECK(bias->scalar_type() == x.scalar_type() && bias->is_contiguous() && bias->numel() == outputs,
+                    "bias must be ", x.scalar_type(), " [", outputs, "]");
+}
+
+void check_scales(const Tensor& scales, const Tensor& shift, int64_t panels) {
+    TORCH_CHECK(scales.scalar_type() == at::kFloat && scales.is_contiguous() && scales.numel() == panels * kPanel,
+                "scales must be float32 [", panels * kPanel, "]");
+    TORCH_CHECK(shift.scalar_type() == at::kInt && shift.is_contiguous() && shift.numel() == panels * kPanel,
+                "shift must be int32 [", panels * kPanel, "]");
+}
+
+const void* data_of(const std::optional<Tensor>& bias) { return bias.has_value() ? bias->const_data_ptr() : nullptr; }
+
+Tensor linear(const Tensor& x, const Product& product, int64_t depth) {
+    const int64_t rows = x.size(0);
+    Tensor out = at::empty({rows, product.outputs}, x.options());
+    if (out.numel() == 0) return out;
+    Tensor prepared = at::empty({product.prepared_bytes(rows)}, x.options().dtype(at::kByte));
+    const Rows from = matrix(x, "x");
+    at::parallel_for(0, rows, std::max<int64_t>(1, kElementsPerThread / depth), [&](int64_t begin, int64_t end) {
+        product.prepare(from, rows, prepared.mutable_data_ptr(), begin, end);
+    });
+    const int64_t per_piece = rows * depth * kPanel;
+    at::parallel_for(0, product.pieces(), std::max<int64_t>(1, kProductsPerThread / per_piece),
+                     [&](int64_t begin, int64_t end) {
+                         product.multiply(prepared.const_data_ptr(), rows, out.mutable_data_ptr(), begin, end);
+                     });
+    return out;
+}
+
+Tensor int8_linear(const Tensor& x, const Tensor& packed, const Tensor& scales, const Tensor& shift,
+                   const std::optional<Tensor>& bias, int64_t outputs) {
+    check_int8();
+    matrix(x, "x");
+    TORCH_CHECK(packed.dim() == 4 && packed.scalar_type() == at::kChar && packed.is_contiguous() &&
+                    packed.size(2) == kPanel && packed.size(3) == 4,
+                "packed must come from int8_pack, got ", packed.sizes());
+    const int64_t panels = packed.size(0), depth = packed.size(1) * 4;
+    check_fit(x, bias, outputs, depth, kDepth, panels);
+    check_scales(scales, shift, panels);
+    const Int8Weights w{packed.const_data_ptr<int8_t>(), scales.const_data_ptr<float>(), shift.const_data_ptr<int32_t>(),
+                        data_of(bias), outputs, depth};
+    return linear(x, Int8Product(element(x), x.size(1), w), depth);
+}
+
+Tensor int4_linear(const Tensor& x, const Tensor& packed, const Tensor& scales, const Tensor& shift,
+                   const std::optional<Tensor>& bias, int64_t outputs) {
+    const Int4Loops& table = checked_int4();
+    matrix(x, "x");
+    TORCH_CHECK(packed.dim() == 3 && packed.scalar_type() == at::kByte && packed.is_contiguous() &&
+                    packed.size(2) == kInt4Block,
+                "packed must come from int4_pack, got ", packed.sizes());
+    const int64_t panels = packed.size(0), depth = packed.size(1) * kInt4Group;
+    check_fit(x, bias, outputs, depth, kDepth, panels);
+    check_scales(scales, shift, panels);
+    const Int4Weights w{packed.const_data_ptr<uint8_t>(), scales.const_data_ptr<float>(), shift.const_data_ptr<int32_t>(),
+                        data_of(bias), outputs, depth};
+    return linear(x, Int4Product(element(x), x.size(1), w, table), depth);
+}
+
+Tensor bf16_linear(const Tensor& x, const Tensor& packed, const std::optional<Tensor>& bias, int64_t outputs) {
+    matrix(x, "x");
+    TORCH_CHECK(x.scalar_type() == at::kBFloat16, "x must be bfloat16, got ", x.scalar_type());
+    TORCH_CHECK(packed.dim() == 4 && packed.scalar_type() == at::kBFloat16 && packed.is_contiguous() &&
+                    packed.size(2) == kPanel && packed.size(3) == 2,
+                "packed must come from bf16_pack, got ", packed.sizes());
+    const int64_t depth = packed.size(1) * 2;
+    check_fit(x, bias, outputs, depth, kBf16Depth, packed.size(0));
+    const Bf16Weights w{static_cast<const uint16_t*>(packed.const_data_ptr()),
+                        static_cast<const uint16_t*>(data_of(bias)), outputs, depth};
+    return linear(x, Bf16Product(x.size(1), w), depth);
+}
+
+// The instruction set of the 4-bit operators, or nothing.
+std::string int4_vectors() { return int4_loops() != nullptr ? int4_loops()->name : ""; }
+
+// The matrix of all experts that maps `inputs` to `outputs`.
+ExpertMatrix matrix_of(const Tensor& packed, const std::optional<Tensor>& scales, const std::optional<Tensor>& shift,
+                       ExpertFormat format, at::ScalarType type, int64_t experts, int64_t inputs, int64_t outputs,
+                       const char* name) {
+    const bool quantized = format != ExpertFormat::floating;
+    const int64_t panel = panel_of(format), panels = round_up(outputs, panel) / panel;
+    const int64_t depth = round_up(inputs, quantized ? kDepth : kFloatDepth);
+    const bool fits =
+        format == ExpertFormat::int4
+            ? packed.dim() == 4 && packed.scalar_type() == at::kByte && packed.size(2) * kInt4Group == depth &&
+                  packed.size(3) == kInt4Block
+            : packed.dim() == 5 && packed.scalar_type() == (quantized ? at::kChar : type) &&
+                  packed.size(2) * packed.size(4) == depth && packed.size(3) == panel &&
+                  packed.size(4) == (quantized ? 4 : type == at::kFloat ? 1 : 2);
+    TORCH_CHECK(fits && packed.is_contiguous() && packed.size(0) == experts && packed.size(1) == panels,
+                name, " must be ", experts, " matrices of ", panels, " panels of ", panel, " outputs and depth ", depth,
+                ", got ", packed.scalar_type(), " ", packed.sizes());
+    if (quantized)
+        for (const auto& [of, wanted] : {std::pair{&scales, at::kFloat}, std::pair{&shift, at::kInt}})
+            TORCH_CHECK(of->has_value() && (*of)->is_contiguous() && (*of)->scalar_type() == wanted &&
+                            (*of)->numel() == experts * panels * panel,
+                        name, " needs scales (float32) and shifts (int32) of ", experts * panels * panel, " outputs");
+    return {packed.const_data_ptr(), quantized ? scales->const_data_ptr<float>() : nullptr,
+            quantized ? shift->const_data_ptr<int32_t>() : nullptr, panels, depth};
+}
+
+Tensor experts(const Tensor& x, const Tensor& router, const Tensor& gate_up, const std::optional<Tensor>& gate_up_scales,
+               const std::optional<Tensor>& gate_up_shift, const Tensor& down, const std::optional<Tensor>& down_scales,
+               const std::optional<Tensor>& down_shift, int64_t count, int64_t shared, int64_t width, int64_t per_token,
+               bool normalize) {
+    const at::ScalarType type = x.scalar_type();
+    TORCH_CHECK(x.dim() == 2 && x.is_contiguous() && (type == at::kFloat || type == at::kBFloat16),
+                "x must be contiguous float32 or bfloat16 [tokens, hidden], got ", type, " ", x.sizes());
+    TORCH_CHECK(0 < per_token && per_token <= count && shared >= 0, "per_token must be 1 to ", count, ", got ", per_token);
+    const ExpertFormat format = gate_up.scalar_type() == at::kChar   ? ExpertFormat::int8
+                                : gate_up.scalar_type() == at::kByte ? ExpertFormat::int4
+                                                                     : ExpertFormat::floating;
+    if (format == ExpertFormat::int4) checked_int4();
+    if (format == ExpertFormat::int8) check_int8();
+    const int64_t hidden = x.size(1), panel = panel_of(format), halves = round_up(width, panel / 2);
+    const ExpertMatrix routes = matrix_of(router, std::nullopt, std::nullopt, ExpertFormat::floating, type, 1, hidden,
+                                          count + (shared > 0 ? 1 : 0), "router");
+    const ExpertLayer layer{format,
+                            type == at::kFloat ? Element::f32 : Element::bf16,
+                            count,
+                            shared,
+                            per_token,
+                            normalize,
+                            hidden,
+                            width,
+                            routes.packed,
+                            matrix_of(gate_up, gate_up_scales, gate_up_shift, format, type, count + shared, hidden,
+                                      2 * halves, "gate_up"),
+                            matrix_of(down, down_scales, down_shift, format, type, count + shared, width, hidden, "down")};
+    Tensor out = at::empty(x.sizes(), x.options());
+    if (out.numel() > 0) run_experts(layer, x.const_data_ptr(), x.size(0), out.mutable_data_ptr());
+    return out;
+}
+
+int64_t int8_panel() { return kPanel; }
+int64_t float_panel() { return kFloatPanel; }
+
+}  // namespace
+}  // namespace headgate
+
+TORCH_LIBRARY_FRAGMENT(headgate, m) {
+    m.def("int8_usable() -> bool", &headgate::int8_usable);
+    m.def("int8_pack(Tensor weight) -> (Tensor packed, Tensor scales, Tensor shift)");
+    m.def("int8_linear(Tensor x, Tensor packed, Tensor scales, Tensor shift, Tensor? bias, int outputs) -> Tensor");
+    m.def("int4_vectors() -> str", &headgate::int4_vectors);
+    m.def("int4_pack(Tensor weight, Tensor? importance) -> (Tensor packed, Tensor scales, Tensor shift)");
+    m.def("int4_linear(Tensor x, Tensor packed, Tensor scales, Tensor shift, Tensor? bias, int outputs) -> Tensor");
+    m.def("bf16_pack(Tensor weight) -> Tensor");
+    m.def("bf16_linear(Tensor x, Tensor packed, Tensor? bias, int outputs) -> Tensor");
+    m.def("int8_panel() -> int", &headgate::int8_panel);
+    m.def("float_panel() -> int", &headgate::float_panel);
+    m.def(
+        "experts(Tensor x, Tensor router, Tensor gate_up, Tensor? gate_up_scales, Tensor? gate_up_shift, Tensor down, "
+        "Tensor? down_scales, Tensor? down_shift, int count, int shared, int width, int per_token, bool normalize) -> "
+        "Tensor");
+}
+
+TORCH_LIBRARY_IMPL(headgate, CPU, m) {
+    m.impl("int8_pack", TORCH_FN(headgate::int8_pack));
+    m.impl("int8_linear", TORCH_FN(headgate::int8_linear));
+    m.impl("int4_pack", TORCH_FN(headgate::int4_pack));
+    m.impl("int4_linear", TORCH_FN(headgate::int4_linear));
+    m.impl("bf16_pack", TORCH_FN(headgate::bf16_pack));
+    m.impl("bf16_linear", TORCH_FN(headgate::bf16_linear));
+    m.impl("experts", TORCH_FN(headgate::experts));
+}
