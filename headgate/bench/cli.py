@@ -64,6 +64,9 @@ bench.add_command(redis)
 @click.option("--kernels", type=click.Choice(["auto", "reference"]), default="auto", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
 @click.option("--new", type=click.IntRange(min=2), help="New tokens of each request of the decode workloads.")
+@click.option(
+    "--requests", type=click.IntRange(min=1), default=64, show_default=True, help="Requests of the mixed workload."
+)
 @click.option("--one-by-one", is_flag=True, help="Also run the mixed requests one after another.")
 @click.option(
     "--against",
@@ -100,6 +103,7 @@ def engine(
     kernels: KernelSet,
     rounds: int,
     new: int | None,
+    requests: int,
     one_by_one: bool,
     against: str | None,
     peers: Path,
@@ -109,7 +113,7 @@ def engine(
 ) -> None:
     """Time the engine alone on WORKLOADS (all by default): tokens in, tokens out, random prompts, no cache hits."""
     console = Console(width=110)
-    chosen = [w for name in workloads or _ALL for w in _workloads(name, new)]
+    chosen = [w for name in workloads or _ALL for w in _workloads(name, new, requests)]
     if against is not None:
         console = Console(width=150)
         if model not in SHAPES:
@@ -137,7 +141,7 @@ def engine(
             runner = EngineBench(served, "bench")
             runner.run(Workload("warm-up", ((16, 4),)))
             figures = [runner.figure(w, [runner.run(w) for _ in range(rounds)], measured) for w in chosen]
-            serial_s = runner.run_one_by_one(mixed()) if one_by_one else None
+            serial_s = runner.run_one_by_one(mixed(requests)) if one_by_one else None
         finally:
             served.stop()
     info = served.models["bench"].info
@@ -149,7 +153,8 @@ def engine(
         + f"; kernels: {used}; torch {torch.__version__}, {date.today()}"
     )
     if serial_s is not None:
-        together = mixed().new_tokens / next(f.tokens_s for f in figures if f.workload == mixed().name)
+        work = mixed(requests)
+        together = work.new_tokens / next(f.tokens_s for f in figures if f.workload == work.name)
         console.print(
             f"mixed, one after another: {serial_s:.2f} s; all at once: {together:.2f} s; {serial_s / together:.2f}x"
         )
@@ -258,10 +263,10 @@ def start(model: str, weights: WeightFormat, threads: int | None, starts: int, j
         _write_json(json_file, {"model": model, "weights": weights, "starts": [asdict(each) for each in measured]})
 
 
-def _workloads(name: str, new: int | None) -> list[Workload]:
+def _workloads(name: str, new: int | None, requests: int) -> list[Workload]:
     if name in _BATCHES:
         return [decode(batch) if new is None else decode(batch, new) for batch in _BATCHES[name]]
-    return [prefill() if name == "prefill" else mixed()]
+    return [prefill() if name == "prefill" else mixed(requests)]
 
 
 def _folder(model: str, scratch: Path) -> Path:

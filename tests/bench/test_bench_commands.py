@@ -23,6 +23,7 @@ def test_workloads_are_what_the_readme_says() -> None:
     assert len(mixed().requests) == 64
     assert all(32 <= prompt <= 512 and 16 <= new <= 128 for prompt, new in mixed().requests)
     assert mixed() == mixed()
+    assert mixed(16).requests == mixed().requests[:16]
 
 
 def test_prompts_never_repeat() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def _match(ours: tuple[Round, ...], theirs: tuple[Round, ...]) -> Match:
 
 
 def test_a_bare_name_means_the_formats_of_our_class() -> None:
-    assert [e.name for e in entrants("llama.cpp,openvino", 8)] == ["llama.cpp:q8_0", "openvino:int8"]
+    assert [e.name for e in entrants("llama.cpp,openvino", 8)] == ["llama.cpp:q8_0", "llama.cpp:bf16", "openvino:int8"]
     assert [e.name for e in entrants("llama.cpp,openvino", 4)] == [
         "llama.cpp:q4_0", "llama.cpp:q4_k_m", "openvino:int4",
     ]  # fmt: skip
@@ -88,7 +89,24 @@ def test_a_missing_peer_is_reported_with_its_commands(tmp_path: Path, monkeypatc
     for peer in PEERS.values():
         assert f"{peer.name}:" in result.output
         assert peer.install[-1].split()[0] in result.output
-    assert result.output.count("is not installed and not measured") == 5
+    formats = [bits for peer in PEERS.values() for bits in peer.formats.values() if bits >= 8]
+    assert result.output.count("is not installed and not measured") == len(formats)
+
+
+def test_bfloat16_needs_no_conversion_but_for_llama_cpp(tmp_path: Path) -> None:
+    checkpoint, commands = tmp_path / "model", list[Sequence[object]]()
+    checkpoint.mkdir()
+
+    def run(command: Sequence[object]) -> None:
+        commands.append(command)
+        Path(str(command[-1])).touch()
+
+    for entrant in entrants("vllm:bf16,transformers:bf16,llama.cpp:bf16", 8):
+        entrant.prepare(checkpoint, tmp_path, run)
+        file = entrant.command(checkpoint, tmp_path, 2)[3]
+        assert file == (tmp_path / "model-bf16.gguf" if entrant.name == "llama.cpp:bf16" else checkpoint)
+        assert Path(str(file)).exists()
+    assert len(commands) == 1
 
 
 def test_our_own_process_plays(tiny_checkpoint: Path, tmp_path: Path) -> None:

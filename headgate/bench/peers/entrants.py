@@ -27,7 +27,7 @@ PEERS: Mapping[str, Peer] = {
     for peer in (
         Peer(
             "llama.cpp",
-            {"q8_0": 8.5, "q4_0": 4.5, "q4_k_m": 4.8},
+            {"q8_0": 8.5, "bf16": 16.0, "q4_0": 4.5, "q4_k_m": 4.8},
             "llama.cpp/build/bin/llama-batched-bench",
             (
                 "python3 -m venv llama.cpp",
@@ -106,6 +106,8 @@ class Entrant:
                     part = plain.with_name(plain.name + ".part")
                     run([peers / "llama.cpp/bin/python", "-m", "headgate.bench.peers.write_gguf", checkpoint, part])
                     part.rename(plain)
+                if target == plain:
+                    return
                 run([peers / "llama.cpp/build/bin/llama-quantize", plain, unfinished, _QUANTIZE[self.fmt]])
             case "openvino":
                 command = [peers / "openvino/bin/optimum-cli", "export", "openvino", "--model", checkpoint]
@@ -123,10 +125,10 @@ class Entrant:
         return [python, "-m", module, self._file(checkpoint), self.fmt, threads, *tools]
 
     def _file(self, checkpoint: Path) -> Path:
-        if self.fmt == "bf16":
-            return checkpoint
-        suffix = ".gguf" if self.peer.name == "llama.cpp" else ""
-        return checkpoint.with_name(f"{checkpoint.name}-{self.peer.name}-{self.fmt}{suffix}")
+        plain = self.fmt == "bf16"
+        if self.peer.name == "llama.cpp":
+            return checkpoint.with_name(f"{checkpoint.name}-{'' if plain else 'llama.cpp-'}{self.fmt}.gguf")
+        return checkpoint if plain else checkpoint.with_name(f"{checkpoint.name}-{self.peer.name}-{self.fmt}")
 
 
 def entrants(asked: str, weight_bits: float) -> list[Entrant]:
