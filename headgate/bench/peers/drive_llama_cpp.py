@@ -119,7 +119,9 @@ def main(model: Path, fmt: str, threads: int, tools: Path) -> None:
     version = subprocess.run([tools / "llama-bench", "--version"], capture_output=True, text=True, check=False)
     words = (version.stdout + version.stderr).strip().splitlines()
     native = "GGML_NATIVE:BOOL=ON" in (tools.parent / "CMakeCache.txt").read_text()
-    build = "native build" if native else "built for named instruction sets, AMX not among them"
+    build = (
+        "native build (AMX where there is some)" if native else "built for named instruction sets, AMX not among them"
+    )
     about = About(
         f"llama.cpp {words[0] if words else 'of unknown version'}",
         f"{fmt}, {threads} threads, weights repacked at load, {build}; 16-bit KV cache; mixed: {_SLOTS} slots",

