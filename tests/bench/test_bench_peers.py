@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from headgate.bench.peers.match import Match, match_of_json
 from headgate.bench.peers.process import EngineProcess, ours
 from headgate.bench.peers.protocol import About, Round, Stopwatch
 from headgate.bench.peers.report import plot
+from headgate.gateway import WAITING
 
 _ABOUT = About("x 1", "settings", 600_000_000, 2.0, "int8")
 _CEILINGS = Ceilings("machine", 2, 40e9, {"float32": 0.2e12, "bfloat16": 0.8e12, "int8": 1.8e12})
@@ -116,6 +120,24 @@ def test_our_own_process_plays(tiny_checkpoint: Path, tmp_path: Path) -> None:
         result = process.run([((11, 12, 13), 4), ((14, 15), 6)])
         assert result.total_s > 0
         assert result.decode_tokens <= 8
+
+
+def test_settings_for_our_engine_do_not_reach_the_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    words = "os.environ.get('OMP_WAIT_POLICY', 'its own')"
+    about = {"version": 0, "settings": "", "weight_bytes": 0, "kv_element_bytes": 2, "products": "int8"}
+    command = [sys.executable, "-c", f"import json, os; print(json.dumps({about} | {{'version': {words}}}))"]
+    with EngineProcess(command, tmp_path / "log") as peer:
+        assert peer.about.version == "its own"
+    with EngineProcess(command, tmp_path / "log", WAITING) as us:
+        assert us.about.version == "passive"
+
+
+def test_the_users_way_of_waiting_wins() -> None:
+    ask = [sys.executable, "-c", "import headgate.gateway, os; print(os.environ['OMP_WAIT_POLICY'])"]
+    plain = {name: value for name, value in os.environ.items() if name not in WAITING}
+    assert subprocess.check_output(ask, env=plain, text=True) == "passive\n"
+    assert subprocess.check_output(ask, env={**plain, "OMP_WAIT_POLICY": "active"}, text=True) == "active\n"
 
 
 def test_the_roofline_is_a_picture(tmp_path: Path) -> None:

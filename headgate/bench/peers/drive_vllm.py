@@ -31,6 +31,7 @@ def main(folder: Path, fmt: str, threads: int) -> None:
         "OMP_NUM_THREADS": str(threads),
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",  # standard output is for rounds
     }
     import vllm
 

@@ -13,6 +13,7 @@ from headgate.bench.peers.entrants import Entrant
 from headgate.bench.peers.process import EngineFailed, EngineProcess, ours
 from headgate.bench.peers.protocol import About, Refused, Round
 from headgate.bench.workloads import Prompts, Workload
+from headgate.gateway import WAITING
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def play(
     log = peers / "bench.log"
     prompts = Prompts(3000)
     with ExitStack() as stack:
-        us = stack.enter_context(EngineProcess(ours(checkpoint, weights, threads), log))
+        us = stack.enter_context(EngineProcess(ours(checkpoint, weights, threads), log, WAITING))
         for entrant in against:
             blank = Match(model, weights, entrant.name, "", (), us.about, None)
             try:

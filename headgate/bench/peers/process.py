@@ -6,13 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import headgate
 from headgate.bench.peers.protocol import About, Prompts, Refused, Round
+from headgate.gateway import WAITING
 
 # The peers' interpreters find this package behind their own, so that nothing of ours takes the place of theirs.
 _RUN = (
@@ -34,17 +35,27 @@ def module_command(command: Sequence[object]) -> list[str]:
 
 
 class EngineProcess:
-    """A context manager. What the process writes to standard error goes to a log file."""
+    """A context manager. What the process writes to standard error goes to a log file.
 
-    def __init__(self, command: Sequence[object], log: Path) -> None:
+    Settings that this process made for our engine (`WAITING`) are not handed on: peers run as they come.
+    """
+
+    def __init__(self, command: Sequence[object], log: Path, settings: Mapping[str, str] | None = None) -> None:
+        """`settings` are added to the environment."""
         self._command = module_command(command)
         self._log = log
+        inherited = {name: value for name, value in os.environ.items() if name not in WAITING}
+        self._environment = {**inherited, "PYTHONUNBUFFERED": "1", **(settings or {})}
 
     def __enter__(self) -> Self:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, text=True
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=self._environment,
+                text=True,
             )
         try:
             self.about = About(**self._read())
