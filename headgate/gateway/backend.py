@@ -204,13 +204,21 @@ class Loader:
             lag_s=None if feed is None else feed.lag_s,
             staleness_s=None if feed is None else feed.staleness_s,
             rebuilt=None if feed is None else feed.rebuilt,
+            copying=None if feed is None else feed.copying,
             faults={} if self._backend is None else self._backend.answers.faults,
         )
 
     async def connect(self) -> None:
-        """See whether Redis answers. Call it before `run`; it takes no longer than `cache.redis_timeout_s`."""
+        """See whether Redis answers, and open the journal. Call it before `run`.
+
+        It takes no longer than `cache.redis_timeout_s`.
+
+        Raises:
+            StartError: the journal's folder cannot be used.
+        """
         if self._redis is not None:
             self._redis = await connect_redis(self._redis, self._settings.cache, self._lifecycle)
+        self._journal = self._open_journal()
 
     async def run(self) -> None:
         """Load the models, open the road, then load what only improves it.
@@ -266,7 +274,7 @@ class Loader:
         if self._redis is None and settings.cache.exact.enabled:
             self._memory = MemoryStore(int(settings.cache.exact.max_bytes), time.time)
         store: Store | None = self._redis or self._memory
-        self._journal = journal = self._open_journal()
+        journal = self._journal
         share = InsertShare(settings.cache.insert_share, INSERT_WINDOW_S, time.time, settings.cache.inserts_per_hour)
         epoch = Epoch(settings.cache.epoch, journal)
         answers = Answers(store, self._fingerprinter, _policy(settings.cache), share=share, epoch=epoch)

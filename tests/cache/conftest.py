@@ -79,7 +79,7 @@ async def open_gateway(
             view = FlatIndex(DIM) if index is None else index
             feed = IndexFeed(
                 opened, view, embedder, lambda: time.now, block_s=0.01, pause_s=0.01, answer_s=30.0,
-                monotonic=time.running, progress=copied.append,
+                monotonic=time.running, progress=lambda _: copied.append(feed.copying or 0),
             )  # fmt: skip
             opened.on_forget(view.remove)
             stack.push_async_callback(opened.close)

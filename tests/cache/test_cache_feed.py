@@ -80,6 +80,7 @@ async def test_a_gateway_that_starts_late_copies_what_is_there(
     assert late.holds() == {str(key) for key in range(102, 290, 2)}
     assert late.copied == sorted(late.copied)
     assert late.copied[-1] == 151
+    assert late.feed.copying is None, "done"
     assert (late.feed.rebuilt, late.feed.skipped, late.feed.foreign) == (1, 1, 5)
 
 

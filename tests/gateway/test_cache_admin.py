@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from gateway_site import forget_environment, site
 
 from headgate.gateway import middleware
+from headgate.gateway.backend import StartError
 from headgate.gateway.cli import main
 
 Client = TestClient[Any, Any]
@@ -99,6 +100,69 @@ async def test_answers_are_forgotten_by_tag_team_and_all_together(serve: Serve) 
     assert await kept() == []
 
 
+async def test_what_one_key_made_is_forgotten_and_no_more(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RED2_KEY", "red2-secret")
+    client = await serve(keys=[*KEYS, {"id": "one-b", "team": "red", "secret": "env:RED2_KEY"}])
+    red2 = {"Authorization": "Bearer red2-secret"}
+    await ask(client, "mine", **RED)
+    await ask(client, "hers", **red2)
+    assert (await ask(client, "hers", **RED))[0] == "exact", "a team shares what its keys make"
+    assert await forget(client, {"author": "one", "team": "blue"}, **BOSS) == 0
+    assert await forget(client, {"author": "one"}, **BOSS) == 1
+    assert ((await ask(client, "mine", **RED))[0], (await ask(client, "hers", **RED))[0]) == ("miss", "exact")
+    assert await forget(client, {"author": "one-b", "team": "red"}, **BOSS) == 1
+
+
+async def test_an_epoch_is_begun_and_gone_back_to_and_outlives_the_server(serve: Serve, tmp_path: Path) -> None:
+    cache = {"semantic": {"enabled": False}, "journal": str(tmp_path / "journal"), "epoch": "v1"}
+
+    async def epoch(client: Client) -> str:
+        return str((await (await client.get("/admin/cache")).json())["epoch"])
+
+    client = await serve(cache=cache)
+    await ask(client)
+    assert await forget(client, {"epoch": "v1"}) == 0, "it is"
+    assert await forget(client, {"epoch": "v2"}) == 1
+    assert (await epoch(client), (await ask(client))[0]) == ("v2", "miss")
+    assert await forget(client, {"epoch": "v1"}) == 2
+    assert (await ask(client))[0] == "exact"
+    await forget(client, {"epoch": "v3"})
+    with pytest.raises(StartError, match="used by another process"):
+        await serve(cache=cache)
+    await client.close()
+    later = await serve(cache=cache)
+    assert await epoch(later) == "v3"
+    await later.close()
+    assert await epoch(await serve(cache={**cache, "epoch": "v4"})) == "v4", "a changed configuration has the last word"
+
+
+async def test_without_answers_by_meaning_there_is_nothing_to_audit(serve: Serve) -> None:
+    client = await serve()
+    for response in (
+        await client.get("/admin/cache/audits"),
+        await client.get("/admin/cache/labels"),
+        await client.post("/admin/cache/lift", json={"all": True}),
+    ):
+        assert response.status == 404
+        assert (await response.json())["error"]["code"] == "no_audits"
+    for body, told in (({}, "got none"), ({"key": "a", "all": True}, "key and all"), ({"keys": "a"}, "keys")):
+        response = await client.post("/admin/cache/lift", json=body)
+        assert response.status == 400
+        assert told in (await response.json())["error"]["message"]
+
+
+async def test_a_key_makes_no_more_answers_than_it_may(serve: Serve) -> None:
+    cache = {"semantic": {"enabled": False}, "inserts_per_hour": 2}
+    client = await serve(keys=KEYS, cache=cache)
+    for text in ("a", "b", "c"):
+        await ask(client, text, **RED)
+    await ask(client, "d", **BLUE)
+    assert [(await ask(client, text, **RED))[0] for text in ("a", "b", "c")] == ["exact", "exact", "miss"]
+    assert (await ask(client, "d", **BLUE))[0] == "exact"
+    metrics = await (await client.get("/metrics")).text()
+    assert 'headgate_cache_stores_total{result="share"} 2.0' in metrics
+
+
 async def test_administration_takes_a_key_that_may(serve: Serve) -> None:
     client = await serve(keys=KEYS)
     for headers, status in (({}, 401), (RED, 403), (BOSS, 200)):
@@ -139,6 +203,9 @@ async def test_a_page_in_a_browser_cannot_post_without_asking(serve: Serve, type
         ({"everything": True}, "everything"),
         ({"key": 7}, "a string"),
         ({"all": False}, "got none"),
+        ({"author": "a", "tag": "b"}, "tag and author"),
+        ({"epoch": "a", "all": True}, "epoch and all"),
+        ({"epoch": "x" * 65}, "epoch"),
     ],
 )
 async def test_what_to_forget_must_be_said_exactly(serve: Serve, body: dict[str, Any], told: str) -> None:
@@ -189,6 +256,8 @@ async def test_the_command_line_does_the_same(serve: Serve) -> None:
     for arguments, said in (
         (["--key", key], "1 answer forgotten."),
         (["--tag", "t", "--team", "blue"], "1 answer forgotten."),
+        (["--author", "two", "--team", "blue"], "0 answers forgotten."),
+        (["--epoch", "v2"], "The epoch is 'v2'; 0 answers stored, of any epoch."),
         (["--all"], "0 answers forgotten."),
     ):
         result = await command(client, "invalidate", "--api-key", "boss-secret", *arguments)
@@ -197,6 +266,9 @@ async def test_the_command_line_does_the_same(serve: Serve) -> None:
     assert refused.exit_code == 1
     assert "403" in refused.output
     assert "admin: true" in refused.output
+    unaudited = await command(client, "audits", "--api-key", "boss-secret")
+    assert (unaudited.exit_code, "404" in unaudited.output) == (1, True)
+    assert (await command(client, "lift")).exit_code == 2
     assert (await command(client, "invalidate")).exit_code == 2
     assert (await command(client, "invalidate", "--all", "--key", "k")).exit_code == 2
 

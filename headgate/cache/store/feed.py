@@ -85,6 +85,7 @@ class IndexFeed:
         self._skipped = 0
         self._foreign = 0
         self._rebuilt = 0
+        self._copying: int | None = None
         self._decoder = msgspec.msgpack.Decoder(VectorRecord)
         self._keys_decoder = msgspec.msgpack.Decoder(list[str])
 
@@ -118,6 +119,11 @@ class IndexFeed:
         """Copies made of all that Redis holds, that at the start included."""
         return self._rebuilt
 
+    @property
+    def copying(self) -> int | None:
+        """Vectors that the copy under way has taken so far; None where none is under way."""
+        return self._copying
+
     async def start(self) -> None:
         """Begin to follow; returns at once. Redis may be away."""
         if self._task is None:
@@ -141,7 +147,9 @@ class IndexFeed:
         while True:
             try:
                 if self._position is None:
+                    self._copying = 0
                     self._position = await self._copy()
+                    self._copying = None
                 self._position = await self._read_on(self._position)
             except Exception as error:
                 # Redis away, still loading, full, or a record that no version of ours wrote: what helps is time.
@@ -243,6 +251,7 @@ class IndexFeed:
                     if packed is not None:
                         self._apply({b"put": packed})
                         copied += 1
+            self._copying = copied
             self._progress(copied)
             if not int(cursor):
                 break

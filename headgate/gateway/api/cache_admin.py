@@ -43,6 +43,7 @@ async def report(http: web.Request) -> web.Response:
         state.indexed,
         state.lag_s,
         state.staleness_s,
+        state.copying,
         dict(state.faults),
         {name: int(count) for name, count in counts.items() if not name.startswith("saved_")},
         {name.removeprefix("saved_"): count for name, count in counts.items() if name.startswith("saved_")},

@@ -31,6 +31,8 @@ class CacheState:
     staleness_s: float | None = None
     """What was written longer ago is in the index here."""
     rebuilt: int | None = None
+    copying: int | None = None
+    """Vectors that the copy under way has taken from Redis so far; None where none is under way."""
     faults: Mapping[str, int] = field(default_factory=dict)
     """Failed calls by part; no request failed by them."""
 
@@ -124,6 +126,7 @@ class CacheCollector(Collector):
             ("headgate_cache_store_max_bytes", "The bound on them.", state.max_bytes),
             ("headgate_cache_index_entries", "Texts that can be found by meaning.", state.indexed),
             ("headgate_cache_feed_lag_seconds", "Age of the latest change when it came from Redis.", state.lag_s),
+            ("headgate_cache_feed_copying", "Vectors copied so far, while Redis is copied.", state.copying),
             (
                 "headgate_cache_feed_staleness_seconds",
                 "What was written to Redis longer ago is indexed here.",

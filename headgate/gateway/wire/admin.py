@@ -107,6 +107,8 @@ class CacheReport(Struct):
     indexed: int | None
     lag_s: float | None
     staleness_s: float | None
+    copying: int | None
+    """Vectors taken from Redis so far, while the index is made anew."""
     faults: dict[str, int]
     lookups: dict[str, int]
     saved: dict[str, float]
