@@ -17,7 +17,18 @@ FOLDER = "headgate/engine/kernels/cpu"
 # less, since they only check arguments and divide work.
 TORCH_SOURCES = ("step_ops", "packed_ops", "native", "sampling_ops")
 SOURCES = (
-    *("int4", "int8", "loops", "bf16", "sampling", "experts", "experts_bf16", "experts_loops", "step"),
+    *(
+        "int4",
+        "int8",
+        "loops",
+        "bf16",
+        "sampling",
+        "attention_bf16",
+        "experts",
+        "experts_bf16",
+        "experts_loops",
+        "step",
+    ),
     *("attention_plan", "choice"),
 )
 

@@ -5,30 +5,30 @@
 namespace headgate {
 namespace {
 
-constexpr int64_t kQueriesPerTask = 32;
-// A single query's context is cut after so many keys, however many threads and sequences there are: its result must
-// not depend on its neighbours.
-constexpr int64_t kSplit = 512;
+// The first key that the query at `position` sees, or one of the same tile before it.
+int64_t first_key(int64_t position, int64_t window) {
+    return position < window ? 0 : (position - window + 1) / kTile * kTile;
+}
 
 }  // namespace
 
 AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t* tables, int64_t kv_heads, int64_t group,
-                             int64_t dim, int64_t window) {
+                             int64_t dim, int64_t window, int64_t queries_per_task) {
     const auto splits_of = [&](const Span& s) -> int64_t {
-        return s.count > 1 ? 1 : (std::min(s.context, window) + kSplit - 1) / kSplit;
+        return s.count > 1 ? 1 : (s.context - 1) / kSection - first_key(s.context - 1, window) / kSection + 1;
     };
     AttentionPlan plan;
     int64_t partials = 0;
     for (int64_t i = 0; i < sequences; ++i) partials += splits_of(spans[i]) > 1 ? splits_of(spans[i]) * kv_heads : 0;
     plan.unfinished.resize(partials * group * partial_floats(dim));
     float* place = plan.unfinished.data();
-    const int64_t rows_per_task = std::max<int64_t>(1, kQueriesPerTask / group);
+    const int64_t rows_per_task = std::max<int64_t>(1, queries_per_task / group);
     for (int64_t i = 0; i < sequences; ++i) {
         const Span& s = spans[i];
         const int64_t splits = splits_of(s);
         for (int64_t done = 0; done < s.count; done += rows_per_task) {
             const int64_t rows = std::min(rows_per_task, s.count - done), position = s.context - s.count + done;
-            const int64_t begin = position < window ? 0 : position - window + 1, end = position + rows;
+            const int64_t begin = first_key(position, window), end = position + rows;
             plan.products += rows * group * kv_heads * (end - begin) * dim;
             plan.most_rows = std::max(plan.most_rows, rows);
             for (int64_t head = 0; head < kv_heads; ++head) {
@@ -39,7 +39,7 @@ AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t
                 }
                 plan.merges.push_back({place, splits, s.row, head});
                 for (; task.begin < end; task.begin = task.end) {
-                    task.end = std::min(task.begin + kSplit, end);
+                    task.end = std::min(task.begin / kSection * kSection + kSection, end);
                     task.partial = place;
                     plan.tasks.push_back(task);
                     place += group * partial_floats(dim);

@@ -18,7 +18,7 @@ struct Span {
 
 // A query whose keys were divided among tasks, to be joined.
 struct Merge {
-    const float* partials;
+    float* partials;
     int64_t splits;
     int64_t row;
     int64_t kv_head;
@@ -32,8 +32,9 @@ struct AttentionPlan {
     int64_t most_rows = 1;  // of one task
 };
 
-// Tasks for `sequences` spans; `tables` and the plan itself must stay where they are while it is used.
+// Tasks of at most `queries_per_task` queries, or one row, for `sequences` spans; `tables` and the plan itself must stay where
+// they are while it is used.
 AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t* tables, int64_t kv_heads, int64_t group,
-                             int64_t dim, int64_t window);
+                             int64_t dim, int64_t window, int64_t queries_per_task);
 
 }  // namespace headgate

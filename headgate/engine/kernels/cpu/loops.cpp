@@ -17,8 +17,8 @@
 #endif
 #endif
 
-#define HEADGATE_LOOPS(T) {rms_norm<T>, add_rms_norm<T>, rope<T>, swiglu<T>, place<T>, attend<T>, merge<T>, \
-        bf16_panels}
+#define HEADGATE_LOOPS(T) {rms_norm<T>, add_rms_norm<T>, rope<T>, swiglu<T>, place<T>, attend<T>, fold, \
+        merge<T>, bf16_panels}
 
 // 128-bit vectors, which every 64-bit processor has.
 namespace headgate::baseline {

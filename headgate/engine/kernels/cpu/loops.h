@@ -64,14 +64,19 @@ struct Placement {
 constexpr int64_t kMaxHeadDim = 512;
 constexpr int64_t kTile = 64;      // keys scored at a time; a multiple of every vector width
 constexpr int64_t kMaxLanes = 16;
+// Keys whose softmax is taken separately before all are joined, in sections and tiles that begin at multiples of their length:
+// so a query gets the same bits whatever rows it is computed with, and whether or not its sections are computed side by side.
+constexpr int64_t kSection = 512;
 
 constexpr int64_t padded(int64_t dim) { return (dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes; }
 
-// Floats of working memory for a task of `queries` = rows * group.
-constexpr int64_t scratch_floats(int64_t queries, int64_t dim) { return queries * (2 * padded(dim) + kTile + 4); }
-
 // Floats of one query's unfinished result: weighted values, then their weight, then the maximal score.
-constexpr int64_t partial_floats(int64_t dim) { return padded(dim) + 2; }
+constexpr int64_t partial_floats(int64_t dim) { return padded(dim) + kMaxLanes; }
+
+// Floats of working memory for a task of `queries` = rows * group.
+constexpr int64_t scratch_floats(int64_t queries, int64_t dim) {
+    return queries * (padded(dim) + 2 * partial_floats(dim) + kTile);
+}
 
 // The loops for one element type. Ranges [begin, end) are of rows.
 struct Loops {
@@ -83,7 +88,10 @@ struct Loops {
     // Items [begin, end) of tokens * (heads + kv_heads): a head of the queries, or one of the keys with its values.
     void (*place)(const Placement& p, int64_t begin, int64_t end);
     void (*attend)(const Attention& a, const AttentionTask& task, float* scratch);
-    void (*merge)(const float* partials, int64_t splits, int64_t queries, int64_t dim, void* out);
+    // Joins the unfinished result of a later section to that of all before it.
+    void (*fold)(float* all, const float* section, int64_t dim);
+    // Joins the sections of one row's queries, [splits][queries][partial_floats], to [queries][dim]; overwrites them.
+    void (*merge)(float* partials, int64_t splits, int64_t queries, int64_t dim, void* out);
     // See bf16.h; the same for every element type.
     void (*bf16_panels)(const uint16_t* x, int64_t rows, const Bf16Weights& w, uint16_t* out, int64_t begin, int64_t end);
 };

@@ -25,7 +25,8 @@ int64_t widest(const StepModel& model, int64_t rows, int64_t samples) {
 class Walk {
   public:
     Walk(Member& member, const StepModel& model, const StepInput& input, const Workspace& space, char* memory)
-        : member_(member), model_(model), input_(input), space_(space), memory_(memory), loops_(loops(model.element)) {}
+        : member_(member), model_(model), input_(input), space_(space), memory_(memory), loops_(loops(model.element)),
+          way_(attention_way(model.element, model.heads / model.kv_heads)) {}
 
     void run() {
         const std::vector<StepLayer>& layers = model_.layers;
@@ -95,7 +96,7 @@ class Walk {
                           layer.window};
         float* scratch = reinterpret_cast<float*>(at(space_.scratch + member_.number() * space_.scratch_bytes));
         member_.share(static_cast<int64_t>(plan.tasks.size()), 1, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) loops_.attend(a, plan.tasks[i], scratch);
+            for (int64_t i = begin; i < end; ++i) way_.attend(a, plan.tasks[i], scratch);
         });
         if (plan.merges.empty()) return;
         member_.share(static_cast<int64_t>(plan.merges.size()), 1, [&](int64_t begin, int64_t end) {
@@ -155,6 +156,7 @@ class Walk {
     const Workspace& space_;
     char* const memory_;
     const Loops& loops_;
+    const AttentionWay way_;
     int64_t rows_ = 0;  // that are computed now, and where their state is
     int64_t x_ = space_.x;
     int64_t residual_ = space_.residual;
@@ -165,11 +167,12 @@ class Walk {
 Workspace::Workspace(const StepModel& model, const StepInput& input, int64_t threads) {
     const int64_t row = input.count * model.element_bytes(), head = row * model.dim;
     int64_t gate_up_width = 0, gated_width = 0, floats = 0;
+    const AttentionWay way = attention_way(model.element, model.heads / model.kv_heads);
     for (size_t i = 0; i < model.layers.size(); ++i) {
         gate_up_width = std::max(gate_up_width, model.layers[i].gate_up->outputs);
         gated_width = std::max(gated_width, model.layers[i].down->inputs);
         const int64_t queries = input.attention[i]->most_rows * (model.heads / model.kv_heads);
-        floats = std::max(floats, scratch_floats(queries, model.dim));
+        floats = std::max(floats, way.scratch_floats(queries, model.dim));
     }
     residual = take(row * model.hidden);
     x = take(row * model.hidden);

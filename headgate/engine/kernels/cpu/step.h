@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "attention.h"
 #include "attention_plan.h"
 #include "loops.h"
 #include "product.h"

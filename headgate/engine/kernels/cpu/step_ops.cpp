@@ -149,11 +149,12 @@ class Step : public torch::CustomClassHolder {
                         logits ? out.mutable_data_ptr() : nullptr, logits ? nullptr : out.mutable_data_ptr()};
         if (count == 0) return out;
         std::map<int64_t, AttentionPlan> plans;
+        const int64_t per_task = attention_way(model_.element, model_.heads / model_.kv_heads).queries_per_task;
         for (const StepLayer& layer : model_.layers) {
             if (!plans.contains(layer.window))
                 plans[layer.window] =
                     plan_attention(spans, geometry.numel() / 4, tables.const_data_ptr<int32_t>(), model_.kv_heads,
-                                   model_.heads / model_.kv_heads, model_.dim, layer.window);
+                                   model_.heads / model_.kv_heads, model_.dim, layer.window, per_task);
             input.attention.push_back(&plans[layer.window]);
         }
         const int64_t threads = at::get_num_threads();

@@ -1,0 +1,21 @@
+// Which way attention goes on this processor, free of torch.
+#pragma once
+
+#include <cstdint>
+
+#include "loops.h"
+
+namespace headgate {
+
+// One way to do the tasks of a plan. `attend` takes scratch of `scratch_floats(queries, dim)` floats, aligned to 64 bytes, for
+// the task's rows times its group.
+struct AttentionWay {
+    void (*attend)(const Attention& a, const AttentionTask& task, float* scratch);
+    int64_t (*scratch_floats)(int64_t queries, int64_t dim);
+    int64_t queries_per_task;
+};
+
+// By the processor and the model's shape alone, never by the number of rows: the ways round differently.
+AttentionWay attention_way(Element element, int64_t group);
+
+}  // namespace headgate

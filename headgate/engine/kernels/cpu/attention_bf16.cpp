@@ -1,0 +1,404 @@
+// Attention over bfloat16 keys and values with bfloat16 products and float32 sums: by AMX tiles, or by AVX-512's own
+// instruction. The softmax runs over blocks of keys (Dao et al. 2022).
+//
+// Sixteen queries at a time, of whatever heads share the keys. Keys times queries gives scores whose lanes are the queries, so
+// that the softmax needs no sums across lanes, and keys can be read where the cache has them. The weights are then turned
+// round, and multiply values whose rows are laid two by two, as tiles want them.
+#include "attention.h"
+
+#include <cmath>
+
+#include "choice.h"
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HEADGATE_BF16_ATTENTION 1
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+// See int8.cpp, for these and for the instruction as such.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+
+#include "avx512.inc"
+
+#define MULTIPLY_ADD(sum, x, w) asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w))
+
+#include "attention_bf16.inc"
+
+namespace headgate {
+namespace {
+
+// The two products. Keys come as `kParts` runs of sixteen, whose rows are `stride` elements apart; `keys` is a multiple of 32.
+// `values` has kTile keys per sixteen elements; `sums` are rows of `stride` floats.
+struct Vectors {
+    static void begin() {}
+    static void end() {}
+
+    static void score(const uint16_t* q, const uint16_t* const* parts, int64_t stride, int64_t keys, int64_t depth,
+                      float* scores) {
+        for (int64_t key = 0; key < keys; key += 8) {
+            const uint16_t* rows = parts[key / kBlock] + key % kBlock * stride;
+            __m512 total[8];
+            ALL for (int64_t i = 0; i < 8; ++i) total[i] = _mm512_setzero_ps();
+            for (int64_t d = 0; d < depth; d += 2) {
+                const __m512i of_q = _mm512_load_si512(q + d * kBlock);
+                ALL for (int64_t i = 0; i < 8; ++i) {
+                    int32_t two;
+                    __builtin_memcpy(&two, rows + i * stride + d, 4);
+                    MULTIPLY_ADD(total[i], of_q, _mm512_set1_epi32(two));
+                }
+            }
+            ALL for (int64_t i = 0; i < 8; ++i) _mm512_store_ps(scores + (key + i) * kBlock, total[i]);
+        }
+    }
+
+    static void add(const uint16_t* weights, const uint16_t* values, int64_t keys, int64_t queries, int64_t width, float* sums,
+                    int64_t stride) {
+        for (int64_t first = 0; first < queries; first += 4)
+            for (int64_t d = 0; d < width; d += kBlock) {
+                float* to = sums + first * stride + d;
+                __m512 total[4];
+                ALL for (int64_t i = 0; i < 4; ++i) total[i] = _mm512_loadu_ps(to + i * stride);
+                for (int64_t key = 0; key < keys; key += 2) {
+                    const __m512i of_values = _mm512_load_si512(values + d * kTile + key * kBlock);
+                    ALL for (int64_t i = 0; i < 4; ++i) {
+                        int32_t two;
+                        __builtin_memcpy(&two, weights + (first + i) * kTile + key, 4);
+                        MULTIPLY_ADD(total[i], of_values, _mm512_set1_epi32(two));
+                    }
+                }
+                ALL for (int64_t i = 0; i < 4; ++i) _mm512_storeu_ps(to + i * stride, total[i]);
+            }
+    }
+};
+
+}  // namespace
+}  // namespace headgate
+
+#pragma GCC push_options
+#pragma GCC target("amx-tile,amx-bf16")
+#include "amx.inc"
+
+namespace headgate {
+namespace {
+
+// Sums are in tiles 0 to 3; what is multiplied in 4 to 7.
+struct Tiles {
+    static void begin() { load_shapes(kTileRows); }
+    static void end() { _tile_release(); }
+
+    static void score(const uint16_t* q, const uint16_t* const* parts, int64_t stride, int64_t keys, int64_t depth,
+                      float* scores) {
+        const bool four = keys > 2 * kBlock;
+        _tile_zero(0);
+        _tile_zero(1);
+        if (four) {
+            _tile_zero(2);
+            _tile_zero(3);
+        }
+        for (int64_t d = 0; d < depth; d += kDeep) {
+            _tile_loadd(6, q + d * kBlock, 64);
+            _tile_loadd(4, parts[0] + d, stride * 2);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_loadd(5, parts[1] + d, stride * 2);
+            _tile_dpbf16ps(1, 5, 6);
+            if (four) {
+                _tile_loadd(4, parts[2] + d, stride * 2);
+                _tile_dpbf16ps(2, 4, 6);
+                _tile_loadd(5, parts[3] + d, stride * 2);
+                _tile_dpbf16ps(3, 5, 6);
+            }
+        }
+        _tile_stored(0, scores, 64);
+        _tile_stored(1, scores + 256, 64);
+        if (four) {
+            _tile_stored(2, scores + 512, 64);
+            _tile_stored(3, scores + 768, 64);
+        }
+    }
+
+    static void add(const uint16_t* weights, const uint16_t* values, int64_t keys, int64_t, int64_t width, float* sums,
+                    int64_t stride) {
+        int64_t d = 0;
+        for (; d + 4 * kBlock <= width; d += 4 * kBlock) {
+            _tile_loadd(0, sums + d, stride * 4);
+            _tile_loadd(1, sums + d + 16, stride * 4);
+            _tile_loadd(2, sums + d + 32, stride * 4);
+            _tile_loadd(3, sums + d + 48, stride * 4);
+            for (int64_t key = 0; key < keys; key += kDeep) {
+                const uint16_t* from = values + d * kTile + key * kBlock;
+                _tile_loadd(4, weights + key, kTile * 2);
+                _tile_loadd(6, from, 64);
+                _tile_dpbf16ps(0, 4, 6);
+                _tile_loadd(7, from + kBlock * kTile, 64);
+                _tile_dpbf16ps(1, 4, 7);
+                _tile_loadd(6, from + 2 * kBlock * kTile, 64);
+                _tile_dpbf16ps(2, 4, 6);
+                _tile_loadd(7, from + 3 * kBlock * kTile, 64);
+                _tile_dpbf16ps(3, 4, 7);
+            }
+            _tile_stored(0, sums + d, stride * 4);
+            _tile_stored(1, sums + d + 16, stride * 4);
+            _tile_stored(2, sums + d + 32, stride * 4);
+            _tile_stored(3, sums + d + 48, stride * 4);
+        }
+        for (; d < width; d += kBlock) {
+            _tile_loadd(0, sums + d, stride * 4);
+            for (int64_t key = 0; key < keys; key += kDeep) {
+                _tile_loadd(4, weights + key, kTile * 2);
+                _tile_loadd(6, values + d * kTile + key * kBlock, 64);
+                _tile_dpbf16ps(0, 4, 6);
+            }
+            _tile_stored(0, sums + d, stride * 4);
+        }
+    }
+};
+
+}  // namespace
+}  // namespace headgate
+#pragma GCC pop_options
+
+namespace headgate {
+namespace {
+
+// One task, tile of keys by tile.
+template <typename Way>
+class Attending {
+  public:
+    Attending(const Attention& a, const AttentionTask& task, float* scratch)
+        : a_(a),
+          task_(task),
+          dim_(a.cache.dim),
+          size_(partial_floats(dim_)),
+          group_(a.heads / a.cache.kv_heads),
+          queries_(task.rows * group_),
+          blocks_(blocks_of(queries_)),
+          scale_(1 / std::sqrt(static_cast<float>(dim_))),
+          room_(scratch, queries_, dim_) {}
+
+    void run() {
+        arrange_queries();
+        Way::begin();
+        bool folded = false;
+        for (int64_t begin = task_.begin; begin < task_.end;) {
+            const int64_t after = begin / kSection * kSection + kSection, end = after < task_.end ? after : task_.end;
+            reset();
+            for (int64_t start = begin; start < end; start += kTile) tile(start, end - start < kTile ? end - start : kTile);
+            if (end < task_.end || folded) fold(folded);
+            folded = folded || end < task_.end;
+            begin = end;
+        }
+        Way::end();
+        const float* from = folded ? room_.all : room_.section;
+        for (int64_t i = 0; i < queries_; ++i) finish(i, from + i * size_);
+    }
+
+  private:
+    int64_t token(int64_t query) const { return (query < queries_ ? query : queries_ - 1) / group_; }
+    int64_t place(int64_t query) const {
+        return ((task_.row + query / group_) * a_.heads + task_.kv_head * group_ + query % group_) * dim_;
+    }
+
+    void arrange_queries() {
+        const int64_t depth = deep(dim_);
+        for (int64_t block = 0; block < blocks_; ++block)
+            for (int64_t d = 0; d < depth; d += kDeep) {
+                const __mmask32 kept = dim_ - d >= kDeep ? ~0u : (1u << (dim_ - d)) - 1;
+                __m512i rows[16];
+                for (int64_t i = 0; i < kBlock; ++i) {
+                    const int64_t query = block * kBlock + i;
+                    rows[i] = query < queries_
+                                  ? _mm512_maskz_loadu_epi16(kept, static_cast<const uint16_t*>(a_.q) + place(query) + d)
+                                  : _mm512_setzero_si512();
+                }
+                transpose(rows);
+                uint16_t* to = room_.q + (block * depth + d) * kBlock;
+                for (int64_t i = 0; i < 16; ++i) _mm512_store_si512(reinterpret_cast<__m512i*>(to + i * kDeep), rows[i]);
+            }
+    }
+
+    void reset() {
+        for (int64_t i = 0; i < blocks_ * kBlock; ++i) {
+            float* to = room_.section + i * size_;
+            for (int64_t d = 0; d < size_; d += 16) _mm512_storeu_ps(to + d, _mm512_setzero_ps());
+            to[padded(dim_) + 1] = -__builtin_inff();
+        }
+    }
+
+    void fold(bool folded) {
+        if (!folded) {
+            __builtin_memcpy(room_.all, room_.section, queries_ * size_ * sizeof(float));
+            return;
+        }
+        const auto join = loops(Element::bf16).fold;
+        for (int64_t i = 0; i < queries_; ++i) join(room_.all + i * size_, room_.section + i * size_, dim_);
+    }
+
+    // Where the keys and values of [start, start + count) are.
+    void find(int64_t start, int64_t count) {
+        const Cache& cache = a_.cache;
+        int64_t block = start / cache.block_size, offset = start % cache.block_size;
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t slot = task_.table[block] * cache.block_size + offset;
+            const int64_t at = (slot * cache.kv_heads + task_.kv_head) * dim_;
+            keys_[i] = static_cast<const uint16_t*>(cache.keys) + at;
+            values_[i] = static_cast<const uint16_t*>(cache.values) + at;
+            // The rows of one head lie far apart, where the processor does not look ahead by itself.
+            for (int64_t d = 0; d < dim_; d += 32) {
+                __builtin_prefetch(keys_[i] + d);
+                __builtin_prefetch(values_[i] + d);
+            }
+            if (++offset == cache.block_size) {
+                offset = 0;
+                ++block;
+            }
+        }
+    }
+
+    // Keys as the product takes them: where they are, if sixteen follow each other evenly and no more than one block of
+    // queries comes by; else in a dense copy.
+    int64_t arrange_keys(int64_t count, int64_t keys, const uint16_t** parts) {
+        const int64_t depth = deep(dim_);
+        if (blocks_ == 1 && depth == dim_ && a_.cache.block_size % kBlock == 0) {
+            // A block that the context only begins is in the cache as a whole.
+            for (int64_t i = 0; i < keys; i += kBlock) parts[i / kBlock] = i < count ? keys_[i] : parts[0];
+            return a_.cache.kv_heads * dim_;
+        }
+        for (int64_t i = 0; i < keys; ++i)
+            for (int64_t d = 0; d < depth; d += kDeep) {
+                const __mmask32 kept = i >= count ? 0 : dim_ - d >= kDeep ? ~0u : (1u << (dim_ - d)) - 1;
+                _mm512_store_si512(reinterpret_cast<__m512i*>(room_.keys + i * depth + d),
+                                   _mm512_maskz_loadu_epi16(kept, keys_[i < count ? i : 0] + d));
+            }
+        for (int64_t i = 0; i < keys; i += kBlock) parts[i / kBlock] = room_.keys + i * depth;
+        return depth;
+    }
+
+    Sight sight(int64_t block, int64_t start, int64_t count) const {
+        alignas(64) int32_t first[kBlock], last[kBlock];
+        Sight s{{}, {}, kTile, 0, true};
+        for (int64_t i = 0; i < kBlock; ++i) {
+            const int64_t position = task_.position + token(block * kBlock + i);
+            const int64_t back = position < a_.window ? 0 : position - a_.window + 1, after = position + 1 - start;
+            const int64_t from = back < start ? 0 : back - start < kTile ? back - start : kTile;
+            const int64_t to = after < 0 ? 0 : after < count ? after : count;
+            first[i] = static_cast<int32_t>(from);
+            last[i] = static_cast<int32_t>(to);
+            s.whole = s.whole && from == 0 && to == kTile;
+            if (from >= to) continue;
+            s.begin = from < s.begin ? from : s.begin;
+            s.end = to > s.end ? to : s.end;
+        }
+        s.first = _mm512_load_si512(first);
+        s.last = _mm512_load_si512(last);
+        return s;
+    }
+
+    void tile(int64_t start, int64_t count) {
+        const int64_t keys = count > kDeep ? kTile : kDeep, depth = deep(dim_);
+        const uint16_t* parts[kParts];
+        find(start, count);
+        const int64_t stride = arrange_keys(count, keys, parts);
+        const bool finite = interleave(values_, 0, count, keys, dim_, room_.values);
+        for (int64_t block = 0; block < blocks_; ++block) {
+            const Sight s = sight(block, start, count);
+            if (s.begin >= s.end) continue;
+            const int64_t seen = s.end > kDeep ? kTile : kDeep;
+            Way::score(room_.q + block * depth * kBlock, parts, stride, seen, depth, room_.scores);
+            float* sums = room_.section + block * kBlock * size_;
+            weigh(block, seen, s, sums);
+            if (finite || s.whole)
+                Way::add(room_.weights, room_.values, seen, queries_in(block), padded(dim_), sums, size_);
+            else
+                add_one_by_one(block, count, seen, s, sums);
+        }
+    }
+
+    int64_t queries_in(int64_t block) const {
+        const int64_t left = queries_ - block * kBlock;
+        return left < kBlock ? left : kBlock;
+    }
+
+    void weigh(int64_t block, int64_t seen, const Sight& s, float* sums) {
+        const int64_t stride = padded(dim_);
+        const __m512i rows = _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                                                _mm512_set1_epi32(static_cast<int32_t>(size_)));
+        __m512 weight = _mm512_i32gather_ps(rows, sums + stride, 4), top = _mm512_i32gather_ps(rows, sums + stride + 1, 4);
+        const __m512 keep = soften(room_.scores, seen, s, scale_, top, weight, room_.weights);
+        _mm512_i32scatter_ps(sums + stride, rows, weight, 4);
+        _mm512_i32scatter_ps(sums + stride + 1, rows, top, 4);
+        if (_mm512_cmp_ps_mask(keep, _mm512_set1_ps(1), _CMP_NEQ_UQ) == 0) return;
+        alignas(64) float by[kBlock];
+        _mm512_store_ps(by, keep);
+        for (int64_t i = 0; i < queries_in(block); ++i)
+            for (int64_t d = 0; d < stride; d += 16)
+                _mm512_storeu_ps(sums + i * size_ + d,
+                                 _mm512_mul_ps(_mm512_loadu_ps(sums + i * size_ + d), _mm512_set1_ps(by[i])));
+    }
+
+    // Where some value is no number: a weight of 0 would let it into queries that do not see it. The sums of each query are
+    // taken from a product with the values that it sees.
+    void add_one_by_one(int64_t block, int64_t count, int64_t seen, const Sight& s, float* sums) {
+        alignas(64) int32_t first[kBlock], last[kBlock];
+        _mm512_store_si512(first, s.first);
+        _mm512_store_si512(last, s.last);
+        alignas(64) float copy[kBlock * partial_floats(kMaxHeadDim)];
+        for (int64_t i = 0; i < queries_in(block); ++i) {
+            interleave(values_, first[i], last[i], seen, dim_, room_.values);
+            __builtin_memcpy(copy, sums, kBlock * size_ * sizeof(float));
+            Way::add(room_.weights, room_.values, seen, kBlock, padded(dim_), copy, size_);
+            __builtin_memcpy(sums + i * size_, copy + i * size_, padded(dim_) * sizeof(float));
+        }
+        interleave(values_, 0, count, count > kDeep ? kTile : kDeep, dim_, room_.values);
+    }
+
+    void finish(int64_t query, const float* from) {
+        if (task_.partial != nullptr) {
+            __builtin_memcpy(task_.partial + query * size_, from, size_ * sizeof(float));
+            return;
+        }
+        uint16_t* to = static_cast<uint16_t*>(a_.out) + place(query);
+        const __m512 weight = _mm512_set1_ps(from[padded(dim_)]);
+        for (int64_t d = 0; d < dim_; d += 16) narrow(to + d, _mm512_div_ps(_mm512_loadu_ps(from + d), weight), first(dim_ - d));
+    }
+
+    const Attention& a_;
+    const AttentionTask& task_;
+    const int64_t dim_, size_, group_, queries_, blocks_;
+    const float scale_;
+    const Room room_;
+    const uint16_t *keys_[kTile], *values_[kTile];
+};
+
+template <typename Way>
+void attend(const Attention& a, const AttentionTask& task, float* scratch) {
+    Attending<Way>(a, task, scratch).run();
+}
+
+constexpr int64_t kQueries = 64;  // of a task: so many share a copy of the keys and values
+// One key costs the vectors as much for one query as for sixteen; below this many the float32 loops are faster.
+constexpr int64_t kLeastGroup = 4;
+
+}  // namespace
+}  // namespace headgate
+#pragma GCC pop_options
+#endif
+
+namespace headgate {
+namespace {
+
+constexpr int64_t kQueriesInFloat32 = 32;
+
+}  // namespace
+
+AttentionWay attention_way(Element element, [[maybe_unused]] int64_t group) {
+#if defined(HEADGATE_BF16_ATTENTION)
+    if (element == Element::bf16) {
+        if (allowed(Instructions::amx_bf16)) return {attend<Tiles>, floats_of, kQueries};
+        if (allowed(Instructions::avx512_bf16) && group >= kLeastGroup) return {attend<Vectors>, floats_of, kQueries};
+    }
+#endif
+    return {loops(element).attend, scratch_floats, kQueriesInFloat32};
+}
+
+}  // namespace headgate
