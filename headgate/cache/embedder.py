@@ -138,6 +138,12 @@ class SentenceEmbedder:
         self._loaded()
         return self._dim
 
+    @property
+    def kind(self) -> str:
+        """What computes the vectors; known after `load`."""
+        model = self._loaded()
+        return model.kind if isinstance(model, BertEncoder) else "sentence-transformers"
+
     async def load(self) -> None:
         """Read the model and run it once, on the worker thread.
 

@@ -113,7 +113,7 @@ def cache(
             print_hand_written(console, file, found)
             figures[f"hand_written_{file}"] = asdict(found)
     if "latency" in parts:
-        timed = asyncio.run(measure(judge, deal(_DEAL)["test"], entries))
+        timed = asyncio.run(measure(judge, list(deal(_DEAL).values()), entries))
         print_latency(console, timed)
         figures["latency"] = asdict(timed)
     if plots is not None and "plots" in parts:

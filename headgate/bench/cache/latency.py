@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import gc
+import mmap
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
@@ -18,16 +21,17 @@ from headgate.cache.embedder import SentenceEmbedder, Vector, default_folder
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
 from headgate.cache.hnsw import HnswIndex
 from headgate.cache.judge import Judge
-from headgate.cache.semantic import SemanticRule
+from headgate.cache.semantic import CANDIDATES, SemanticRule
 from headgate.cache.store.memory import MemoryStore
-from headgate.cache.verdict import Entry, Hit, StoredChoice
+from headgate.cache.verdict import Hit, StoredChoice
 
 _SCOPE = "team"
-_QUERIES = 400
-_WARM = 20
+_QUERIES = 1_000
+_WARM = 50
 _TOGETHER = 32
-_BATCHES = 12
-_TEXTS = 6_000
+_BATCHES = 32
+_PIECE = 500
+_RECALL = 400
 _LARGE_ENOUGH = 8_000_000_000
 _ANSWER = (StoredChoice("An answer of the usual length, more or less.", "stop"),)
 
@@ -37,102 +41,127 @@ class Latency:
     """Seconds, unless it says otherwise.
 
     Attributes:
-        entries: stored in the one scope that is searched.
-        tokens: of the asked texts, wordpieces on average.
+        entries: stored in the one scope that is searched, each of another text.
+        tokens: of the asked texts, wordpieces on average, the marks at both ends included.
+        fill_s: that storing them took, the index settled.
         exact_p50: of an exact hit.
+        exact_p99: the same.
         semantic_p50: of a look-up by meaning, embedding included, one at a time.
         semantic_p99: the same.
         hits: share of these look-ups that were hits.
         embed_p50: of the embedding alone.
+        index_p50: of the search alone.
         per_second: look-ups by meaning a second, 32 at a time.
-        entry_bytes: of vector, links and sketch for an entry.
+        charged_bytes: of an entry beyond question and answer, as the store counts against its bound.
+        resident_bytes: the same, by what the process has grown, an embedding not remembered.
         recall: share of the asked texts for which the index finds the closest.
+        encoder: what computes the embeddings.
     """
 
     entries: int
     tokens: float
+    fill_s: float
     exact_p50: float
+    exact_p99: float
     semantic_p50: float
     semantic_p99: float
     hits: float
     embed_p50: float
+    index_p50: float
     per_second: float
-    entry_bytes: float
+    charged_bytes: float
+    resident_bytes: float
     recall: float
+    encoder: str
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A cache full of answers, and questions to ask it: none of them stored as it is worded, none asked before."""
+    """A cache full of answers, and questions to ask it: none of them stored as it is worded, none asked before.
+
+    `charged` and `resident` are bytes of an entry beyond its question and answer, `took` seconds.
+    """
 
     cache: AnswerCache
     embedder: SentenceEmbedder
     index: HnswIndex
     bucket: str
-    entries: int
     width: int
+    entries: int
+    charged: float
+    resident: float
+    took: float
     stored: list[str]
     asked: list[str]
 
 
-async def measure(judge: Judge, share: Share, entries: int) -> Latency:
+async def measure(judge: Judge, shares: Sequence[Share], entries: int) -> Latency:
     """Fills a cache and asks it; every text is embedded when it is asked, as its first asking would be."""
-    return await timed(await fill(judge, share, entries))
+    return await timed(await fill(judge, shares, entries))
 
 
-async def fill(judge: Judge, share: Share, entries: int) -> Filled:
-    """A cache of so many entries in one scope.
+async def fill(judge: Judge, shares: Sequence[Share], entries: int) -> Filled:
+    """A cache of so many entries in one scope, each of a question in words of its own.
 
-    Every asked question is stored in another wording. The other entries are 6,000 more questions of the share's intents
-    and, beyond these, vectors halfway between two texts of one intent: they lie where texts do, which noise does not.
+    Every asked question is stored in another wording.
     """
+    start = time.perf_counter()
     folder = default_folder()
     assert folder is not None
-    embedder = SentenceEmbedder(folder, comparator=judge.comparator)
+    # It remembers next to nothing, so that what the process grows by is the entries.
+    embedder = SentenceEmbedder(folder, comparator=judge.comparator, cache_size=2 * _PIECE)
     await embedder.load()
     index = HnswIndex(embedder.dim)
     store = MemoryStore(_LARGE_ENOUGH, time.time)
     cache = AnswerCache(
         store, Fingerprinter(b"sixteen bytes or more"), index, embedder, time.time, SemanticRule(), judge
     )
+    stored, asked, others = _questions(shares, entries)
+    texts = [*stored, *others]
+    gc.collect()
+    before = _resident_bytes()
+    for at in range(0, len(texts), _PIECE):
+        part = texts[at : at + _PIECE]
+        vectors = await asyncio.gather(*(embedder.embed(text, _SCOPE) for text in part))
+        for text, vector in zip(part, vectors, strict=True):
+            await _store(cache, text, vector)
+    await index.settle()
+    gc.collect()
+    own = sum(len(text.encode()) for text in texts) / len(texts) + len(_ANSWER[0].text)
+    return Filled(
+        cache,
+        embedder,
+        index,
+        (await cache.lookup(_query(texts[0]), semantic=False)).fingerprint.bucket,
+        judge.comparator.width,
+        len(texts),
+        store.bytes_used / len(texts) - own,
+        (_resident_bytes() - before) / len(texts) - own,
+        time.perf_counter() - start,
+        stored,
+        asked,
+    )
+
+
+def _questions(shares: Sequence[Share], entries: int) -> tuple[list[str], list[str], list[str]]:
+    """Questions in one wording, the same in another, and others: those of the first and the last are `entries`."""
     rng = random.Random(0)
-    stored: dict[str, str] = {}
-    asked: dict[str, None] = {}
-    others: dict[str, str] = {}
-    while len(asked) < _WARM + 2 * _QUERIES + _TOGETHER * _BATCHES or len(others) < min(_TEXTS, entries):
+    wanted = _WARM + 2 * _QUERIES + _TOGETHER * _BATCHES
+    pairs: dict[str, str] = {}
+    others: dict[str, None] = {}
+    taken: set[str] = set()
+    while len(pairs) < wanted or len(others) < entries - wanted:
+        share = rng.choice(shares)
         question = share.draw(rng.choice(share.intents), rng)
         first, second = (render(question, draw_wording(question.intent, rng)) for _ in range(2))
         # About twenty wordpieces, as the marks at both ends count.
-        if 13 <= len(second.split()) <= 17 and first != second and len(asked) < len(others):
-            stored[first], asked[second] = question.intent.name, None
-        else:
-            others[first] = question.intent.name
-    asked_only = [text for text in asked if text not in stored and text not in others]
-    known = list((stored | others).items())[: max(entries, len(stored))]
-    by_intent: dict[str, list[Vector]] = {}
-    for start in range(0, len(known), 500):
-        part = known[start : start + 500]
-        for (text, intent), vector in zip(
-            part, await asyncio.gather(*(embedder.embed(text, _SCOPE) for text, _ in part)), strict=True
-        ):
-            await _store(cache, text, vector)
-            by_intent.setdefault(intent, []).append(vector)
-    bucket = (await cache.lookup(_query(known[0][0]), semantic=False)).fingerprint.bucket
-    sketch = await embedder.sketch(known[0][0], _SCOPE)
-    intents = sorted(intent for intent, own in by_intent.items() if len(own) > 1)
-    for number in range(entries - len(known)):
-        one, other = rng.sample(by_intent[rng.choice(intents)], 2)
-        vector = one + rng.uniform(0.2, 0.8) * (other - one)
-        vector /= np.linalg.norm(vector)
-        entry = Entry(f"other-{number}", known[0][0], _ANSWER, "small", 20, 12, 0.1, 0.0, math.inf, sketch)
-        await store.put(entry, frozenset())
-        index.add(entry.key, bucket, vector)
-        if number % 1000 == 0:
-            await asyncio.sleep(0)
-    await index.settle()
-    return Filled(
-        cache, embedder, index, bucket, max(entries, len(known)), judge.comparator.width, list(stored), asked_only
-    )
+        if len(pairs) < wanted and 13 <= len(second.split()) <= 17 and first != second and not {first, second} & taken:
+            pairs[second] = first
+            taken |= {first, second}
+        elif len(others) < entries - wanted and first not in taken:
+            others[first] = None
+            taken.add(first)
+    return list(pairs.values()), list(pairs), list(others)
 
 
 async def timed(filled: Filled) -> Latency:
@@ -146,36 +175,46 @@ async def timed(filled: Filled) -> Latency:
         start = time.perf_counter()
         hits += isinstance((await cache.lookup(_query(text))).verdict, Hit)
         semantic.append(time.perf_counter() - start)
-    embedding, vectors, packed = [], [], []
-    for text in islice(asked, _QUERIES // 2):
+    embedding, searching, vectors, tokens = [], [], [], []
+    for text in islice(asked, _QUERIES):
         start = time.perf_counter()
-        vectors.append(await embedder.embed(text, _SCOPE))
-        embedding.append(time.perf_counter() - start)
-        packed.append(await embedder.sketch(text, _SCOPE))
+        vector = await embedder.embed(text, _SCOPE)
+        done = time.perf_counter()
+        filled.index.search(filled.bucket, vector, CANDIDATES)
+        searching.append(time.perf_counter() - done)
+        embedding.append(done - start)
+        vectors.append(vector)
+        tokens.append(len(await embedder.sketch(text, _SCOPE)) / (2 + filled.width) + 2)
     rest = list(asked)
     start = time.perf_counter()
     await _concurrently(cache, rest)
     per_second = len(rest) / (time.perf_counter() - start)
-    recall = await filled.index.recall(filled.bucket, np.stack(vectors))
+    recall = await filled.index.recall(filled.bucket, np.stack(vectors[:_RECALL]))
     await embedder.close()
     await filled.index.close()
     return Latency(
         entries=filled.entries,
-        tokens=float(np.mean([len(one) / (2 + filled.width) + 2 for one in packed])),
+        tokens=float(np.mean(tokens)),
+        fill_s=filled.took,
         exact_p50=float(np.median(exact)),
+        exact_p99=float(np.quantile(exact, 0.99)),
         semantic_p50=float(np.median(semantic)),
         semantic_p99=float(np.quantile(semantic, 0.99)),
         hits=hits / len(semantic),
         embed_p50=float(np.median(embedding)),
+        index_p50=float(np.median(searching)),
         per_second=per_second,
-        entry_bytes=_vector_bytes(embedder.dim) + float(np.mean([len(one) for one in packed])),
+        charged_bytes=filled.charged,
+        resident_bytes=filled.resident,
         recall=recall,
+        encoder=embedder.kind,
     )
 
 
-def _vector_bytes(dim: int) -> float:
-    """What the index keeps of an entry: its half-precision vector, its links, and where it is."""
-    return 2 * dim + 140
+def _resident_bytes() -> int:
+    """What this process has in memory, after the allocator has given back what it can."""
+    with Path("/proc/self/statm").open() as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
 
 
 def _query(text: str) -> CacheQuery:

@@ -77,15 +77,21 @@ def print_hand_written(console: Console, file: str, found: HandWritten) -> None:
 
 
 def print_latency(console: Console, timed: Latency) -> None:
-    """Times in milliseconds."""
-    console.print(
-        f"{timed.entries:,} entries, {timed.tokens:.0f} wordpieces a text\n"
-        f"  exact hit        {timed.exact_p50 * 1e3:7.3f} ms p50\n"
-        f"  semantic look-up {timed.semantic_p50 * 1e3:7.2f} ms p50, {timed.semantic_p99 * 1e3:.2f} ms p99,"
-        f" {timed.hits:.0%} of them hits; its embedding {timed.embed_p50 * 1e3:.2f} ms p50\n"
-        f"  32 at a time     {timed.per_second:7.0f} look-ups/s\n"
-        f"  an entry         {timed.entry_bytes:7.0f} bytes beyond text and answer; index recall {timed.recall:.3f}"
+    """What was measured beside what it should be."""
+    table = Table(
+        f"{timed.entries:,} entries, {timed.tokens:.0f} wordpieces a text", "measured", "mark", title=timed.encoder
     )
+    table.add_row("exact hit, p50", f"{timed.exact_p50 * 1e3:.3f} ms", "0.5 ms")
+    table.add_row("exact hit, p99", f"{timed.exact_p99 * 1e3:.3f} ms", "")
+    table.add_row(f"look-up by meaning, p50 ({timed.hits:.0%} are hits)", f"{timed.semantic_p50 * 1e3:.2f} ms", "5 ms")
+    table.add_row("look-up by meaning, p99", f"{timed.semantic_p99 * 1e3:.2f} ms", "12 ms")
+    table.add_row("  of it the embedding, p50", f"{timed.embed_p50 * 1e3:.2f} ms", "")
+    table.add_row("  of it the index, p50", f"{timed.index_p50 * 1e3:.2f} ms", "")
+    table.add_row("look-ups by meaning, 32 at a time", f"{timed.per_second:.0f} /s", "300 /s")
+    table.add_row("an entry beyond its text, resident", f"{timed.resident_bytes:.0f} bytes", "2500 bytes")
+    table.add_row("an entry beyond its text, as charged", f"{timed.charged_bytes:.0f} bytes", "")
+    table.add_row("index recall", f"{timed.recall:.3f}", "")
+    console.print(table, f"filled in {timed.fill_s:.0f} s")
 
 
 def write_json(path: Path, figures: Mapping[str, object]) -> None:

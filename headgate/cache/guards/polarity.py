@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from headgate.cache.guards.reading import Token
+
+Rule = TypeVar("Rule")
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
+
+
+def _by_first_word(rules: Iterable[tuple[str, Rule]]) -> Mapping[str, tuple[Rule, ...]]:
+    """Rules by the word they begin with, each word's in their order."""
+    table: dict[str, tuple[Rule, ...]] = {}
+    for word, rule in rules:
+        table[word] = (*table.get(word, ()), rule)
+    return table
 
 
 _HARD = _words(
@@ -24,8 +35,8 @@ _SOFT = _words(
 )
 """Words that may stand for a negation in other words: `it fails to start`, `it does not start`."""
 _EXCEPT = _words("except excluding excepting besides apart exclude omit omitting ignoring")
-_LEAVING_OUT = tuple(
-    tuple(words.split())
+_LEAVING_OUT = _by_first_word(
+    (words.split()[0], tuple(words.split()))
     for words in (
         "not counting",
         "not including",
@@ -50,8 +61,8 @@ _LEAVING_OUT = tuple(
 _ONLY = tuple((word, "but") for word in ("nobody", "none", "nothing", "no_one"))
 _COUNTED = ("number", "date")
 _SAYING = ("number", "date", "code", "quoted")
-_BOUNDS: tuple[tuple[tuple[str, ...], str], ...] = tuple(
-    (tuple(words.split()), bound)
+_BOUNDS: Mapping[str, tuple[tuple[tuple[str, ...], str], ...]] = _by_first_word(
+    (words.split()[0], (tuple(words.split()), bound))
     for bound, phrases in {
         ">=": ("at least", "no less than", "no fewer than", "not less than", "not fewer than", "a minimum of",
                "minimum of", "or more", "or higher", "or older", "or above", "or over", "and above", "and over",
@@ -92,7 +103,7 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
     excepts = False
     at = 0
     while at < len(words):
-        found = next((rule for rule in _BOUNDS if tuple(words[at : at + len(rule[0])]) == rule[0]), None)
+        found = next((rule for rule in _BOUNDS.get(words[at], ()) if _stands(rule[0], words, at)), None)
         if tokens[at].kind == "symbol" and tokens[at].form in _SIGNS:
             bounds.append(_SIGNS[tokens[at].form])
         if found is not None and _bounds(tokens, at, found[0]):
@@ -107,7 +118,7 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
         if word == "or" and following == "not":
             at += 2
             continue
-        out = next((rule for rule in _LEAVING_OUT if tuple(words[at : at + len(rule)]) == rule), None)
+        out = next((rule for rule in _LEAVING_OUT.get(word, ()) if _stands(rule, words, at)), None)
         if out is not None or word in _EXCEPT:
             excepts = True
             at += len(out or (word,))
@@ -123,6 +134,10 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
             perhaps += 1
         at += 1
     return Polarity(denials, perhaps, excepts, tuple(sorted(bounds)))
+
+
+def _stands(phrase: tuple[str, ...], words: Sequence[str], at: int) -> bool:
+    return tuple(words[at : at + len(phrase)]) == phrase
 
 
 def _bounds(tokens: Sequence[Token], at: int, phrase: tuple[str, ...]) -> bool:
