@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -32,7 +32,7 @@ class _Held:
     uses: int
     stamp: int
     """Of the last use: tells its live record in the heap from older ones."""
-    notes: list[bytes] = field(default_factory=list)
+    notes: tuple[bytes, ...] = ()
 
 
 class MemoryStore:
@@ -145,10 +145,9 @@ class MemoryStore:
         held = self._held.get(key)
         if held is None:
             return False
-        held.notes.append(note)
-        grown = len(note) + _NOTE_BYTES
-        if len(held.notes) > NOTES:
-            grown -= len(held.notes.pop(0)) + _NOTE_BYTES
+        dropped = held.notes[:1] if len(held.notes) == NOTES else ()
+        held.notes = (*held.notes[len(dropped) :], note)
+        grown = len(note) + _NOTE_BYTES - sum(len(old) + _NOTE_BYTES for old in dropped)
         held.charge += grown
         self._bytes += grown
         while self._bytes > self._max_bytes:
@@ -158,7 +157,7 @@ class MemoryStore:
     async def notes(self, key: str) -> tuple[bytes, ...]:
         """An entry's notes, the oldest first."""
         held = self._held.get(key)
-        return () if held is None or held.expires <= self._clock() else tuple(held.notes)
+        return () if held is None or held.expires <= self._clock() else held.notes
 
     async def delete(self, key: str) -> bool:
         """Drop an entry. False where there was none."""
