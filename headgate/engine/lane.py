@@ -82,6 +82,11 @@ class Lane:
         return self._scheduler.quiet
 
     @property
+    def waiting(self) -> int:
+        """Waiting sequences, background work aside; may be read from another thread."""
+        return self._scheduler.waiting_count
+
+    @property
     def stats(self) -> ModelStats:
         """Current figures; consistent to within one step when read from another thread."""
         tables = self._scheduler.tables

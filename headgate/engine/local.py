@@ -119,6 +119,11 @@ class LocalModel:
         """Gauges and counters of the model's lane."""
         return self._loop.stats(self.info.name)
 
+    @property
+    def waiting(self) -> int:
+        """`stats().waiting` alone, which every routed request asks for."""
+        return self._loop.waiting(self.info.name)
+
     async def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
     ) -> tuple[int, ...]:

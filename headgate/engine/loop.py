@@ -74,6 +74,10 @@ class StepLoop:
         """A model's figures."""
         return self._lane(model).stats
 
+    def waiting(self, model: str) -> int:
+        """Sequences that have not been admitted, or were preempted."""
+        return self._lane(model).waiting
+
     def context_length(self, model: str) -> int:
         """Most tokens of a sequence, prompt and output together: the model's own limit or the cache's."""
         return self._lane(model).context_length
@@ -122,6 +126,10 @@ class StepLoop:
     def _run(self) -> None:
         if self._threads is not None:
             torch.set_num_threads(self._threads)
+        with torch.inference_mode():  # once: entering it anew in every step is felt by small models
+            self._work()
+
+    def _work(self) -> None:
         stopping = False
         while not stopping:
             out: list[Delta] = []

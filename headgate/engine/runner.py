@@ -69,27 +69,29 @@ class Runner:
         return self._forward_seconds
 
     def run(self, chunks: Seq[Chunk]) -> list[Sampled | Scored]:
-        """Compute the chunks, sample for those that end at their sequence's last known token, score what is to be."""
+        """Compute the chunks, sample for those that end at their sequence's last known token, score what is to be.
+
+        Call it in torch's inference mode.
+        """
         inputs = StepInputs.of(chunks, self._block_size)
         device, cache = self._decoder.device, self._store.layers
-        with torch.inference_mode():
-            tokens, positions, rows = (
-                tensor(numbers, device) for numbers in (inputs.tokens, inputs.positions, inputs.rows)
-            )
-            slots = tensor(inputs.slots, device)
-            batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size)
-            if not inputs.scoring and inputs.sampling:
-                started = time.perf_counter()
-                logits = self._decoder.forward(tokens, positions, batch, cache, rows)
-                self._forward_seconds += time.perf_counter() - started
-                return [*self._sample(logits, inputs.sampling)]
+        tokens, positions, rows = (
+            tensor(numbers, device) for numbers in (inputs.tokens, inputs.positions, inputs.rows)
+        )
+        slots = tensor(inputs.slots, device)
+        batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size)
+        if not inputs.scoring and inputs.sampling:
             started = time.perf_counter()
-            hidden = self._decoder.hidden(tokens, positions, batch, cache, rows)
-            first = hidden[: len(inputs.sampling)]
-            logits = self._decoder.logits(first) if inputs.sampling else first
+            logits = self._decoder.forward(tokens, positions, batch, cache, rows)
             self._forward_seconds += time.perf_counter() - started
-            sampled = self._sample(logits, inputs.sampling) if inputs.sampling else []
-            return [*sampled, *self._score(hidden[len(inputs.sampling) :], inputs.scoring)]
+            return [*self._sample(logits, inputs.sampling)]
+        started = time.perf_counter()
+        hidden = self._decoder.hidden(tokens, positions, batch, cache, rows)
+        first = hidden[: len(inputs.sampling)]
+        logits = self._decoder.logits(first) if inputs.sampling else first
+        self._forward_seconds += time.perf_counter() - started
+        sampled = self._sample(logits, inputs.sampling) if inputs.sampling else []
+        return [*sampled, *self._score(hidden[len(inputs.sampling) :], inputs.scoring)]
 
     def discard(self, blocks: Seq[int]) -> None:
         """Wipe blocks whose contents may be broken."""

@@ -88,6 +88,8 @@ class LocalDestination:
     def __init__(self, model: LocalModel) -> None:
         self._model = model
         self._info: ModelInfo = model.info
+        info = model.info
+        self._facts = Facts(info.context_length, info.parameters, info.active_parameters, info.dtype)
 
     @property
     def id(self) -> str:
@@ -102,12 +104,12 @@ class LocalDestination:
     @property
     def facts(self) -> Facts:
         """Taken from the checkpoint."""
-        return Facts(self._info.context_length, self._info.parameters, self._info.active_parameters, self._info.dtype)
+        return self._facts
 
     @property
     def waiting(self) -> int:
         """Sequences the scheduler has not begun."""
-        return self._model.stats().waiting
+        return self._model.waiting
 
     def temperature(self, sampling: Sampling) -> float:
         """The request's own, else the checkpoint's."""

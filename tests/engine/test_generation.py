@@ -117,6 +117,27 @@ def test_seeded_draws_do_not_depend_on_neighbours(tiny_checkpoint: Path) -> None
         asyncio.run(run(model))
 
 
+def test_penalties_count_each_generated_token_once(tiny_checkpoint: Path) -> None:
+    """Five tokens are far ahead of the others; a penalty of 2 for each use, large beside the logits, makes them take
+    turns, also beside a sequence without penalties and after blocks were taken away."""
+    prompts = prompts_of([20, 9])
+    bias = tuple((token, 50.0) for token in range(5, 10))
+
+    async def run(model: LocalModel) -> None:
+        penalised = complete(model, prompts[0], logit_bias=bias, frequency_penalty=2.0, max_tokens=20)
+        (tokens,), (plain,) = await asyncio.gather(penalised, complete(model, prompts[1], max_tokens=20))
+        assert {tokens.count(token) for token in range(5, 10)} == {4}
+        assert (plain,) == tuple(await complete(model, prompts[1], max_tokens=20))
+
+    with serving(tiny_checkpoint, EngineSettings()) as model:
+        asyncio.run(run(model))
+        assert not model.stats().preemptions
+    # The two need three and two blocks.
+    with serving(tiny_checkpoint, EngineSettings(kv_bytes=4 * 16 * model.info.kv_bytes_per_token)) as model:
+        asyncio.run(run(model))
+        assert model.stats().preemptions
+
+
 def test_tenants_do_not_share_blocks(tiny_checkpoint: Path) -> None:
     prompt = tuple(prompts_of([64])[0])
 

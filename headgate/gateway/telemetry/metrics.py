@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -15,6 +16,19 @@ from headgate.gateway.telemetry.record import RequestRecord
 # Doubling from 10 ms, the buckets of OpenTelemetry's GenAI durations.
 DURATION_BUCKETS = tuple(0.01 * 2**i for i in range(14))
 TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """What takes the figures of one model: looking a label up costs more than counting."""
+
+    prompt: Callable[[float], None]
+    generation: Callable[[float], None]
+    cached: Callable[[float], None]
+    queue: Callable[[float], None]
+    duration: Callable[[float], None]
+    first_token: Callable[[float], None]
+    inter_token: Callable[[float], None]
 
 
 class Metrics:
@@ -38,12 +52,12 @@ class Metrics:
         self._prompt = self._tokens("headgate_prompt_tokens", "Tokens of prompts the engine answered.")
         self._generation = self._tokens("headgate_generation_tokens", "Tokens the engine generated.")
         self._cached = self._tokens("headgate_cached_prompt_tokens", "Prompt tokens taken from the prefix cache.")
+        self._series: dict[str, _Series] = {}
         self._routes = Counter("headgate_routes", "Routing decisions.", ["model", "reason"], registry=self.registry)
 
     def inter_token(self, model: str) -> Callable[[float], None]:
         """What takes the seconds since the choice's token before; looked up once for all tokens of an answer."""
-        observe: Callable[[float], None] = self._inter_token.labels(model).observe
-        return observe
+        return self._of(model).inter_token
 
     def route(self, model: str, reason: str) -> None:
         """One decision where to generate."""
@@ -51,18 +65,20 @@ class Metrics:
 
     def generated(self, model: str, prompt: int, completion: int, cached: int, queue_s: float) -> None:
         """One generation of the engine, whoever listened to it."""
-        self._prompt.labels(model).inc(prompt)
-        self._generation.labels(model).inc(completion)
-        self._cached.labels(model).inc(cached)
-        self._queue.labels(model).observe(queue_s)
+        series = self._of(model)
+        series.prompt(prompt)
+        series.generation(completion)
+        series.cached(cached)
+        series.queue(queue_s)
 
     def finished(self, record: RequestRecord) -> None:
         """One request has ended, well or not."""
         self._requests.labels(record.endpoint, record.model, str(record.status)).inc()
         if record.model:
-            self._duration.labels(record.model).observe(record.total_s)
+            series = self._of(record.model)
+            series.duration(record.total_s)
             if record.first_token_s is not None:
-                self._first_token.labels(record.model).observe(record.first_token_s)
+                series.first_token(record.first_token_s)
 
     def watch(self, models: Mapping[str, LocalModel]) -> None:
         """Publish the engine's own counts, read at each scrape from models loaded by then."""
@@ -71,6 +87,20 @@ class Metrics:
     def render(self) -> bytes:
         """The exposition format, version 0.0.4."""
         return generate_latest(self.registry)
+
+    def _of(self, model: str) -> _Series:
+        series = self._series.get(model)
+        if series is None:
+            series = self._series[model] = _Series(
+                self._prompt.labels(model).inc,
+                self._generation.labels(model).inc,
+                self._cached.labels(model).inc,
+                self._queue.labels(model).observe,
+                self._duration.labels(model).observe,
+                self._first_token.labels(model).observe,
+                self._inter_token.labels(model).observe,
+            )
+        return series
 
     def _histogram(self, name: str, text: str) -> Histogram:
         return Histogram(name, text, ["model"], buckets=DURATION_BUCKETS, registry=self.registry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -103,10 +103,10 @@ def parse_completion(body: bytes, cache: CacheControl) -> list[ChatRequest]:
 def _prompts(prompt: str | list[str | int | list[int]]) -> list[str | tuple[int, ...]]:
     if isinstance(prompt, str):
         prompts: list[str | tuple[int, ...]] = [prompt]
+    elif set(map(type, prompt)) == {int}:  # by far the longest lists
+        prompts = [tuple(cast("list[int]", prompt))]
     elif all(isinstance(item, str) for item in prompt):
         prompts = [item for item in prompt if isinstance(item, str)]
-    elif all(isinstance(item, int) for item in prompt):
-        prompts = [tuple(item for item in prompt if isinstance(item, int))]
     elif all(isinstance(item, list) for item in prompt):
         prompts = [tuple(item) for item in prompt if isinstance(item, list)]
     else:

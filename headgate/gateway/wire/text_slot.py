@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 import msgspec
 
+_MARK = secrets.token_hex(16)
+"""A text that no id and no model name contains, because nobody can know it."""
+
 
 class TextSlot:
     """Writes what `encode` would write, to the byte, at the price of the text alone.
@@ -17,9 +20,7 @@ class TextSlot:
     def __init__(self, encode: Callable[[str], bytes]) -> None:
         """`encode` writes a message around a text, which it must carry as one JSON string."""
         self._encoder = msgspec.json.Encoder()
-        # Random, so that no id and no model name contains it.
-        mark = secrets.token_hex(16)
-        self._before, found, self._after = encode(mark).partition(self._encoder.encode(mark))
+        self._before, found, self._after = encode(_MARK).partition(self._encoder.encode(_MARK))
         assert found, "the message carries its text as a JSON string"
 
     def fill(self, text: str) -> bytes:
