@@ -20,6 +20,7 @@ from headgate.bench import ceilings as limits
 from headgate.bench.cache.audit_report import audit
 from headgate.bench.cache.cli import cache
 from headgate.bench.checkpoints import SHAPES, write_random
+from headgate.bench.context import context
 from headgate.bench.demo import demo
 from headgate.bench.engine import EngineBench, Figure
 from headgate.bench.peers.command import run_against
@@ -44,6 +45,7 @@ def bench() -> None:
 
 
 bench.add_command(cache)
+bench.add_command(context)
 bench.add_command(demo)
 bench.add_command(audit)
 bench.add_command(quality)

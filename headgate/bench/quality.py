@@ -18,14 +18,26 @@ from headgate.engine.demo.tasks import Sample
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch
-from headgate.engine.kv.store import KVStore
+from headgate.engine.kv.store import KVDtype, KVStore, kv_dtype
 from headgate.engine.local import LocalModel
 from headgate.engine.models.loader import Dtype, load_decoder
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.training.evaluate import Answer, ask
 
-FORMATS: tuple[WeightFormat, ...] = ("native", "int8", "int4")
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How weights, and keys and values, are kept."""
+
+    weights: WeightFormat
+    kv: KVDtype = "auto"
+
+    def __str__(self) -> str:
+        return self.weights if self.kv == "auto" else f"{self.weights}, {self.kv} KV"
+
+
+FORMATS = (Format("native"), Format("native", "int8"), Format("int8"), Format("int8", "int8"), Format("int4"))
 """The baseline first."""
 _TOGETHER = 32
 _RESAMPLES = 4000
@@ -107,14 +119,14 @@ class Measured:
 
 def measure_demo(
     folder: Path,
-    fmt: WeightFormat,
+    fmt: Format,
     read: Sequence[Sample],
     answered: Sequence[Sample],
     progress: Callable[[str], None],
 ) -> Measured:
     """Reference answers of `read` scored, `answered` answered greedily."""
-    engine = Engine(EngineSettings(prefix_cache=False, keep_quantized=False))
-    engine.load(ModelSpec("measured", folder, weights=fmt))
+    engine = Engine(EngineSettings(prefix_cache=False, keep_quantized=False, kv_dtype=fmt.kv))
+    engine.load(ModelSpec("measured", folder, weights=fmt.weights))
     engine.start()
     try:
         model = engine.models["measured"]
@@ -156,12 +168,12 @@ class Divergence:
     entropy: float
 
 
-def divergence(config: Mapping[str, Any], tokens: int = 256) -> dict[WeightFormat, Divergence]:
+def divergence(config: Mapping[str, Any], tokens: int = 256) -> dict[Format, Divergence]:
     """Of every format on a random checkpoint of this shape; native is bfloat16."""
     with tempfile.TemporaryDirectory() as scratch, torch.inference_mode():
         folder = write_shape("random", config, Path(scratch), spread=0.06)
-        exact = _logprobs(folder, "native", "float32", tokens)
-        found: dict[WeightFormat, Divergence] = {}
+        exact = _logprobs(folder, Format("native"), "float32", tokens)
+        found: dict[Format, Divergence] = {}
         for fmt in FORMATS:
             given = _logprobs(folder, fmt, "bfloat16", tokens)
             kl = (exact.exp() * (exact - given)).sum(dim=-1).mean()
@@ -171,11 +183,11 @@ def divergence(config: Mapping[str, Any], tokens: int = 256) -> dict[WeightForma
     return found
 
 
-def _logprobs(folder: Path, fmt: WeightFormat, dtype: Dtype, tokens: int) -> torch.Tensor:
+def _logprobs(folder: Path, fmt: Format, dtype: Dtype, tokens: int) -> torch.Tensor:
     """[tokens, vocabulary] float64."""
     cpu = torch.device("cpu")
-    decoder = load_decoder(folder, choose_kernels("auto", cpu).kernels, dtype=dtype, fmt=fmt).decoder
-    store = KVStore(decoder.spec, 1, tokens, decoder.dtype, cpu)
+    decoder = load_decoder(folder, choose_kernels("auto", cpu).kernels, dtype=dtype, fmt=fmt.weights).decoder
+    store = KVStore(decoder.spec, 1, tokens, kv_dtype(fmt.kv, decoder.dtype), cpu)
     places = torch.arange(tokens)
     ids = torch.randint(0, decoder.spec.vocab_size, (tokens,), generator=torch.Generator().manual_seed(1))
     logits = decoder.forward(

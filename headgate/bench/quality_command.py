@@ -14,11 +14,19 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.ceilings import device_name
-from headgate.bench.quality import FORMATS, RANDOM_SHAPES, Divergence, Measured, change, divergence, measure_demo
+from headgate.bench.quality import (
+    FORMATS,
+    RANDOM_SHAPES,
+    Divergence,
+    Format,
+    Measured,
+    change,
+    divergence,
+    measure_demo,
+)
 from headgate.engine.demo import Name, checkpoint
 from headgate.engine.demo.tasks import each_cell
 from headgate.engine.kernels.choice import choose_kernels
-from headgate.engine.quant.linear import WeightFormat
 from headgate.training.evaluate import distinct, paired_difference, scores
 
 _MODELS: tuple[Name, ...] = ("student", "teacher")
@@ -37,20 +45,27 @@ _MODELS: tuple[Name, ...] = ("student", "teacher")
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the samples.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
-def quality(samples: int, answered: int, seed: int, json_file: Path | None) -> None:
-    """Compare native, int8 and int4 weights of the demo pair: perplexity of held-out answers, accuracy, KL."""
+@click.option(
+    "--only",
+    type=click.Choice([*_MODELS, "random"]),
+    multiple=True,
+    help="Leave out what is not named; may be repeated.",
+)
+def quality(samples: int, answered: int, seed: int, json_file: Path | None, only: tuple[str, ...]) -> None:
+    """Compare formats of weights, keys and values of the demo pair: perplexity of held-out answers, accuracy, KL."""
     console = Console(width=110)
     read = distinct(each_cell(samples, seed=seed, split="test"))
     asked = distinct(each_cell(answered, seed=seed + 1, split="test")) if answered else []
-    found: dict[str, dict[WeightFormat, Measured]] = {}
+    found: dict[str, dict[Format, Measured]] = {}
     with Console(stderr=True).status("loading") as status:
-        for name in _MODELS:
+        for name in (name for name in _MODELS if not only or name in only):
             found[name] = {
                 fmt: measure_demo(checkpoint(name), fmt, read, asked, lambda text: status.update(text))
                 for fmt in FORMATS
             }
         status.update("random shapes")
-        random = {shape: divergence(config) for shape, config in RANDOM_SHAPES.items()}
+        shapes = RANDOM_SHAPES if not only or "random" in only else {}
+        random = {shape: divergence(config) for shape, config in shapes.items()}
     device = torch.device("cpu")
     made_on = f"{device_name(device)}; kernels: {choose_kernels('auto', device).why}; torch {torch.__version__}"
     content = _as_json(found, random) | {"samples": samples, "answered": answered, "seed": seed, "made_on": made_on}
@@ -61,7 +76,7 @@ def quality(samples: int, answered: int, seed: int, json_file: Path | None) -> N
 
 
 def _as_json(
-    found: dict[str, dict[WeightFormat, Measured]], random: dict[str, dict[WeightFormat, Divergence]]
+    found: dict[str, dict[Format, Measured]], random: dict[str, dict[Format, Divergence]]
 ) -> dict[str, object]:
     rows = []
     for name, formats in found.items():
@@ -69,7 +84,7 @@ def _as_json(
         for fmt, measured in formats.items():
             row: dict[str, object] = {
                 "model": name,
-                "weights": fmt,
+                "weights": str(fmt),
                 "weight_bytes": measured.weight_bytes,
                 "texts": len(measured.losses.tokens),
                 "tokens": sum(measured.losses.tokens),
@@ -82,7 +97,7 @@ def _as_json(
                 row["accuracy_difference"] = asdict(paired_difference(measured.answers, baseline.answers))
             rows.append(row)
     divergences = [
-        {"shape": shape, "weights": fmt, **asdict(figures)}
+        {"shape": shape, "weights": str(fmt), **asdict(figures)}
         for shape, formats in random.items()
         for fmt, figures in formats.items()
     ]
@@ -94,7 +109,7 @@ def _print(console: Console, content: dict[str, object]) -> None:
     for head in ("model", "weights", "MB", "perplexity", "relative to native", "accuracy", "difference in points"):
         table.add_column(head, justify="left" if head in ("model", "weights") else "right", no_wrap=True)
     for row in _rows(content["demo"]):
-        base, more, right = row["weights"] == FORMATS[0], row["change"], row.get("accuracy")
+        base, more, right = row["weights"] == str(FORMATS[0]), row["change"], row.get("accuracy")
         less = row.get("accuracy_difference")
         table.add_row(
             row["model"],

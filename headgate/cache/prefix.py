@@ -27,9 +27,12 @@ class PrefixIndex:
     def __len__(self) -> int:
         return len(self._block_of)
 
-    def root(self, tenant: str, adapter: str = "") -> bytes:
-        """Parent of a sequence's first block. The tenant's length is part of it, so that no two pairs collide."""
-        salt = f"{len(tenant)}:{tenant}{adapter}".encode()
+    def root(self, tenant: str, adapter: str = "", dtype: str = "") -> bytes:
+        """Parent of a sequence's first block. `dtype`: what keys and values are kept in.
+
+        Lengths are part of it, so that no two triples collide.
+        """
+        salt = f"{len(tenant)}:{tenant}{len(adapter)}:{adapter}{dtype}".encode()
         return blake2b(salt, key=self._key, digest_size=DIGEST_BYTES, person=b"root").digest()
 
     def identity(self, parent: bytes, tokens: Sequence[int]) -> bytes:

@@ -16,7 +16,7 @@ import torch
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
-from headgate.engine.kv.store import KVStore
+from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
 from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
@@ -58,6 +58,7 @@ class EngineSettings:
         background_step_tokens: most tokens of a step of background work only.
         kv_bytes: KV cache of all models together; None takes a quarter of the host's memory or 80 % of what the GPU
             has left after the weights. On the CPU memory is used as blocks are, not at once.
+        kv_dtype: "auto" (the dtype a model computes in) or "int8" (half of that memory and reading, see KVLayer).
         threads: for operators on the CPU; None leaves torch's own choice.
         prefix_cache: reuse the blocks of equal prefixes within a tenant.
         kernels: "auto" (compiled ones where they were built) or "reference" (plain torch).
@@ -72,6 +73,7 @@ class EngineSettings:
     knee_tokens: int = 0
     background_step_tokens: int = 64
     kv_bytes: int | None = None
+    kv_dtype: KVDtype = "auto"
     threads: int | None = None
     prefix_cache: bool = True
     kernels: KernelSet = "auto"
@@ -121,7 +123,7 @@ class Engine:
         with ThreadPoolExecutor(1, thread_name_prefix="load") as loading:
             loaded = [(spec, *parts) for spec, parts in zip(specs, loading.map(self._read, specs), strict=True)]
         budget = self._settings.kv_bytes if self._settings.kv_bytes is not None else _kv_budget(self.device)
-        per_token = sum(_kv_bytes_per_token(decoder) for _, decoder, _ in loaded)
+        per_token = sum(self._kv_bytes_per_token(loaded_decoder) for _, loaded_decoder, _ in loaded)
         blocks = budget // (per_token * self._settings.block_size)
         if blocks < 1:
             raise CheckpointError(
@@ -170,8 +172,10 @@ class Engine:
         context_length = min(spec.context_length or decoder.spec.context_length, decoder.spec.context_length)
         # More than every running sequence at full length can never be used.
         blocks = min(blocks, settings.max_running * -(-context_length // settings.block_size))
-        tables = KVTables(blocks, settings.block_size, secrets.token_bytes(32), prefix_cache=settings.prefix_cache)
-        store = KVStore(decoder.spec, blocks, settings.block_size, decoder.dtype, self.device)
+        kept = kv_dtype(settings.kv_dtype, decoder.dtype)
+        key = secrets.token_bytes(32)
+        tables = KVTables(blocks, settings.block_size, key, prefix_cache=settings.prefix_cache, dtype=str(kept))
+        store = KVStore(decoder.spec, blocks, settings.block_size, kept, self.device)
         lane = Lane(
             Scheduler(tables, self._limits),
             Runner(decoder, store, settings.block_size),
@@ -192,7 +196,7 @@ class Engine:
             expert_bytes=decoder.expert_bytes,
             experts=decoder.spec.experts.count if decoder.spec.experts else 0,
             experts_per_token=decoder.spec.experts.per_token if decoder.spec.experts else 0,
-            kv_bytes_per_token=_kv_bytes_per_token(loaded),
+            kv_bytes_per_token=self._kv_bytes_per_token(loaded),
             dtype=str(decoder.dtype).removeprefix("torch."),
             weights=spec.weights,
             device=str(self.device),
@@ -200,6 +204,10 @@ class Engine:
             defaults=_sampling_defaults(spec.path),
         )
         return LocalModel(info, tokenizer, ChatTemplate.load(spec.path), self._loop)
+
+    def _kv_bytes_per_token(self, loaded: LoadedDecoder) -> int:
+        decoder = loaded.decoder
+        return kv_bytes_per_token(decoder.spec, kv_dtype(self._settings.kv_dtype, decoder.dtype))
 
 
 def _device(name: str) -> torch.device:
@@ -220,10 +228,6 @@ def _kv_budget(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0] * 0.8)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-
-
-def _kv_bytes_per_token(loaded: LoadedDecoder) -> int:
-    return loaded.decoder.spec.kv_bytes_per_token(loaded.decoder.dtype.itemsize)
 
 
 def _sampling_defaults(folder: Path) -> SamplingDefaults:

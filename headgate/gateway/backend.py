@@ -83,6 +83,7 @@ def make_engine(settings: Settings) -> Engine:
             knee_tokens=section.knee_tokens,
             background_step_tokens=section.background_step_tokens,
             kv_bytes=section.kv_bytes,
+            kv_dtype=section.kv_dtype,
             threads=section.threads,
             prefix_cache=section.prefix_cache,
             kernels=section.kernels,

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.bench.cli import bench
-from headgate.bench.quality import RANDOM_SHAPES, Losses, change, divergence
+from headgate.bench.quality import RANDOM_SHAPES, Format, Losses, change, divergence
 
 
 def test_change_is_that_of_the_perplexities() -> None:
@@ -40,9 +40,11 @@ def test_change_wants_the_same_answers(other: Losses) -> None:
 
 def test_fewer_bits_diverge_further() -> None:
     found = divergence(RANDOM_SHAPES["mixture, hidden 256"], tokens=40)
-    assert 0 < found["native"].kl < found["int8"].kl < found["int4"].kl < 0.5
-    assert found["native"].agreement > 0.8
-    assert all(each.entropy == found["native"].entropy for each in found.values())
+    native, int8, int4 = (found[Format(fmt)] for fmt in ("native", "int8", "int4"))
+    assert 0 < native.kl < int8.kl < int4.kl < 0.5
+    assert native.kl < found[Format("native", "int8")].kl < int8.kl
+    assert native.agreement > 0.8
+    assert all(each.entropy == native.entropy for each in found.values())
 
 
 def test_the_command_writes_what_it_prints(tmp_path: Path) -> None:
@@ -51,7 +53,7 @@ def test_the_command_writes_what_it_prints(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     content = json.loads(file.read_text())
     rows = {(row["model"], row["weights"]): row for row in content["demo"]}
-    assert len(rows) == 6
+    assert len(rows) == 10
     for model in ("student", "teacher"):
         native, int8, int4 = (rows[model, fmt] for fmt in ("native", "int8", "int4"))
         assert f"{int4['perplexity']:.4f}" in result.output

@@ -31,6 +31,12 @@ def test_identities(
     assert (first == second) == same
 
 
+def test_identities_tell_what_keys_and_values_are_kept_in() -> None:
+    index = PrefixIndex(b"key")
+    assert index.root("t", "", "torch.int8") != index.root("t", "", "torch.bfloat16")
+    assert index.root("t", "a", "b") != index.root("t", "ab", "")
+
+
 def test_identities_need_the_key() -> None:
     assert chain(PrefixIndex(b"one"), "t", "", [[1, 2]]) != chain(PrefixIndex(b"two"), "t", "", [[1, 2]])
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import transformers
 from tiny_models import ARCHITECTURES, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.params import SamplingParams
 
@@ -91,6 +94,26 @@ def test_greedy_tokens_whatever_happens_around(folder: Path) -> None:
         asyncio.run(together(model))
         assert model.stats().preemptions > 0
         assert model.stats().kv_blocks_used == 0
+
+
+@pytest.mark.parametrize("kernels", ["auto", "reference"])
+def test_int8_keys_and_values_write_nearly_the_same_in_less_memory(tiny_checkpoint: Path, kernels: KernelSet) -> None:
+    prompts = prompts_of([37, 5, 64, 90])
+    with serving(tiny_checkpoint, EngineSettings(kernels=kernels)) as model:
+        expected, exact_bytes = asyncio.run(complete_all(model, prompts)), model.info.kv_bytes_per_token
+    budget = EngineSettings(kernels=kernels, kv_dtype="int8", max_step_tokens=13, max_running=5, block_size=4)
+    with serving(tiny_checkpoint, budget) as model:
+        got, info = asyncio.run(complete_all(model, prompts)), model.info
+        again = asyncio.run(complete_all(model, prompts))
+        assert model.stats().prefix_hits > 0
+    with serving(tiny_checkpoint, replace(budget, prefix_cache=False)) as model:
+        alone = [asyncio.run(complete_all(model, [prompt]))[0] for prompt in prompts]
+    assert got == again == alone
+    # The first token's logits are off by little; whole texts may part where two tokens are as likely.
+    assert [text[0] for text in got] == [text[0] for text in expected]
+    config = json.loads((tiny_checkpoint / "config.json").read_text())
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    assert info.kv_bytes_per_token * 4 * head_dim == exact_bytes * (head_dim + 4)
 
 
 def test_several_choices_share_the_prompt(tiny_checkpoint: Path) -> None:

@@ -28,7 +28,7 @@ def main(folder: Path, weights: str, threads: int) -> None:
         f"headgate {__version__}, torch {torch.__version__}",
         f"weights {weights}, {threads} threads, no prefix cache",
         info.weight_bytes,
-        info.kv_bytes_per_token / spec.kv_bytes_per_token(1),
+        info.kv_bytes_per_token / spec.kv_elements_per_token,
         "bfloat16" if weights == "native" else "int8",
     )
     bench = EngineBench(engine, "bench")

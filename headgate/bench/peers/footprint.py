@@ -35,7 +35,7 @@ class Footprint:
         spec = read_spec(config)
         sizes = {name: prod(shape) for name, shape in tensor_shapes(config).items()}
         self._stored = sum(sizes.values())
-        self._kv_elements = spec.kv_bytes_per_token(1)
+        self._kv_elements = spec.kv_elements_per_token
         looked_up = 0 if spec.tied_head else sizes["model.embed_tokens.weight"]
         self._experts = sum(size for name, size in sizes.items() if ".experts." in name)
         self._dense = self._stored - looked_up - self._experts

@@ -19,10 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KVLayer:
-    """Keys and values of one layer. Each [slots, kv_heads, head_dim]; a block is `block_size` consecutive slots."""
+    """Keys and values of one layer. Each [slots, kv_heads, head_dim]; a block is `block_size` consecutive slots.
+
+    int8 ones have float32 scales [slots, kv_heads]: a head of a token is scale * q with scale = max|x| / 127.
+    """
 
     keys: Tensor
     values: Tensor
+    key_scales: Tensor | None = None
+    value_scales: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,7 @@ class Kernels(Protocol):
         ...
 
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
-        """Store [tokens, kv_heads, head_dim] keys and values at `slots` [tokens]."""
+        """Store [tokens, kv_heads, head_dim] keys and values at `slots` [tokens], rounded to int8 where these are."""
         ...
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
-from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
+from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear, quantize_rows
 
 if TYPE_CHECKING:
     from headgate.engine.models.decoder import DecoderWeights
@@ -60,6 +60,15 @@ class ReferencePlan:
         return self.masks[key]
 
 
+def _gather(layer: KVLayer, slots: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values of the slots, [slots, kv_heads, head_dim] in the dtype of `like`."""
+    keys, values = layer.keys.index_select(0, slots), layer.values.index_select(0, slots)
+    if layer.key_scales is None or layer.value_scales is None:
+        return keys, values
+    by_keys, by_values = (scales.index_select(0, slots) for scales in (layer.key_scales, layer.value_scales))
+    return (keys * by_keys.unsqueeze(-1)).to(like.dtype), (values * by_values.unsqueeze(-1)).to(like.dtype)
+
+
 class ReferenceKernels:
     """Implements the Kernels protocol with stock torch operators."""
 
@@ -98,8 +107,16 @@ class ReferenceKernels:
 
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """See Kernels."""
-        layer.keys.index_copy_(0, slots, keys)
-        layer.values.index_copy_(0, slots, values)
+        for cache, scales, given in (
+            (layer.keys, layer.key_scales, keys),
+            (layer.values, layer.value_scales, values),
+        ):
+            if scales is None:
+                cache.index_copy_(0, slots, given)
+                continue
+            rounded, scale = quantize_rows(given.flatten(0, 1))
+            cache.index_copy_(0, slots, rounded.view(given.shape))
+            scales.index_copy_(0, slots, scale.view(given.shape[:2]))
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> ReferencePlan:
         """See Kernels. Single-token rows are grouped by context, so that padding at most doubles what is read."""
@@ -147,16 +164,14 @@ class ReferenceKernels:
         for part in plan.decodes:
             rows, longest = part.slots.shape
             flat = part.slots.flatten()
-            keys = layer.keys.index_select(0, flat).view(rows, longest, kv_heads, head_dim).transpose(1, 2)
-            values = layer.values.index_select(0, flat).view(rows, longest, kv_heads, head_dim).transpose(1, 2)
+            keys, values = (t.view(rows, longest, kv_heads, head_dim).transpose(1, 2) for t in _gather(layer, flat, q))
             # The query heads that share a key head take the place of query positions: nothing is repeated.
             queries = q.index_select(0, part.rows).view(rows, kv_heads, heads // kv_heads, head_dim)
             mask = plan.mask(part, window)[:, None, None, :].expand(-1, -1, heads // kv_heads, -1)
             attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
             out[part.rows] = attended.reshape(rows, heads, head_dim)
         for prompt in plan.prompts:
-            keys = layer.keys.index_select(0, prompt.slots).transpose(0, 1)
-            values = layer.values.index_select(0, prompt.slots).transpose(0, 1)
+            keys, values = (t.transpose(0, 1) for t in _gather(layer, prompt.slots, q))
             queries = q[prompt.start : prompt.stop].transpose(0, 1)
             attended = F.scaled_dot_product_attention(
                 queries[None], keys[None], values[None], attn_mask=plan.mask(prompt, window), enable_gqa=True

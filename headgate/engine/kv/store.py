@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,29 +11,59 @@ import torch
 from headgate.engine.kernels.interface import KVLayer
 from headgate.engine.models.spec import DecoderSpec
 
+KVDtype = Literal["auto", "int8"]
+"""How keys and values are kept: in the dtype of the arithmetic, or as int8 with a scale per token and head."""
+
+
+def kv_dtype(wanted: KVDtype, dtype: torch.dtype) -> torch.dtype:
+    """Of the cache of a model that computes in `dtype`."""
+    return torch.int8 if wanted == "int8" else dtype
+
+
+def kv_bytes_per_token(spec: DecoderSpec, dtype: torch.dtype) -> int:
+    """Bytes one token's keys and values take over all layers, scales included."""
+    scale_bytes = 4 if dtype == torch.int8 else 0
+    return 2 * spec.layers * spec.kv_heads * (spec.head_dim * dtype.itemsize + scale_bytes)
+
 
 class KVStore:
-    """Per layer one tensor of keys and one of values, [blocks * block_size, kv_heads, head_dim]."""
+    """Per layer one tensor of keys and one of values, [blocks * block_size, kv_heads, head_dim].
+
+    int8 ones have scales beside them, see KVLayer.
+    """
 
     def __init__(
         self, spec: DecoderSpec, blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self._block_size = block_size
         shape = (blocks * block_size, spec.kv_heads, spec.head_dim)
-        self.layers = [KVLayer(_zeros(shape, dtype, device), _zeros(shape, dtype, device)) for _ in range(spec.layers)]
+
+        def layer() -> KVLayer:
+            keys, values = _zeros(shape, dtype, device), _zeros(shape, dtype, device)
+            if dtype != torch.int8:
+                return KVLayer(keys, values)
+            scales = (_zeros(shape[:2], torch.float32, device) for _ in range(2))
+            return KVLayer(keys, values, *scales)
+
+        self.layers = [layer() for _ in range(spec.layers)]
 
     @property
     def nbytes(self) -> int:
         """Bytes reserved."""
-        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self.layers)
+        return sum(tensor.nbytes for layer in self.layers for tensor in _tensors(layer))
 
     def clear(self, blocks: Sequence[int]) -> None:
         """Zero the blocks. A NaN left in one would reach its next owner: masked keys weigh 0, and 0 * NaN is NaN."""
         for block in blocks:
             slots = slice(block * self._block_size, (block + 1) * self._block_size)
             for layer in self.layers:
-                layer.keys[slots].zero_()
-                layer.values[slots].zero_()
+                for tensor in _tensors(layer):
+                    tensor[slots].zero_()
+
+
+def _tensors(layer: KVLayer) -> list[torch.Tensor]:
+    parts = (layer.keys, layer.values, layer.key_scales, layer.value_scales)
+    return [tensor for tensor in parts if tensor is not None]
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

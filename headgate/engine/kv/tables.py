@@ -26,14 +26,15 @@ class BlockTable:
 class KVTables:
     """Gives blocks to sequences, shares full blocks between sequences with equal prefixes, takes them back."""
 
-    def __init__(self, blocks: int, block_size: int, key: bytes, *, prefix_cache: bool = True) -> None:
-        """`block_size`: tokens per block. `key`: secret of the block identities."""
+    def __init__(self, blocks: int, block_size: int, key: bytes, *, prefix_cache: bool = True, dtype: str = "") -> None:
+        """`block_size`: tokens per block. `key`: secret of the block identities, which `dtype` is a part of too."""
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1, got {block_size}")
         self.block_size = block_size
         self._index = PrefixIndex(key)
         self._pool = BlockPool(blocks, self._index)
         self._prefix_cache = prefix_cache
+        self._dtype = dtype
 
     @property
     def total_blocks(self) -> int:
@@ -52,7 +53,7 @@ class KVTables:
 
     def table(self, tenant: str) -> BlockTable:
         """An empty table. Tenants never share blocks."""
-        return BlockTable(self._index.root(tenant))
+        return BlockTable(self._index.root(tenant, dtype=self._dtype))
 
     def blocks_for(self, tokens: int) -> int:
         """Blocks that `tokens` tokens occupy."""

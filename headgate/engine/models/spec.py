@@ -134,6 +134,7 @@ class DecoderSpec:
         """Rows of the fused projection of queries, keys and values."""
         return (self.heads + 2 * self.kv_heads) * self.head_dim
 
-    def kv_bytes_per_token(self, element_bytes: int) -> int:
-        """Bytes one token's keys and values take over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * element_bytes
+    @property
+    def kv_elements_per_token(self) -> int:
+        """Numbers in one token's keys and values over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim

@@ -64,11 +64,11 @@ class DenseLinear:
 def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Symmetric int8 per row: x ~ q * scale. x [rows, width]; q int8 [rows, width], scale fp32 [rows, 1].
 
-    scale = max|x| / 127 of the row; a row of zeros gets scale 1.
+    scale = max|x| / 127 of the row; a row of zeros gets scale 1, one with a NaN a NaN.
     """
     values = x.float()
     scale = values.abs().amax(dim=-1, keepdim=True) / 127
-    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
     return (values / scale).round_().clamp_(-127, 127).to(torch.int8), scale
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -102,12 +102,22 @@ def expected_attention(step: Step, window: int | None) -> Tensor:
 
 
 def check_attention(step: Step, window: int | None) -> None:
-    """bfloat16 weights are off by half a unit each, and so is their sum: 2^-8 of the values' weighted sizes."""
-    got, expected = attend(step, window), expected_attention(step, window)
+    """bfloat16 weights are off by half a unit each, and so is their sum: 2^-8 of the values' weighted sizes.
+
+    Values that were int8 are rounded to bfloat16 too.
+    """
+    got, layer, parts = attend(step, window), step.layer, 1.0
+    if layer.key_scales is not None and layer.value_scales is not None:
+        layer = KVLayer(
+            layer.keys.double() * layer.key_scales.double().unsqueeze(-1),
+            layer.values.double() * layer.value_scales.double().unsqueeze(-1),
+        )
+        parts = 1.5
+    expected = expected_attention(replace(step, layer=layer), window)
     if got.dtype == torch.float32:
         return check(got, expected)
-    sizes = Step(step.batch, step.q, KVLayer(step.layer.keys, step.layer.values.abs()), step.seen)
-    room = 2**-8 * expected_attention(sizes, window) + 2**-8 * expected.abs() + 1e-5
+    sizes = Step(step.batch, step.q, KVLayer(layer.keys, layer.values.abs()), step.seen)
+    room = parts * 2**-8 * expected_attention(sizes, window) + 2**-8 * expected.abs() + 1e-5
     assert bool(((got.double() - expected).abs() <= room).all())
     return None
 
@@ -150,6 +160,90 @@ def test_prompts_of_every_height_with_a_cached_prefix(dim: int, window: int | No
     step = make_step(spans, torch.bfloat16, kv_heads=1, group=4, dim=dim, block_size=16, window=window)
     step.q *= 2  # weights of some size
     check_attention(step, window)
+
+
+def rounded(step: Step) -> Step:
+    """The same step over an int8 cache; NaN where nobody may look is a scale of NaN."""
+    (keys, by_keys), (values, by_values) = (
+        quantize_rows(t.flatten(0, 1)) for t in (step.layer.keys, step.layer.values)
+    )
+    shape = step.layer.keys.shape
+    scales = [scale.view(shape[:2]).masked_fill(~step.seen[:, None], NAN) for scale in (by_keys, by_values)]
+    return replace(step, layer=KVLayer(keys.view(shape), values.view(shape), *scales))
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    spans=st.lists(spans, min_size=1, max_size=5),
+    dtype=dtypes,
+    kv_heads=st.integers(1, 3),
+    group=st.integers(1, 8),
+    dim=st.integers(1, 256) | st.sampled_from([64, 80, 96, 128]),
+    block_size=st.sampled_from([1, 4, 16]),
+    window=st.none() | st.integers(1, 700),
+    seed=st.integers(0, 999),
+)
+def test_paged_attention_over_int8(
+    spans: list[tuple[int, int]],
+    dtype: torch.dtype,
+    kv_heads: int,
+    group: int,
+    dim: int,
+    block_size: int,
+    window: int | None,
+    seed: int,
+) -> None:
+    step = rounded(
+        make_step(
+            spans, dtype, kv_heads=kv_heads, group=group, dim=dim, block_size=block_size, window=window, seed=seed
+        )
+    )
+    check_attention(step, window)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    tokens=st.integers(0, 40),
+    heads=st.integers(1, 5),
+    dim=st.integers(1, 256) | st.sampled_from([64, 128]),
+    dtype=dtypes,
+    bad=st.sampled_from([None, NAN, float("inf")]),
+    seed=st.integers(0, 99),
+)
+def test_int8_keys_and_values_are_the_references(
+    tokens: int, heads: int, dim: int, dtype: torch.dtype, bad: float | None, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    fused = randn(generator, dtype, tokens, 2 * heads * dim)
+    if tokens:
+        fused[0] = 0  # a row of zeros
+    if tokens and bad is not None:
+        fused[-1, -1] = bad
+    keys, values = (t.reshape(-1, heads, dim) for t in fused.split(heads * dim, dim=-1))
+    slots = torch.randperm(tokens + 3, generator=generator)[:tokens]
+    got, expected = (
+        KVLayer(*torch.zeros(2, tokens + 3, heads, dim, dtype=torch.int8), *torch.zeros(2, tokens + 3, heads))
+        for _ in range(2)
+    )
+    CpuKernels().write_kv(got, keys, values, slots)
+    REFERENCE.write_kv(expected, keys, values, slots)
+    assert got.key_scales is not None
+    assert got.value_scales is not None
+    torch.testing.assert_close(got.key_scales, expected.key_scales, rtol=0, atol=0)
+    torch.testing.assert_close(got.value_scales, expected.value_scales, rtol=0, atol=0, equal_nan=True)
+    finite = got.value_scales.isfinite()
+    assert torch.equal(got.keys, expected.keys)
+    assert torch.equal(got.values[finite], expected.values[finite])
+
+
+def test_int8_caches_without_scales_are_refused() -> None:
+    kernels = CpuKernels()
+    layer = KVLayer(*torch.zeros(2, 4, 1, 8, dtype=torch.int8))
+    with pytest.raises(RuntimeError, match="int8 keys and values take float32 scales"):
+        kernels.write_kv(layer, torch.ones(1, 1, 8), torch.ones(1, 1, 8), torch.tensor([0]))
+    plain = KVLayer(*torch.zeros(2, 4, 1, 8), *torch.zeros(2, 4, 1))
+    with pytest.raises(RuntimeError, match="scales go with int8"):
+        kernels.write_kv(plain, torch.ones(1, 1, 8), torch.ones(1, 1, 8), torch.tensor([0]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

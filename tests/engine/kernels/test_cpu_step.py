@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
-from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, Mlp
+from headgate.engine.kv.store import KVDtype, KVStore, kv_dtype
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
 from headgate.engine.models.spec import DecoderSpec, RopeSpec
 from headgate.engine.quant.linear import WeightFormat
@@ -74,14 +75,10 @@ def build(kernels: CpuKernels, spec: DecoderSpec, fmt: WeightFormat, dtype: torc
 class Cached:
     """A decoder and a cache in which blocks lie in a fixed random order."""
 
-    def __init__(self, decoder: Decoder, blocks: int = 500) -> None:
+    def __init__(self, decoder: Decoder, kv: KVDtype = "auto", blocks: int = 500) -> None:
         spec = decoder.spec
         self.decoder = decoder
-        shape = (blocks * BLOCK, spec.kv_heads, spec.head_dim)
-        self.layers = [
-            KVLayer(torch.zeros(shape, dtype=decoder.dtype), torch.zeros(shape, dtype=decoder.dtype))
-            for _ in range(spec.layers)
-        ]
+        self.layers = KVStore(spec, blocks, BLOCK, kv_dtype(kv, decoder.dtype), torch.device("cpu")).layers
         self._free = torch.randperm(blocks, generator=torch.Generator().manual_seed(1)).tolist()
         self.tables: dict[int, list[int]] = {}
 
@@ -131,9 +128,14 @@ CASES = [
 
 @pytest.mark.parametrize(("fmt", "dtype"), CASES)
 @pytest.mark.parametrize("variant", ["plain", "norms", "biases"])
-def test_one_call_gives_the_bits_of_the_operators(fmt: WeightFormat, dtype: torch.dtype, variant: str) -> None:
+@pytest.mark.parametrize("kv", ["auto", "int8"])
+def test_one_call_gives_the_bits_of_the_operators(
+    fmt: WeightFormat, dtype: torch.dtype, variant: str, kv: KVDtype
+) -> None:
     spec = SPEC if variant == "norms" else replace(SPEC, qk_norm="none")
-    whole, single = (Cached(build(k, spec, fmt, dtype, bias=variant == "biases")) for k in (CpuKernels(), OneByOne()))
+    whole, single = (
+        Cached(build(k, spec, fmt, dtype, bias=variant == "biases"), kv) for k in (CpuKernels(), OneByOne())
+    )
     steps = [
         [(0, prompt(0, 1), 0)],
         [(0, prompt(1, 1), 1), (1, prompt(2, 67), 0)],
@@ -145,12 +147,15 @@ def test_one_call_gives_the_bits_of_the_operators(fmt: WeightFormat, dtype: torc
     for a, b in zip(whole.layers, single.layers, strict=True):
         assert torch.equal(a.keys, b.keys)
         assert torch.equal(a.values, b.values)
+        if a.key_scales is not None and b.key_scales is not None:
+            assert torch.equal(a.key_scales, b.key_scales)
 
 
 @pytest.mark.parametrize(("fmt", "dtype"), CASES)
-def test_neighbours_and_chunks_change_no_bit(fmt: WeightFormat, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("kv", ["auto", "int8"])
+def test_neighbours_and_chunks_change_no_bit(fmt: WeightFormat, dtype: torch.dtype, kv: KVDtype) -> None:
     decoder = build(CpuKernels(), SPEC, fmt, dtype, bias=True)
-    alone, together = Cached(decoder), Cached(decoder)
+    alone, together = Cached(decoder, kv), Cached(decoder, kv)
     tokens = prompt(1, 61)
     expected = [alone.step([(0, tokens, 0)]), alone.step([(0, [7], 61)])]
     others = [(i, prompt(i, 9 * i), 0) for i in (1, 2, 5)]

@@ -64,6 +64,20 @@ def test_paged_attention(
             row += 1
 
 
+def test_int8_keys_and_values_are_within_half_a_step() -> None:
+    generator = torch.Generator().manual_seed(0)
+    keys, values = torch.randn(2, 5, 3, 40, generator=generator)
+    layer = KVLayer(*torch.zeros(2, 8, 3, 40, dtype=torch.int8), *torch.zeros(2, 8, 3))
+    slots = torch.tensor([7, 0, 3, 4, 1])
+    ReferenceKernels().write_kv(layer, keys, values, slots)
+    assert layer.key_scales is not None
+    assert layer.value_scales is not None
+    for given_, kept, scales in ((keys, layer.keys, layer.key_scales), (values, layer.values, layer.value_scales)):
+        torch.testing.assert_close(scales[slots], given_.abs().amax(-1) / 127)
+        error = (kept[slots] * scales[slots].unsqueeze(-1) - given_).abs()
+        assert (error <= scales[slots].unsqueeze(-1) * 0.5001).all()
+
+
 def test_norm_and_rotation() -> None:
     generator = torch.Generator().manual_seed(0)
     kernels = ReferenceKernels()

@@ -173,6 +173,7 @@ class Attending {
           group_(a.heads / a.cache.kv_heads),
           queries_(task.rows * group_),
           blocks_(blocks_of(queries_)),
+          int8_(a.cache.key_scales != nullptr),
           scale_(1 / std::sqrt(static_cast<float>(dim_))),
           room_(scratch, queries_, dim_) {}
 
@@ -234,19 +235,24 @@ class Attending {
         for (int64_t i = 0; i < queries_; ++i) join(room_.all + i * size_, room_.section + i * size_, dim_);
     }
 
-    // Where the keys and values of [start, start + count) are.
-    void find(int64_t start, int64_t count) {
+    // Where the keys and values of [start, start + count) are, as int8 or bfloat16.
+    template <typename K>
+    void find(int64_t start, int64_t count, const K** keys, const K** values) {
         const Cache& cache = a_.cache;
         int64_t block = start / cache.block_size, offset = start % cache.block_size;
         for (int64_t i = 0; i < count; ++i) {
             const int64_t slot = task_.table[block] * cache.block_size + offset;
             const int64_t at = (slot * cache.kv_heads + task_.kv_head) * dim_;
-            keys_[i] = static_cast<const uint16_t*>(cache.keys) + at;
-            values_[i] = static_cast<const uint16_t*>(cache.values) + at;
+            keys[i] = static_cast<const K*>(cache.keys) + at;
+            values[i] = static_cast<const K*>(cache.values) + at;
+            if constexpr (sizeof(K) == 1) {
+                key_scales_[i] = cache.key_scales[at / dim_];
+                value_scales_[i] = cache.value_scales[at / dim_];
+            }
             // The rows of one head lie far apart, where the processor does not look ahead by itself.
-            for (int64_t d = 0; d < dim_; d += 32) {
-                __builtin_prefetch(keys_[i] + d);
-                __builtin_prefetch(values_[i] + d);
+            for (int64_t d = 0; d < dim_; d += 64 / static_cast<int64_t>(sizeof(K))) {
+                __builtin_prefetch(keys[i] + d);
+                __builtin_prefetch(values[i] + d);
             }
             if (++offset == cache.block_size) {
                 offset = 0;
@@ -255,16 +261,37 @@ class Attending {
         }
     }
 
+    // int8 becomes bfloat16: keys as they are, for their scales multiply the scores, and values times theirs.
+    void widen(int64_t start, int64_t count) {
+        const int8_t *keys[kTile], *values[kTile];
+        find(start, count, keys, values);
+        for (int64_t i = 0; i < count; ++i) {
+            uint16_t *key = room_.keys + i * deep(dim_), *value = room_.widened + i * deep(dim_);
+            widen_row(keys[i], dim_, 1, key);
+            widen_row(values[i], dim_, value_scales_[i], value);
+            keys_[i] = key;
+            values_[i] = value;
+        }
+    }
+
+    void scale_scores(int64_t keys) {
+        for (int64_t key = 0; key < keys; ++key) {
+            float* scores = room_.scores + key * kBlock;
+            _mm512_store_ps(scores, _mm512_mul_ps(_mm512_load_ps(scores), _mm512_set1_ps(key_scales_[key])));
+        }
+    }
+
     // Keys as the product takes them: where they are, if sixteen follow each other evenly and no more than one block of
     // queries comes by; else in a dense copy.
     int64_t arrange_keys(int64_t count, int64_t keys, const uint16_t** parts) {
         const int64_t depth = deep(dim_);
-        if (blocks_ == 1 && depth == dim_ && a_.cache.block_size % kBlock == 0) {
+        if (!int8_ && blocks_ == 1 && depth == dim_ && a_.cache.block_size % kBlock == 0) {
             // A block that the context only begins is in the cache as a whole.
             for (int64_t i = 0; i < keys; i += kBlock) parts[i / kBlock] = i < count ? keys_[i] : parts[0];
             return a_.cache.kv_heads * dim_;
         }
-        for (int64_t i = 0; i < keys; ++i)
+        // int8 ones have been copied as they became wider.
+        for (int64_t i = int8_ ? count : 0; i < keys; ++i)
             for (int64_t d = 0; d < depth; d += kDeep) {
                 const __mmask32 kept = i >= count ? 0 : dim_ - d >= kDeep ? ~0u : (1u << (dim_ - d)) - 1;
                 _mm512_store_si512(reinterpret_cast<__m512i*>(room_.keys + i * depth + d),
@@ -297,7 +324,10 @@ class Attending {
     void tile(int64_t start, int64_t count) {
         const int64_t keys = count > kDeep ? kTile : kDeep, depth = deep(dim_);
         const uint16_t* parts[kParts];
-        find(start, count);
+        if (int8_)
+            widen(start, count);
+        else
+            find(start, count, keys_, values_);
         const int64_t stride = arrange_keys(count, keys, parts);
         const bool finite = interleave(values_, 0, count, keys, dim_, room_.values);
         for (int64_t block = 0; block < blocks_; ++block) {
@@ -305,6 +335,7 @@ class Attending {
             if (s.begin >= s.end) continue;
             const int64_t seen = s.end > kDeep ? kTile : kDeep;
             Way::score(room_.q + block * depth * kBlock, parts, stride, seen, depth, room_.scores);
+            if (int8_) scale_scores(seen);
             float* sums = room_.section + block * kBlock * size_;
             weigh(block, seen, s, sums);
             if (finite || s.whole)
@@ -365,9 +396,11 @@ class Attending {
     const Attention& a_;
     const AttentionTask& task_;
     const int64_t dim_, size_, group_, queries_, blocks_;
+    const bool int8_;
     const float scale_;
     const Room room_;
     const uint16_t *keys_[kTile], *values_[kTile];
+    float key_scales_[kTile] = {}, value_scales_[kTile] = {};
 };
 
 template <typename Way>

@@ -119,7 +119,7 @@ class CpuKernels:
 
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """See Kernels. IndexError for a slot that is not there."""
-        self._write_kv(layer.keys, layer.values, keys, values, slots)
+        self._write_kv(layer.keys, layer.values, layer.key_scales, layer.value_scales, keys, values, slots)
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> CpuPlan:  # noqa: ARG002  it is the CPU
         """See Kernels."""
@@ -128,7 +128,15 @@ class CpuKernels:
     def paged_attention(self, q: Tensor, layer: KVLayer, plan: CpuPlan, window: int | None) -> Tensor:
         """See Kernels. Keys and values are read where they are."""
         y: Tensor = self._paged_attention(
-            q, layer.keys, layer.values, plan.geometry, plan.tables, plan.block_size, window
+            q,
+            layer.keys,
+            layer.values,
+            layer.key_scales,
+            layer.value_scales,
+            plan.geometry,
+            plan.tables,
+            plan.block_size,
+            window,
         )
         return y
 

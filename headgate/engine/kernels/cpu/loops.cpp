@@ -17,7 +17,7 @@
 #endif
 #endif
 
-#define HEADGATE_LOOPS(T) {rms_norm<T>, add_rms_norm<T>, rope<T>, swiglu<T>, place<T>, attend<T>, fold, \
+#define HEADGATE_LOOPS(T) {rms_norm<T>, add_rms_norm<T>, rope<T>, swiglu<T>, place<T>, to_int8<T>, attend<T>, fold, \
         merge<T>, bf16_panels}
 
 // 128-bit vectors, which every 64-bit processor has.

@@ -15,9 +15,12 @@ struct Rows {
     int64_t per_outer;  // how many j there are
 };
 
+// Keys and values [slots, kv_heads, dim] of the element type of the queries, or int8 with scales [slots, kv_heads].
 struct Cache {
-    const void* keys;  // [slots, kv_heads, dim]
+    const void* keys;
     const void* values;
+    const float* key_scales;  // null unless int8; value_scales too
+    const float* value_scales;
     int64_t kv_heads;
     int64_t dim;
     int64_t block_size;
@@ -59,6 +62,8 @@ struct Placement {
     void* q;      // [tokens][heads][dim]
     void* keys;   // [slots][kv_heads][dim]; values too
     void* values;
+    float* key_scales;  // [slots][kv_heads] where keys and values are int8, else null; value_scales too
+    float* value_scales;
 };
 
 constexpr int64_t kMaxHeadDim = 512;
@@ -87,6 +92,8 @@ struct Loops {
     void (*swiglu)(Rows x, int64_t width, void* out, int64_t begin, int64_t end);
     // Items [begin, end) of tokens * (heads + kv_heads): a head of the queries, or one of the keys with its values.
     void (*place)(const Placement& p, int64_t begin, int64_t end);
+    // A row of `width` elements to int8 and its scale: x ~ q * scale with scale = max|x| / 127, or 1 for a row of zeros.
+    void (*to_int8)(const void* x, int64_t width, int8_t* q, float* scale);
     void (*attend)(const Attention& a, const AttentionTask& task, float* scratch);
     // Joins the unfinished result of a later section to that of all before it.
     void (*fold)(float* all, const float* section, int64_t dim);

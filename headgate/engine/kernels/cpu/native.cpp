@@ -106,25 +106,49 @@ Tensor swiglu(const Tensor& x) {
     return out;
 }
 
-void write_kv(Tensor& cache_keys, Tensor& cache_values, const Tensor& keys, const Tensor& values, const Tensor& slots) {
+// Scales of int8 keys or values [slots, kv_heads, head_dim]: float32 [slots, kv_heads]. Null for those of another type.
+float* scales_of(const Tensor& cache, const std::optional<Tensor>& scales) {
+    if (cache.scalar_type() != at::kChar) {
+        TORCH_CHECK(!scales.has_value(), "scales go with int8 keys and values, got some with ", cache.scalar_type());
+        return nullptr;
+    }
+    TORCH_CHECK(scales.has_value() && scales->scalar_type() == at::kFloat && scales->is_contiguous() &&
+                    scales->sizes() == cache.sizes().slice(0, 2),
+                "int8 keys and values take float32 scales ", cache.sizes().slice(0, 2));
+    return static_cast<float*>(const_cast<void*>(scales->const_data_ptr()));
+}
+
+void write_kv(Tensor& cache_keys, Tensor& cache_values, const std::optional<Tensor>& key_scales,
+              const std::optional<Tensor>& value_scales, const Tensor& keys, const Tensor& values, const Tensor& slots) {
     TORCH_CHECK(slots.scalar_type() == at::kLong && slots.is_contiguous(), "slots must be contiguous int64");
     const int64_t tokens = slots.numel(), capacity = cache_keys.size(0);
     const int64_t* places = slots.const_data_ptr<int64_t>();
     for (int64_t i = 0; i < tokens; ++i)
         TORCH_CHECK_INDEX(0 <= places[i] && places[i] < capacity, "slot ", places[i], " of ", capacity);
-    for (const auto& [to, from] : {std::tie(cache_keys, keys), std::tie(cache_values, values)}) {
-        check_like(from, to, "the cache");
+    for (const auto& [to, all_scales, from] :
+         {std::tie(cache_keys, key_scales, keys), std::tie(cache_values, value_scales, values)}) {
+        const Loops& table = loops(element(from));
         TORCH_CHECK(from.dim() == 3 && to.dim() == 3 && from.size(0) == tokens && from.size(1) == to.size(1) &&
                         from.size(2) == to.size(2) && from.stride(2) == 1 && from.stride(1) == from.size(2) &&
-                        to.size(0) == capacity,
+                        to.size(0) == capacity && to.is_contiguous(),
                     "keys and values must be [", tokens, ", kv_heads, head_dim] like the cache, got ", from.sizes(),
                     " for ", to.sizes());
-        const size_t bytes = static_cast<size_t>(from.size(1) * from.size(2) * from.element_size());
-        const char* source = static_cast<const char*>(from.const_data_ptr());
-        char* target = static_cast<char*>(to.mutable_data_ptr());
-        const int64_t stride = from.stride(0) * from.element_size();
-        over_rows(tokens, from.size(1) * from.size(2), [&, t = target, s = source](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) std::memcpy(t + places[i] * bytes, s + i * stride, bytes);
+        float* scales = scales_of(to, all_scales);
+        if (scales == nullptr) check_like(from, to, "the cache");
+        const int64_t heads = from.size(1), dim = from.size(2), stride = from.stride(0) * from.element_size();
+        const int64_t head_bytes = dim * from.element_size(), bytes = heads * head_bytes;
+        const char* s = static_cast<const char*>(from.const_data_ptr());
+        char* t = static_cast<char*>(to.mutable_data_ptr());
+        over_rows(tokens, heads * dim, [&, places](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+                if (scales == nullptr) {
+                    std::memcpy(t + places[i] * bytes, s + i * stride, bytes);
+                    continue;
+                }
+                for (int64_t head = places[i] * heads; head < (places[i] + 1) * heads; ++head)
+                    table.to_int8(s + i * stride + head % heads * head_bytes, dim,
+                                  reinterpret_cast<int8_t*>(t) + head * dim, scales + head);
+            }
         });
     }
 }
@@ -147,11 +171,14 @@ void run(const Attention& a, const AttentionWay& way, const AttentionPlan& plan,
     });
 }
 
-Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& values, const Tensor& geometry,
-                       const Tensor& tables, int64_t block_size, std::optional<int64_t> window) {
+Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& values, const std::optional<Tensor>& key_scales,
+                       const std::optional<Tensor>& value_scales, const Tensor& geometry, const Tensor& tables,
+                       int64_t block_size, std::optional<int64_t> window) {
     const Tensor q = given.contiguous();
-    check_like(q, keys, "keys");
-    check_like(q, values, "values");
+    const float *of_keys = scales_of(keys, key_scales), *of_values = scales_of(values, value_scales);
+    const Tensor& like = of_keys != nullptr ? keys : q;
+    check_like(like, keys, "keys");
+    check_like(like, values, "values");
     TORCH_CHECK(q.dim() == 3 && keys.dim() == 3 && values.sizes() == keys.sizes() && q.size(2) == keys.size(2) &&
                     keys.size(1) > 0 && q.size(1) % keys.size(1) == 0,
                 "q must be [tokens, heads, head_dim] for keys and values [slots, kv_heads, head_dim], got ", q.sizes(),
@@ -161,7 +188,7 @@ Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& va
     const int64_t dim = q.size(2), kv_heads = keys.size(1), group = q.size(1) / kv_heads;
     const Attention a{q.const_data_ptr(),
                       out.mutable_data_ptr(),
-                      {keys.const_data_ptr(), values.const_data_ptr(), kv_heads, dim, block_size},
+                      {keys.const_data_ptr(), values.const_data_ptr(), of_keys, of_values, kv_heads, dim, block_size},
                       q.size(1),
                       window.value_or(std::numeric_limits<int64_t>::max())};
     TORCH_CHECK(block_size > 0, "block_size must be positive, got ", block_size);
@@ -191,10 +218,12 @@ TORCH_LIBRARY(headgate, m) {
     m.def("add_rms_norm_(Tensor(a!) x, Tensor(b!) residual, Tensor weight, float eps) -> ()");
     m.def("rope(Tensor x, Tensor cos, Tensor sin) -> Tensor");
     m.def("swiglu(Tensor x) -> Tensor");
-    m.def("write_kv(Tensor(a!) cache_keys, Tensor(b!) cache_values, Tensor keys, Tensor values, Tensor slots) -> ()");
     m.def(
-        "paged_attention(Tensor q, Tensor keys, Tensor values, Tensor geometry, Tensor tables, int block_size, "
-        "int? window) -> Tensor");
+        "write_kv(Tensor(a!) cache_keys, Tensor(b!) cache_values, Tensor(c!)? key_scales, Tensor(d!)? value_scales, "
+        "Tensor keys, Tensor values, Tensor slots) -> ()");
+    m.def(
+        "paged_attention(Tensor q, Tensor keys, Tensor values, Tensor? key_scales, Tensor? value_scales, Tensor geometry, "
+        "Tensor tables, int block_size, int? window) -> Tensor");
     m.def("torch_version() -> str", &headgate::torch_version);
     m.def("vectors() -> str", &headgate::vectors);
 }

@@ -82,7 +82,7 @@ class Walk {
     void place(const StepLayer& layer) {
         const Placement p{at(space_.qkv), layer.q_norm,     layer.k_norm,  model_.eps,      model_.cos, model_.sin,
                           input_.positions, input_.slots,   model_.heads,  model_.kv_heads, model_.dim, at(space_.q),
-                          layer.keys,       layer.values};
+                          layer.keys,       layer.values, layer.key_scales, layer.value_scales};
         member_.share(input_.count * (model_.heads + model_.kv_heads),
                       [&](int64_t begin, int64_t end) { loops_.place(p, begin, end); });
     }
@@ -91,7 +91,8 @@ class Walk {
         const int64_t group = model_.heads / model_.kv_heads;
         const Attention a{at(space_.q),
                           at(space_.attended),
-                          {layer.keys, layer.values, model_.kv_heads, model_.dim, model_.block_size},
+                          {layer.keys, layer.values, layer.key_scales, layer.value_scales, model_.kv_heads, model_.dim,
+                           model_.block_size},
                           model_.heads,
                           layer.window};
         float* scratch = reinterpret_cast<float*>(at(space_.scratch + member_.number() * space_.scratch_bytes));

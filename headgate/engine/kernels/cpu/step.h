@@ -24,8 +24,10 @@ struct StepLayer {
     std::shared_ptr<const Product> gate_up;
     std::shared_ptr<const Product> down;
     int64_t window;
-    void* keys;  // [slots][kv_heads][dim]; values too
+    void* keys;  // [slots][kv_heads][dim] of the model's element type, or int8; values too
     void* values;
+    float* key_scales;  // [slots][kv_heads] where keys and values are int8, else null; value_scales too
+    float* value_scales;
 };
 
 struct StepModel {

@@ -65,7 +65,13 @@ class CpuStep:
     ) -> Tensor:
         """See WholeStep."""
         if cache is not self._cache:
-            self._native.bind([kv.keys for kv in cache], [kv.values for kv in cache], batch.block_size)
+            self._native.bind(
+                [kv.keys for kv in cache],
+                [kv.values for kv in cache],
+                [kv.key_scales for kv in cache if kv.key_scales is not None],
+                [kv.value_scales for kv in cache if kv.value_scales is not None],
+                batch.block_size,
+            )
             self._cache = cache
         if angles is not self._angles:
             self._native.set_angles(*angles)

@@ -108,7 +108,8 @@ class Step : public torch::CustomClassHolder {
                                  fitting(qkv, hidden, (model_.heads + 2 * model_.kv_heads) * dim, "qkv"),
                                  fitting(output, model_.heads * dim, hidden, "output"),
                                  fitting(gate_up, hidden, 2 * width, "gate_up"), fitting(down, width, hidden, "down"),
-                                 window.value_or(std::numeric_limits<int64_t>::max()), nullptr, nullptr});
+                                 window.value_or(std::numeric_limits<int64_t>::max()), nullptr, nullptr, nullptr,
+                                 nullptr});
     }
 
     // Rotations by position, float32 [positions, head_dim / 2].
@@ -120,19 +121,32 @@ class Step : public torch::CustomClassHolder {
         angles_ = {cos, sin};
     }
 
-    // The cache, per layer [slots, kv_heads, head_dim].
-    void bind(const std::vector<Tensor>& keys, const std::vector<Tensor>& values, int64_t block_size) {
-        TORCH_CHECK(keys.size() == model_.layers.size() && values.size() == keys.size() && block_size > 0,
-                    "there must be keys and values for ", model_.layers.size(), " layers and a positive block_size");
+    // The cache, per layer [slots, kv_heads, head_dim] of the model's dtype; or int8, with float32 scales [slots, kv_heads].
+    void bind(const std::vector<Tensor>& keys, const std::vector<Tensor>& values, const std::vector<Tensor>& key_scales,
+              const std::vector<Tensor>& value_scales, int64_t block_size) {
+        const size_t scaled = keys.empty() || keys[0].scalar_type() != at::kChar ? 0 : keys.size();
+        TORCH_CHECK(keys.size() == model_.layers.size() && values.size() == keys.size() && block_size > 0 &&
+                        key_scales.size() == scaled && value_scales.size() == scaled,
+                    "there must be keys and values for ", model_.layers.size(),
+                    " layers, scales of as many where these are int8 and else none, and a positive block_size");
+        const at::ScalarType dtype = scaled > 0 ? at::kChar : dtype_;
         slots_ = keys.empty() ? 0 : keys[0].size(0);
         const int64_t elements = slots_ * model_.kv_heads * model_.dim;
         for (size_t i = 0; i < keys.size(); ++i) {
-            model_.layers[i].keys = const_cast<void*>(data_of(keys[i], dtype_, elements, "keys"));
-            model_.layers[i].values = const_cast<void*>(data_of(values[i], dtype_, elements, "values"));
+            model_.layers[i].keys = const_cast<void*>(data_of(keys[i], dtype, elements, "keys"));
+            model_.layers[i].values = const_cast<void*>(data_of(values[i], dtype, elements, "values"));
+            model_.layers[i].key_scales = model_.layers[i].value_scales = nullptr;
+            if (scaled == 0) continue;
+            const int64_t rows = elements / model_.dim;
+            model_.layers[i].key_scales = static_cast<float*>(
+                const_cast<void*>(data_of(key_scales[i], at::kFloat, rows, "key_scales")));
+            model_.layers[i].value_scales = static_cast<float*>(
+                const_cast<void*>(data_of(value_scales[i], at::kFloat, rows, "value_scales")));
         }
         model_.block_size = block_size;
         cache_ = keys;
-        cache_.insert(cache_.end(), values.begin(), values.end());
+        for (const auto* more : {&values, &key_scales, &value_scales})
+            cache_.insert(cache_.end(), more->begin(), more->end());
     }
 
     // Logits [rows, vocabulary] of a step, or the hidden states [rows, hidden] that they come from; not to be called from
