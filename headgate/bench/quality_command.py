@@ -53,7 +53,7 @@ _MODELS: tuple[Name, ...] = ("student", "teacher")
 )
 def quality(samples: int, answered: int, seed: int, json_file: Path | None, only: tuple[str, ...]) -> None:
     """Compare formats of weights, keys and values of the demo pair: perplexity of held-out answers, accuracy, KL."""
-    console = Console(width=110)
+    console = Console(width=140)
     read = distinct(each_cell(samples, seed=seed, split="test"))
     asked = distinct(each_cell(answered, seed=seed + 1, split="test")) if answered else []
     found: dict[str, dict[Format, Measured]] = {}
@@ -105,7 +105,7 @@ def _as_json(
 
 
 def _print(console: Console, content: dict[str, object]) -> None:
-    table = Table(title="The demo pair: perplexity of reference answers, accuracy of its own", min_width=100)
+    table = Table(title="The demo pair: perplexity of reference answers, accuracy of its own", min_width=130)
     for head in ("model", "weights", "MB", "perplexity", "relative to native", "accuracy", "difference in points"):
         table.add_column(head, justify="left" if head in ("model", "weights") else "right", no_wrap=True)
     for row in _rows(content["demo"]):
@@ -121,7 +121,7 @@ def _print(console: Console, content: dict[str, object]) -> None:
             "" if base or not less else f"{less['value']:+.1%} ({less['low']:+.1%} to {less['high']:+.1%})",
         )
     console.print(table)
-    table = Table(title="Random weights: distance from float32 in bfloat16 arithmetic", min_width=100)
+    table = Table(title="Random weights: distance from float32 in bfloat16 arithmetic", min_width=130)
     for head in ("shape", "weights", "KL, nats", "entropy, nats", "same likeliest token"):
         table.add_column(head, justify="left" if head in ("shape", "weights") else "right", no_wrap=True)
     for row in _rows(content["random"]):
