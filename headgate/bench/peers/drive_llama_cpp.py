@@ -1,8 +1,8 @@
 """llama.cpp by its own tools. Arguments: GGUF file, format, threads, folder of the built tools.
 
-`llama-bench` times a prompt, `llama-batched-bench` batches of equal lengths (both without sampling, each call with its
-own warm-up), `llama-server` everything else: its slots are the only continuous batching there is. A batch's first
-token comes from its prompts, so that `new - 1` more are decoded.
+`llama-batched-bench` times prompts and batches of equal lengths (without sampling, each call with its own warm-up),
+`llama-server` everything else: its slots are the only continuous batching there is. A batch's first token comes from
+its prompts, so that `new - 1` more are decoded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from headgate.bench.peers.protocol import About, Prompts, Refused, Round, serve
 
@@ -49,16 +48,19 @@ class LlamaCpp:
             self._server[0].wait()
 
     def _prompt(self, length: int) -> Round:
-        text = self._output("llama-bench", "-p", length, "-n", 0, "-r", 1, "-t", self._threads, "-o", "json")
-        return Round(json.loads(text)[0]["avg_ns"] / 1e9)
+        return Round(self._times(1, length, 1)["t_pp"])
 
     def _batch(self, batch: int, prompt: int, new: int) -> Round:
-        sizes = ("-npl", batch, "-npp", prompt, "-ntg", new - 1, "-c", batch * (prompt + new))
+        times = self._times(batch, prompt, new - 1)
+        return Round(times["t_pp"] + times["t_tg"], times["t_tg"], batch * (new - 1))
+
+    def _times(self, batch: int, prompt: int, decoded: int) -> dict[str, float]:
+        sizes = ("-npl", batch, "-npp", prompt, "-ntg", decoded, "-c", batch * (prompt + decoded + 1))
         threads = ("-t", self._threads, "-tb", self._threads)
         text = self._output("llama-batched-bench", *sizes, *threads, "--output-format", "jsonl")
         line = next(line for line in text.splitlines() if line.startswith("{"))
-        result: dict[str, Any] = json.loads(line)
-        return Round(result["t_pp"] + result["t_tg"], result["t_tg"], batch * (new - 1))
+        result: dict[str, float] = json.loads(line)
+        return result
 
     def _serve(self, prompts: Prompts) -> Round:
         if self._server is None:
@@ -116,7 +118,7 @@ def _healthy(port: int) -> bool:
 
 def main(model: Path, fmt: str, threads: int, tools: Path) -> None:
     """Answer rounds."""
-    version = subprocess.run([tools / "llama-bench", "--version"], capture_output=True, text=True, check=False)
+    version = subprocess.run([tools / "llama-batched-bench", "--version"], capture_output=True, text=True, check=False)
     words = (version.stdout + version.stderr).strip().splitlines()
     native = "GGML_NATIVE:BOOL=ON" in (tools.parent / "CMakeCache.txt").read_text()
     build = (

@@ -41,7 +41,7 @@ PEERS: Mapping[str, Peer] = {
                 "-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS=-fno-dse "
                 "-DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF",
                 "llama.cpp/bin/cmake --build llama.cpp/build -j2 "
-                "--target llama-bench llama-batched-bench llama-quantize llama-server",
+                "--target llama-batched-bench llama-quantize llama-server",
             ),
         ),
         Peer(
