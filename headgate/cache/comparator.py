@@ -9,6 +9,7 @@ Source: Parikh, Täckström, Das and Uszkoreit, A decomposable attention model (
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class Comparator:
         self.width = self._w["project"].shape[0]
         self.states = self._w["project"].shape[1]
         """Length of an encoder state, all its layers together."""
+        self.digest = hashlib.blake2b(b"".join(self._w[name].tobytes() for name in NAMES), digest_size=16).digest()
+        """Of the weights that a sketch depends on, among others."""
 
     @classmethod
     def load(cls, path: Path) -> Comparator:

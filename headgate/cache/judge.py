@@ -20,8 +20,6 @@ LEVELS = (0.01, 0.02, 0.05)
 """Shares of wrong hits that thresholds are certified for."""
 Traffic = Literal["natural", "heavy", "adversarial"]
 """What a threshold was certified on: about 2 %, 20 % or 50 % of requests are near misses of something asked before."""
-EVIDENCE_ONLY = frozenset({"content"})
-"""Kinds of conflict that true paraphrases show too: evidence for the model. Every other kind forbids serving."""
 FITTED = Path(__file__).parent / "fitted"
 _SCHEMA = 1
 _READINGS = 8192
@@ -51,11 +49,6 @@ class Thresholds:
         return min(fitting, key=lambda level: level.threshold, default=None)
 
 
-def veto(seen: Comparison) -> str | None:
-    """The first kind of conflict that forbids serving whatever the model thinks; None where there is none."""
-    return next((kind for kind in KINDS if kind in seen.conflict and kind not in EVIDENCE_ONLY), None)
-
-
 def evidence(similarity: float, margin: float, alignment: float, seen: Comparison) -> Evidence:
     """What the model looks at.
 
@@ -65,8 +58,7 @@ def evidence(similarity: float, margin: float, alignment: float, seen: Compariso
         alignment: log odds that the comparator gives.
         seen: what the guards have found.
     """
-    signals = [(f"conflict {kind}", float(kind in seen.conflict)) for kind in sorted(EVIDENCE_ONLY)]
-    signals += [(f"one-sided {kind}", float(kind in seen.one_sided)) for kind in KINDS]
+    signals = [(f"one-sided {kind}", float(kind in seen.one_sided)) for kind in KINDS]
     signals += [("agree", float(len(seen.agree))), ("same", float(seen.same))]
     signals += [(name, min(5.0, float(getattr(seen, name)))) for name in ("shared", "missing", "extra", "loose")]
     signals.append(("comparator", alignment))

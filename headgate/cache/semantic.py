@@ -12,7 +12,7 @@ from headgate.cache.exact import find
 from headgate.cache.freshness import time_sensitive
 from headgate.cache.guards import compare, reading_of
 from headgate.cache.index import Vector, VectorIndex
-from headgate.cache.judge import Judge, Traffic, veto
+from headgate.cache.judge import Judge, Traffic
 from headgate.cache.store.base import Entries
 from headgate.cache.verdict import Entry, Hit, Miss, Near, Verdict
 from headgate.cache.watch import Watch
@@ -140,7 +140,7 @@ def choose(
     read = reading_of if judge is None else partial(judge.read, scope=scope)
     asked, reason = read(text), barred(text, rule)
     seen = [compare(read(other.text), asked) for other in close]
-    against = [reason or barred(other.text, rule) or veto(found) for other, found in zip(close, seen, strict=True)]
+    against = [reason or barred(other.text, rule) or found.veto for other, found in zip(close, seen, strict=True)]
     if judge is None:
         if accepted < rule.max_error:
             return Choice((), None, against[0] or "max_error")

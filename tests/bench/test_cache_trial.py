@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.bench.cache import cli
-from headgate.bench.cache.certify import LADDER, Labelled, certified
+from headgate.bench.cache.certify import LADDER, Served, certified
 from headgate.bench.cache.pairs import FILES, hand_written, hand_written_pairs
 from headgate.bench.cache.trial import Calibration, StreamResult, rows, tuned
 from headgate.bench.cli import bench
@@ -20,18 +20,15 @@ from headgate.cache.judge import FITTED, Judge
 from headgate.cache.semantic import SemanticRule
 
 
-def labelled(errors: list[int], hits: int = 50, score: float = 5.0) -> list[Labelled]:
-    """So many hits of as many intents as there are numbers, each with its number of errors."""
-    return [
-        Labelled(score, number >= wrong, f"intent {intent}")
-        for intent, wrong in enumerate(errors)
-        for number in range(hits)
-    ]
+def served(errors: list[int], hits: int = 50, score: float = 5.0) -> Served:
+    """So many hits of as many intents as there are numbers, each with its number of errors, down from a score."""
+    counts = {f"intent {intent}": (hits - wrong, wrong) for intent, wrong in enumerate(errors)}
+    return {threshold: counts if threshold <= score else {} for threshold in LADDER}
 
 
 def test_errors_of_one_intent_prove_less_than_as_many_of_all() -> None:
-    spread = certified([labelled([1] * 20 + [0] * 20)])
-    together = certified([labelled([20] + [0] * 39)])
+    spread = certified([served([1] * 20 + [0] * 20)] * 100)
+    together = certified([served([20] + [0] * 39)] * 100)
     even, uneven = spread.at(0.02), together.at(0.05)
     assert even is not None
     assert 0.010 < even.bound < 0.02
@@ -41,38 +38,41 @@ def test_errors_of_one_intent_prove_less_than_as_many_of_all() -> None:
 
 
 def test_the_walk_ends_at_the_first_threshold_that_fails() -> None:
-    good, bad = labelled([0] * 40), labelled([10] * 40, score=3.0)
-    # So many right ones below that all of them together would pass again.
-    plenty = labelled([0] * 40, hits=2000, score=0.0)
-    level = certified([good + bad + plenty]).at(0.02)
+    good, bad = served([0] * 40), served([20] * 40)
+    # So many right ones at the loosest that all of them together would pass again.
+    plenty = served([0] * 40, hits=20000)
+    stream = {at: plenty[at] if at < 0 else bad[at] if at <= 3.0 else good[at] for at in LADDER}
+    level = certified([stream] * 100).at(0.02)
     assert level is not None
-    assert 3.0 < level.threshold <= 5.0
-    assert level.threshold in LADDER
+    assert level.threshold == 3.5
 
 
-def test_a_threshold_at_which_too_many_streams_are_above_the_level_is_not_taken() -> None:
-    # Nine streams without an error, and one with three in a hundred hits: few enough all in all.
-    streams = [labelled([0] * 40) for _ in range(9)] + [[*labelled([1] * 3 + [0] * 7, hits=10)]]
-    assert certified(streams).at(0.02) is None
-    assert certified([*streams * 1, *([labelled([0] * 40)] * 15)]).at(0.02) is not None
+def test_only_what_few_streams_break_is_taken() -> None:
+    # Three wrong of a hundred in some streams, none in the rest: few enough all in all.
+    good, above = served([0] * 40), served([3] + [0] * 39, hits=3)
+    assert certified([good] * 95 + [above] * 5).at(0.02) is None
+    assert certified([good] * 99 + [above]).at(0.02) is not None
+    # Fifty streams without one above prove too little of all others.
+    assert certified([good] * 50).levels == ()
+    assert len(certified([good] * 59).levels) == 3
 
 
-def test_nothing_is_certified_for_want_of_labels() -> None:
-    assert certified([labelled([0], hits=20)]).levels == ()
-    assert certified([[]]).levels == ()
+def test_nothing_is_certified_for_want_of_hits() -> None:
+    assert certified([served([0], hits=1)] * 100).levels == ()
+    assert certified([{}] * 100).levels == ()
 
 
 def test_baselines_take_the_cosine_with_the_most_right_hits_that_keeps_the_level() -> None:
     cosines = dict.fromkeys(tuned_cosines(), (0, 0))
-    own = {**cosines, 0.995: (50, 0), 0.875: (100, 2), 0.775: (200, 9)}
-    found = tuned([Calibration("natural", 0, (), own, cosines)])
-    assert found.static == {0.01: 0.995, 0.02: 0.875, 0.05: 0.775}
+    own = {**cosines, 0.995: (50, 0), 0.875: (100, 2), 0.755: (200, 9)}
+    found = tuned([Calibration("natural", 0, {}, own, cosines)])
+    assert found.static == {0.01: 0.995, 0.02: 0.875, 0.05: 0.755}
     assert set(found.guarded.values()) == {float("inf")}
 
 
 def tuned_cosines() -> list[float]:
     """The cosines that baselines are tuned over."""
-    return [round(0.995 - 0.02 * step, 3) for step in range(20)]
+    return [round(0.995 - 0.04 * step, 3) for step in range(10)]
 
 
 def test_rows_pool_hits_and_count_streams() -> None:
@@ -95,19 +95,20 @@ def test_the_command_certifies_tries_and_goes_on_where_it_was(tmp_path: Path, mo
     shutil.copytree(FITTED, fitted)
     monkeypatch.setattr(cli, "FITTED", fitted)
     arguments = ["cache", "--only", "trial", "--certify", "--streams", "1", "--calibration", "1", "--raw", str(raw)]
-    arguments += ["--requests", "60", "--json", str(out), "--processes", "1"]
+    arguments += ["--requests", "60", "--json", str(out), "--processes", "1", "--scratch", str(tmp_path / "scratch")]
     result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     lines = raw.read_bytes().splitlines()
     # A line for each calibration stream and one for each tested one, of three kinds of traffic.
     assert len(lines) == 6
+    assert len(list((tmp_path / "scratch").glob("texts-*.npz"))) == 6
     # Sixty requests prove nothing.
     assert all(level is None for level in (Judge.load(fitted).level(kind, 0.05) for kind in ("natural", "heavy")))
     figures = json.loads(out.read_text())
-    served = {(row["kind"], row["policy"]): row["of_oracle"] for row in figures["rows"]}
-    assert served["natural", "oracle"] == 1.0
-    assert served["natural", "ours"] == 0.0
-    assert 0.0 < served["natural", "cosine 0.80"] <= 1.0
+    share = {(row["kind"], row["policy"]): row["of_oracle"] for row in figures["rows"]}
+    assert share["natural", "oracle"] == 1.0
+    assert share["natural", "ours"] == 0.0
+    assert 0.0 < share["natural", "cosine 0.80"] <= 1.0
 
     assert CliRunner().invoke(bench, arguments, catch_exceptions=False).exit_code == 0
     assert raw.read_bytes().splitlines() == lines

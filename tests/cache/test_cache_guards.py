@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +75,7 @@ NEAR_MISSES = [
     ("Convert 100 MB to bits", "Convert 100 Mb to bits", "numbers code"),
     ("How do you feel", "How do I feel", "content"),
     ("How do I look", "How to look", "question"),
+    ("Can I cancel my booking", "Can I cancel my booking if I paid with a voucher", "condition content"),
     ("How can you help me", "How can I help me", "content"),
     ("What is the German word for please", "What is the German word for", "wording"),
     ("Translate thanks to German", "Translate to German", "content"),
@@ -316,50 +315,6 @@ def test_texts_that_read_alike_are_the_same() -> None:
     assert (seen.missing, seen.extra, seen.veto) == (0, 0, None)
 
 
-def _pairs(batch: str) -> list[tuple[str, str, str]]:
-    lines = (Path(__file__).parent / "pairs" / f"{batch}.txt").read_text(encoding="utf-8").splitlines()
-    return [_three(line) for line in lines if line and not line.startswith("#")]
-
-
-def _three(line: str) -> tuple[str, str, str]:
-    kind, stored, asked = (part.strip() for part in line.split(" | "))
-    return kind, stored, asked
-
-
-@pytest.mark.parametrize(
-    ("batch", "passing", "vetoed"),
-    [
-        ("first", 0.02, 0.26),
-        ("second", 0.02, 0.17),
-        ("third", 0.02, 0.20),
-        ("fourth", 0.02, 0.21),
-        ("fifth", 0.02, 0.25),
-        ("sixth", 0.02, 0.04),
-        ("seventh", 0.02, 0.08),
-    ],
-)
-def test_hand_written_pairs(batch: str, passing: float, vetoed: float) -> None:
-    """Shares of near misses that no kind of evidence stops, and of paraphrases that one does."""
-    verdicts = [(kind, check(stored, asked) or check(asked, stored)) for kind, stored, asked in _pairs(batch)]
-    missed = [verdict for kind, verdict in verdicts if kind != "same"]
-    same = [verdict for kind, verdict in verdicts if kind == "same"]
-    assert len(missed) >= 40
-    assert len(same) >= 40
-    assert missed.count(None) / len(missed) <= passing
-    assert 1 - same.count(None) / len(same) <= vetoed
-
-
-@pytest.mark.parametrize("batch", ["sixth", "seventh"])
-def test_what_cannot_be_weighed_is_told_by_its_own_kind(batch: str) -> None:
-    """Kinds that forbid serving, whatever a model makes of the rest."""
-    for kind, stored, asked in _pairs(batch):
-        if kind in ("direction", "numbers"):
-            assert kind in compare(reading_of(stored), reading_of(asked)).conflict, (stored, asked)
-        if kind == "aspect":
-            seen = compare(reading_of(stored), reading_of(asked)).conflict
-            assert {"aspect", "polarity", "temporal", "format"} & seen, (stored, asked)
-
-
 @pytest.mark.parametrize(("stored", "asked"), [
     ("Send a letter from my friend to my sister", "Send a letter from my sister to my friend"),
     ("Did my brother hit my cousin?", "Did my cousin hit my brother?"),
@@ -393,73 +348,3 @@ _WORDS = (
 def test_any_text_is_the_same_as_itself(text: str, words: list[str]) -> None:
     for said in (text, " ".join(words), f"{text} {' '.join(words)}"):
         assert check(said, said) is None
-
-
-@pytest.mark.parametrize("batch", ["first", "second", "third", "fourth", "fifth", "sixth", "seventh"])
-def test_no_hand_written_near_miss_is_certain(batch: str) -> None:
-    assert [pair for kind, *pair in _pairs(batch) if kind != "same" and certain(*pair) is None] == []
-
-
-@pytest.mark.parametrize(("stored", "asked"), [
-    ("Show orders since 3 May 2024", "Show orders since 2024-05-03"),
-    ("Show orders since May 3rd, 2024", "Show orders since the 3rd of May 2024"),
-    ("Show orders since 03.05.2024", "Show orders since 3 may 2024"),
-    ("Show orders since 5/13/2024", "Show orders since 13/5/2024"),
-    ("Is 1.5k enough", "Is 1,500 enough"),
-    ("Is $2M enough", "Is 2 million dollars enough"),
-    ("Bake it for an hour and a half", "Bake it for 90 minutes"),
-    ("Bake it for half an hour", "Bake it for 30 min"),
-    ("Add 1/2 litre of milk", "Add half a litre of milk"),
-    ("Add 1 1/2 cups of milk", "Add one and a half cups of milk"),
-    ("A summary in two sentences", "A two-sentence summary"),
-    ("Hotels for 100-150 euros", "Hotels for 100 to 150 euros"),
-])  # fmt: skip
-def test_dates_and_quantities_agree_however_they_are_written(stored: str, asked: str) -> None:
-    seen = compare(reading_of(stored), reading_of(asked))
-    assert {"numbers", "dates"} & seen.agree
-    assert not {"numbers", "dates"} & (seen.conflict | seen.one_sided)
-
-
-@pytest.mark.parametrize(("stored", "asked"), [
-    ("Show orders since 3 May 2024", "Show orders since 5 March 2024"),
-    ("Show orders since 03/04/2024", "Show orders since 04/03/2024"),
-    ("What is 10/5", "What is 10/2"),
-    ("Is $2M enough", "Is $2k enough"),
-    ("Hotels for 100-150 euros", "Hotels for 100-160 euros"),
-])  # fmt: skip
-def test_other_dates_and_quantities_conflict(stored: str, asked: str) -> None:
-    assert check(stored, asked) in ("numbers", "dates")
-
-
-@pytest.mark.parametrize(("stored", "asked"), [
-    ("Is the door not open?", "Is the door closed?"),
-    ("Show plans for no fewer than 5 users", "Show plans for at least 5 users"),
-    ("Show plans for no more than 5 users", "Show plans for at most 5 users"),
-    ("Bread without gluten", "gluten-free bread"),
-    ("Why is my door not open?", "Why is my door closed?"),
-    ("Mute nobody but Leila", "Mute only Leila"),
-    ("Days in May not counting weekends", "Days in May excluding weekends"),
-])  # fmt: skip
-def test_polarity_is_read_from_what_is_meant(stored: str, asked: str) -> None:
-    assert check(stored, asked) is None
-
-
-@pytest.mark.parametrize(("stored", "asked"), [
-    ("Where was Vincent van Gogh born?", "In which place was van Gogh born?"),
-    ("Is the shop open on Sun at 9:30 am?", "Is the shop open on Sunday at 09:30?"),
-    ("A gift of £30, is it taxed?", "A gift of 30 pounds, is it taxed?"),
-    ("Bake it at 410 degrees Fahrenheit", "Bake it at 410 °F"),
-])  # fmt: skip
-def test_one_thing_in_two_spellings_is_no_conflict(stored: str, asked: str) -> None:
-    assert check(stored, asked) is None
-    assert check(asked, stored) is None
-
-
-def test_generated_pairs() -> None:
-    shares = deal(3)
-    pairs = [pair for name in ("train", "calibrate") for pair in draw_pairs(shares[name], 100, seed=7)]
-    vetoed = [pair.edit is not None for pair in pairs if check(pair.first, pair.second) is not None]
-    missed = sum(pair.edit is not None for pair in pairs)
-    assert (missed, len(pairs)) == (400, 600)
-    assert 1 - sum(vetoed) / missed <= 0.09
-    assert (len(vetoed) - sum(vetoed)) / (len(pairs) - missed) <= 0.33

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.cache.bound import fit_model
 from headgate.cache.guards import compare, reading_of
-from headgate.cache.judge import FITTED, LEVELS, Certified, Judge, Thresholds, evidence, veto
+from headgate.cache.judge import FITTED, LEVELS, Certified, Judge, Thresholds, evidence
 
 STRICT, LOOSE = Certified(0.01, 5.0, 0.009), Certified(0.05, 2.0, 0.04)
 
@@ -43,8 +43,8 @@ def test_it_is_fitted_on_the_evidence_that_is_given_now(judge: Judge) -> None:
 
 def test_a_contradiction_forbids_serving_and_other_words_alone_do_not() -> None:
     asked = reading_of("What is 15% of 240?")
-    assert veto(compare(reading_of("What is 15% of 420?"), asked)) == "numbers"
-    assert veto(compare(reading_of("How much is 15 percent of 240?"), asked)) is None
+    assert compare(reading_of("What is 15% of 420?"), asked).veto == "numbers"
+    assert compare(reading_of("How much is 15 percent of 240?"), asked).veto is None
 
 
 def test_saved_and_loaded_it_is_the_same(judge: Judge, tmp_path: Path) -> None:

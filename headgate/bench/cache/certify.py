@@ -1,9 +1,8 @@
-"""Which thresholds the calibration streams allow: a bound that knows that errors come in intents."""
+"""Which thresholds the calibration streams allow: few wrong hits in the long run, and few streams with too many."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,66 +10,58 @@ from numpy.typing import NDArray
 from headgate.cache.binomial import at_most, upper_bound
 from headgate.cache.judge import LEVELS, Certified, Thresholds
 
-LADDER = tuple(round(float(value), 3) for value in np.arange(9.0, -2.01, -0.1))
+LADDER = (8.0, 7.0, 6.0, 5.5, 5.0, 4.5, 4.0, 3.5, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 0.0, -1.0, -2.0)
 """Thresholds tried, in log odds, from strict to loose; fixed before anything is labelled."""
 ALPHA = 0.05
+STREAMS_ABOVE = 0.05
+"""Share of streams that may have a larger share of wrong hits than was accepted."""
 _DRAWS = 4000
 _SPARE = 2
-_STREAMS_ABOVE = 0.05
+
+Served = Mapping[float, Mapping[str, tuple[int, int]]]
+"""What one stream gave: for each threshold, right and wrong hits by the intent of the request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Labelled:
-    """The best candidate of a request that no guard forbids: a hit from its score on.
-
-    Attributes:
-        score: log odds.
-        right: whether its answer is the right one.
-        intent: of the request.
-    """
-
-    score: float
-    right: bool
-    intent: str
-
-
-def certified(streams: Sequence[Sequence[Labelled]], seed: int = 0) -> Thresholds:
+def certified(streams: Sequence[Served], seed: int = 0) -> Thresholds:
     """For each level the loosest threshold that the streams, all of one kind of traffic, allow.
 
     The ladder is walked from strict to loose, and the first threshold that fails ends the walk (fixed-sequence testing,
-    so alpha needs no correction for the number of thresholds). A threshold passes if the larger of two upper bounds on
-    the share of wrong hits is at most the level: the exact binomial one (Clopper and Pearson), which takes hits for
-    independent, and the 95 % quantile of that share over draws of as many intents with replacement (Efron's bootstrap
-    by clusters; Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8), which takes intents
-    for independent and hits of one intent as they come. Thresholds with too few labels to survive two errors are not
-    tested.
+    so alpha needs no correction for the number of thresholds). A threshold passes if it keeps two promises, each at
+    95 %:
 
-    The bound is on the share in the long run. For that a single stream of this length rarely exceeds the level, the
-    threshold that is taken is the loosest passed one at which at most 5 % of these streams do: chosen, not proven.
+    - Few streams are above the level: the exact binomial upper bound (Clopper and Pearson) on the share of streams in
+      which more of the hits were wrong than is accepted is at most 5 %. Streams are taken for independent draws.
+    - Few hits are wrong in the long run: of two upper bounds on the share of wrong hits among all hits the larger is at
+      most the level. One is the exact binomial one, which takes hits for independent; the other the 95 % quantile of
+      that share over draws of as many intents with replacement (Efron's bootstrap by clusters; Davison and Hinkley,
+      Bootstrap Methods and their Application, 1997, section 3.8), which takes intents for independent and hits of one
+      intent as they come. Thresholds with too few hits to survive two errors are not tested.
+
+    What is counted is what was served: every threshold was played through every stream from an empty cache, so that an
+    answer served wrongly again and again counts as often as a user would see it.
     """
-    intents = {name: row for row, name in enumerate(sorted({one.intent for own in streams for one in own}))}
-    # [streams, intents, rungs]: hits from each threshold on, and those of them that are wrong.
-    hits = np.zeros((len(streams), max(1, len(intents)), len(LADDER)))
+    names = {intent for own in streams for served in own.values() for intent in served}
+    rows = {name: row for row, name in enumerate(sorted(names))}
+    # [streams, intents, rungs]: hits at each threshold, and those of them that are wrong.
+    hits = np.zeros((len(streams), max(1, len(rows)), len(LADDER)))
     wrong = np.zeros_like(hits)
-    rungs = np.array(LADDER)
     for number, own in enumerate(streams):
-        for one in own:
-            served = one.score >= rungs
-            hits[number, intents[one.intent]] += served
-            wrong[number, intents[one.intent]] += served & (not one.right)
+        for at, rung in enumerate(LADDER):
+            for intent, (good, bad) in own.get(rung, {}).items():
+                hits[number, rows[intent], at] = good + bad
+                wrong[number, rows[intent], at] = bad
     bounds = _bounds(hits.sum(axis=0), wrong.sum(axis=0), seed)
     levels = []
     for level in LEVELS:
-        above = np.mean(wrong.sum(axis=1) > level * hits.sum(axis=1), axis=0)
+        above = np.sum(wrong.sum(axis=1) > level * hits.sum(axis=1), axis=0)
         chosen = None
-        for rung, bound in enumerate(bounds):
-            total = int(hits[:, :, rung].sum())
+        for at, bound in enumerate(bounds):
+            total = int(hits[:, :, at].sum())
             if at_most(min(_SPARE, total), total, level) > ALPHA:
                 continue
-            if bound > level:
+            if bound > level or upper_bound(int(above[at]), len(streams), ALPHA) > STREAMS_ABOVE:
                 break
-            if above[rung] <= _STREAMS_ABOVE:
-                chosen = rung
+            chosen = at
         if chosen is not None:
             levels.append(Certified(level, LADDER[chosen], round(float(bounds[chosen]), 5)))
     return Thresholds(tuple(levels))

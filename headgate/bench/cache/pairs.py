@@ -13,9 +13,14 @@ from headgate.cache.judge import Judge
 from headgate.cache.semantic import Close, SemanticRule, choose
 
 _FOLDER = Path(__file__).parent
-File = Literal["development", "fresh"]
-FILES: Mapping[File, str] = {"development": "handwritten.txt", "fresh": "handwritten_fresh.txt"}
-"""What guards and rule were mended by, and what nobody had looked at before it was measured once."""
+File = Literal["development", "fresh", "second", "holdout"]
+FILES: Mapping[File, str] = {
+    "development": "handwritten.txt",
+    "fresh": "handwritten_fresh.txt",
+    "second": "handwritten_second.txt",
+    "holdout": "handwritten_holdout.txt",
+}
+"""By the first three guards and rule have been mended; nothing was changed by what the last one gave."""
 
 
 @dataclass(frozen=True, slots=True)

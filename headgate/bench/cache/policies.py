@@ -297,6 +297,8 @@ class Threshold:
         """`similarity` is the least cosine; infinity serves nothing, so that only exact hits are left."""
         self._similarity = similarity
         self._guard = guard
+        self.alike = ("similarity", similarity, guard is not None) if similarity < math.inf else ("nothing",)
+        """Equal for policies that serve alike, given one guard."""
 
     def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
         """The closest candidate that passes."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.bench.cache.certify import Labelled
-from headgate.bench.cache.policies import Candidate, Embedded, Query, replay
+from headgate.bench.cache.certify import LADDER, Served
+from headgate.bench.cache.policies import Candidate, Embedded, Labels, Query, replay
 from headgate.bench.cache.streams import Item
 from headgate.cache import vcache
 from headgate.cache.comparator import Sketch
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import compare
-from headgate.cache.judge import Judge, veto
+from headgate.cache.judge import Judge
 
 Pair = tuple[str, str]
 
@@ -30,9 +33,21 @@ class Texts:
     sketches: Mapping[str, Sketch | None]
 
 
-def encode(texts: Iterable[str], encoder: BertEncoder, judge: Judge, batch: int = 64) -> Texts:
-    """Every text's vector and sketch, once."""
+def encode(
+    texts: Iterable[str], encoder: BertEncoder, judge: Judge, folder: Path | None = None, batch: int = 64
+) -> Texts:
+    """Every text's vector and sketch, once; `folder` keeps them for the next run with the same comparator."""
     distinct = sorted(set(texts), key=lambda text: (len(text), text))
+    rows = {text: row for row, text in enumerate(distinct)}
+    if folder is not None:
+        of = hashlib.blake2b("\n".join(distinct).encode() + judge.comparator.digest, digest_size=12).hexdigest()
+        path = folder / f"texts-{of}.npz"
+        if path.is_file():
+            kept = np.load(path)
+            ends = np.cumsum(kept["lengths"])[:-1]
+            parts = zip(np.split(kept["ids"], ends), np.split(kept["states"], ends), strict=True)
+            known = [Sketch(ids, states) if len(ids) else None for ids, states in parts]
+            return Texts(Embedded(rows, kept["vectors"]), dict(zip(distinct, known, strict=True)))
     vectors: list[NDArray[np.float32]] = []
     sketches: dict[str, Sketch | None] = {}
     for start in range(0, len(distinct), batch):
@@ -40,7 +55,24 @@ def encode(texts: Iterable[str], encoder: BertEncoder, judge: Judge, batch: int 
         for text, seen in zip(part, encoder.encode(part), strict=True):
             vectors.append(seen.vector)
             sketches[text] = judge.comparator.sketch(seen.ids, seen.states)
-    return Texts(Embedded({text: row for row, text in enumerate(distinct)}, np.stack(vectors)), sketches)
+    made = Texts(Embedded(rows, np.stack(vectors)), sketches)
+    if folder is not None:
+        _keep(made, [sketches[text] for text in distinct], path)
+    return made
+
+
+def _keep(made: Texts, sketches: Sequence[Sketch | None], path: Path) -> None:
+    """Written aside and renamed, so that a run that is cut off leaves no half of a file."""
+    known = [sketch for sketch in sketches if sketch is not None]
+    aside = path.with_suffix(f".{os.getpid()}.npz")
+    np.savez(
+        aside,
+        vectors=made.embedded.vectors,
+        lengths=np.array([0 if sketch is None else len(sketch.ids) for sketch in sketches]),
+        ids=np.concatenate([sketch.ids for sketch in known]),
+        states=np.concatenate([sketch.states for sketch in known]),
+    )
+    aside.replace(path)
 
 
 class Scores:
@@ -73,7 +105,7 @@ class Scores:
         seen = {text: compare(judge.read(text), judge.read(asked)) for text, _ in fresh}
         left: list[tuple[str, float, Sketch]] = []
         for text, cosine in fresh:
-            why = self._vetoes[text, asked] = veto(seen[text])
+            why = self._vetoes[text, asked] = seen[text].veto
             theirs = self._sketches[text]
             if why is None and mine is not None and theirs is not None:
                 left.append((text, cosine, theirs))
@@ -93,6 +125,8 @@ class Judged:
         """`threshold` in log odds; infinity serves nothing."""
         self._scores = scores
         self._threshold = threshold
+        self.alike = ("log odds", threshold) if threshold < math.inf else ("nothing",)
+        """Equal for policies that serve alike, given one model."""
 
     def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
         """The best candidate, if it is good enough."""
@@ -130,27 +164,28 @@ class VCache:
             self._curves[candidate.entry] = vcache.fit_curve(own)
 
 
-class _Recorder:
-    """Serves nothing and remembers how the best candidate of every request scored, and whether it was right."""
+class _Counted(Judged):
+    """Counts what it serves, by the intent of the request."""
 
-    def __init__(self, scores: Scores, keys: Mapping[str, str]) -> None:
-        self._scores = scores
+    def __init__(self, scores: Scores, threshold: float, keys: Mapping[str, str]) -> None:
+        super().__init__(scores, threshold)
         self._keys = keys
-        self.found: list[Labelled] = []
+        self.served: dict[str, tuple[int, int]] = {}
 
-    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
-        best = self._scores.best(query, candidates)
-        if best is not None:
-            key = self._keys[query.text]
-            self.found.append(Labelled(best[0], self._keys[best[1].text] == key, key.partition("|")[0]))
-        return None
-
-    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
-        """Nothing is learnt from a label."""
+    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:  # noqa: ARG002
+        """One more hit, if it was served."""
+        if served:
+            intent = self._keys[query.text].partition("|")[0]
+            good, bad = self.served.get(intent, (0, 0))
+            self.served[intent] = (good + right, bad + (not right))
 
 
-def would_be_hits(items: Sequence[Item], texts: Texts, scores: Scores, candidates: int) -> list[Labelled]:
-    """The best candidate of every request of a stream, nothing being served."""
-    recorder = _Recorder(scores, {item.text: item.key for item in items})
-    replay(items, texts.embedded, recorder, candidates=candidates)
-    return recorder.found
+def served_by_threshold(items: Sequence[Item], texts: Texts, scores: Scores, candidates: int) -> Served:
+    """What every threshold of the ladder serves in a stream, each from an empty cache."""
+    keys = {item.text: item.key for item in items}
+    found: dict[float, dict[str, tuple[int, int]]] = {}
+    for threshold in LADDER:
+        policy = _Counted(scores, threshold, keys)
+        replay(items, texts.embedded, policy, labels=Labels(served=1.0, unserved=0.0), candidates=candidates)
+        found[threshold] = policy.served
+    return found

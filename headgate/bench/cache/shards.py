@@ -82,6 +82,7 @@ def play(
     requests: int,
     deal_seed: int,
     processes: int,
+    scratch: Path | None,
     done: Callable[[Calibration | list[StreamResult]], None],
 ) -> None:
     """Every task with the judge in the folder `fitted`; `done` is called for each result as it comes.
@@ -92,7 +93,9 @@ def play(
     context = multiprocessing.get_context("spawn")
     results: Queue[Calibration | list[StreamResult] | None] = context.Queue()
     workers = [
-        context.Process(target=_work, args=(tasks[at::processes], fitted, requests, deal_seed, results), daemon=True)
+        context.Process(
+            target=_work, args=(tasks[at::processes], fitted, requests, deal_seed, scratch, results), daemon=True
+        )
         for at in range(min(processes, len(tasks)))
     ]
     for worker in workers:
@@ -115,6 +118,7 @@ def _work(
     fitted: Path,
     requests: int,
     deal_seed: int,
+    scratch: Path | None,
     results: Queue[Calibration | list[StreamResult] | None],
 ) -> None:
     try:
@@ -122,7 +126,7 @@ def _work(
         torch.set_num_threads(1)
         folder = default_folder()
         assert folder is not None, "the command has looked for it"
-        trial = Trial(Judge.load(fitted), BertEncoder(folder), requests, deal_seed)
+        trial = Trial(Judge.load(fitted), BertEncoder(folder), requests, deal_seed, scratch)
         for task in tasks:
             if task.tuned is None:
                 results.put(trial.calibrate(task.kind, task.seed))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from headgate.bench.cache.certify import Labelled, certified
+from headgate.bench.cache.certify import Served, certified
 from headgate.bench.cache.intents import Share, Split, deal
 from headgate.bench.cache.policies import GRID, Guard, Oracle, Outcome, Policy, Rate, Threshold, replay
-from headgate.bench.cache.rules import Judged, Scores, Texts, VCache, encode, would_be_hits
+from headgate.bench.cache.rules import Judged, Scores, Texts, VCache, encode, served_by_threshold
 from headgate.bench.cache.streams import TRAFFIC, Item, Kind, stream
 from headgate.cache.binomial import lower_bound
 from headgate.cache.encoder import BertEncoder
@@ -17,7 +18,7 @@ from headgate.cache.judge import LEVELS, Judge, Thresholds
 from headgate.cache.semantic import CANDIDATES, SemanticRule
 
 KINDS: tuple[Kind, ...] = ("natural", "heavy", "adversarial")
-_COSINES = GRID[::4]
+_COSINES = GRID[::8]
 _CALIBRATION_SEED = 100_000
 _VCACHE_LEVEL = 0.02
 
@@ -29,14 +30,14 @@ class Calibration:
     Attributes:
         kind: of traffic.
         seed: of the stream.
-        labelled: what our rule would serve, with its score.
+        served: what our rule serves from each threshold on.
         static: right and wrong hits by cosine, from which on everything is served.
         guarded: the same, less what the guards forbid.
     """
 
     kind: Kind
     seed: int
-    labelled: tuple[Labelled, ...]
+    served: Served
     static: Mapping[float, tuple[int, int]]
     guarded: Mapping[float, tuple[int, int]]
 
@@ -53,7 +54,7 @@ class Tuned:
 def tuned(streams: Sequence[Calibration]) -> Tuned:
     """From calibration streams of one kind."""
     return Tuned(
-        certified([one.labelled for one in streams]),
+        certified([one.served for one in streams]),
         _best_cosines([one.static for one in streams]),
         _best_cosines([one.guarded for one in streams]),
     )
@@ -107,8 +108,14 @@ class StreamResult:
 class Trial:
     """Streams of one size from one deal of the intents."""
 
-    def __init__(self, judge: Judge, encoder: BertEncoder, requests: int, deal_seed: int = 0) -> None:
-        """`requests` per stream; `deal_seed` must be the one the judge was fitted with."""
+    def __init__(
+        self, judge: Judge, encoder: BertEncoder, requests: int, deal_seed: int = 0, folder: Path | None = None
+    ) -> None:
+        """Streams of so many requests; `folder` keeps encoded texts for the next run.
+
+        `deal_seed` must be the one the judge was fitted with.
+        """
+        self._folder = folder
         self._judge = judge
         self._encoder = encoder
         self._shares: Mapping[Split, Share] = deal(deal_seed)
@@ -125,7 +132,7 @@ class Trial:
         return Calibration(
             kind,
             seed,
-            tuple(would_be_hits(items, texts, scores, CANDIDATES)),
+            served_by_threshold(items, texts, scores, CANDIDATES),
             {cosine: served(cosine, None) for cosine in _COSINES},
             {cosine: served(cosine, scores.veto) for cosine in _COSINES},
         )
@@ -144,20 +151,21 @@ class Trial:
                 ("static + guards", level, Threshold(tuned.guarded[level], scores.veto)),
                 ("ours", level, Judged(scores, math.inf if certificate is None else certificate.threshold)),
             ]
-        return [
-            _result(
-                kind,
-                seed,
-                name,
-                level,
-                replay(items, texts.embedded, policy, candidates=CANDIDATES, keep_confirmed=name != "vCache"),
-            )
-            for name, level, policy in policies
-        ]
+        played: dict[Hashable, Outcome] = {}
+        made = []
+        for name, accepted, policy in policies:
+            # Two levels may have one threshold, and whatever serves nothing does the same.
+            alike = policy.alike if isinstance(policy, (Threshold, Judged)) else name
+            if alike not in played:
+                played[alike] = replay(
+                    items, texts.embedded, policy, candidates=CANDIDATES, keep_confirmed=name != "vCache"
+                )
+            made.append(_result(kind, seed, name, accepted, played[alike]))
+        return made
 
     def _made(self, kind: Kind, split: Split, seed: int) -> tuple[list[Item], Texts, Scores]:
         items = stream(replace(TRAFFIC[kind], requests=self._requests), self._shares[split], seed)
-        texts = encode((item.text for item in items), self._encoder, self._judge)
+        texts = encode((item.text for item in items), self._encoder, self._judge, self._folder)
         return items, texts, Scores(self._judge, texts.sketches, SemanticRule().near_similarity)
 
 

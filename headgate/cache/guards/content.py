@@ -162,11 +162,29 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
         here, there = stored.index(deed), asked.index(deed)
         sides = {thing: (stored.index(thing) < here, asked.index(thing) < there) for thing in things if thing != deed}
         turned = [thing for thing, (one, other) in sides.items() if one != other]
-        if len(turned) > 1 and len({sides[thing] for thing in turned}) > 1:
+        if (
+            len(turned) > 1
+            and len({sides[thing] for thing in turned}) > 1
+            and _beside(stored, asked, deed, turned, things)
+        ):
             return True
         if turned and asking and not (_passive(stored, here) or _passive(asked, there)):
             return True
     return False
+
+
+def _beside(
+    stored: Sequence[str], asked: Sequence[str], deed: str, turned: Sequence[str], things: Sequence[str]
+) -> bool:
+    """The nearest on either side of the deed are those that have changed sides."""
+    found = []
+    for words in (stored, asked):
+        at = words.index(deed)
+        left = next((word for word in reversed(words[:at]) if word in things), None)
+        right = next((word for word in words[at + 1 :] if word in things and word != deed), None)
+        found.append((left, right))
+    (left, right), (other_left, other_right) = found
+    return {left, right} <= {*turned} and (left == other_right or right == other_left)
 
 
 def _does(words: Sequence[str], word: str, things: Sequence[str]) -> bool:

@@ -54,6 +54,8 @@ class Reading:
 
     tokens: tuple[Token, ...]
     """All tokens that ask."""
+    spoken: tuple[str, ...]
+    """Their forms, as they are written."""
     meaning: Meaning
     asks: bool
     """It ends with a question mark."""
@@ -68,6 +70,8 @@ class Reading:
     """Its words in order, as `meaning` has them, without those that say nothing."""
     placed: tuple[tuple[str, str], ...]
     """Directional words and the word behind each."""
+    property_of: tuple[str, tuple[str, ...]] | None
+    """What is asked of what: the word before the first `of`, and the specific words behind it."""
     time: str
     """`past`, `past deed`, `present`, ... by the verb that asks; empty where none does."""
     grain: str
@@ -100,6 +104,7 @@ def reading_of(text: str) -> Reading:
     spoken = tuple(atom for atom in sense.atoms if ":" not in atom and weight(atom))
     return Reading(
         tokens=asking,
+        spoken=tuple(token.form for token in asking),
         meaning=sense,
         asks=asks,
         facts=facts,
@@ -108,6 +113,7 @@ def reading_of(text: str) -> Reading:
         full_names=_full_names(asking),
         words=spoken,
         placed=_placed(sense.atoms),
+        property_of=_property_of(sense.atoms),
         time=_time(asking),
         grain=grain_of(asking),
         modal=modal_of(asking),
@@ -249,12 +255,22 @@ def _placed(atoms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+def _property_of(atoms: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
+    at = atoms.index("of") if "of" in atoms else 0
+    if not 0 < at < 4 or part_of_speech(atoms[at - 1]) not in "n?":
+        return None
+    rest = next(
+        (end for end, word in enumerate(atoms[at + 1 :], at + 1) if word in _PLACED or word == "in"), len(atoms)
+    )
+    return atoms[at - 1], tuple(word for word in atoms[at + 1 : rest] if ":" in word or weight(word) == 2)
+
+
 def _time(tokens: tuple[Token, ...]) -> str:
     words = [token.form if token.kind == "word" else "" for token in tokens]
     start = next((at for at, word in enumerate(words) if word in WH), 0)
-    for word in words[start : start + 4]:
+    for at, word in enumerate(words[start : start + 4], start):
         for name, forms in _TIMES.items():
-            if word in forms:
+            if word in forms and not (word == "had" and at and words[at - 1] in ("have", "has", "'ve")):
                 return name
     return ""
 

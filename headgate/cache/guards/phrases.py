@@ -88,6 +88,17 @@ _PHRASES_BY_HEAD = _phrases()
 _FRAME = re.compile(_any_of([*_SECTIONS["courtesy"], *_SECTIONS["frames"]]) + " ?")
 _PLAIN_FRAME = re.compile(_any_of(_SECTIONS["frames"]) + " ?")
 _ENDING = re.compile(f" {_any_of(_SECTIONS['endings'])} $")
+# Turn the light on: turn on the light
+_SPLIT = re.compile(
+    r"\b(?:turn|switch) (?P<x>(?:(?!on |off |left |right )\S+ ){1,3}?)(?P<way>on|off) "
+    r"(?=$|(?:in|for|from|when|at|after) )"
+)
+
+
+def _joined(match: re.Match[str]) -> str:
+    return f"{'enable' if match['way'] == 'on' else 'disable'} {match['x']}"
+
+
 # In git, how can I ...; my phone is dead, what should I do
 _MOVED = re.compile(
     r"^(?P<place>(?:in|on|for|with|from|at) (?:\S+ ){1,3}?)"
@@ -100,7 +111,7 @@ _AFTERTHOUGHT = re.compile(
 
 def rewritten(atoms: Sequence[str], *, courtesy: bool) -> list[str]:
     """A text in base forms, brought to its one form; with `courtesy` polite words at its ends are taken off."""
-    text = " ".join(_with_phrases(atoms)) + " "
+    text = _SPLIT.sub(_joined, " ".join(_with_phrases(atoms)) + " ")
     frame = _FRAME if courtesy else _PLAIN_FRAME
     while (match := frame.match(text)) and len(text) - match.end() > 3:
         text = text[match.end() :].lstrip()

@@ -34,7 +34,7 @@ _SOFT = _words(
     " avoid ban banned forbid forbidden prohibited illegal"
 )
 """Words that may stand for a negation in other words: `it fails to start`, `it does not start`."""
-_EXCEPT = _words("except excluding excepting besides apart exclude omit omitting ignoring")
+_EXCEPT = _words("except excluding excepting besides exclude omit omitting ignoring")
 _LEAVING_OUT = _by_first_word(
     (words.split()[0], tuple(words.split()))
     for words in (
@@ -52,10 +52,13 @@ _LEAVING_OUT = _by_first_word(
         "everybody but",
         "all but",
         "aside from",
+        "apart from",
         "other than",
         "rather than",
         "take out",
         "skip",
+        "skips",
+        "skipping",
     )
 )
 _ONLY = tuple((word, "but") for word in ("nobody", "none", "nothing", "no_one"))
@@ -115,10 +118,17 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
         word = words[at]
         following = words[at + 1] if at + 1 < len(words) else ""
         next_kind = tokens[at + 1].kind if at + 1 < len(tokens) else ""
-        if word == "or" and following == "not":
+        if (word == "or" and following == "not") or (word in ("say", "says", "said", "saying") and following == "no"):
+            # To say no to something is to decline it.
             at += 2
             continue
         out = next((rule for rule in _LEAVING_OUT.get(word, ()) if _stands(rule, words, at)), None)
+        if out == ("take", "out") and (
+            any(token.kind == "number" for token in tokens[at + 2 : at + 3])
+            or {"loan", "mortgage", "credit", "insurance", "policy"} & {*words}
+        ):
+            # What is taken out there is taken on.
+            out = None
         if out is not None or word in _EXCEPT:
             excepts = True
             at += len(out or (word,))

@@ -36,12 +36,13 @@ _NOUNS = {
     " syntax format route path recipe effect impact influence"
     " function remedy treatment option",
     "count": "number amount count population quantity percentage share intake calorie",
-    "long": "duration length life limit lifespan lifetime",
+    "long": "duration length life limit lifespan lifetime period distance",
     "often": "frequency interval",
 }  # fmt: skip
 _OF_NOUN: dict[str, str] = {word: kind for kind, words in _NOUNS.items() for word in words.split()}
 _AUXILIARY = _words("is are am was were do does did can could may might will would shall should must has have had need")
 _SPANS = _words("second minute hour day week month year")
+_LENGTHS = _words("mile kilometer kilometre km meter metre")
 _STATES = _words("feel look seem sound smell taste rank")
 _DEEDS = _words("do try take use")
 
@@ -60,6 +61,9 @@ def kinds_of(tokens: Sequence[Token], atoms: Sequence[str]) -> frozenset[str]:
     at = next((i for i, word in enumerate(words) if word in _WH and _interrogates(words, i)), None)
     if at is not None:
         return _of_wh(words, at)
+    if words[-2:] in (["and", "how"], ["and", "where"], ["and", "when"]) or words[-1:] == ["how"]:
+        # Can it be restored, and how?
+        return frozenset({words[-1]})
     if words and words[0] in _AUXILIARY and base_form(words[0]) == head and len(words) > 2:
         return frozenset({"yes"})
     if tokens and tokens[-1].kind == "word" and {"should", "can", "do"} & set(words[-5:-1]) and "what" in words[-6:]:
@@ -105,8 +109,11 @@ def _interrogates(words: Sequence[str], at: int) -> bool:
     if at == 0 or word in ("how", "why", "what", "whom", "which"):
         return word != "which" or at == 0 or following not in _AUXILIARY or before in ("in", "by", "at", "on", "from")
     if word in ("when", "where"):
-        return following in _AUXILIARY
+        return following in _AUXILIARY or before in _WANTING_TO_KNOW or at + 1 == len(words)
     return following in _AUXILIARY or before in ("", "and", "know", "me")
+
+
+_WANTING_TO_KNOW = _words("know out wonder wondering ask remember sure idea check exactly tell")
 
 
 def _of_wh(words: Sequence[str], at: int) -> frozenset[str]:
@@ -133,9 +140,13 @@ _BY_DEGREE = {"long": "long", "often": "often", "frequently": "often", "come": "
 
 def _of_how(words: Sequence[str], rest: Sequence[str]) -> frozenset[str]:
     following = words[1] if len(words) > 1 else ""
-    if following in ("do", "does", "did") and (set(rest[1:5]) & _STATES or len(words) == 4):
+    if following in ("do", "does", "did") and (
+        set(rest[1:5]) & _STATES or (len(words) == 4 and rest[1:2] not in (["it"], ["this"], ["that"]))
+    ):
         # How do I look, how do you sleep: it asks for no way to do it.
         return frozenset({"state"})
+    if following == "many" and set(rest[1:3]) & _LENGTHS and {"between", "from", "to", "apart"} & {*words}:
+        return frozenset({"count", "long", "what"})
     if following == "many":
         return frozenset({"count", "long", "what"} if set(rest[1:2]) & _SPANS else {"count"})
     if following == "much" and rest[1:2] == ["time"]:
@@ -170,9 +181,21 @@ def _of_what(words: Sequence[str], rest: Sequence[str]) -> frozenset[str]:
         kinds |= {"how", "why"}
     if following in _AUXILIARY and "i" in rest and set(rest[:5]) & _DEEDS:
         kinds.add("how")
-    if "difference" in rest:
+    if {"difference", "differ"} & {*rest}:
         kinds.add("differ")
+    if any(word == "time" and _lasting(before) for before, word in itertools.pairwise(rest)):
+        # The flight time is how long the flight takes.
+        kinds.add("long")
     return frozenset(kinds)
+
+
+def _lasting(word: str) -> bool:
+    return word in _COURSES or (word.endswith("ing") and len(word) > 5)
+
+
+_COURSES = _words(
+    "travel flight drive cook bake roast boil wait train journey ride transit deliver delivery process run"
+)
 
 
 def agree(one: frozenset[str], other: frozenset[str]) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from headgate.cache.guards.content import swapped
 from headgate.cache.guards.evidence import Reading, Verdict
 from headgate.cache.guards.exchange import converse, exchanged
 from headgate.cache.guards.lexicon import POLARITY
-from headgate.cache.guards.vocabulary import related
+from headgate.cache.guards.vocabulary import kept, part_of_speech, parts_of_speech, related, weight
 
 _OPPOSITE_WAYS = {("from", "to"), ("from", "into"), ("before", "after")}
 
@@ -43,9 +44,17 @@ def direction(one: Reading, other: Reading) -> Verdict:
                 if way == "for":
                     if _before_for(other, goal) and _before_for(one, its_goal):
                         return False
-                elif _has(other, goal) or _has(one, its_goal):
+                elif (_has(other, goal) or _has(one, its_goal)) and not (_apart(one) and _apart(other)):
                     return False
     return True
+
+
+def _apart(seen: Reading) -> bool:
+    """How far one is from the other is how far the other is from the one."""
+    return not _APART.isdisjoint(seen.meaning.atoms)
+
+
+_APART = frozenset({"distance", "far", "apart"})
 
 
 def _before_for(seen: Reading, word: str) -> bool:
@@ -80,4 +89,37 @@ def order(one: Reading, other: Reading) -> Verdict:
         return False
     if swapped(one.meaning.atoms, other.meaning.atoms, {name for name, _ in one.facts["names"]}):
         return False
+    if _turned_on_me(one, other) or _turned_on_me(other, one):
+        return False
     return True if one.words == other.words and len(one.words) > 1 else None
+
+
+_ACTING = frozenset({"i", "we"})
+_BEHIND = frozenset({"in", "on", "at", "for", "with", "to", "from", "by", "about", "using", "via", "into", "as"})
+"""Behind one of these stands nobody to whom it is done."""
+_HAVING = frozenset({"get", "have", "want", "need", "like", "obtain", "make", "let", "create"})
+
+
+def _turned_on_me(one: Reading, other: Reading) -> bool:
+    """Somebody does in the one text to me, or to mine, what I do to them in the other: can my landlord sue me."""
+    theirs = other.plain
+    if _ACTING.isdisjoint(theirs) or {"by", "whom"} & {*one.plain, *theirs}:
+        return False
+    for there, deed in enumerate(theirs):
+        if "v" not in parts_of_speech(deed) or not weight(deed) or deed not in one.plain:
+            continue
+        here = one.plain.index(deed)
+        if {"be", *_HAVING} & {*one.plain[:here]} or not _ACTING & {*theirs[max(0, there - 2) : there]}:
+            # Is my visa extended, how do I get my visa extended: it is done to them there too.
+            continue
+        if {"me", "us"}.isdisjoint(one.spoken) and any(
+            form.endswith("ed") and kept(form) == deed for form in one.spoken
+        ):
+            # Photos deleted last year.
+            continue
+        for thing in itertools.takewhile(lambda word: word not in _BEHIND, theirs[there + 1 :]):
+            if thing != deed and thing in one.plain[:here] and part_of_speech(thing) in "n?" and weight(thing):
+                doer = one.plain.index(thing)
+                if not _ACTING & {*one.plain[doer:here]}:
+                    return True
+    return False

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from fractions import Fraction
 
-from headgate.cache.guards.casing import as_name
 from headgate.cache.guards.comparison import Comparison
+from headgate.cache.guards.conditions import narrowed
 from headgate.cache.guards.content import Alignment, align, one_word_exchanged, replaced, said_otherwise
 from headgate.cache.guards.contrasts import contrary
-from headgate.cache.guards.evidence import Counted, Reading, Verdict, reading_of
-from headgate.cache.guards.lexicon import CASE_MATTERS
+from headgate.cache.guards.evidence import Reading, Verdict, reading_of
+from headgate.cache.guards.facts import Judge, dates, facts, language, names_agree, numbers, written
+from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.polarity import same_bounds
 from headgate.cache.guards.questions import OPEN, agree
 from headgate.cache.guards.roles import direction, order, turned_alike
-from headgate.cache.guards.vocabulary import classes, related, weight
+from headgate.cache.guards.vocabulary import parts_of_speech, related, weight
 
 
 def check(stored: str | Reading, asked: str | Reading) -> str | None:
@@ -38,7 +38,7 @@ def _read(text: str | Reading) -> Reading:
 
 def compare(stored: Reading, asked: Reading) -> Comparison:
     """The typed evidence for serving the answer to `stored` for `asked`."""
-    same = stored.alike == asked.alike and _names(stored, asked) is not False
+    same = stored.alike == asked.alike and names_agree(stored, asked) is not False
     found = align(stored.words, asked.words)
     verdicts = {kind: judge(stored, asked) for kind, judge in _JUDGES.items()}
     for kind, matched in _BY_ALIGNMENT.items():
@@ -62,126 +62,6 @@ def compare(stored: Reading, asked: Reading) -> Comparison:
 
 def _specific(words: tuple[str, ...]) -> int:
     return sum(weight(word) == 2 for word in words)
-
-
-Judge = Callable[[Reading, Reading], Verdict]
-
-
-def _sets(one: Counted, other: Counted, *, one_side: Verdict = "one side") -> Verdict:
-    if one == other:
-        return True if one else None
-    return False if one and other else one_side
-
-
-def _facts(kind: str, *, one_side: Verdict = "one side") -> Judge:
-    def judge(one: Reading, other: Reading) -> Verdict:
-        return _sets(one.facts[kind], other.facts[kind], one_side=one_side)
-
-    return judge
-
-
-def _numbers(one: Reading, other: Reading) -> Verdict:
-    # One is an article in other words.
-    ours, theirs = ({form for form, _ in seen.facts["numbers"]} - {"#1"} for seen in (one, other))
-    for mine, yours in ((ours, theirs), (theirs, ours)):
-        # Pounds are money or weight.
-        for form in [form for form in mine if form.endswith("gbp")]:
-            weight_of_it = f"#{Fraction(form[1:-3]) * 16}oz"
-            if weight_of_it in yours:
-                mine.remove(form)
-                yours.remove(weight_of_it)
-    if ours ^ theirs == {"#1th"}:
-        # What comes first may be early, and who comes first the former.
-        return "one side"
-    return (True if ours else None) if ours == theirs else False
-
-
-def _dates(one: Reading, other: Reading) -> Verdict:
-    ours, theirs = ({form for form, _ in seen.facts["dates"]} for seen in (one, other))
-    if ours == theirs:
-        return True if ours else None
-    if any("-" in form for form in ours & theirs) and all(form.endswith("day") for form in ours ^ theirs):
-        # Sunday, 18 July 2027: the date says which day it is.
-        return not (ours - theirs and theirs - ours)
-    return False
-
-
-def _written(kind: str) -> Judge:
-    """Code and quotations: what one text marks may stand unmarked in the other."""
-
-    def judge(one: Reading, other: Reading) -> Verdict:
-        ours, theirs = one.facts[kind], other.facts[kind]
-        if kind == "code" and ours and theirs and _formula(one) != _formula(other):
-            return False
-        if ours == theirs:
-            return True if ours else None
-        return _spoken(ours - theirs, other) and _spoken(theirs - ours, one)
-
-    return judge
-
-
-def _formula(seen: Reading) -> list[str]:
-    """Signs, numbers and code in order, where there is a sign."""
-    signs = [token.kind == "symbol" for token in seen.tokens]
-    if not any(signs):
-        return []
-    beside = [*signs[1:], False], [False, *signs[:-1]]
-    return [
-        token.form
-        for token, sign, before, after in zip(seen.tokens, signs, *beside, strict=True)
-        if sign or (token.kind in ("number", "code") and (before or after))
-    ]
-
-
-def _spoken(items: Counted, seen: Reading) -> bool:
-    text = " ".join(token.form.lower() for token in seen.tokens)
-    return all(form.lower().strip("`") in text for form, _ in items if form not in "-–—/()&*_")
-
-
-def _names(one: Reading, other: Reading) -> Verdict:
-    """What either text writes as a name stands in both, in any case."""
-    ours, theirs = one.facts["names"], other.facts["names"]
-    if not ours and not theirs:
-        return None
-    for names, seen in ((ours, other), (theirs, one)):
-        forms = {token.form for token in seen.tokens}
-        atoms = set(seen.meaning.atoms)
-        for name, _ in names:
-            if name in forms or weight(name) < 2 or any(related(name, atom) for atom in atoms):
-                continue
-            if name in seen.initials or name in _TITLES or _rest_of_name(name, one, other):
-                continue
-            return False
-    # Polish and polish: the order of appearance tells which is which.
-    mine, yours = (
-        [(at, token) for at, token in enumerate(seen.tokens) if token.form in CASE_MATTERS and not token.opens]
-        for seen in (one, other)
-    )
-    for (here, written), (there, twin) in zip(mine, yours, strict=False):
-        if written.form == twin.form and written.capital != twin.capital:
-            small, large = ((one, here), (other, there)) if twin.capital else ((other, there), (one, here))
-            if not as_name(small[0].tokens, small[1], large[0].tokens, large[1]):
-                return False
-    return True
-
-
-_TITLES = frozenset({"mr", "mrs", "ms", "miss", "dr", "madame", "madam", "sir", "lord", "lady", "saint", "st", "prof"})
-
-
-def _rest_of_name(name: str, one: Reading, other: Reading) -> bool:
-    """`Vincent` where the other text says van Gogh alone: the rest of a person's name, and no other one instead."""
-    if classes(name) not in ("", "P"):
-        return False
-    ours, theirs = ({form for form, _ in seen.facts["names"]} for seen in (one, other))
-    for full in (*one.full_names, *other.full_names):
-        # What both say of the name, and neither says another part of it.
-        if (
-            name in full
-            and full & ours & theirs
-            and (ours <= theirs or theirs <= ours or not (ours ^ theirs) - full - _TITLES)
-        ):
-            return True
-    return False
 
 
 def _negation(one: Reading, other: Reading, found: Alignment) -> Verdict:
@@ -217,8 +97,28 @@ def _quantifiers(one: Reading, other: Reading) -> Verdict:
         ours, theirs = ours - {"only"}, theirs - {"only"}
     if {"only", "half", "none", "few"} & (ours ^ theirs):
         return False
+    if ours ^ theirs <= {"all", "both"} and (_one_of_all(one, other) or _one_of_all(other, one)):
+        return False
     ours, theirs = ours - {"any"}, theirs - {"any"}
     return False if ours and theirs else "one side"
+
+
+_ALL = frozenset({"all", "every", "each", "both"})
+_A = frozenset({"a", "an", "another", "single"})
+
+
+def _one_of_all(one: Reading, other: Reading) -> bool:
+    """All planets against one planet."""
+    whole = {
+        base_form(word) for at, token in enumerate(one.spoken) if token in _ALL for word in one.spoken[at + 1 : at + 4]
+    }
+    single = {
+        word
+        for at, token in enumerate(other.spoken)
+        if token in _A or token in ("#1", "one")
+        for word in other.spoken[at + 1 : at + 3]
+    }
+    return any(base_form(word) == word and word in whole and "n" in parts_of_speech(word) for word in single)
 
 
 def _temporal(one: Reading, other: Reading) -> Verdict:
@@ -260,6 +160,8 @@ def _question(one: Reading, other: Reading) -> Verdict:
 def _aspect(one: Reading, other: Reading) -> Verdict:
     if contrary(one.sides, other.sides):
         return False
+    if _other_property(one, other):
+        return False
     ours, theirs = ({word for word, _ in seen.facts["aspect"]} for seen in (one, other))
     if ours == theirs:
         return True if ours else None
@@ -268,15 +170,23 @@ def _aspect(one: Reading, other: Reading) -> Verdict:
     return "one side"
 
 
-def _language(one: Reading, other: Reading) -> Verdict:
-    ours, theirs = ({word for word, _ in seen.facts["language"]} for seen in (one, other))
-    if not ours and not theirs:
-        return None
-    # Swift is quick where it is read as a word.
-    spoken, said = ({token.form for token in seen.tokens} | {*seen.meaning.atoms} for seen in (one, other))
-    return ours <= said | theirs and theirs <= spoken | ours
+def _other_property(one: Reading, other: Reading) -> bool:
+    """The capital of Peru, the anthem of Peru."""
+    mine, yours = one.property_of, other.property_of
+    if not mine or not yours or related(mine[0], yours[0]) or not weight(mine[0]) or not weight(yours[0]):
+        return False
+    if mine[0] in other.meaning.atoms or yours[0] in one.meaning.atoms:
+        # Grams of flour in a cup, a cup of flour in grams.
+        return False
+    return not {*mine[1]}.isdisjoint(yours[1])
 
 
+_KIN = frozenset({
+    "mother", "father", "son", "daughter", "wife", "husband", "brother", "sister", "grandmother", "grandfather",
+    "grandparent", "parent", "uncle", "aunt", "cousin", "nephew", "niece", "friend", "boss", "colleague", "baby",
+    "toddler", "child", "teenager", "adult", "neighbor", "neighbour", "girlfriend", "boyfriend", "partner", "roommate",
+    "grandson", "granddaughter", "stepson", "stepdaughter",
+})  # fmt: skip
 _PERSONS = {"i": "my", "my": "my", "me": "my", "mine": "my", "we": "our", "our": "our", "us": "our"} | {
     "your": "your", "his": "his", "her": "her", "their": "their"
 }  # fmt: skip
@@ -292,6 +202,9 @@ def _subject(one: Reading, other: Reading) -> Verdict:
     numbered = [seen for seen in (one, other) if "number" in seen.meaning.atoms]
     if len(numbered) == 2 and one.facts["plural"] != other.facts["plural"]:
         # The number of the planet, the number of planets.
+        return False
+    ours, theirs = ({atom for atom in seen.meaning.atoms if atom in _KIN} for seen in (one, other))
+    if ours and theirs and not any(related(mine, yours) for mine in ours for yours in theirs):
         return False
     ours, theirs = (
         {_PERSONS[atom] for atom in seen.meaning.atoms if atom in _PERSONS and atom not in ("i", "me", "we", "us")}
@@ -313,6 +226,13 @@ def _third(seen: Reading) -> str:
 def _statement(one: Reading, other: Reading) -> Verdict:
     """`You are happy` and `You are happy?` differ; behind a question word or a verb the mark says nothing."""
     if one.alike != other.alike and one.meaning == other.meaning and one.asks != other.asks:
+        return False
+    return None
+
+
+def _condition(one: Reading, other: Reading, found: Alignment) -> Verdict:
+    missing, extra = ({word for word in words if weight(word) == 2} for words in (found.missing, found.extra))
+    if narrowed(other.meaning.atoms, missing, extra) or narrowed(one.meaning.atoms, extra, missing):
         return False
     return None
 
@@ -342,14 +262,15 @@ def _content(one: Reading, other: Reading, found: Alignment) -> Verdict:
 
 
 _BOUNDING = frozenset({"at", "least", "most", "no", "not", "more", "less", "few", "fewer", "little", "minimum"}) | {
-    *("maximum", "than", "up", "to", "or", "and", "of", "a", "over", "above", "under", "below")
+    *("longer", "shorter", "larger", "smaller", "bigger", "greater", "higher", "lower", "older", "younger"),
+    *("maximum", "than", "up", "to", "or", "and", "of", "a", "over", "above", "under", "below"),
 }
 
 
 def _judged_elsewhere(one: Reading, other: Reading, found: Alignment) -> Set[str]:
     """Words whose kind agrees although they differ: `no fewer than` for `at least`, `not open` for `closed`."""
     judged: Set[str] = {atom for seen in (one, other) for atom in seen.meaning.atoms if ":" in atom}
-    if _names(one, other):
+    if names_agree(one, other):
         judged |= {name for name, _ in one.facts["names"] ^ other.facts["names"]}
     if one.polarity.excepts and other.polarity.excepts:
         judged |= {
@@ -382,17 +303,17 @@ def _typed_agree(one: Reading, other: Reading) -> bool:
 
 
 _JUDGES: dict[str, Judge] = {
-    "numbers": _numbers,
-    "dates": _dates,
-    "quoted": _written("quoted"),
-    "code": _written("code"),
-    "names": _names,
+    "numbers": numbers,
+    "dates": dates,
+    "quoted": written("quoted"),
+    "code": written("code"),
+    "names": names_agree,
     "comparators": _comparators,
     "quantifiers": _quantifiers,
     "temporal": _temporal,
     "tense": _tense,
-    "language": _language,
-    "format": _facts("format"),
+    "language": language,
+    "format": facts("format"),
     "aspect": _aspect,
     "question": _question,
     "subject": _subject,
@@ -405,5 +326,6 @@ _TURNED = ("direction", "order", "polarity", "content")
 _BY_ALIGNMENT: dict[str, Callable[[Reading, Reading, Alignment], Verdict]] = {
     "negation": _negation,
     "polarity": _polarity,
+    "condition": _condition,
     "content": _content,
 }

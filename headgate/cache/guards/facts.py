@@ -1,0 +1,145 @@
+"""Guards over what a text states as facts: numbers, dates, quotations and code, names, languages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from headgate.cache.guards.casing import as_name
+from headgate.cache.guards.evidence import Counted, Reading, Verdict
+from headgate.cache.guards.lexicon import CASE_MATTERS
+from headgate.cache.guards.vocabulary import classes, related, weight
+
+Judge = Callable[[Reading, Reading], Verdict]
+
+
+def sets(one: Counted, other: Counted, *, one_side: Verdict = "one side") -> Verdict:
+    """Two bags of which both texts have something must be equal."""
+    if one == other:
+        return True if one else None
+    return False if one and other else one_side
+
+
+def facts(kind: str, *, one_side: Verdict = "one side") -> Judge:
+    """A guard over the facts of one kind."""
+
+    def judge(one: Reading, other: Reading) -> Verdict:
+        return sets(one.facts[kind], other.facts[kind], one_side=one_side)
+
+    return judge
+
+
+def numbers(one: Reading, other: Reading) -> Verdict:
+    """Numbers with their units, in one form."""
+    # One is an article in other words.
+    ours, theirs = ({form for form, _ in seen.facts["numbers"]} - {"#1"} for seen in (one, other))
+    for mine, yours in ((ours, theirs), (theirs, ours)):
+        # Pounds are money or weight.
+        for form in [form for form in mine if form.endswith("gbp")]:
+            weight_of_it = f"#{Fraction(form[1:-3]) * 16}oz"
+            if weight_of_it in yours:
+                mine.remove(form)
+                yours.remove(weight_of_it)
+    if ours ^ theirs == {"#1th"}:
+        # What comes first may be early, and who comes first the former.
+        return "one side"
+    return (True if ours else None) if ours == theirs else False
+
+
+def dates(one: Reading, other: Reading) -> Verdict:
+    """Dates, weekdays and times of the day."""
+    ours, theirs = ({form for form, _ in seen.facts["dates"]} for seen in (one, other))
+    if ours == theirs:
+        return True if ours else None
+    if any("-" in form for form in ours & theirs) and all(form.endswith("day") for form in ours ^ theirs):
+        # Sunday, 18 July 2027: the date says which day it is.
+        return not (ours - theirs and theirs - ours)
+    return False
+
+
+def written(kind: str) -> Judge:
+    """Code and quotations: what one text marks may stand unmarked in the other."""
+
+    def judge(one: Reading, other: Reading) -> Verdict:
+        ours, theirs = one.facts[kind], other.facts[kind]
+        if kind == "code" and ours and theirs and _formula(one) != _formula(other):
+            return False
+        if ours == theirs:
+            return True if ours else None
+        return _spoken(ours - theirs, other) and _spoken(theirs - ours, one)
+
+    return judge
+
+
+def _formula(seen: Reading) -> list[str]:
+    """Signs, numbers and code in order, where there is a sign."""
+    signs = [token.kind == "symbol" for token in seen.tokens]
+    if not any(signs):
+        return []
+    beside = [*signs[1:], False], [False, *signs[:-1]]
+    return [
+        token.form
+        for token, sign, before, after in zip(seen.tokens, signs, *beside, strict=True)
+        if sign or (token.kind in ("number", "code") and (before or after))
+    ]
+
+
+def _spoken(items: Counted, seen: Reading) -> bool:
+    text = " ".join(token.form.lower() for token in seen.tokens)
+    return all(form.lower().strip("`") in text for form, _ in items if form not in "-–—/()&*_")
+
+
+def names_agree(one: Reading, other: Reading) -> Verdict:
+    """What either text writes as a name stands in both, in any case."""
+    ours, theirs = one.facts["names"], other.facts["names"]
+    if not ours and not theirs:
+        return None
+    for names, seen in ((ours, other), (theirs, one)):
+        forms = {token.form for token in seen.tokens}
+        atoms = set(seen.meaning.atoms)
+        for name, _ in names:
+            if name in forms or weight(name) < 2 or any(related(name, atom) for atom in atoms):
+                continue
+            if name in seen.initials or name in _TITLES or _rest_of_name(name, one, other):
+                continue
+            return False
+    # Polish and polish: the order of appearance tells which is which.
+    mine, yours = (
+        [(at, token) for at, token in enumerate(seen.tokens) if token.form in CASE_MATTERS and not token.opens]
+        for seen in (one, other)
+    )
+    for (here, written), (there, twin) in zip(mine, yours, strict=False):
+        if written.form == twin.form and written.capital != twin.capital:
+            small, large = ((one, here), (other, there)) if twin.capital else ((other, there), (one, here))
+            if not as_name(small[0].tokens, small[1], large[0].tokens, large[1]):
+                return False
+    return True
+
+
+_TITLES = frozenset({"mr", "mrs", "ms", "miss", "dr", "madame", "madam", "sir", "lord", "lady", "saint", "st", "prof"})
+
+
+def _rest_of_name(name: str, one: Reading, other: Reading) -> bool:
+    """`Vincent` where the other text says van Gogh alone: the rest of a person's name, and no other one instead."""
+    if classes(name) not in ("", "P"):
+        return False
+    ours, theirs = ({form for form, _ in seen.facts["names"]} for seen in (one, other))
+    for full in (*one.full_names, *other.full_names):
+        # What both say of the name, and neither says another part of it.
+        if (
+            name in full
+            and full & ours & theirs
+            and (ours <= theirs or theirs <= ours or not (ours ^ theirs) - full - _TITLES)
+        ):
+            return True
+    return False
+
+
+def language(one: Reading, other: Reading) -> Verdict:
+    """Languages to speak or to program in."""
+    ours, theirs = ({word for word, _ in seen.facts["language"]} for seen in (one, other))
+    if not ours and not theirs:
+        return None
+    # Swift is quick where it is read as a word.
+    spoken, said = ({token.form for token in seen.tokens} | {*seen.meaning.atoms} for seen in (one, other))
+    return ours <= said | theirs and theirs <= spoken | ours
