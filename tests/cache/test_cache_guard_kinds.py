@@ -96,3 +96,26 @@ def test_what_is_told_apart_by_its_kind(stored: str, asked: str, kind: str) -> N
 def test_what_is_asked_in_another_frame_is_no_conflict(stored: str, asked: str) -> None:
     assert check(stored, asked) is None
     assert check(asked, stored) is None
+
+
+@pytest.mark.parametrize(("stored", "asked"), [
+    ("Does the Roomba J7 cost more than the Dell?", "Would I pay less for the Roomba J7 than for the Dell?"),
+    ("Is Peru larger than Chile?", "Chile: is it bigger than Peru?"),
+    ("Is tofu a good replacement for garlic in soup?", "Can I substitute tofu with garlic in soup?"),
+    ("Spotify is in Arabic and I want it in German", "Spotify is German, but it should be Arabic"),
+])  # fmt: skip
+def test_a_relation_turned_round_is_another_question(stored: str, asked: str) -> None:
+    assert {"order", "direction"} & compare(reading_of(stored), reading_of(asked)).conflict
+    assert {"order", "direction"} & compare(reading_of(asked), reading_of(stored)).conflict
+
+
+@pytest.mark.parametrize(("stored", "asked"), [
+    ("Is the Dell cheaper than the Roomba?", "Does the Roomba cost more than the Dell?"),
+    ("Is it true that the Xbox has a higher price than the Bose?", "Does the Bose cost less than the Xbox?"),
+    ("Is a tuple faster than a list?", "Are lists slower than tuples?"),
+    ("Is the Roomba cheaper than the Dell?", "Compared with the Dell, is the Roomba cheaper?"),
+    ("I need this contract in Finnish; the original is Dutch", "I have this contract in Dutch and need it in Finnish"),
+])  # fmt: skip
+def test_a_relation_told_from_the_other_end_is_the_same(stored: str, asked: str) -> None:
+    assert check(stored, asked) is None
+    assert check(asked, stored) is None

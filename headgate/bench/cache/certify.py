@@ -22,7 +22,7 @@ Served = Mapping[float, Mapping[str, tuple[int, int]]]
 """What one stream gave: for each threshold, right and wrong hits by the intent of the request."""
 
 
-def certified(streams: Sequence[Served], seed: int = 0) -> Thresholds:
+def certified(streams: Sequence[Served], *, many_hits: bool = False, seed: int = 0) -> Thresholds:
     """For each level the loosest threshold that the streams, all of one kind of traffic, allow.
 
     The ladder is walked from strict to loose, and the first threshold that fails ends the walk (fixed-sequence testing,
@@ -36,6 +36,11 @@ def certified(streams: Sequence[Served], seed: int = 0) -> Thresholds:
       that share over draws of as many intents with replacement (Efron's bootstrap by clusters; Davison and Hinkley,
       Bootstrap Methods and their Application, 1997, section 3.8), which takes intents for independent and hits of one
       intent as they come. Thresholds with too few hits to survive two errors are not tested.
+
+    With `many_hits` the walk begins where the median stream has hits enough for one wrong one to be within the level,
+    if there is such a threshold. Where a stream has few hits, one wrong one breaks the promise, so that stricter
+    thresholds are no safer in this sense, and would end the walk before it has begun. Where it begins depends on how
+    many hits there are, not on how many of them are right.
 
     What is counted is what was served: every threshold was played through every stream from an empty cache, so that an
     answer served wrongly again and again counts as often as a user would see it.
@@ -53,11 +58,13 @@ def certified(streams: Sequence[Served], seed: int = 0) -> Thresholds:
     bounds = _bounds(hits.sum(axis=0), wrong.sum(axis=0), seed)
     levels = []
     for level in LEVELS:
+        enough = np.median(hits.sum(axis=1), axis=0) * level >= 1.0
+        late = many_hits and bool(enough.any())
         above = np.sum(wrong.sum(axis=1) > level * hits.sum(axis=1), axis=0)
         chosen = None
         for at, bound in enumerate(bounds):
             total = int(hits[:, :, at].sum())
-            if at_most(min(_SPARE, total), total, level) > ALPHA:
+            if at_most(min(_SPARE, total), total, level) > ALPHA or (late and chosen is None and not enough[at]):
                 continue
             if bound > level or upper_bound(int(above[at]), len(streams), ALPHA) > STREAMS_ABOVE:
                 break

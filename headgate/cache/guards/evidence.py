@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.cache.guards.contrasts import Sides, sides_of
@@ -252,7 +252,23 @@ def _placed(atoms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
             counted_off = atom in ("over", "than", "before", "after", "for") and str(behind).startswith("number:")
             if behind is not None and not counted_off and (atom != "to" or part_of_speech(deed) != "v"):
                 found.append((atom, behind))
-    return tuple(found)
+    return (*found, *_turned_into(atoms))
+
+
+_WISHED = frozenset({"want", "require", "should", "wish", "like", "would"})
+_STATED = frozenset({"be", "have", "write"})
+
+
+def _turned_into(atoms: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """`It is in Arabic and I want it in German`: from the one to the other."""
+    for at, atom in enumerate(atoms):
+        if atom not in LANGUAGES or (atoms[at - 1] not in ("in", "be") if at else True):
+            continue
+        before = {*atoms[max(0, at - 6) : at]}
+        if before & _WISHED and not before & {"from", "to", "into"}:
+            yield "into", atom
+        elif before & _STATED and _WISHED & {*atoms[at + 1 :]}:
+            yield "from", atom
 
 
 def _property_of(atoms: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:

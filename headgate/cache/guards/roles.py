@@ -9,6 +9,8 @@ from headgate.cache.guards.content import swapped
 from headgate.cache.guards.evidence import Reading, Verdict
 from headgate.cache.guards.exchange import converse, exchanged
 from headgate.cache.guards.lexicon import POLARITY
+from headgate.cache.guards.relations import Comparison as Compared
+from headgate.cache.guards.relations import compared, replaced_by, said_alike
 from headgate.cache.guards.vocabulary import kept, part_of_speech, parts_of_speech, related, weight
 
 _OPPOSITE_WAYS = {("from", "to"), ("from", "into"), ("before", "after")}
@@ -24,6 +26,9 @@ def _compared(words: Sequence[str]) -> list[str]:
 
 def turned_alike(one: Reading, other: Reading) -> bool:
     """Whether what changed places does not matter: A is as far from B, and what is smaller, turned, is larger."""
+    mine, yours = _comparison(one), _comparison(other)
+    if mine is not None and yours is not None and said_alike(mine, yours) is True:
+        return True
     if sorted(one.plain) == sorted(other.plain):
         return exchanged(one.plain, other.plain, one.things) is False
     return converse(one.plain, other.plain, one.things)
@@ -89,9 +94,19 @@ def order(one: Reading, other: Reading) -> Verdict:
         return False
     if swapped(one.meaning.atoms, other.meaning.atoms, {name for name, _ in one.facts["names"]}):
         return False
+    mine, yours = _comparison(one), _comparison(other)
+    if mine is not None and yours is not None and said_alike(mine, yours) is False:
+        return False
+    (ours_out, ours_in), (theirs_out, theirs_in) = (replaced_by(seen.plain, seen.things) for seen in (one, other))
+    if ours_out & theirs_in or ours_in & theirs_out:
+        return False
     if _turned_on_me(one, other) or _turned_on_me(other, one):
         return False
     return True if one.words == other.words and len(one.words) > 1 else None
+
+
+def _comparison(seen: Reading) -> Compared | None:
+    return compared(seen.plain, seen.things)
 
 
 _ACTING = frozenset({"i", "we"})

@@ -321,7 +321,7 @@ _JUDGES: dict[str, Judge] = {
     "direction": direction,
     "order": order,
 }
-_TURNED = ("direction", "order", "polarity", "content")
+_TURNED = ("direction", "order", "polarity", "content", "comparators")
 """What seems to differ where the same is said from the other end."""
 _BY_ALIGNMENT: dict[str, Callable[[Reading, Reading, Alignment], Verdict]] = {
     "negation": _negation,

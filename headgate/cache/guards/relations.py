@@ -1,0 +1,135 @@
+"""Relations of two things in one form, however they are put: what exceeds what, what takes the place of what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from types import MappingProxyType
+
+_SCALES: Mapping[str, tuple[str, int]] = MappingProxyType(
+    {
+        word: (scale, sign)
+        for scale, more, less in (
+            ("price", "expensive pricey pricier costly dear dearer", "cheap cheaper"),
+            ("size", "large larger big bigger", "small smaller"),
+            ("height", "tall taller", "short shorter"),
+            ("length", "long longer", "brief briefer"),
+            ("age", "old older", "young younger new newer"),
+            ("speed", "fast faster quick quicker", "slow slower"),
+            ("weight", "heavy heavier", "light lighter"),
+            ("heat", "hot hotter warm warmer", "cold colder cool cooler"),
+            ("level", "high higher", "low lower"),
+            ("worth", "good better", "bad worse"),
+            ("strength", "strong stronger powerful", "weak weaker"),
+            ("wealth", "rich richer", "poor poorer"),
+            ("depth", "deep deeper", "shallow shallower"),
+            ("width", "wide wider", "narrow narrower"),
+            ("safety", "safe safer", "dangerous"),
+            ("ease", "easy easier simple simpler", "hard harder difficult"),
+            ("time", "late later", "early earlier"),
+        )
+        for words, sign in ((more, 1), (less, -1))
+        for word in words.split()
+    }
+)
+_MEASURES: Mapping[str, str] = MappingProxyType(
+    {"price": "price", "cost": "price", "pay": "price", "weigh": "weight", "heavy": "weight", "weight": "weight"}
+)
+"""What `more` and `less`, `higher` and `lower` are said of."""
+_DEGREES: Mapping[str, int] = MappingProxyType({"more": 1, "less": -1})
+_COMPARED = frozenset({"compare", "compared"})
+_STOPS = frozenset({"in", "on", "at", "when", "if", "with", "by", "correct", "right", "true"})
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`left` exceeds `right` on a scale, or falls behind where the sign is -1. Things are sets of their words."""
+
+    scale: str
+    sign: int
+    left: frozenset[str]
+    right: frozenset[str]
+
+
+def compared(words: Sequence[str], things: Sequence[bool]) -> Comparison | None:
+    """What a text compares: `A is cheaper than B`, `does A cost less than B`, `compared with B, is A cheaper`.
+
+    Args:
+        words: base forms without articles, those before `than` as they are written.
+        things: which of them are part of a thing.
+    """
+    found = _scale(words)
+    if found is None:
+        return None
+    at, scale, sign = found
+
+    def named(start: int, end: int) -> frozenset[str]:
+        return frozenset(
+            words[i] for i in range(start, end) if things[i] and words[i] not in _MEASURES and words[i] not in _SCALES
+        )
+
+    if "than" in words[at:]:
+        than = words.index("than", at)
+        end = next((i for i in range(than + 1, len(words)) if words[i] in _STOPS), len(words))
+        left, right = named(at, than) or named(0, at), named(than + 1, end)
+    else:
+        start = next((i for i, word in enumerate(words) if word in _COMPARED), None)
+        split = None if start is None else next((i for i in range(start, len(words)) if words[i] in ("be", "do")), None)
+        if start is None or split is None:
+            return None
+        left, right = named(split, at), named(start, split)
+    return Comparison(scale, sign, left, right) if left and right else None
+
+
+def _scale(words: Sequence[str]) -> tuple[int, str, int] | None:
+    """Where the compared property stands, which it is, and its sign."""
+    for at, word in enumerate(words):
+        following = words[at + 1] if at + 1 < len(words) else ""
+        if word in _DEGREES:
+            if following in _SCALES:
+                scale, sign = _SCALES[following]
+                return at, scale, sign * _DEGREES[word]
+            measure = next((_MEASURES[w] for w in words if w in _MEASURES), None)
+            return None if measure is None else (at, measure, _DEGREES[word])
+        if word in _SCALES and (word.endswith(("er", "ier")) or word in ("worse", "better")):
+            scale, sign = _SCALES[word]
+            if scale == "level" and following in _MEASURES:
+                scale = _MEASURES[following]
+            return at, scale, sign
+    return None
+
+
+def said_alike(one: Comparison, other: Comparison) -> bool | None:
+    """Whether two comparisons of the same things come to the same; None where they are of other things."""
+    straight = bool(one.left & other.left) or bool(one.right & other.right)
+    crossed = bool(one.left & other.right) or bool(one.right & other.left)
+    if one.scale != other.scale or straight == crossed:
+        return None
+    return straight == (one.sign == other.sign)
+
+
+_TAKEN_FOR = frozenset({"instead", "substitute", "replacement", "alternative", "replace", "swap", "exchange"})
+
+
+def replaced_by(words: Sequence[str], things: Sequence[bool]) -> tuple[Set[str], Set[str]]:
+    """What a text leaves out and what it takes in its place; empty where it says nothing of it."""
+    out: set[str] = set()
+    taken: set[str] = set()
+    for at, word in enumerate(words):
+        if word not in _TAKEN_FOR:
+            continue
+        behind = [(i, words[i]) for i in range(at + 1, min(at + 8, len(words)))]
+        first = next((w for i, w in behind if things[i]), "")
+        joint = next((i for i, w in behind if w in ("for", "with", "by", "of")), None)
+        second = "" if joint is None else next((words[i] for i in range(joint + 1, len(words)) if things[i]), "")
+        direct = first and (joint is None or words.index(first, at) < joint)
+        if word in ("instead", "replacement", "alternative") or (word == "substitute" and not direct):
+            # A instead of B, A as a substitute for B.
+            out.add(second)
+        elif direct and joint is not None and word == "substitute" and words[joint] == "for":
+            taken.add(first)
+            out.add(second)
+        elif direct and joint is not None:
+            out.add(first)
+            taken.add(second)
+    return out - {""}, taken - {""}
