@@ -50,11 +50,19 @@ def test_the_walk_ends_at_the_first_threshold_that_fails() -> None:
 def test_only_what_few_streams_break_is_taken() -> None:
     # Three wrong of a hundred in some streams, none in the rest: few enough all in all.
     good, above = served([0] * 40), served([3] + [0] * 39, hits=3)
-    assert certified([good] * 95 + [above] * 5).at(0.02) is None
+    assert certified([good] * 94 + [above] * 6).at(0.02) is None
     assert certified([good] * 99 + [above]).at(0.02) is not None
-    # Fifty streams without one above prove too little of all others.
-    assert certified([good] * 50).levels == ()
-    assert len(certified([good] * 59).levels) == 3
+
+
+def test_what_is_proven_is_preferred_to_what_was_seen() -> None:
+    good, above = served([0] * 40), served([3] + [0] * 39, hits=3)
+    # From 1.0 on four of a hundred streams are above: few enough, but no proof that it is at most one in twenty.
+    loose = {at: (above if at <= 1.0 else good)[at] for at in LADDER}
+    level = certified([good] * 96 + [loose] * 4).at(0.02)
+    assert level is not None
+    assert level.threshold == 1.5
+    # Nothing is proven where four are above throughout; then what was seen is taken.
+    assert certified([good] * 96 + [above] * 4).at(0.02) is not None
 
 
 def test_nothing_is_certified_for_want_of_hits() -> None:

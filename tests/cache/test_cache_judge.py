@@ -63,7 +63,7 @@ def test_files_of_another_version_are_refused(tmp_path: Path, damage: str) -> No
         (folder / "judge.json").unlink()
     elif damage == "evidence":
         written = (folder / "judge.json").read_text()
-        (folder / "judge.json").write_text(written.replace('"conflict content"', '"conflict intent"'))
+        (folder / "judge.json").write_text(written.replace('"one-sided content"', '"one-sided intent"'))
     else:
         (folder / "judge.json").write_text('{"schema": 0}')
     with pytest.raises(ValueError, match="cannot be read"):

@@ -27,7 +27,8 @@ def certified(streams: Sequence[Served], *, many_hits: bool = False, seed: int =
 
     The ladder is walked from strict to loose, and the first threshold that fails ends the walk (fixed-sequence testing,
     so alpha needs no correction for the number of thresholds). A threshold passes if it keeps two promises, each at
-    95 %:
+    95 %. Where none keeps the first, but some the second, the loosest of those is taken at which at most 5 % of these
+    streams were above the level: there the first promise is what was seen, not what is proven.
 
     - Few streams are above the level: the exact binomial upper bound (Clopper and Pearson) on the share of streams in
       which more of the hits were wrong than is accepted is at most 5 %. Streams are taken for independent draws.
@@ -61,14 +62,22 @@ def certified(streams: Sequence[Served], *, many_hits: bool = False, seed: int =
         enough = np.median(hits.sum(axis=1), axis=0) * level >= 1.0
         late = many_hits and bool(enough.any())
         above = np.sum(wrong.sum(axis=1) > level * hits.sum(axis=1), axis=0)
-        chosen = None
+        chosen = seen = None
+        proven = True
         for at, bound in enumerate(bounds):
             total = int(hits[:, :, at].sum())
-            if at_most(min(_SPARE, total), total, level) > ALPHA or (late and chosen is None and not enough[at]):
+            if at_most(min(_SPARE, total), total, level) > ALPHA or (
+                late and seen is None and chosen is None and not enough[at]
+            ):
                 continue
-            if bound > level or upper_bound(int(above[at]), len(streams), ALPHA) > STREAMS_ABOVE:
+            if bound > level:
                 break
-            chosen = at
+            proven = proven and upper_bound(int(above[at]), len(streams), ALPHA) <= STREAMS_ABOVE
+            if proven:
+                chosen = at
+            if above[at] <= STREAMS_ABOVE * len(streams):
+                seen = at
+        chosen = seen if chosen is None else chosen
         if chosen is not None:
             levels.append(Certified(level, LADDER[chosen], round(float(bounds[chosen]), 5)))
     return Thresholds(tuple(levels))
