@@ -300,7 +300,8 @@ class AnswerCache:
     def _place(self, fingerprint: Fingerprint, vector: Vector | None) -> Place | None:
         if vector is None or self._embedder is None:
             return None
-        return Place(fingerprint.bucket, vector, self._embedder.name)
+        held = 0 if self._index is None else self._index.row_bytes(fingerprint.bucket)
+        return Place(fingerprint.bucket, vector, self._embedder.name, held)
 
     async def purge_tagged(self, tag: str) -> int:
         """Forget every answer stored under a tag of `Fingerprinter`; gives how many there were.

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.cache.index import Rows, Vector, check_unit, closest
+from headgate.cache.index import BUCKET_BYTES, KEY_BYTES, Rows, Vector, check_unit, closest
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,8 @@ TAIL_MAX = 2_048
 """Rows that wait beside a graph before the worker inserts them; comparing with them takes 0.15 ms."""
 
 _LINKS = 16
+_LINK_BYTES = 150
+"""Of a row in a graph: twice `_LINKS` on the ground, four bytes each, and the few above it."""
 _EF_CONSTRUCTION = 64
 _EF_SEARCH = 64
 _SLICE = 256
@@ -131,7 +133,7 @@ class _Bucket:
 
     def __init__(self, dim: int) -> None:
         self.tail = Rows(dim)
-        self.batches: deque[_Batch] = deque()
+        self.batches: list[_Batch] = []
         self.graph: _Graph | None = None
         self.tended = False
 
@@ -232,6 +234,8 @@ class HnswIndex:
         """
         check_unit(vector, self._dim)
         self.remove(key)
+        # Else every key would hold a copy of the name.
+        bucket = sys.intern(bucket)
         held = self._buckets.get(bucket)
         if held is None:
             held = self._buckets[bucket] = _Bucket(self._dim)
@@ -263,6 +267,17 @@ class HnswIndex:
         check_unit(vector, self._dim)
         held = self._buckets.get(bucket)
         return [] if held is None else [(key, min(1.0, cosine)) for cosine, key in held.nearest(vector, k)]
+
+    def row_bytes(self, bucket: str) -> int:
+        """Bytes of memory that one more key of the bucket takes, its vector included but not the text of the key.
+
+        A key that waits to be inserted into a graph is counted as if it had been.
+        """
+        held = self._buckets.get(bucket)
+        if held is None:
+            return KEY_BYTES + 4 * self._dim + BUCKET_BYTES
+        grown = held.graph is not None or held.batches
+        return KEY_BYTES + (2 * self._dim + _LINK_BYTES if grown else 4 * self._dim)
 
     async def settle(self) -> None:
         """Wait until the worker has nothing left to do."""
@@ -333,7 +348,7 @@ class HnswIndex:
         index = await self._on_worker(partial(self._extended, old, batch.rows))
         if not bucket.batches:
             return
-        bucket.batches.popleft()
+        del bucket.batches[0]
         if graph is None:
             graph = bucket.graph = _Graph(index, [], {}, np.ones(0, dtype=np.bool_))
         graph.take(index, batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,6 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
+
+KEY_BYTES = 130
+"""What an index takes for a key beside its vector, the key itself being the store's: its places in two tables and a
+list, with their room to grow."""
+BUCKET_BYTES = 1_000
+"""What an index takes for a bucket beside its keys."""
 
 _CHUNK_ROWS = 1024
 
@@ -24,6 +31,8 @@ class Place:
     """`[dim]`, unit norm."""
     embedder: str
     """`Embedder.name` of the model that made the vector: others' vectors do not compare with it."""
+    row_bytes: int = 0
+    """What the index of this process takes for it, as `VectorIndex.row_bytes` says; 0 where there is none."""
 
 
 class VectorIndex(Protocol):
@@ -43,6 +52,10 @@ class VectorIndex(Protocol):
 
     def search(self, bucket: str, vector: Vector, k: int) -> list[tuple[str, float]]:
         """Up to `k` keys of the bucket with their cosine similarity, the closest first."""
+        ...
+
+    def row_bytes(self, bucket: str) -> int:
+        """Bytes of memory that one more key of the bucket takes, its vector included but not the text of the key."""
         ...
 
 
@@ -76,6 +89,8 @@ class FlatIndex:
         """
         check_unit(vector, self._dim)
         self.remove(key)
+        # Else every key would hold a copy of the name.
+        bucket = sys.intern(bucket)
         rows = self._buckets.get(bucket)
         if rows is None:
             rows = self._buckets[bucket] = Rows(self._dim)
@@ -100,6 +115,10 @@ class FlatIndex:
             return []
         cosines = rows.cosines(vector)
         return [(rows.keys[row], min(1.0, float(cosines[row]))) for row in closest(cosines, k)]
+
+    def row_bytes(self, bucket: str) -> int:
+        """Bytes of memory that one more key of the bucket takes, its vector included but not the text of the key."""
+        return KEY_BYTES + 4 * self._dim + (0 if bucket in self._buckets else BUCKET_BYTES)
 
 
 class Rows:

@@ -204,18 +204,39 @@ async def test_without_semantic_nothing_is_embedded_and_the_answer_stays_exact()
     assert (await world.cache.lookup(ask(FRANCE + "?"))).verdict == Miss()
 
 
-async def test_eviction_and_purge_reach_the_index() -> None:
-    world = World(max_bytes=5500)
+async def test_eviction_reaches_the_index() -> None:
+    room = World()
+    for text in ("one apple", "two pears"):
+        await room.answer(ask(text), "x")
+    world = World(max_bytes=room.memory.bytes_used)
     for text in ("one apple", "two pears", "six plums"):
         await world.answer(ask(text), "x")
     assert len(world.index) == len(world.memory) == 2
+
+
+async def test_purging_reaches_the_index() -> None:
+    world = World()
+    await world.answer(ask("six plums"), "x")
     await world.answer(ask("ten dates", scope="rival"), "x")
+    assert len(world.index) == len(world.memory) == 2
     assert await world.cache.purge_tagged(world.prints.scope_tag("rival")) == 1
     assert await world.cache.purge_tagged(world.prints.scope_tag("rival")) == 0
     found = await world.cache.lookup(ask("six plums"))
     assert await world.cache.purge_key(found.fingerprint.exact_key)
     assert not await world.cache.purge_key(found.fingerprint.exact_key)
     assert len(world.index) == len(world.memory) == 0
+
+
+async def test_what_the_index_takes_is_charged() -> None:
+    world = World()
+    query = ask("one apple")
+    taken = world.index.row_bytes((await world.cache.lookup(query)).fingerprint.bucket)
+    await world.answer(query, "x", semantic=False)
+    found = world.memory.bytes_used
+    bare = World()
+    bare.cache = AnswerCache(bare.memory, bare.prints, None, None, lambda: bare.now)
+    await bare.answer(query, "x")
+    assert found == bare.memory.bytes_used + taken
 
 
 async def test_an_answer_without_lifetime_or_room_is_not_kept() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.cache.hnsw import HnswIndex
-from headgate.cache.index import Vector, VectorIndex
+from headgate.cache.index import BUCKET_BYTES, KEY_BYTES, Vector, VectorIndex
 
 DIM = 16
 Open = Callable[..., HnswIndex]
@@ -144,6 +144,21 @@ async def test_removed_keys_are_never_found_and_the_living_among_them_are(open_i
     found = [key for key, _ in index.search("b", centre, 15)]
     assert set(found) == {str(r) for r in range(0, 150, 10)}
     assert share_found(index, alive, vectors[:150]) >= 0.99
+
+
+async def test_a_key_takes_half_the_vector_once_its_bucket_is_a_graph(open_index: Open) -> None:
+    index = open_index(dim=384, flat_max=8)
+    vectors = units(20, dim=384)
+    assert index.row_bytes("b") == KEY_BYTES + BUCKET_BYTES + 4 * 384
+    fill(index, vectors[:8])
+    assert index.row_bytes("b") == KEY_BYTES + 4 * 384
+    fill(index, vectors)
+    waiting = index.row_bytes("b")
+    await index.settle()
+    assert index.graphs == 1
+    links = index.row_bytes("b") - KEY_BYTES - 2 * 384
+    assert waiting == index.row_bytes("b")
+    assert 4 * 2 * 16 < links < 1.25 * 4 * 2 * 16, "sixteen links, twice as many on the ground, and a few above it"
 
 
 async def test_a_key_that_is_added_again_has_its_new_vector_and_bucket(open_index: Open) -> None:

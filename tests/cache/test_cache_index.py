@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cache.index import FlatIndex, Vector
+from headgate.cache.index import BUCKET_BYTES, KEY_BYTES, FlatIndex, Vector
 
 DIM = 6
 
@@ -63,3 +63,11 @@ def test_what_is_no_unit_vector_is_refused(vector: Vector) -> None:
     with pytest.raises(ValueError, match="the vector has"):
         index.search("x", vector, 1)
     assert len(index) == 0
+
+
+def test_a_key_of_a_new_bucket_takes_its_vector_and_what_a_bucket_takes() -> None:
+    index = FlatIndex(384)
+    alone = index.row_bytes("b")
+    index.add("k", "b", np.eye(384, dtype=np.float32)[0])
+    assert index.row_bytes("b") == KEY_BYTES + 4 * 384
+    assert (alone, index.row_bytes("c")) == (index.row_bytes("b") + BUCKET_BYTES,) * 2

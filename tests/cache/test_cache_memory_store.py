@@ -22,7 +22,36 @@ def entry(
 
 
 def charge(item: Entry) -> int:
-    return ENTRY_BYTES + len(msgspec.msgpack.encode(item))
+    """All fields but the key, without their names."""
+    _, *fields = msgspec.structs.astuple(msgspec.convert(item, Fields, from_attributes=True))
+    return ENTRY_BYTES + len(msgspec.msgpack.encode(fields))
+
+
+class Choice(msgspec.Struct, array_like=True):
+    text: str
+    finish_reason: str
+    token_ids: tuple[int, ...]
+    logprobs: bytes
+
+
+class Fields(msgspec.Struct):
+    key: str
+    text: str
+    choices: tuple[Choice, ...]
+    model: str
+    prompt_tokens: int
+    completion_tokens: int
+    device_s: float
+    created: float
+    expires: float
+    sketch: bytes
+
+
+async def charge_of_tags(tags: frozenset[str]) -> int:
+    """Of the first entry with them."""
+    store = MemoryStore(10**6, lambda: 0.0)
+    await store.put(entry("a"), tags)
+    return store.bytes_used - charge(entry("a"))
 
 
 SIZE = charge(entry("a"))
@@ -37,7 +66,7 @@ async def test_keeps_replaces_and_deletes() -> None:
     newer = replace(entry("a"), created=5.0)
     assert await store.put(newer, frozenset({"u"}))
     assert await store.get("a") == newer
-    assert (len(store), store.bytes_used, gone) == (1, charge(newer), [])
+    assert (len(store), store.bytes_used, gone) == (1, charge(newer) + await charge_of_tags(frozenset("u")), [])
     assert await store.delete_tagged("t") == 0
     assert await store.delete("a")
     assert not await store.delete("a")
@@ -93,13 +122,52 @@ async def test_what_nobody_asks_for_any_more_ages() -> None:
     assert "a" in gone, "once loved, then forgotten"
 
 
-async def test_the_vector_of_an_entry_is_charged_too() -> None:
+async def test_what_an_index_takes_for_an_entry_is_charged_too() -> None:
     store = MemoryStore(2 * SIZE, lambda: 0.0)
-    place = Place("b", np.ones(64, dtype=np.float32) / 8, "m")
+    place = Place("b", np.ones(64, dtype=np.float32) / 8, "m", 300)
     await store.put(entry("a"), frozenset(), place)
-    assert store.bytes_used > SIZE + place.vector.nbytes
-    assert not await store.put(entry("b"), frozenset(), replace(place, vector=np.ones(SIZE, dtype=np.float32)))
+    assert store.bytes_used == SIZE + 300
+    assert not await store.put(entry("b"), frozenset(), replace(place, row_bytes=2 * SIZE))
+    assert await store.put(entry("b"), frozenset(), replace(place, row_bytes=0))
     assert store.max_bytes == 2 * SIZE
+
+
+async def test_tags_that_many_have_are_charged_once_and_others_each() -> None:
+    shared = frozenset({"team", "all"})
+    once = await charge_of_tags(shared)
+    store = MemoryStore(10**6, lambda: 0.0)
+    for key in "abcd":
+        await store.put(entry(key), shared)
+    assert store.bytes_used == 4 * SIZE + once
+    await store.put(entry("e"), shared | {"own"})
+    assert store.bytes_used > 5 * SIZE + 2 * once
+    assert (await store.count_tagged("team"), await store.count_tagged("own")) == (5, 1)
+    await store.delete("e")
+    for key in "abc":
+        await store.delete(key)
+    assert store.bytes_used == SIZE + once
+    await store.delete("d")
+    assert store.bytes_used == 0
+
+
+async def test_a_row_that_is_used_again_has_nothing_of_the_entry_before() -> None:
+    store = MemoryStore(10 * SIZE, lambda: 0.0)
+    await store.put(entry("a", device_s=9.0), frozenset({"t"}))
+    await store.note("a", b"a's")
+    await store.get("a")
+    await store.delete("a")
+    await store.put(entry("b", body=3), frozenset())
+    assert await store.get("b") == entry("b", body=3)
+    assert (await store.notes("b"), await store.count_tagged("t"), await store.get("a")) == ((), 0, None)
+    assert store.bytes_used == charge(entry("b", body=3))
+
+
+async def test_an_entry_comes_back_as_it_was_put() -> None:
+    choices = (StoredChoice("é\n", "stop", (1, 70_000), b"\x01"), StoredChoice("", "length"))
+    item = Entry("k" * 32, "ä?", choices, "small", 20, 12, 0.25, 1e9 + 0.5, 2e9, bytes(range(256)))
+    store = MemoryStore(10**6, lambda: 0.0)
+    await store.put(item, frozenset())
+    assert await store.get(item.key) == item
 
 
 async def test_text_that_is_not_unicode_is_not_kept() -> None:
@@ -110,7 +178,7 @@ async def test_text_that_is_not_unicode_is_not_kept() -> None:
 
 async def test_expired_entries_are_never_given_and_make_room_first() -> None:
     now = [0.0]
-    store = MemoryStore(2 * SIZE, lambda: now[0])
+    store = MemoryStore(2 * SIZE + await charge_of_tags(frozenset({"t"})), lambda: now[0])
     gone: list[str] = []
     store.on_forget(gone.append)
     await store.put(entry("a"), frozenset())
@@ -196,11 +264,15 @@ class Modelled:
 def test_any_run_agrees_with_a_model_that_looks_at_every_entry(operations: list[tuple[str, str, int, int]]) -> None:
     async def run() -> None:
         now, level = 0.0, 0.0
-        budget = 4 * SIZE
+        tag_charge = await charge_of_tags(frozenset({"odd"}))
+        budget = 4 * SIZE + 2 * tag_charge
         store = MemoryStore(budget, lambda: now)
         model: dict[str, Modelled] = {}
         gone: list[str] = []
         store.on_forget(gone.append)
+
+        def used() -> int:
+            return sum(charge(m.entry) for m in model.values()) + len({m.tag for m in model.values()}) * tag_charge
 
         def drop(keys: list[str]) -> list[str]:
             for key in keys:
@@ -236,17 +308,17 @@ def test_any_run_agrees_with_a_model_that_looks_at_every_entry(operations: list[
                 item = entry(key, body=body, created=now, expires=now + ttl, device_s=ttl / 10)
                 left = drop(expired())
                 uses = model[key].uses if key in model else 1
-                if charge(item) > budget:
+                if charge(item) + tag_charge > budget:
                     left += drop([key] if key in model else [])
                 else:
                     model[key] = Modelled(item, tag, uses, level, order)
-                    while sum(charge(m.entry) for m in model.values()) > budget:
+                    while used() > budget:
                         worst = min(model, key=lambda k: model[k].rank)
                         level = model[worst].rank[0]
                         left += drop([worst])
                 assert await store.put(item, frozenset({tag})) == (key in model)
             assert sorted(gone) == sorted(left)
-            assert store.bytes_used == sum(charge(m.entry) for m in model.values()) <= budget
+            assert store.bytes_used == used() <= budget
             assert len(store) == len(model)
 
     asyncio.run(run())

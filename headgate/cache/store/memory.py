@@ -2,46 +2,53 @@
 
 from __future__ import annotations
 
-import heapq
 import sys
+from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
 from headgate.cache.index import Place
 from headgate.cache.store.base import NOTES, PURGE_MEMORY_S, Forget
-from headgate.cache.verdict import Entry
+from headgate.cache.store.row_heap import RowHeap
+from headgate.cache.verdict import Entry, StoredChoice
 
-ENTRY_BYTES = 1280
-"""Charged per entry beside its encoded form: its key, its tags, its places in the tables here and in the allocator."""
-_LINK_BYTES = 256
-"""Charged per vector beside its numbers: the key and the links an index keeps with it."""
+ENTRY_BYTES = 400
+"""Charged per entry beside its encoded form: its key, its row in the tables here, its share of their room to grow."""
+_GROUP_BYTES = 430
+"""Charged once for all entries with the very same tags."""
+_TAG_BYTES = 200
+"""Charged for each tag of such a group."""
 _NOTE_BYTES = 64
 """Charged per note beside its own bytes."""
 
+_Choice = tuple[str, str, tuple[int, ...], bytes]
+_Fields = tuple[str, tuple[_Choice, ...], str, int, int, float, float, float, bytes]
 
-@dataclass(slots=True)
-class _Held:
-    packed: bytes
-    charge: int
-    """Bytes it takes of the budget."""
-    device_s: float
-    expires: float
-    tags: tuple[str, ...]
-    uses: int
-    stamp: int
-    """Of the last use: tells its live record in the heap from older ones."""
-    notes: tuple[bytes, ...] = ()
+
+class _Group:
+    """The entries with the same tags."""
+
+    __slots__ = ("keys", "tags")
+
+    def __init__(self, tags: tuple[str, ...]) -> None:
+        self.tags = tags
+        self.keys: set[str] = set()
+
+    @property
+    def charge(self) -> int:
+        return _GROUP_BYTES + _TAG_BYTES * len(self.tags)
 
 
 class MemoryStore:
     """Implements `Store`. All calls come from one event loop.
 
-    Entries are held encoded, so that their bytes are known and not guessed. When room is needed, the entry leaves whose
-    `uses * device_s / bytes` is the lowest, where a use of long ago counts less: with every eviction the level rises
-    from which the priorities of later uses count (GreedyDual-Size-Frequency: Cherkasova, HP Labs HPL-98-69R1, 1998).
-    Of equals, the least recently used leaves. An answer that is worth less than all others is not kept at all.
+    Entries are held encoded, so that their bytes are known and not guessed. What else is known of an entry stands in a
+    row of a few tables of numbers, which take a tenth of what an object for each would. When room is needed, the entry
+    leaves whose `uses * device_s / bytes` is the lowest, where a use of long ago counts less: with every eviction the
+    level rises from which the priorities of later uses count (GreedyDual-Size-Frequency: Cherkasova, HP Labs
+    HPL-98-69R1, 1998). Of equals, the least recently used leaves. An answer that is worth less than all others is not
+    kept at all.
     """
 
     def __init__(self, max_bytes: int, clock: Callable[[], float]) -> None:
@@ -55,25 +62,35 @@ class MemoryStore:
             raise ValueError(f"max_bytes is {max_bytes}; 0 or more is accepted")
         self._max_bytes = max_bytes
         self._clock = clock
-        self._held: dict[str, _Held] = {}
-        self._tagged: dict[str, set[str]] = {}
+        self._row_of: dict[str, int] = {}
+        # By row, as are the two heaps. A free row keeps its numbers until it is used again.
+        self._keys: list[str] = []
+        self._packed: list[bytes] = []
+        self._groups: list[_Group | None] = []
+        self._charges = array("Q")
+        self._uses = array("Q")
+        self._device_s = array("d")
+        self._worth = RowHeap()
+        self._expiry = RowHeap()
+        self._free: list[int] = []
+        self._notes: dict[int, tuple[bytes, ...]] = {}
+        self._group_of: dict[tuple[str, ...], _Group] = {}
+        self._tagged: dict[str, set[_Group]] = {}
         self._purged: dict[str, float] = {}
-        self._heap: list[tuple[float, int, str]] = []
-        self._expiry: list[tuple[float, str]] = []
         self._level = 0.0
         self._stamp = 0
         self._bytes = 0
         self._evictions = 0
         self._forget: list[Forget] = []
-        self._decoder = msgspec.msgpack.Decoder(Entry)
+        self._decoder = msgspec.msgpack.Decoder(_Fields)
 
     def __len__(self) -> int:
         """Entries held, expired ones that nobody asked for included."""
-        return len(self._held)
+        return len(self._row_of)
 
     @property
     def bytes_used(self) -> int:
-        """Bytes of the entries held: encoded, with `ENTRY_BYTES` each, and of their vectors in an index."""
+        """Bytes of the entries held: encoded, with `ENTRY_BYTES` each, their places in an index, tags and notes."""
         return self._bytes
 
     @property
@@ -92,15 +109,16 @@ class MemoryStore:
 
     async def get(self, key: str) -> Entry | None:
         """The entry, or None where there is none or it has expired. Counts as a use."""
-        held = self._held.get(key)
-        if held is None:
+        row = self._row_of.get(key)
+        if row is None:
             return None
-        if held.expires <= self._clock():
+        if self._expiry.number(row) <= self._clock():
             self._drop(key)
             return None
-        held.uses += 1
-        self._rank(key, held)
-        return self._decoder.decode(held.packed)
+        self._uses[row] += 1
+        self._worth.move(row, *self._rank(row))
+        text, choices, *rest = self._decoder.decode(self._packed[row])
+        return Entry(key, text, tuple([StoredChoice(*choice) for choice in choices]), *rest)
 
     async def put(
         self, entry: Entry, tags: frozenset[str], place: Place | None = None, *, asked: float | None = None
@@ -109,7 +127,7 @@ class MemoryStore:
 
         That is where it is too large, has expired, holds text that is not Unicode, is worth less than all others in a
         full store, or was `asked` for before a purge of one of its tags. Nobody else looks into this store, so nobody
-        is told of its `place`; its vector is charged all the same.
+        is told of its `place`; what an index here takes for it is charged all the same.
         """
         now = self._clock()
         self._expire(now)
@@ -118,46 +136,52 @@ class MemoryStore:
         packed = _encode(entry)
         charge = 0 if packed is None else ENTRY_BYTES + len(packed)
         if place is not None:
-            charge += place.vector.nbytes + _LINK_BYTES
-        if packed is None or charge > self._max_bytes or entry.expires <= now:
+            charge += place.row_bytes
+        group = self._group(tags)
+        own = charge if group is None else charge + group.charge
+        if packed is None or own > self._max_bytes or entry.expires <= now:
             # The older answer goes all the same: a newer one exists.
             self._drop(entry.key)
             return False
-        older = self._held.get(entry.key)
+        older = self._row_of.get(entry.key)
+        uses = 1 if older is None else self._uses[older]
         if older is not None:
             self._unlink(entry.key)
-        uses = 1 if older is None else older.uses
-        # Most entries have their tags in common with many others.
-        own = tuple(map(sys.intern, tags))
-        held = _Held(packed, charge, max(0.0, entry.device_s), entry.expires, own, uses, 0)
-        self._held[entry.key] = held
-        for tag in own:
-            self._tagged.setdefault(tag, set()).add(entry.key)
+        row = self._new_row()
+        self._row_of[entry.key] = row
+        self._keys[row] = entry.key
+        self._packed[row] = packed
+        self._charges[row] = charge
+        self._uses[row] = uses
+        self._device_s[row] = max(0.0, entry.device_s)
         self._bytes += charge
-        self._rank(entry.key, held)
-        self._schedule(entry)
+        self._worth.add(row, *self._rank(row))
+        self._expiry.add(row, entry.expires, self._stamp)
+        if group is not None:
+            self._join(row, group)
         while self._bytes > self._max_bytes:
             self._evict()
-        return entry.key in self._held
+        return entry.key in self._row_of
 
     async def note(self, key: str, note: bytes) -> bool:
         """Put a note beside an entry. False where there is none."""
-        held = self._held.get(key)
-        if held is None:
+        row = self._row_of.get(key)
+        if row is None:
             return False
-        dropped = held.notes[:1] if len(held.notes) == NOTES else ()
-        held.notes = (*held.notes[len(dropped) :], note)
+        notes = self._notes.get(row, ())
+        dropped = notes[:1] if len(notes) == NOTES else ()
+        self._notes[row] = (*notes[len(dropped) :], note)
         grown = len(note) + _NOTE_BYTES - sum(len(old) + _NOTE_BYTES for old in dropped)
-        held.charge += grown
+        self._charges[row] += grown
         self._bytes += grown
         while self._bytes > self._max_bytes:
             self._evict()
-        return key in self._held
+        return key in self._row_of
 
     async def notes(self, key: str) -> tuple[bytes, ...]:
         """An entry's notes, the oldest first."""
-        held = self._held.get(key)
-        return () if held is None or held.expires <= self._clock() else held.notes
+        row = self._row_of.get(key)
+        return () if row is None or self._expiry.number(row) <= self._clock() else self._notes.get(row, ())
 
     async def delete(self, key: str) -> bool:
         """Drop an entry. False where there was none."""
@@ -171,7 +195,7 @@ class MemoryStore:
         now = self._clock()
         self._purged = {t: at for t, at in self._purged.items() if at > now - PURGE_MEMORY_S}
         self._purged[tag] = now
-        keys = list(self._tagged.get(tag, ()))
+        keys = [key for group in self._tagged.get(tag, ()) for key in group.keys]
         for key in keys:
             self._drop(key)
         return len(keys)
@@ -179,65 +203,100 @@ class MemoryStore:
     async def count_tagged(self, tag: str) -> int:
         """How many entries have this tag and have not expired."""
         self._expire(self._clock())
-        return len(self._tagged.get(tag, ()))
+        return sum(len(group.keys) for group in self._tagged.get(tag, ()))
 
-    def _rank(self, key: str, held: _Held) -> None:
-        """Give an entry that was just used its place among those that may have to leave."""
+    def _rank(self, row: int) -> tuple[float, int]:
+        """Of an entry that was just used, among those that may have to leave."""
         self._stamp += 1
-        held.stamp = self._stamp
-        priority = self._level + held.uses * held.device_s / held.charge
-        heapq.heappush(self._heap, (priority, held.stamp, key))
-        # Every use leaves the older record in the heap; drop those before they outweigh the live ones.
-        if len(self._heap) > 2 * len(self._held) + 64:
-            self._heap = [record for record in self._heap if self._live(record)]
-            heapq.heapify(self._heap)
-
-    def _live(self, record: tuple[float, int, str]) -> bool:
-        held = self._held.get(record[2])
-        return held is not None and held.stamp == record[1]
+        return self._level + self._uses[row] * self._device_s[row] / self._charges[row], self._stamp
 
     def _evict(self) -> None:
-        while not self._live(record := heapq.heappop(self._heap)):
-            pass
-        self._level = record[0]
+        row = self._worth.lowest()
+        self._level = self._worth.number(row)
         self._evictions += 1
-        self._drop(record[2])
-
-    def _schedule(self, entry: Entry) -> None:
-        # Replaced and deleted entries leave their old times in the heap; rebuild before those outweigh the live ones.
-        if len(self._expiry) > 2 * len(self._held) + 64:
-            self._expiry = [(held.expires, key) for key, held in self._held.items()]
-            heapq.heapify(self._expiry)
-        else:
-            heapq.heappush(self._expiry, (entry.expires, entry.key))
+        self._drop(self._keys[row])
 
     def _expire(self, now: float) -> None:
-        while self._expiry and self._expiry[0][0] <= now:
-            _, key = heapq.heappop(self._expiry)
-            held = self._held.get(key)
-            if held is not None and held.expires <= now:
-                self._drop(key)
+        while self._row_of and self._expiry.number(row := self._expiry.lowest()) <= now:
+            self._drop(self._keys[row])
 
     def _drop(self, key: str) -> bool:
-        if key not in self._held:
+        if key not in self._row_of:
             return False
         self._unlink(key)
         for forget in self._forget:
             forget(key)
         return True
 
+    def _new_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self._keys.append("")
+        self._packed.append(b"")
+        self._groups.append(None)
+        self._charges.append(0)
+        self._uses.append(0)
+        self._device_s.append(0.0)
+        return len(self._keys) - 1
+
     def _unlink(self, key: str) -> None:
-        held = self._held.pop(key)
-        self._bytes -= held.charge
-        for tag in held.tags:
-            keys = self._tagged[tag]
-            keys.discard(key)
-            if not keys:
+        row = self._row_of.pop(key)
+        self._bytes -= self._charges[row]
+        self._worth.remove(row)
+        self._expiry.remove(row)
+        self._leave(row)
+        self._notes.pop(row, None)
+        self._keys[row], self._packed[row] = "", b""
+        self._free.append(row)
+
+    def _group(self, tags: frozenset[str]) -> _Group | None:
+        """The group of these tags, which is made where there is none; None for no tags."""
+        if not tags:
+            return None
+        # Sets of the same tags may give them in different orders.
+        ordered = tuple(sorted(tags))
+        return self._group_of.get(ordered) or _Group(tuple(map(sys.intern, ordered)))
+
+    def _join(self, row: int, group: _Group) -> None:
+        if not group.keys:
+            self._group_of[group.tags] = group
+            for tag in group.tags:
+                self._tagged.setdefault(tag, set()).add(group)
+            self._bytes += group.charge
+        group.keys.add(self._keys[row])
+        self._groups[row] = group
+
+    def _leave(self, row: int) -> None:
+        group, self._groups[row] = self._groups[row], None
+        if group is None:
+            return
+        group.keys.discard(self._keys[row])
+        if group.keys:
+            return
+        self._bytes -= group.charge
+        del self._group_of[group.tags]
+        for tag in group.tags:
+            groups = self._tagged[tag]
+            groups.discard(group)
+            if not groups:
                 del self._tagged[tag]
 
 
 def _encode(entry: Entry) -> bytes | None:
+    choices = tuple([(c.text, c.finish_reason, c.token_ids, c.logprobs) for c in entry.choices])
+    fields: _Fields = (
+        entry.text,
+        choices,
+        entry.model,
+        entry.prompt_tokens,
+        entry.completion_tokens,
+        entry.device_s,
+        entry.created,
+        entry.expires,
+        entry.sketch,
+    )
     try:
-        return msgspec.msgpack.encode(entry)
+        # Copied: what the encoder gives keeps the room it was written in, up to half as much again.
+        return bytes(memoryview(msgspec.msgpack.encode(fields)))
     except UnicodeEncodeError:
         return None
