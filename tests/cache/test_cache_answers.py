@@ -231,7 +231,7 @@ async def test_what_the_index_takes_is_charged() -> None:
     world = World()
     query = ask("one apple")
     taken = world.index.row_bytes((await world.cache.lookup(query)).fingerprint.bucket)
-    await world.answer(query, "x", semantic=False)
+    await world.answer(query, "x")
     found = world.memory.bytes_used
     bare = World()
     bare.cache = AnswerCache(bare.memory, bare.prints, None, None, lambda: bare.now)
