@@ -14,7 +14,7 @@ from headgate.cache.fingerprint import CacheQuery, Fingerprint, Fingerprinter
 from headgate.cache.in_flight import InFlight
 from headgate.cache.index import Place, Vector, VectorIndex
 from headgate.cache.judge import Judge
-from headgate.cache.semantic import SemanticRule, find_similar
+from headgate.cache.semantic import SemanticRule, barred, find_similar
 from headgate.cache.store.base import Entries, Store, StoreDownError
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice, Verdict
 from headgate.cache.watch import Watch
@@ -179,7 +179,8 @@ class AnswerCache:
             yield
             return
         now = self._clock()
-        entry = Entry(found.fingerprint.exact_key, query.text, (), "", 0, 0, 0.0, now, math.inf, found.sketch)
+        seal = self._seal(query)
+        entry = Entry(found.fingerprint.exact_key, query.text, (), "", 0, 0, 0.0, now, math.inf, found.sketch, seal)
         with self._in_flight.answering(entry, found.fingerprint.bucket, found.vector):
             yield
 
@@ -258,6 +259,7 @@ class AnswerCache:
             created=now,
             expires=now + ttl,
             sketch=await self._sketch(query) if vector is not None else b"",
+            seal=self._seal(query) if vector is not None else b"",
         )
         try:
             tags |= {fingerprint.scope_tag, self._fingerprinter.all_tag}
@@ -286,6 +288,16 @@ class AnswerCache:
             return await self._embedder.sketch(query.text, query.scope)
         except Exception as error:
             self._fault("embedder", error)
+            return b""
+
+    def _seal(self, query: CacheQuery) -> bytes:
+        """Of what the look-up has read; the judge remembers it."""
+        if self._judge is None or barred(query.text, self._rule) is not None:
+            return b""
+        try:
+            return self._judge.seal(query.text, query.scope)
+        except Exception as error:
+            self._fault("index", error)
             return b""
 
     async def _vector(self, query: CacheQuery, vector: Vector | None) -> Vector | None:

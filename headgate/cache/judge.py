@@ -14,7 +14,7 @@ import msgspec
 
 from headgate.cache.bound import Evidence, HitModel, sigmoid
 from headgate.cache.comparator import Comparator, Sketch
-from headgate.cache.guards import KINDS, Comparison, Reading, compare, reading_of
+from headgate.cache.guards import KINDS, Comparison, Reading, compare, reading_of, seal_of
 
 LEVELS = (0.01, 0.02, 0.05)
 """Shares of wrong hits that thresholds are certified for."""
@@ -114,6 +114,10 @@ class Judge:
         else:
             self._readings.move_to_end(key)
         return known
+
+    def seal(self, text: str, scope: str = "") -> bytes:
+        """What an entry keeps of what the guards see in its text."""
+        return seal_of(self.read(text, scope))
 
     def unpack(self, sketch: bytes) -> Sketch | None:
         """A packed sketch; None where it is empty or another comparator's."""

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from headgate.cache.bound import Evidence
 from headgate.cache.exact import find
 from headgate.cache.freshness import time_sensitive
-from headgate.cache.guards import compare, reading_of
+from headgate.cache.guards import Comparison, broken, compare, reading_of, seal_of
 from headgate.cache.index import Vector, VectorIndex
 from headgate.cache.judge import Judge, Traffic
 from headgate.cache.store.base import Entries
@@ -79,7 +79,7 @@ async def find_similar(
             break
         entry = await find(store, key, now=now, max_age=max_age)
         if entry is not None:
-            close.append(Close(entry.text, similarity, entry.sketch, entry))
+            close.append(Close(entry.text, similarity, entry.sketch, entry, entry.seal))
         elif await store.get(key) is None:
             # Another process may have dropped it; the index is only a view of the store.
             index.remove(key)
@@ -104,6 +104,8 @@ class Close(Generic[Stored]):
     similarity: float
     sketch: bytes
     entry: Stored
+    seal: bytes = b""
+    """As `guards.seal_of` made it; empty where the text must be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +139,24 @@ def choose(
     """Decide between close texts of one scope, the closest first; there is at least one."""
     accepted = rule.max_error if max_error is None else max_error
     level = judge.level(rule.traffic, accepted) if judge is not None else None
+    # Where nothing may be served, only the closest is asked why.
+    served = level is not None or (judge is None and accepted >= rule.max_error)
     read = reading_of if judge is None else partial(judge.read, scope=scope)
-    asked, reason = read(text), barred(text, rule)
-    seen = [compare(read(other.text), asked) for other in close]
-    against = [reason or barred(other.text, rule) or found.veto for other, found in zip(close, seen, strict=True)]
+    reason = barred(text, rule)
+    if reason is not None:
+        return Choice((), None, reason)
+    asked = read(text)
+    mark = seal_of(asked)
+    against = [barred(other.text, rule) or broken(other.seal, mark) for other in close]
+    seen: dict[int, Comparison] = {}
+    for at, other in enumerate(close):
+        if against[at] is None and (served or not at):
+            seen[at] = compare(read(other.text), asked)
+            against[at] = seen[at].veto
     if judge is None:
         if accepted < rule.max_error:
             return Choice((), None, against[0] or "max_error")
-        alike = [at for at, found in enumerate(seen) if against[at] is None and found.same]
+        alike = [at for at, found in seen.items() if against[at] is None and found.same]
         return Choice(tuple((at, close[at].similarity) for at in alike), None, against[0] or _unless(0 in alike))
     if level is None:
         return Choice((), None, against[0] or "max_error")

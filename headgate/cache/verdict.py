@@ -40,6 +40,8 @@ class Entry:
     expires: float
     sketch: bytes = b""
     """The text's wordpieces for the comparator, as `comparator.Sketch` packs them; empty where there are none."""
+    seal: bytes = b""
+    """What the text says in numbers and dates, as `guards.seal_of` gives it; empty where it was not read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def cache(
             print_hand_written(console, file, found)
             figures[f"hand_written_{file}"] = asdict(found)
     if "latency" in parts:
-        timed = asyncio.run(measure(judge, list(deal(_DEAL).values()), entries))
+        timed = asyncio.run(measure(judge, list(deal(_DEAL).values()), entries, scratch))
         print_latency(console, timed)
         figures["latency"] = asdict(timed)
     if plots is not None and "plots" in parts:

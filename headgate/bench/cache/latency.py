@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from headgate.bench.cache.intents import Share
+from headgate.bench.cache.kept import KeptEmbedder
 from headgate.bench.cache.wording import draw_wording, render
 from headgate.cache.answers import AnswerCache
-from headgate.cache.embedder import SentenceEmbedder, Vector, default_folder
+from headgate.cache.embedder import Embedder, SentenceEmbedder, Vector, default_folder
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
 from headgate.cache.hnsw import HnswIndex
 from headgate.cache.judge import Judge
@@ -95,15 +96,22 @@ class Filled:
     asked: list[str]
 
 
-async def measure(judge: Judge, shares: Sequence[Share], entries: int) -> Latency:
-    """Fills a cache and asks it; every text is embedded when it is asked, as its first asking would be."""
-    return await timed(await fill(judge, shares, entries))
+async def measure(judge: Judge, shares: Sequence[Share], entries: int, folder: Path | None = None) -> Latency:
+    """Fills a cache and asks it; every text is embedded when it is asked, as its first asking would be.
+
+    Args:
+        judge: decides what is served.
+        shares: of the intents that the questions are drawn from.
+        entries: stored.
+        folder: keeps what is stored of every text for the next run; None: nothing does.
+    """
+    return await timed(await fill(judge, shares, entries, folder))
 
 
-async def fill(judge: Judge, shares: Sequence[Share], entries: int) -> Filled:
+async def fill(judge: Judge, shares: Sequence[Share], entries: int, scratch: Path | None = None) -> Filled:
     """A cache of so many entries in one scope, each of a question in words of its own.
 
-    Every asked question is stored in another wording.
+    Every asked question is stored in another wording. `scratch` keeps the embeddings for the next run.
     """
     start = time.perf_counter()
     folder = default_folder()
@@ -118,14 +126,21 @@ async def fill(judge: Judge, shares: Sequence[Share], entries: int) -> Filled:
     )
     stored, asked, others = _questions(shares, entries)
     texts = [*stored, *others]
+    source: Embedder = embedder
+    if scratch is not None:
+        source = kept = KeptEmbedder(embedder, texts, scratch)
+        await kept.make()
+    cache.understand(source, index, SemanticRule(), judge)
     gc.collect()
     before = _resident_bytes()
     for at in range(0, len(texts), _PIECE):
         part = texts[at : at + _PIECE]
-        vectors = await asyncio.gather(*(embedder.embed(text, _SCOPE) for text in part))
-        for text, vector in zip(part, vectors, strict=True):
-            await _store(cache, text, vector)
+        if scratch is None:
+            await asyncio.gather(*(source.embed(text, _SCOPE) for text in part))
+        for text in part:
+            await _store(cache, text, await source.embed(text, _SCOPE))
     await index.settle()
+    cache.understand(embedder, index, SemanticRule(), judge)
     gc.collect()
     own = sum(len(text.encode()) for text in texts) / len(texts) + len(_ANSWER[0].text)
     return Filled(

@@ -1,0 +1,62 @@
+"""What is kept of a reading beside its text: enough to see that another text says other numbers or other dates.
+
+Most of what is close to a question differs from it in one of these two, and reading a text takes longer than anything
+else that is done to decide about it. So an entry carries a seal, and a text whose seal breaks is not read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+from headgate.cache.guards.evidence import Reading
+
+_DIGEST = 4
+_SEALED = ("numbers", "dates")
+"""Kinds of which two texts must say the same, in the order in which a veto is named."""
+_SILENT = bytes(_DIGEST)
+"""In place of a digest: other forms may say the same."""
+
+
+def seal_of(seen: Reading) -> bytes:
+    """Twelve bytes, the same in every process that has the same guards: who they are by, and a digest of each kind."""
+    return _version() + b"".join(_digest(kind, {form for form, _ in seen.facts[kind]}) for kind in _SEALED)
+
+
+def broken(stored: bytes, asked: bytes) -> str | None:
+    """The kind in conflict that `compare` would name first, where two seals tell; None where the texts must be read.
+
+    An empty seal, and one by other guards, tells nothing.
+    """
+    if stored[:_DIGEST] != asked[:_DIGEST]:
+        return None
+    for at, kind in enumerate(_SEALED, 1):
+        mine, theirs = (seal[at * _DIGEST : (at + 1) * _DIGEST] for seal in (stored, asked))
+        if not mine or _SILENT in (mine, theirs):
+            return None
+        if mine != theirs:
+            return kind
+    return None
+
+
+def _digest(kind: str, forms: Iterable[str]) -> bytes:
+    # The forms which `facts.numbers` and `facts.dates` let stand for others.
+    forms = {*forms} - {"#1"}
+    if kind == "numbers" and any(form.endswith("gbp") or form == "#1th" for form in forms):
+        return _SILENT
+    if kind == "dates" and any("-" in form for form in forms):
+        return _SILENT
+    digest = hashlib.blake2b("\0".join(sorted(forms)).encode(), digest_size=_DIGEST).digest()
+    return digest if digest != _SILENT else b"\1" * _DIGEST
+
+
+@lru_cache(maxsize=1)
+def _version() -> bytes:
+    """Of the guards' code and word lists: other guards may see other numbers in the same text."""
+    digest = hashlib.blake2b(digest_size=_DIGEST)
+    for path in sorted(Path(__file__).parent.rglob("*")):
+        if path.suffix in (".py", ".txt"):
+            digest.update(path.read_bytes())
+    return digest.digest()
