@@ -43,7 +43,7 @@ _STEPS = 1000
 @click.option("--entries", type=click.IntRange(min=100), default=100_000, show_default=True, help="Stored texts timed.")
 @click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True, help="Streams played at a time.")
 @click.option("--raw", type=click.Path(dir_okay=False, path_type=Path), help="One line per stream; goes on with it.")
-@click.option("--scratch", type=click.Path(file_okay=False, path_type=Path), help="Keeps what is encoded and fitted.")
+@click.option("--scratch", type=click.Path(file_okay=False, path_type=Path), help="Keeps what is embedded and fitted.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
 @click.option("--plot", "plots", type=click.Path(file_okay=False, path_type=Path), help="Write PNG files here.")
 def cache(
