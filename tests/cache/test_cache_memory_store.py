@@ -45,6 +45,7 @@ class Fields(msgspec.Struct):
     created: float
     expires: float
     sketch: bytes
+    seal: bytes
 
 
 async def charge_of_tags(tags: frozenset[str]) -> int:

@@ -23,7 +23,7 @@ _NOTE_BYTES = 64
 """Charged per note beside its own bytes."""
 
 _Choice = tuple[str, str, tuple[int, ...], bytes]
-_Fields = tuple[str, tuple[_Choice, ...], str, int, int, float, float, float, bytes]
+_Fields = tuple[str, tuple[_Choice, ...], str, int, int, float, float, float, bytes, bytes]
 
 
 class _Group:
@@ -294,6 +294,7 @@ def _encode(entry: Entry) -> bytes | None:
         entry.created,
         entry.expires,
         entry.sketch,
+        entry.seal,
     )
     try:
         # Copied: what the encoder gives keeps the room it was written in, up to half as much again.
