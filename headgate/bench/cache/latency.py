@@ -130,7 +130,9 @@ async def fill(judge: Judge, shares: Sequence[Share], entries: int, scratch: Pat
     if scratch is not None:
         source = kept = KeptEmbedder(embedder, texts, scratch)
         await kept.make()
-    cache.understand(source, index, SemanticRule(), judge)
+    # What this one remembers of the stored texts goes with it.
+    writer = Judge(judge.comparator, judge.model, judge.thresholds, judge.embedder)
+    cache.understand(source, index, SemanticRule(), writer)
     gc.collect()
     before = _resident_bytes()
     for at in range(0, len(texts), _PIECE):
@@ -141,6 +143,7 @@ async def fill(judge: Judge, shares: Sequence[Share], entries: int, scratch: Pat
             await _store(cache, text, await source.embed(text, _SCOPE))
     await index.settle()
     cache.understand(embedder, index, SemanticRule(), judge)
+    del writer
     gc.collect()
     own = sum(len(text.encode()) for text in texts) / len(texts) + len(_ANSWER[0].text)
     return Filled(
