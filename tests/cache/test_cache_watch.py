@@ -46,6 +46,15 @@ async def serve(watch: Watch, entry: Entry, label: Label, request: str = "r") ->
     await watch.audited(watch.draw(entry.key, request), Hit("semantic", entry, 0.85), label)
 
 
+async def breach(watch: Watch, world: World) -> int:
+    """Serve wrong answers until the threshold gives way; gives how many that took."""
+    number = 0
+    while not watch.breaches:
+        number += 1
+        await serve(watch, await world.entry(str(number)), WRONG, str(number))
+    return number
+
+
 async def test_an_entry_found_wrong_is_held_back_everywhere_until_it_is_replaced() -> None:
     world = World()
     watch, other = world.watch(), world.watch()
@@ -214,10 +223,7 @@ async def test_a_raised_threshold_and_the_labels_outlive_the_process(tmp_path: P
     journal = FileJournal(tmp_path)
     watch = world.watch(journal=journal)
     await watch.resume("rule", MODEL)
-    number = 0
-    while not watch.breaches:
-        number += 1
-        await serve(watch, await world.entry(str(number)), WRONG, str(number))
+    number = await breach(watch, world)
     journal.close()
     journal = FileJournal(tmp_path)
     later = world.watch(journal=journal)
@@ -275,10 +281,7 @@ async def test_a_journal_that_was_lost_hears_of_the_threshold_again(tmp_path: Pa
     lost = FileJournal(tmp_path)
     watch = world.watch(journal=lost)
     await watch.resume("rule", MODEL)
-    number = 0
-    while not watch.breaches:
-        number += 1
-        await serve(watch, await world.entry(str(number)), WRONG, str(number))
+    await breach(watch, world)
     await serve(watch, await world.entry("right"), RIGHT, "right")
     await watch.sync(await lost.values())
     await watch.sync({})
@@ -309,10 +312,7 @@ async def test_a_journal_that_is_away_loses_nothing_that_matters(tmp_path: Path)
     journal = Away(tmp_path)
     watch = world.watch(journal=journal)
     await watch.resume("rule", MODEL)
-    number = 0
-    while not watch.breaches:
-        number += 1
-        await serve(watch, await world.entry(str(number)), WRONG, str(number))
+    number = await breach(watch, world)
     assert watch.threshold == 0.8
     journal.away = False
     await watch.sync(await journal.values())
