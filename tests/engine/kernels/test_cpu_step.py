@@ -7,14 +7,22 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
+from headgate.engine.demo import checkpoint
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.interface import AttentionBatch, Mlp
+from headgate.engine.kernels.mixture import ExpertWeights, Mixture, MixtureWeights
+from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.store import KVDtype, KVStore, kv_dtype
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
-from headgate.engine.models.spec import DecoderSpec, RopeSpec
+from headgate.engine.models.loader import load_decoder
+from headgate.engine.models.spec import DecoderSpec, ExpertsSpec, RopeSpec
 from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.text.chat_template import ChatTemplate
+from headgate.engine.text.tokenizer import Tokenizer
 
 STATUS = native_status()
 pytestmark = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")
@@ -35,6 +43,8 @@ SPEC = DecoderSpec(
     windows=(None, 37, None),
 )
 BLOCK = 4
+EXPERTS = ExpertsSpec(count=9, per_token=3, width=44, normalize=True)
+MIXED = frozenset({0, 2})  # and one MLP between them
 
 
 class OneByOne(CpuKernels):
@@ -45,6 +55,12 @@ class OneByOne(CpuKernels):
 
 
 def build(kernels: CpuKernels, spec: DecoderSpec, fmt: WeightFormat, dtype: torch.dtype, *, bias: bool) -> Decoder:
+    return Decoder(spec, weights_of(kernels, spec, fmt, dtype, bias=bias), kernels)
+
+
+def weights_of(
+    kernels: CpuKernels, spec: DecoderSpec, fmt: WeightFormat, dtype: torch.dtype, *, bias: bool
+) -> DecoderWeights:
     generator = torch.Generator().manual_seed(5)
 
     def randn(*shape: int) -> Tensor:
@@ -54,22 +70,42 @@ def build(kernels: CpuKernels, spec: DecoderSpec, fmt: WeightFormat, dtype: torc
         return (1 + torch.randn(width, generator=generator) * 0.2).to(dtype)
 
     hidden, dim, width = spec.hidden, spec.head_dim, spec.mlp_width
+
+    def expert(wide: int) -> ExpertWeights:
+        return ExpertWeights(randn(2 * wide, hidden), randn(hidden, wide))
+
+    def mixture(experts: ExpertsSpec) -> Mixture:
+        wide = experts.shared_width
+        return kernels.mixture(
+            MixtureWeights(
+                router=randn(experts.count, hidden),
+                experts=[expert(experts.width) for _ in range(experts.count)],
+                per_token=experts.per_token,
+                normalize=experts.normalize,
+                shared=expert(wide) if wide else None,
+                shared_gate=randn(1, hidden) if wide else None,
+            ),
+            fmt,
+        )
+
     layers = [
         Layer(
             input_norm=norm(hidden),
             qkv=kernels.linear(randn(spec.qkv_width, hidden), randn(spec.qkv_width) if bias else None, fmt),
             output=kernels.linear(randn(hidden, spec.heads * dim), None, fmt),
             mlp_norm=norm(hidden),
-            mlp=Mlp(
+            mlp=mixture(spec.experts)
+            if spec.experts is not None and number in spec.moe_layers
+            else Mlp(
                 kernels.linear(randn(2 * width, hidden), None, fmt), kernels.linear(randn(hidden, width), None, fmt)
             ),
             q_norm=norm(dim) if spec.qk_norm == "head" else None,
             k_norm=norm(dim) if spec.qk_norm == "head" else None,
         )
-        for _ in range(spec.layers)
+        for number in range(spec.layers)
     ]
     embedding = randn(spec.vocab_size, hidden)
-    return Decoder(spec, DecoderWeights(embedding, layers, norm(hidden), kernels.linear(embedding, None, fmt)), kernels)
+    return DecoderWeights(embedding, layers, norm(hidden), kernels.linear(embedding, None, fmt))
 
 
 class Cached:
@@ -117,6 +153,11 @@ def prompt(seed: int, length: int) -> list[int]:
 
 vnni = pytest.mark.skipif(not (STATUS.usable and CpuKernels().int8), reason="this processor lacks AVX-512 VNNI")
 avx2 = pytest.mark.skipif(not (STATUS.usable and torch.ops.headgate.int4_vectors()), reason="this processor lacks AVX2")
+RUNNABLE: list[tuple[WeightFormat, torch.dtype]] = [("native", torch.bfloat16)]
+if STATUS.usable and CpuKernels().int8:
+    RUNNABLE += [("int8", torch.float32), ("int8", torch.bfloat16)]
+if STATUS.usable and torch.ops.headgate.int4_vectors():
+    RUNNABLE += [("int4", torch.float32), ("int4", torch.bfloat16)]
 CASES = [
     pytest.param("int8", torch.float32, marks=vnni),
     pytest.param("int8", torch.bfloat16, marks=vnni),
@@ -127,12 +168,16 @@ CASES = [
 
 
 @pytest.mark.parametrize(("fmt", "dtype"), CASES)
-@pytest.mark.parametrize("variant", ["plain", "norms", "biases"])
+@pytest.mark.parametrize("variant", ["plain", "norms", "biases", "experts", "shared expert"])
 @pytest.mark.parametrize("kv", ["auto", "int8"])
 def test_one_call_gives_the_bits_of_the_operators(
     fmt: WeightFormat, dtype: torch.dtype, variant: str, kv: KVDtype
 ) -> None:
     spec = SPEC if variant == "norms" else replace(SPEC, qk_norm="none")
+    if variant == "experts":
+        spec = replace(spec, experts=EXPERTS, moe_layers=MIXED)
+    if variant == "shared expert":
+        spec = replace(spec, experts=replace(EXPERTS, normalize=False, shared_width=70), moe_layers=frozenset(range(3)))
     whole, single = (
         Cached(build(k, spec, fmt, dtype, bias=variant == "biases"), kv) for k in (CpuKernels(), OneByOne())
     )
@@ -151,10 +196,56 @@ def test_one_call_gives_the_bits_of_the_operators(
             assert torch.equal(a.key_scales, b.key_scales)
 
 
+MIXTURE = replace(SPEC, experts=EXPERTS, moe_layers=MIXED)
+
+
+@pytest.mark.parametrize(("fmt", "dtype"), CASES)
+@pytest.mark.parametrize("spec", [SPEC, MIXTURE], ids=["dense", "experts"])
+def test_packed_weights_go_in_one_call(fmt: WeightFormat, dtype: torch.dtype, spec: DecoderSpec) -> None:
+    kernels = CpuKernels()
+    assert kernels.whole_step(spec, weights_of(kernels, spec, fmt, dtype, bias=False)) is not None
+
+
+@given(
+    hidden=st.integers(1, 130),
+    width=st.integers(1, 100),
+    count=st.integers(1, 40),
+    per_token=st.integers(1, 8),
+    shared_width=st.none() | st.integers(1, 90),
+    normalize=st.booleans(),
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    case=st.sampled_from(RUNNABLE),
+    dense=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_mixtures_of_any_shape(
+    hidden: int,
+    width: int,
+    count: int,
+    per_token: int,
+    shared_width: int | None,
+    normalize: bool,
+    lengths: list[int],
+    case: tuple[WeightFormat, torch.dtype],
+    dense: bool,
+) -> None:
+    experts = ExpertsSpec(count, min(per_token, count), width, normalize, shared_width)
+    layers = frozenset({1}) if dense else frozenset({0, 1})
+    spec = replace(SPEC, layers=2, windows=(None, None), hidden=hidden, experts=experts, moe_layers=layers)
+    whole, single = (Cached(build(k, spec, *case, bias=False)) for k in (CpuKernels(), OneByOne()))
+    parts = [(i, prompt(i, length), 0) for i, length in enumerate(lengths)]
+    assert torch.equal(whole.step(parts), single.step(parts))
+    parts = [(i, [7], length) for i, length in enumerate(lengths)]
+    assert torch.equal(whole.step(parts), single.step(parts))
+
+
 @pytest.mark.parametrize(("fmt", "dtype"), CASES)
 @pytest.mark.parametrize("kv", ["auto", "int8"])
-def test_neighbours_and_chunks_change_no_bit(fmt: WeightFormat, dtype: torch.dtype, kv: KVDtype) -> None:
-    decoder = build(CpuKernels(), SPEC, fmt, dtype, bias=True)
+@pytest.mark.parametrize("spec", [SPEC, MIXTURE], ids=["dense", "experts"])
+def test_neighbours_and_chunks_change_no_bit(
+    fmt: WeightFormat, dtype: torch.dtype, kv: KVDtype, spec: DecoderSpec
+) -> None:
+    decoder = build(CpuKernels(), spec, fmt, dtype, bias=True)
     alone, together = Cached(decoder, kv), Cached(decoder, kv)
     tokens = prompt(1, 61)
     expected = [alone.step([(0, tokens, 0)]), alone.step([(0, [7], 61)])]
@@ -166,8 +257,9 @@ def test_neighbours_and_chunks_change_no_bit(fmt: WeightFormat, dtype: torch.dty
     assert torch.equal(together.step([(0, [7], 61), (5, [3], 45)])[:1], expected[1])
 
 
-def test_threads_change_no_bit() -> None:
-    decoder = build(CpuKernels(), SPEC, "native", torch.bfloat16, bias=False)
+@pytest.mark.parametrize("spec", [SPEC, MIXTURE], ids=["dense", "experts"])
+def test_threads_change_no_bit(spec: DecoderSpec) -> None:
+    decoder = build(CpuKernels(), spec, "native", torch.bfloat16, bias=False)
     threads = torch.get_num_threads()
     results = []
     try:
@@ -179,6 +271,28 @@ def test_threads_change_no_bit() -> None:
         torch.set_num_threads(threads)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("fmt", ["native", pytest.param("int8", marks=vnni), pytest.param("int4", marks=avx2)])
+def test_the_demo_teacher_says_the_same_in_one_call(fmt: WeightFormat) -> None:
+    folder = checkpoint("teacher")
+    whole, single = (Cached(load_decoder(folder, k, fmt=fmt).decoder) for k in (CpuKernels(), OneByOne()))
+    plain = Cached(load_decoder(folder, ReferenceKernels(), fmt=fmt).decoder)
+    template, tokenizer = ChatTemplate.load(folder), Tokenizer.load(folder)
+    asked = ["What is 7 plus 15?", "Reverse the word: lantern", "Is a whale a mammal?"]
+    texts = [template.render([{"role": "user", "content": text}]) for text in asked]
+    parts = [(i, tokenizer.encode(text, add_special_tokens=False), 0) for i, text in enumerate(texts)]
+    answers: list[list[int]] = []
+    for _ in range(16):
+        logits = whole.step(parts)
+        assert torch.equal(logits, single.step(parts))
+        told = plain.step(parts)
+        # Where plain torch is in no doubt it says the same token.
+        sure = told.float().topk(2).values.diff().abs()[:, 0] > 1
+        assert torch.equal(logits.argmax(-1)[sure], told.argmax(-1)[sure])
+        answers.append(logits.argmax(-1).tolist())
+        parts = [(i, [token], start + len(t)) for (i, t, start), token in zip(parts, answers[-1], strict=True)]
+    assert len({tuple(answer) for answer in zip(*answers, strict=True)}) == len(asked)
 
 
 def test_long_positions_extend_the_rotation() -> None:

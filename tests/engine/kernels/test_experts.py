@@ -259,15 +259,14 @@ def test_bytes(kernels: ReferenceKernels | None) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": torch.zeros(3, 31)}, "router"),
-        ({"x": torch.zeros(3, 64).double()}, "float32"),
+        ({"hidden": 31}, "router"),
+        ({"router": torch.zeros(1, 1, 64, 32, 1).double()}, "float32"),
         ({"per_token": 9}, "1 to 8"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(change: dict[str, object], message: str) -> None:
     packed = torch.zeros(8, 2, 64, 32, 1)
     arguments: dict[str, object] = {
-        "x": torch.zeros(3, 64),
         "router": torch.zeros(1, 1, 64, 32, 1),
         "gate_up": packed,
         "gate_up_scales": None,
@@ -277,10 +276,14 @@ def test_arguments_that_do_not_fit_are_refused(change: dict[str, object], messag
         "down_shift": None,
         "count": 8,
         "shared": 0,
+        "hidden": 64,
         "width": 32,
         "per_token": 2,
         "normalize": True,
     }
-    torch.ops.headgate.experts(**arguments)
+    experts = torch.classes.headgate.Experts(*arguments.values())
+    for x in (torch.zeros(3, 63), torch.zeros(3, 64).double(), torch.zeros(64)):
+        with pytest.raises(RuntimeError, match="x must be"):
+            experts.forward(x)
     with pytest.raises(RuntimeError, match=message):
-        torch.ops.headgate.experts(**{**arguments, **change})
+        torch.classes.headgate.Experts(*{**arguments, **change}.values())

@@ -1,8 +1,9 @@
-"""Mixture-of-experts layers in one compiled operator: routing, the chosen experts, their weighted sum."""
+"""Mixture-of-experts layers in one native call: routing, the chosen experts, their weighted sum."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ _FLOAT_DEPTH = 32
 
 
 class NativeMixture:
-    """What `ReferenceMixture` computes, with the weights packed for `torch.ops.headgate.experts`.
+    """What `ReferenceMixture` computes, with packed weights, which a `torch.classes.headgate.Experts` has: `native`.
 
     int8 needs AVX-512 with VNNI (`torch.ops.headgate.int8_usable()`), int4 AVX2 (`int4_vectors()` is not empty);
     floating point runs everywhere. The shared expert becomes further experts of the common width that every token
@@ -27,17 +28,19 @@ class NativeMixture:
         self, weights: MixtureWeights, width: int, gate_up: tuple[Tensor | None, ...], down: tuple[Tensor | None, ...]
     ) -> None:
         """`gate_up` and `down`: packed weights, scales and shifts of all experts, of `width` each."""
-        count = weights.router.shape[0]
+        count, hidden = weights.router.shape
         assert gate_up[0] is not None
         total = gate_up[0].shape[0]
         shared = total - count
         gates = [weights.shared_gate] if shared and weights.shared_gate is not None else []
-        self._router = _pack_float(torch.cat([weights.router, *gates]))[None]
-        tensors = (self._router, *gate_up, *down)
-        self._arguments = (*tensors, count, shared, width, weights.per_token, weights.normalize)
-        self._apply: Callable[..., Tensor] = torch.ops.headgate.experts.default
+        router = _pack_float(torch.cat([weights.router, *gates]))[None]
+        tensors = (router, *gate_up, *down)
+        self.native: Any = torch.classes.headgate.Experts(
+            *tensors, count, shared, hidden, width, weights.per_token, weights.normalize
+        )
+        self._apply: Callable[[Tensor], Tensor] = self.native.forward
         self._nbytes = sum(tensor.nbytes for tensor in tensors if tensor is not None)
-        self._expert_nbytes = (self._nbytes - self._router.nbytes) // total
+        self._expert_nbytes = (self._nbytes - router.nbytes) // total
 
     @classmethod
     def of(cls, weights: MixtureWeights) -> NativeMixture:
@@ -53,7 +56,7 @@ class NativeMixture:
 
     def __call__(self, x: Tensor) -> Tensor:
         """See Mixture."""
-        return self._apply(x, *self._arguments)
+        return self._apply(x)
 
     @property
     def nbytes(self) -> int:

@@ -71,7 +71,7 @@ class CpuKernels:
         self._write_kv = ops.write_kv.default
         self._likeliest = ops.likeliest.default
         self._paged_attention = ops.paged_attention.default
-        ops.experts.default  # noqa: B018  the mixtures call it: an older build may lack it
+        torch.classes.headgate.Experts  # noqa: B018  the mixtures make some: an older build may lack them
         self.int8 = bool(ops.int8_usable())
         self._int4 = bool(ops.int4_vectors())
         self._step = bool(ops.step_usable())
@@ -161,9 +161,9 @@ class CpuKernels:
         return None
 
     def packed_mixture(self, weights: MixtureWeights, experts: PackedExperts, fmt: WeightFormat) -> Mixture:  # noqa: ARG002
-        """See Kernels. The operator tells formats apart by what it gets."""
+        """See Kernels. `Experts` tells formats apart by what it gets."""
         return NativeMixture.packed(weights, experts)
 
     def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> CpuStep | None:
-        """See Kernels. For dense layers with packed weights, where torch's threads are OpenMP's."""
+        """See Kernels. For layers with packed weights, where torch's threads are OpenMP's."""
         return CpuStep.of(spec, weights) if self._step else None

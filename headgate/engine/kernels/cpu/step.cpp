@@ -1,7 +1,7 @@
 // The phases of a step. Each is divided among the threads; none begins before the one before it is done.
 //
-// A layer: the norm and the preparation of its rows for the next product go row by row; products go by panels of outputs;
-// rotation by heads; attention by the tasks of its plan. All rounding is that of the operators one by one, so both ways give
+// A layer: the norm and the preparation of its rows for the next product, or for experts, go row by row; products go by panels
+// of outputs; rotation by heads; attention by the tasks of its plan; experts in phases of their own (experts.cpp). All rounding is that of the operators one by one, so both ways give
 // the same bits.
 #include "step.h"
 
@@ -17,7 +17,7 @@ int64_t widest(const StepModel& model, int64_t rows, int64_t samples) {
     int64_t most = model.head->prepared_bytes(samples);
     for (const StepLayer& layer : model.layers)
         for (const Product* product : {layer.qkv.get(), layer.output.get(), layer.gate_up.get(), layer.down.get()})
-            most = std::max(most, product->prepared_bytes(rows));
+            if (product != nullptr) most = std::max(most, product->prepared_bytes(rows));
     return most;
 }
 
@@ -42,10 +42,10 @@ class Walk {
             multiply(*layer.output, input_.count, at(space_.x));
             // Past the last attention only the rows that are sampled matter.
             if (last) choose();
-            add(layer.mlp_norm, *layer.gate_up);
-            multiply(*layer.gate_up, rows_, at(space_.gate_up));
-            gate(*layer.gate_up, *layer.down);
-            multiply(*layer.down, rows_, at(x_));
+            if (layer.experts != nullptr)
+                mix(layer.mlp_norm, *layer.experts);
+            else
+                feed(layer);
             if (last)
                 add(model_.norm, *model_.head);
             else
@@ -128,12 +128,33 @@ class Walk {
         residual_ = space_.chosen_residual;
     }
 
-    void add(const void* norm, const Product& next) {
-        const int64_t hidden = model_.hidden;
+    // `prepare` gets the rows of x that are done.
+    template <typename F>
+    void add_to_residual(const void* norm, const F& prepare) {
         member_.share(rows_, [&](int64_t begin, int64_t end) {
-            loops_.add_rms_norm(at(x_), at(residual_), norm, model_.eps, hidden, begin, end);
-            next.prepare(dense(x_, hidden), rows_, at(space_.prepared), begin, end);
+            loops_.add_rms_norm(at(x_), at(residual_), norm, model_.eps, model_.hidden, begin, end);
+            prepare(begin, end);
         });
+    }
+
+    void add(const void* norm, const Product& next) {
+        add_to_residual(norm, [&](int64_t begin, int64_t end) {
+            next.prepare(dense(x_, model_.hidden), rows_, at(space_.prepared), begin, end);
+        });
+    }
+
+    void mix(const void* norm, const ExpertLayer& experts) {
+        add_to_residual(norm, [&](int64_t begin, int64_t end) {
+            choose_experts(member_, experts, at(x_), rows_, at(space_.experts), begin, end);
+        });
+        add_experts(member_, experts, rows_, at(space_.experts), at(x_));
+    }
+
+    void feed(const StepLayer& layer) {
+        add(layer.mlp_norm, *layer.gate_up);
+        multiply(*layer.gate_up, rows_, at(space_.gate_up));
+        gate(*layer.gate_up, *layer.down);
+        multiply(*layer.down, rows_, at(x_));
     }
 
     void keep() {
@@ -167,11 +188,16 @@ class Walk {
 
 Workspace::Workspace(const StepModel& model, const StepInput& input, int64_t threads) {
     const int64_t row = input.count * model.element_bytes(), head = row * model.dim;
-    int64_t gate_up_width = 0, gated_width = 0, floats = 0;
+    int64_t gate_up_width = 0, gated_width = 0, floats = 0, mixed = 0;
     const AttentionWay way = attention_way(model.element, model.heads / model.kv_heads);
     for (size_t i = 0; i < model.layers.size(); ++i) {
-        gate_up_width = std::max(gate_up_width, model.layers[i].gate_up->outputs);
-        gated_width = std::max(gated_width, model.layers[i].down->inputs);
+        if (const ExpertLayer* experts = model.layers[i].experts.get()) {
+            for (const int64_t rows : {input.count, input.samples})
+                mixed = std::max(mixed, expert_bytes(*experts, rows, threads));
+        } else {
+            gate_up_width = std::max(gate_up_width, model.layers[i].gate_up->outputs);
+            gated_width = std::max(gated_width, model.layers[i].down->inputs);
+        }
         const int64_t queries = input.attention[i]->most_rows * (model.heads / model.kv_heads);
         floats = std::max(floats, way.scratch_floats(queries, model.dim));
     }
@@ -182,6 +208,7 @@ Workspace::Workspace(const StepModel& model, const StepInput& input, int64_t thr
     attended = take(head * model.heads);
     gate_up = take(row * gate_up_width);
     gated = take(row * gated_width);
+    experts = take(mixed);
     prepared = take(widest(model, input.count, input.samples));
     chosen = take(input.samples * model.hidden * model.element_bytes());
     chosen_residual = take(input.samples * model.hidden * model.element_bytes());

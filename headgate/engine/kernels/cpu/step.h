@@ -1,4 +1,4 @@
-// One step of a dense decoder as a single parallel region, free of torch: from token ids to logits.
+// One step of a decoder as a single parallel region, free of torch: from token ids to logits.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 
 #include "attention.h"
 #include "attention_plan.h"
+#include "experts.h"
 #include "loops.h"
 #include "product.h"
 #include "team.h"
@@ -21,8 +22,9 @@ struct StepLayer {
     const void* k_norm;
     std::shared_ptr<const Product> qkv;
     std::shared_ptr<const Product> output;
-    std::shared_ptr<const Product> gate_up;
+    std::shared_ptr<const Product> gate_up;  // null where there are experts; down too
     std::shared_ptr<const Product> down;
+    std::shared_ptr<const ExpertLayer> experts;  // or null
     int64_t window;
     void* keys;  // [slots][kv_heads][dim] of the model's element type, or int8; values too
     void* values;
@@ -68,7 +70,7 @@ class Workspace {
     int64_t bytes() const { return bytes_; }
 
     // Offsets into the memory. `chosen` and `chosen_residual` take the rows that are sampled.
-    int64_t residual, x, qkv, q, attended, gate_up, gated, prepared, chosen, chosen_residual, scratch;
+    int64_t residual, x, qkv, q, attended, gate_up, gated, experts, prepared, chosen, chosen_residual, scratch;
     int64_t scratch_bytes;  // of one thread
 
   private:

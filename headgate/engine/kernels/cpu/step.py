@@ -1,4 +1,4 @@
-"""A dense decoder's step as one native call."""
+"""A decoder's step as one native call."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from headgate.engine.kernels.cpu.experts import NativeMixture
 from headgate.engine.kernels.cpu.packed import NativeBf16Linear, NativeInt4Linear, NativeInt8Linear
 from headgate.engine.kernels.cpu.plan import CpuPlan
 from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+from headgate.engine.kernels.mixture import Mixture
 
 if TYPE_CHECKING:
     from headgate.engine.models.decoder import DecoderWeights
@@ -38,18 +40,15 @@ class CpuStep:
             spec.heads, spec.kv_heads, spec.head_dim, spec.norm_eps, weights.embedding.contiguous(), weights.norm, head
         )
         for layer, window in zip(weights.layers, spec.windows, strict=True):
-            mlp = layer.mlp
-            if not isinstance(mlp, Mlp):
-                return None
-            products = [
+            attention = (
                 _product(layer.qkv, hidden, spec.qkv_width, dtype),
                 _product(layer.output, spec.heads * spec.head_dim, hidden, dtype),
-                _product(mlp.gate_up, hidden, 2 * spec.mlp_width, dtype),
-                _product(mlp.down, spec.mlp_width, hidden, dtype),
-            ]
-            if any(product is None for product in products):
+            )
+            feed_forward = _feed_forward(layer.mlp, spec, dtype)
+            if feed_forward is None or any(product is None for product in attention):
                 return None
-            native.add_layer(layer.input_norm, layer.mlp_norm, layer.q_norm, layer.k_norm, *products, window)
+            norms = (layer.input_norm, layer.mlp_norm, layer.q_norm, layer.k_norm)
+            native.add_layer(*norms, *attention, *feed_forward, window)
         return cls(native)
 
     def __call__(
@@ -79,6 +78,17 @@ class CpuStep:
         plan = CpuPlan.of(batch)
         out: Tensor = self._forward(tokens, positions, batch.slots, plan.geometry, plan.tables, rows, logits)
         return out
+
+
+def _feed_forward(mlp: Mlp | Mixture, spec: DecoderSpec, dtype: torch.dtype) -> tuple[Any, Any, Any] | None:
+    """Handles of gate and up, of down, and of experts, there being none of the one or the other; None for neither."""
+    if isinstance(mlp, NativeMixture):
+        return None, None, mlp.native
+    if not isinstance(mlp, Mlp):
+        return None
+    gate_up = _product(mlp.gate_up, spec.hidden, 2 * spec.mlp_width, dtype)
+    down = _product(mlp.down, spec.mlp_width, spec.hidden, dtype)
+    return None if gate_up is None or down is None else (gate_up, down, None)
 
 
 def _product(linear: object, inputs: int, outputs: int, dtype: torch.dtype) -> Any:

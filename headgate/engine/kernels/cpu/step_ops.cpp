@@ -1,4 +1,4 @@
-// torch.classes.headgate.Product and Step: they check their arguments and open the one parallel region of a step.
+// torch.classes.headgate.Product, Experts and Step: they check their arguments and open the one parallel region of a call.
 #include <ATen/Config.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -19,6 +19,11 @@ namespace headgate {
 namespace {
 
 using at::Tensor;
+
+// Threads that wait for each other must all run: other backends of torch may run the places of a loop one by one.
+bool step_usable() { return AT_PARALLEL_OPENMP != 0; }
+
+int64_t team_places() { return step_usable() ? at::get_num_threads() : 1; }
 
 const void* data_of(const Tensor& x, at::ScalarType dtype, int64_t elements, const char* name) {
     TORCH_CHECK(x.scalar_type() == dtype && x.is_contiguous() && x.numel() == elements, name, " must be contiguous ", dtype,
@@ -74,7 +79,109 @@ class ProductHolder : public torch::CustomClassHolder {
     std::optional<Tensor> bias_;
 };
 
+// Opens a parallel region in which f(member) runs on torch's threads.
+template <typename F>
+void together(const F& f) {
+    const int64_t places = team_places();
+    Team team(places);
+    at::parallel_for(0, places, 1, [&](int64_t begin, int64_t end) {
+        Member member(team, end - begin);
+        f(member);
+    });
+}
+
+// `memory` with room for `bytes` from a multiple of 64 on, which is returned.
+char* aligned(Tensor& memory, int64_t bytes) {
+    if (!memory.defined() || memory.numel() < bytes + 64) memory = at::empty({bytes + 64}, at::TensorOptions(at::kByte));
+    char* start = static_cast<char*>(memory.mutable_data_ptr());
+    return start + -reinterpret_cast<uintptr_t>(start) % 64;
+}
+
+// The matrix of all experts that maps `inputs` to `outputs`.
+ExpertMatrix matrix_of(const Tensor& packed, const std::optional<Tensor>& scales, const std::optional<Tensor>& shift,
+                       ExpertFormat format, at::ScalarType type, int64_t experts, int64_t inputs, int64_t outputs,
+                       const char* name) {
+    const bool quantized = format != ExpertFormat::floating;
+    const int64_t panel = panel_of(format), panels = round_up(outputs, panel) / panel;
+    const int64_t depth = round_up(inputs, quantized ? kDepth : kFloatDepth);
+    const bool fits =
+        format == ExpertFormat::int4
+            ? packed.dim() == 4 && packed.scalar_type() == at::kByte && packed.size(2) * kInt4Group == depth &&
+                  packed.size(3) == kInt4Block
+            : packed.dim() == 5 && packed.scalar_type() == (quantized ? at::kChar : type) &&
+                  packed.size(2) * packed.size(4) == depth && packed.size(3) == panel &&
+                  packed.size(4) == (quantized ? 4 : type == at::kFloat ? 1 : 2);
+    TORCH_CHECK(fits && packed.is_contiguous() && packed.size(0) == experts && packed.size(1) == panels,
+                name, " must be ", experts, " matrices of ", panels, " panels of ", panel, " outputs and depth ", depth,
+                ", got ", packed.scalar_type(), " ", packed.sizes());
+    if (quantized)
+        for (const auto& [of, wanted] : {std::pair{&scales, at::kFloat}, std::pair{&shift, at::kInt}})
+            TORCH_CHECK(of->has_value() && (*of)->is_contiguous() && (*of)->scalar_type() == wanted &&
+                            (*of)->numel() == experts * panels * panel,
+                        name, " needs scales (float32) and shifts (int32) of ", experts * panels * panel, " outputs");
+    return {packed.const_data_ptr(), quantized ? scales->const_data_ptr<float>() : nullptr,
+            quantized ? shift->const_data_ptr<int32_t>() : nullptr, panels, depth};
+}
+
+// A mixture of experts. Their format follows from the types of `gate_up`, see ExpertLayer; the router's type is that of
+// activations, and of weights in floating point.
+class ExpertsHolder : public torch::CustomClassHolder {
+  public:
+    ExpertsHolder(const Tensor& router, const Tensor& gate_up, const std::optional<Tensor>& gate_up_scales,
+                  const std::optional<Tensor>& gate_up_shift, const Tensor& down, const std::optional<Tensor>& down_scales,
+                  const std::optional<Tensor>& down_shift, int64_t count, int64_t shared, int64_t hidden, int64_t width,
+                  int64_t per_token, bool normalize)
+        : dtype_(router.scalar_type()) {
+        TORCH_CHECK(0 < per_token && per_token <= count && shared >= 0, "per_token must be 1 to ", count, ", got ",
+                    per_token);
+        const ExpertFormat format = gate_up.scalar_type() == at::kChar   ? ExpertFormat::int8
+                                    : gate_up.scalar_type() == at::kByte ? ExpertFormat::int4
+                                                                         : ExpertFormat::floating;
+        TORCH_CHECK(format != ExpertFormat::int4 || int4_loops() != nullptr, "int4 takes AVX2");
+        TORCH_CHECK(format != ExpertFormat::int8 || int8_usable(), "int8 takes AVX-512 VNNI");
+        const Element type = element(router);
+        const int64_t panel = panel_of(format), halves = round_up(width, panel / 2);
+        const auto matrix = [&](const Tensor& packed, const std::optional<Tensor>& scales, const std::optional<Tensor>& shift,
+                                int64_t inputs, int64_t outputs, const char* name) {
+            return matrix_of(packed, scales, shift, format, dtype_, count + shared, inputs, outputs, name);
+        };
+        const ExpertMatrix routes = matrix_of(router, std::nullopt, std::nullopt, ExpertFormat::floating, dtype_, 1, hidden,
+                                              count + (shared > 0 ? 1 : 0), "router");
+        layer = std::make_shared<ExpertLayer>(
+            ExpertLayer{format, type, count, shared, per_token, normalize, hidden, width, routes.packed,
+                        matrix(gate_up, gate_up_scales, gate_up_shift, hidden, 2 * halves, "gate_up"),
+                        matrix(down, down_scales, down_shift, width, hidden, "down")});
+        keep_ = {router, gate_up, down};
+        for (const auto* part : {&gate_up_scales, &gate_up_shift, &down_scales, &down_shift})
+            if (part->has_value()) keep_.push_back(**part);
+    }
+
+    // [tokens, hidden] to [tokens, hidden].
+    Tensor forward(const Tensor& x) const {
+        const int64_t tokens = x.dim() == 2 ? x.size(0) : 0;
+        const void* from = data_of(x, dtype_, tokens * layer->hidden, "x");
+        Tensor out = at::empty(x.sizes(), x.options()), memory;
+        if (tokens == 0) return out;
+        char* room = aligned(memory, expert_bytes(*layer, tokens, team_places()));
+        together([&](Member& member) {
+            member.share(tokens, [&](int64_t begin, int64_t end) {
+                choose_experts(member, *layer, from, tokens, room, begin, end);
+            });
+            add_experts(member, *layer, tokens, room, out.mutable_data_ptr());
+        });
+        return out;
+    }
+
+    std::shared_ptr<const ExpertLayer> layer;
+
+  private:
+    const at::ScalarType dtype_;
+    std::vector<Tensor> keep_;  // that the layer points into
+};
+
 using Holder = c10::intrusive_ptr<ProductHolder>;
+using MaybeHolder = std::optional<Holder>;
+using MaybeExperts = std::optional<c10::intrusive_ptr<ExpertsHolder>>;
 
 class Step : public torch::CustomClassHolder {
   public:
@@ -98,16 +205,20 @@ class Step : public torch::CustomClassHolder {
     }
 
     void add_layer(const Tensor& input_norm, const Tensor& mlp_norm, const std::optional<Tensor>& q_norm,
-                   const std::optional<Tensor>& k_norm, const Holder& qkv, const Holder& output, const Holder& gate_up,
-                   const Holder& down, std::optional<int64_t> window) {
+                   const std::optional<Tensor>& k_norm, const Holder& qkv, const Holder& output, const MaybeHolder& gate_up,
+                   const MaybeHolder& down, const MaybeExperts& experts, std::optional<int64_t> window) {
         TORCH_CHECK(!window || *window > 0, "window must be positive, got ", window.value_or(0));
-        const int64_t hidden = model_.hidden, dim = model_.dim, width = down->product->inputs;
+        TORCH_CHECK(gate_up.has_value() == down.has_value() && down.has_value() != experts.has_value(),
+                    "a layer has gate_up and down, or experts");
+        const int64_t hidden = model_.hidden, dim = model_.dim, width = down ? (*down)->product->inputs : 0;
         model_.layers.push_back({weight(input_norm, hidden, "input_norm"), weight(mlp_norm, hidden, "mlp_norm"),
                                  q_norm ? weight(*q_norm, dim, "q_norm") : nullptr,
                                  k_norm ? weight(*k_norm, dim, "k_norm") : nullptr,
                                  fitting(qkv, hidden, (model_.heads + 2 * model_.kv_heads) * dim, "qkv"),
                                  fitting(output, model_.heads * dim, hidden, "output"),
-                                 fitting(gate_up, hidden, 2 * width, "gate_up"), fitting(down, width, hidden, "down"),
+                                 gate_up ? fitting(*gate_up, hidden, 2 * width, "gate_up") : nullptr,
+                                 down ? fitting(*down, width, hidden, "down") : nullptr,
+                                 experts ? fitting(*experts) : nullptr,
                                  window.value_or(std::numeric_limits<int64_t>::max()), nullptr, nullptr, nullptr,
                                  nullptr});
     }
@@ -171,17 +282,9 @@ class Step : public torch::CustomClassHolder {
                                    model_.heads / model_.kv_heads, model_.dim, layer.window, per_task);
             input.attention.push_back(&plans[layer.window]);
         }
-        const int64_t threads = at::get_num_threads();
-        const Workspace workspace(model_, input, threads);
-        if (!memory_.defined() || memory_.numel() < workspace.bytes() + 64)
-            memory_ = at::empty({workspace.bytes() + 64}, at::TensorOptions(at::kByte));
-        char* memory = static_cast<char*>(memory_.mutable_data_ptr());
-        memory += -reinterpret_cast<uintptr_t>(memory) % 64;
-        Team team(threads);
-        at::parallel_for(0, threads, 1, [&](int64_t begin, int64_t end) {
-            Member member(team, end - begin);
-            walk(member, model_, input, workspace, memory);
-        });
+        const Workspace workspace(model_, input, team_places());
+        char* memory = aligned(memory_, workspace.bytes());
+        together([&](Member& member) { walk(member, model_, input, workspace, memory); });
         return out;
     }
 
@@ -199,28 +302,40 @@ class Step : public torch::CustomClassHolder {
         return holder->product;
     }
 
+    std::shared_ptr<const ExpertLayer> fitting(const c10::intrusive_ptr<ExpertsHolder>& holder) {
+        const ExpertLayer& layer = *holder->layer;
+        TORCH_CHECK(layer.hidden == model_.hidden && layer.element == model_.element, "experts must be for ", model_.hidden,
+                    " elements of ", dtype_, ", are for ", layer.hidden);
+        experts_.push_back(holder);
+        return holder->layer;
+    }
+
     const at::ScalarType dtype_;
     StepModel model_{};
     int64_t positions_ = 0;
     int64_t slots_ = 0;
     std::vector<Tensor> keep_, angles_, cache_;  // that the model points into
     std::vector<Holder> holders_;
+    std::vector<c10::intrusive_ptr<ExpertsHolder>> experts_;
     Tensor memory_;
 };
-
-// Threads that wait for each other must all run: other backends of torch may run the places of a loop one by one.
-bool step_usable() { return AT_PARALLEL_OPENMP != 0; }
 
 }  // namespace
 }  // namespace headgate
 
 TORCH_LIBRARY_FRAGMENT(headgate, m) {
+    using headgate::ExpertsHolder;
     using headgate::ProductHolder;
     using headgate::Step;
     m.def("step_usable() -> bool", &headgate::step_usable);
     m.class_<ProductHolder>("Product").def(
         torch::init<const std::string&, std::vector<at::Tensor>, std::optional<at::Tensor>, int64_t, int64_t,
                     at::ScalarType>());
+    m.class_<ExpertsHolder>("Experts")
+        .def(torch::init<const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                         const std::optional<at::Tensor>&, const at::Tensor&, const std::optional<at::Tensor>&,
+                         const std::optional<at::Tensor>&, int64_t, int64_t, int64_t, int64_t, int64_t, bool>())
+        .def("forward", &ExpertsHolder::forward);
     m.class_<Step>("Step")
         .def(torch::init<int64_t, int64_t, int64_t, double, const at::Tensor&, const at::Tensor&,
                          const headgate::Holder&>())

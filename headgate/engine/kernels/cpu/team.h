@@ -47,6 +47,9 @@ class Member {
 
     int64_t size() const { return size_; }
 
+    // Of the team: as many as the size, or more.
+    int64_t places() const { return team_.places_; }
+
     // From 0 on.
     int64_t number() const { return number_; }
 
