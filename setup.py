@@ -91,8 +91,8 @@ def encoder() -> Extension:
     folder = "headgate/cache/native"
     return Extension(
         "headgate.cache._encoder",
-        sources=[f"{folder}/encoder.cpp"],
-        depends=[f"{folder}/encoder.h"],
+        sources=[f"{folder}/{name}.cpp" for name in ("encoder", "comparator")],
+        depends=[f"{folder}/{name}.h" for name in ("encoder", "comparator", "exponential")],
         extra_compile_args=["-std=c++20", "-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"],
         language="c++",
         optional=True,

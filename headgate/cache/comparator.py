@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from headgate.cache.comparator_native import LONGEST, NativeComparator
+
 Floats = NDArray[np.float32]
 
-MAX_TOKENS = 40
+MAX_TOKENS = LONGEST
 """Wordpieces of a text that are looked at; a longer text has no sketch and is not compared."""
 _INT8 = 127.0
 # The vocabulary of BERT is sorted by frequency behind its first, reserved, ids.
@@ -62,14 +64,22 @@ class Sketch:
 class Comparator:
     """A fitted network. Safe to use from several threads."""
 
-    def __init__(self, weights: Mapping[str, Floats]) -> None:
-        """A comparator with these weights, float32, by the names in `NAMES` and `HEAD`."""
+    def __init__(self, weights: Mapping[str, Floats], *, native: bool = True) -> None:
+        """A comparator with these weights, float32, by the names in `NAMES` and `HEAD`.
+
+        Args:
+            weights: as they were fitted.
+            native: whether to compute in C++ where that is compiled and made for such sizes; in numpy otherwise.
+        """
         self._w = {name: np.ascontiguousarray(weights[name], dtype=np.float32) for name in (*NAMES, *HEAD)}
         self.width = self._w["project"].shape[0]
         self.states = self._w["project"].shape[1]
         """Length of an encoder state, all its layers together."""
         self.digest = hashlib.blake2b(b"".join(self._w[name].tobytes() for name in NAMES), digest_size=16).digest()
         """Of the weights that a sketch depends on, among others."""
+        self._native: NativeComparator | None = None
+        if native and NativeComparator.fits(self._w):
+            self._native = NativeComparator(self._w, rarity(np.arange(1 << 16)))
 
     @classmethod
     def load(cls, path: Path) -> Comparator:
@@ -89,6 +99,8 @@ class Comparator:
         """
         if not 0 < len(ids) <= MAX_TOKENS:
             return None
+        if self._native is not None:
+            return Sketch(ids.astype(np.uint16), self._native.sketch(states))
         projected = states @ self._w["project"].T
         projected /= np.linalg.norm(projected, axis=1, keepdims=True) + 1e-9
         return Sketch(ids.astype(np.uint16), np.rint(projected * _INT8).astype(np.int8))
@@ -102,6 +114,9 @@ class Comparator:
             cosines: of the sentence vectors, one for each of the others.
         """
         longest = max(len(other.ids) for other in stored)
+        if self._native is not None and max(longest, len(asked.ids)) <= LONGEST:
+            every = (asked, *stored)
+            return self._native.compare([its.ids for its in every], [its.states for its in every], cosines)
         rows, own = len(stored), len(asked.ids)
         a = np.broadcast_to(asked.states.astype(np.float32) / _INT8, (rows, own, self.width))
         b = np.zeros((rows, longest, self.width), np.float32)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from headgate.cache.encoder import MIDDLE, BertWeights, Dense, Floats
 
 _AMX, _AVX512 = 2, 1
-_INTERFACE = 1
+_INTERFACE = 2
 """Of the library; a build left over from another version is not used."""
 _KINDS = {_AMX: "C++, AMX, bfloat16", _AVX512: "C++, AVX-512, bfloat16"}
 _PRODUCTS = ("qkv", "out", "wide", "narrow")
@@ -49,8 +49,8 @@ class _Encoder(ctypes.Structure):
 def instructions() -> int:
     """2 where it runs with AMX, 1 with AVX-512 and its bfloat16, 0 where it is not compiled or the processor has
     neither."""
-    library = _library()
-    return 0 if library is None else int(library.headgate_encoder_instructions())
+    found = library()
+    return 0 if found is None else int(found.headgate_encoder_instructions())
 
 
 class NativePass:
@@ -71,10 +71,10 @@ class NativePass:
         """
         best = instructions()
         self._level = best if level is None else level
-        library = _library()
-        if library is None or not _AVX512 <= self._level <= best or not self.fits(weights):
+        kernel = library()
+        if kernel is None or not _AVX512 <= self._level <= best or not self.fits(weights):
             raise ValueError(f"level is {self._level} for a processor of level {best} and weights that may not fit it")
-        self._run = library.headgate_encoder_run
+        self._run = kernel.headgate_encoder_run
         self._kept: list[NDArray[Any]] = []
         vocabulary, self._dim = weights.words.shape
         self._most = vocabulary - 1
@@ -88,7 +88,7 @@ class NativePass:
             for name in _PRODUCTS:
                 product: Dense = getattr(layer, name)
                 rows = np.ascontiguousarray(product.weight, np.float32)
-                library.headgate_encoder_pack(rows.ctypes.data, *rows.shape, room.ctypes.data)
+                kernel.headgate_encoder_pack(rows.ctypes.data, *rows.shape, room.ctypes.data)
                 setattr(own, name, room.ctypes.data)
                 setattr(own, f"{name}_bias", self._keep(product.bias))
                 room = room[rows.size :]
@@ -154,18 +154,18 @@ class NativePass:
 
 
 @cache
-def _library() -> ctypes.CDLL | None:
-    """The compiled kernel, loaded once; None where it was not compiled, or by another version."""
+def library() -> ctypes.CDLL | None:
+    """The compiled kernels, loaded once; None where it was not compiled, or by another version."""
     path = Path(__file__).with_name(f"_encoder{sysconfig.get_config_var('EXT_SUFFIX')}")
     try:
-        library = ctypes.CDLL(str(path))
-        if library.headgate_encoder_interface() != _INTERFACE:
+        kernel = ctypes.CDLL(str(path))
+        if kernel.headgate_encoder_interface() != _INTERFACE:
             return None
     except (OSError, AttributeError):
         return None
     size, address = ctypes.c_int64, ctypes.c_void_p
-    library.headgate_encoder_pack.argtypes = [address, size, size, address]
-    library.headgate_encoder_pack.restype = None
-    library.headgate_encoder_run.argtypes = [address, ctypes.c_int32, address, address, size, address, address]
-    library.headgate_encoder_run.restype = None
-    return library
+    kernel.headgate_encoder_pack.argtypes = [address, size, size, address]
+    kernel.headgate_encoder_pack.restype = None
+    kernel.headgate_encoder_run.argtypes = [address, ctypes.c_int32, address, address, size, address, address]
+    kernel.headgate_encoder_run.restype = None
+    return kernel

@@ -8,8 +8,10 @@ from headgate.bench.cache.comparator_net import Net, Padded, log_odds
 from headgate.cache.comparator import MAX_TOKENS, Comparator, Sketch
 from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder, suits
+from headgate.cache.encoder_native import instructions
 
 STATES = 24
+NATIVE = pytest.mark.skipif(not instructions(), reason="the kernels are not compiled, or not for this processor")
 
 
 def comparator(seed: int = 0) -> tuple[Net, Comparator]:
@@ -39,6 +41,59 @@ def test_it_computes_what_was_fitted_whatever_the_lengths(lengths: list[int], se
     found = made.compare(sketches[0], [sketch for sketch in sketches[1:] if sketch is not None], cosines)
     # Sketches are rounded to 8 bits.
     np.testing.assert_allclose(found, expected, atol=0.03)
+
+
+@NATIVE
+@given(st.lists(st.integers(1, MAX_TOKENS), min_size=2, max_size=9), st.sampled_from((16, 32, 64)), st.integers(0, 100))
+def test_the_kernel_computes_what_numpy_does(lengths: list[int], width: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shapes = {"project": (width, STATES), "sharpness": (1,), "same": (1,), "f1.weight": (48, 4 * width + 4)}
+    shapes |= {"f2.weight": (48, 48), "o1.weight": (48, 98), "o2.weight": (1, 48), "o2.bias": (1,)}
+    shapes |= {f"{name}.bias": (48,) for name in ("f1", "f2", "o1")}
+    weights = {name: rng.standard_normal(shape).astype(np.float32) / 4 for name, shape in shapes.items()}
+    kernel, plain = Comparator(weights), Comparator(weights, native=False)
+    ids, states = drawn(rng, MAX_TOKENS)
+    # Some wordpieces in common, states that are close, and rows that do not lie together.
+    texts = [
+        (
+            np.where(rng.random(tokens) < 0.5, ids[:tokens], rng.integers(0, 1 << 16, tokens)),
+            np.repeat(states + rng.standard_normal(states.shape).astype(np.float32) / 2, 2, axis=0)[::2][:tokens],
+        )
+        for tokens in lengths
+    ]
+    pairs = [(kernel.sketch(*text), plain.sketch(*text)) for text in texts]
+    for one, other in pairs:
+        assert one is not None
+        assert other is not None
+        np.testing.assert_array_equal(one.ids, other.ids)
+        # Sums in another order: what lies between two numbers may fall to either.
+        assert np.abs(one.states.astype(int) - other.states).max() <= 1
+    sketches = [sketch for _, sketch in pairs if sketch is not None]
+    cosines = rng.random(len(texts) - 1).tolist()
+    expected = plain.compare(sketches[0], sketches[1:], cosines)
+    found = kernel.compare(sketches[0], sketches[1:], cosines)
+    np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-4)
+
+
+@NATIVE
+def test_the_kernel_refuses_sketches_of_another_width() -> None:
+    _, made = comparator()
+    one = made.sketch(*drawn(np.random.default_rng(4), 5))
+    assert one is not None
+    narrow = Sketch(one.ids, one.states[:, :16].copy())
+    with pytest.raises(ValueError, match=r"are accepted"):
+        made.compare(narrow, [narrow], [0.5])
+    with pytest.raises(ValueError, match=r"are accepted"):
+        made.compare(one, [one], [0.5, 0.6])
+
+
+def test_longer_sketches_than_are_made_compare_as_well() -> None:
+    _, made = comparator()
+    one, other = (made.sketch(*drawn(np.random.default_rng(seed), MAX_TOKENS)) for seed in (5, 6))
+    assert one is not None
+    assert other is not None
+    longer = Sketch(np.tile(one.ids, 2), np.tile(one.states, (2, 1)))
+    assert np.isfinite(made.compare(longer, [other, longer], [0.5, 1.0])).all()
 
 
 def test_the_order_of_the_two_texts_does_not_matter() -> None:

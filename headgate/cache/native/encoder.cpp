@@ -8,21 +8,15 @@
 #include <cstring>
 #include <memory>
 
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
-#define HEADGATE_ENCODER 1
-#endif
+#include "exponential.h"
 
-#if defined(HEADGATE_ENCODER)
+#if defined(HEADGATE_VECTORS)
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c,amx-tile,amx-bf16")
-// GCC 12's own header leaves the lanes that a full mask never shows uninitialised, and warns of it.
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
 
 #define ALL _Pragma("GCC unroll 16")
 // As an instruction and not as an intrinsic: GCC 12 keeps the sums of a large tile in memory otherwise.
@@ -54,19 +48,6 @@ __m256i rounded(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
 void to_bf16(const float* x, int64_t count, uint16_t* out) {
     for (int64_t i = 0; i < count; i += 16)
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), rounded(_mm512_loadu_ps(x + i)));
-}
-
-// 2^n * p(f) with x log2(e) = n + f; the relative error is below 2e-7. Cephes' polynomial.
-__m512 exponential(__m512 x) {
-    x = _mm512_max_ps(x, _mm512_set1_ps(-87.0f));
-    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), 0);
-    __m512 f = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
-    f = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), f);
-    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-    for (const float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
-        p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(c));
-    p = _mm512_fmadd_ps(_mm512_mul_ps(p, f), f, _mm512_add_ps(f, _mm512_set1_ps(1.0f)));
-    return _mm512_scalef_ps(p, n);
 }
 
 // x * Phi(x), with the error function of Abramowitz and Stegun 7.1.26 and a quick reciprocal: off by less than 1e-4, which the
@@ -493,4 +474,4 @@ void headgate_encoder_run(const HeadgateEncoder*, int32_t, const int32_t*, const
 
 #endif
 
-int32_t headgate_encoder_interface() { return 1; }
+int32_t headgate_encoder_interface() { return 2; }
