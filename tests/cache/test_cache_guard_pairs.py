@@ -25,13 +25,14 @@ def _three(line: str) -> tuple[str, str, str]:
 @pytest.mark.parametrize(
     ("batch", "passing", "vetoed"),
     [
-        ("first", 0.02, 0.24),
-        ("second", 0.02, 0.19),
-        ("third", 0.02, 0.15),
-        ("fourth", 0.02, 0.18),
+        ("first", 0.02, 0.14),
+        ("second", 0.02, 0.11),
+        ("third", 0.02, 0.09),
+        ("fourth", 0.02, 0.09),
         ("fifth", 0.02, 0.23),
         ("sixth", 0.02, 0.02),
-        ("seventh", 0.02, 0.07),
+        ("seventh", 0.02, 0.05),
+        ("eighth", 0.05, 0.12),
     ],
 )
 def test_hand_written_pairs(batch: str, passing: float, vetoed: float) -> None:
@@ -56,7 +57,7 @@ def test_what_cannot_be_weighed_is_told_by_its_own_kind(batch: str) -> None:
             assert {"aspect", "polarity", "temporal", "format"} & seen, (stored, asked)
 
 
-@pytest.mark.parametrize("batch", ["first", "second", "third", "fourth", "fifth", "sixth", "seventh"])
+@pytest.mark.parametrize("batch", ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"])
 def test_no_hand_written_near_miss_is_certain(batch: str) -> None:
     assert [pair for kind, *pair in _pairs(batch) if kind != "same" and certain(*pair) is None] == []
 
@@ -74,9 +75,9 @@ def test_generated_pairs() -> None:
 def test_pairs_that_the_rule_was_mended_by() -> None:
     """Whatever the model makes of them, next to no near miss passes, and most paraphrases do."""
     cases: tuple[tuple[File, float, float], ...] = (
-        ("development", 0.02, 0.15),
-        ("fresh", 0.02, 0.19),
-        ("second", 0.0, 0.23),
+        ("development", 0.02, 0.09),
+        ("fresh", 0.02, 0.07),
+        ("second", 0.0, 0.13),
     )
     for file, passing, vetoed in cases:
         verdicts = [(kind, check(stored, asked)) for kind, stored, asked in hand_written_pairs(file)]

@@ -23,7 +23,8 @@ def _limiting(atoms: Sequence[str]) -> Iterator[str]:
     """The specific words that stand in a clause."""
     inside = False
     for at, word in enumerate(atoms):
-        if word in _CLAUSES and at and atoms[at - 1] not in _ASKED_BEFORE:
+        told = atoms[at - 1] in ("me", "us") and at > 1 and atoms[at - 2] == "tell"
+        if word in _CLAUSES and at and atoms[at - 1] not in _ASKED_BEFORE and not told:
             # When I pay by card, but: when the train leaves.
             inside = inside or word != "when" or {*atoms[at + 1 : at + 2]} <= _SUBJECTS
         elif inside and weight(word) == 2:

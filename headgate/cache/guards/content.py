@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from itertools import product
 
 from headgate.cache.guards.exchange import holds_both_ways
 from headgate.cache.guards.lexicon import LANGUAGES
@@ -62,7 +63,15 @@ def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
 _FREE = frozenset({"of", "in", "on", "at", "be", "have", "that", "and", "'s"})
 """Words that come and go where the same is asked."""
 _DIRECTIONS = frozenset({"from", "to", "into", "than", "before", "after", "over", "by", "without", "with"})
-_ASKING = frozenset({"why", "how", "what", "do", "can", "i", "be", "it", "should", "could"})
+_ASKING = frozenset({"why", "how", "what", "do", "can", "i", "be", "it", "should", "could", "my"})
+_PERMITTED = frozenset(
+    {"can", "may", "i", "my", "be", "it", "legal", "legally", "allow", "ok", "fine", "possible", "to", "you"}
+)
+_OTHER_WAY = frozenset(
+    {("give", "obtain"), ("give", "receive"), ("give", "take"), ("give", "ask"), ("give", "want"), ("send", "obtain")}
+)
+"""Light words that say who has it in the end."""
+_OPENERS = frozenset({"why", "how", "what", "which", "who", "when", "where", "in", "do", "be"})
 _MEANS = frozenset({"with", "use", "using", "in", "via"})
 _REWRITTEN = frozenset({"howto", "whatis", "whatdo", "price", "when", "count", "duration", "differ", "translate"})
 """A form that an opening was brought to: what it replaces in the other text is judged as a kind of question."""
@@ -88,6 +97,13 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
     if start == 0 and not (ours and theirs) and {*mine, *yours} <= _ASKING:
         # A statement and a question after it: the kinds of question tell.
         return False
+    if said > 1 and any(pair in _OTHER_WAY or pair[::-1] in _OTHER_WAY for pair in product(mine, yours)):
+        return True
+    if start == 0 and ({*mine} ^ {*yours} <= _PERMITTED or (mine and yours and {*mine, *yours} <= _OPENERS)):
+        # Is it legal to, may I; how does it form, why does it form.
+        return False
+    if said > 2 and stored[0] != "whatis" and {*mine, *yours} <= {"my", "our"}:
+        return False
     tool = stored[len(stored) - end] if end else ""
     if (
         {*mine, *yours} <= _MEANS
@@ -101,8 +117,10 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
         return mine != yours and bool(_DIRECTIONS & {*mine})
     if said > 2 and all(light(word) or word == "to" for word in (*mine, *yours)):
         return False
-    if (start == 0 and _REWRITTEN & {*ours, *theirs}) or _reworded(mine, yours):
-        least = 2 if start == 0 else 1
+    beside = (start > 0 and stored[start - 1] != asked[start - 1]) or (end > 0 and stored[-end] != asked[-end])
+    if (start == 0 and _REWRITTEN & {*ours, *theirs}) or beside or _reworded(mine, yours):
+        # Request leave, apply for leave; got rejected, was declined.
+        least = 2 if start == 0 or len(frame) > 3 else 1
         mine = [word for word in mine if weight(word) >= least]
         yours = [word for word in yours if weight(word) >= least]
         mine, yours = (
@@ -123,6 +141,8 @@ def one_word_exchanged(stored: Sequence[str], asked: Sequence[str]) -> bool:
     if len(places) != 1 or not places[0]:
         return False
     mine, yours = stored[places[0]], asked[places[0]]
+    if (mine, yours) in _OTHER_WAY or (yours, mine) in _OTHER_WAY:
+        return True
     if not weight(mine) or not weight(yours) or (light(mine) and light(yours)) or related(mine, yours):
         return False
     # What is told apart by numbers, dates and names has kinds of its own.

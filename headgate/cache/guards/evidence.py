@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -159,6 +160,8 @@ def _in_table(atoms: Iterable[str], table: Mapping[str, str]) -> Counted:
 def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
     words = _only([token.form for token in tokens if token.kind == "word"])
     spoken = [word for word in words if word not in ("a", "an", "the")]
+    # Three days later.
+    counted_off = {token.form for before, token in itertools.pairwise(tokens) if before.kind == "number"}
     return {
         "numbers": _of_kind(tokens, "number"),
         "dates": _of_kind(tokens, "date"),
@@ -169,7 +172,10 @@ def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
             {
                 _STRICT_QUANTIFIERS[word]
                 for word, following in zip(words, [*words[1:], ""], strict=False)
-                if word in _STRICT_QUANTIFIERS and following != "if"
+                if word in _STRICT_QUANTIFIERS
+                and following != "if"
+                and not (word == "only" and following == "have")
+                and not (word in ("each", "every") and following in _SPANS)
             }
         ),
         "temporal": counted(
@@ -181,7 +187,7 @@ def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
                 and (word != "same" or following == "time")
                 and (word != "together" or following == "with")
                 and (word != "ahead" or following == "of")
-                and (word not in ("earlier", "later") or following == "than")
+                and (word not in ("earlier", "later") or following == "than" or word in counted_off)
             }
         ),
         "language": counted(_languages(tokens)),
@@ -239,6 +245,7 @@ def _languages(tokens: tuple[Token, ...]) -> set[str]:
             or token.capital
             or (token.form != "go" and at and tokens[at - 1].form in _BEFORE_LANGUAGE)
         )
+        and not (at + 1 < len(tokens) and tokens[at + 1].form in _MONEY)
     }
 
 
@@ -247,14 +254,21 @@ def _placed(atoms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     for at, atom in enumerate(atoms):
         if atom in _PLACED:
             behind = next((word for word in atoms[at + 1 : at + 4] if ":" in word or weight(word)), None)
+            if str(behind).startswith("date:") and str(behind).endswith("day"):
+                # Thursday, 18 November.
+                behind = next((word for word in atoms[at + 2 : at + 3] if word.startswith("date:")), behind)
             # To visit is no place.
             deed = atoms[at + 1] if at + 1 < len(atoms) else ""
+            if atom == "to" and at and atoms[at - 1] == "come" and str(behind).startswith("number:"):
+                continue
             counted_off = atom in ("over", "than", "before", "after", "for") and str(behind).startswith("number:")
             if behind is not None and not counted_off and (atom != "to" or part_of_speech(deed) != "v"):
                 found.append((atom, behind))
     return (*found, *_turned_into(atoms))
 
 
+_MONEY = frozenset({"krona", "kronor", "krone", "kroner", "yen", "won", "lira", "zloty", "rubles", "forint", "dong"})
+"""A Swedish krona is no Swedish."""
 _WISHED = frozenset({"want", "require", "should", "wish", "like", "would"})
 _STATED = frozenset({"be", "have", "write"})
 
@@ -306,11 +320,22 @@ def _alike(tokens: tuple[Token, ...], sense: Meaning, plural: Counted, asks: boo
         _of_kind(tokens, "code", "symbol"),
         *(_in_table(atoms, table) for table in (NEGATION, POLARITY, COMPARATORS, QUANTIFIERS, TEMPORAL, FORMAT)),
         sense.past,
+        grain_of(tokens).replace("clock", ""),
         plural,
+        _number_of_one(tokens),
         frozenset(sense.bag.items()),
         sense.groups,
         sense.main,
         asks if declares else None,
+    )
+
+
+def _number_of_one(tokens: tuple[Token, ...]) -> bool:
+    """The number of the chapter, not that of chapters."""
+    forms = [token.form for token in tokens if token.form not in ("a", "an", "the")]
+    return any(
+        forms[at : at + 2] == ["number", "of"] and base_form(forms[at + 2]) == forms[at + 2]
+        for at in range(len(forms) - 2)
     )
 
 
@@ -366,7 +391,8 @@ _PROPERTIES: dict[str, str] = {
         "length": "length", "width": "width wide", "depth": "depth deep", "age": "age", "area": "area",
         "population": "population", "capital": "capital", "currency": "currency", "colour": "color",
         "author": "author", "director": "director", "inventor": "inventor discoverer", "founder": "founder",
-        "painter": "painter", "symptom": "symptom", "treatment": "treatment", "cause": "cause",
+        "painter": "painter", "actor": "actor", "composer": "composer", "producer": "producer", "designer": "designer",
+        "singer": "singer", "symptom": "symptom", "treatment": "treatment", "cause": "cause",
         "ingredient": "ingredient", "recipe": "recipe", "duration": "duration", "distance": "distance",
         "birthdate": "birthdate", "birthplace": "birthplace", "history": "history", "frequency": "frequency often",
         "benefit": "benefit", "drawback": "drawback", "temperature": "temperature", "deadline": "deadline",

@@ -41,9 +41,14 @@ def numbers(one: Reading, other: Reading) -> Verdict:
                 mine.remove(form)
                 yours.remove(weight_of_it)
     if ours ^ theirs == {"#1th"}:
+        if not _FINAL.isdisjoint({*one.spoken} ^ {*other.spoken}):
+            return False
         # What comes first may be early, and who comes first the former.
         return "one side"
     return (True if ours else None) if ours == theirs else False
+
+
+_FINAL = frozenset({"last", "latest", "final", "newest"})
 
 
 def dates(one: Reading, other: Reading) -> Verdict:
@@ -100,7 +105,13 @@ def names_agree(one: Reading, other: Reading) -> Verdict:
         for name, _ in names:
             if name in forms or weight(name) < 2 or any(related(name, atom) for atom in atoms):
                 continue
-            if name in seen.initials or name in _TITLES or _rest_of_name(name, one, other):
+            if (
+                name in seen.initials
+                or name in _TITLES
+                or _rest_of_name(name, one, other)
+                or _abbreviated(name, one, seen)
+                or _abbreviated(name, other, seen)
+            ):
                 continue
             return False
     # Polish and polish: the order of appearance tells which is which.
@@ -124,15 +135,21 @@ def _rest_of_name(name: str, one: Reading, other: Reading) -> bool:
     if classes(name) not in ("", "P"):
         return False
     ours, theirs = ({form for form, _ in seen.facts["names"]} for seen in (one, other))
+    said = {token.form for token in one.tokens} & {token.form for token in other.tokens}
     for full in (*one.full_names, *other.full_names):
         # What both say of the name, and neither says another part of it.
-        if (
-            name in full
-            and full & ours & theirs
-            and (ours <= theirs or theirs <= ours or not (ours ^ theirs) - full - _TITLES)
-        ):
+        if name in full and full & said and (ours <= theirs or theirs <= ours or not (ours ^ theirs) - full - _TITLES):
             return True
     return False
+
+
+def _abbreviated(name: str, named: Reading, seen: Reading) -> bool:
+    """`Los Angeles` where the other text says LA."""
+    return any(
+        name in full
+        and any(token.capital and sorted(token.form) == sorted(word[0] for word in full) for token in seen.tokens)
+        for full in named.full_names
+    )
 
 
 def language(one: Reading, other: Reading) -> Verdict:

@@ -31,7 +31,11 @@ def _irregular() -> Mapping[str, str]:
         "analysis analyses", "crisis crises", "basis bases", "criterion criteria", "phenomenon phenomena",
         "medium media", "datum data", "cactus cacti", "fungus fungi", "bacterium bacteria", "quiz quizzes",
         "virus viruses", "movie movies", "cookie cookies", "pie pies", "zombie zombies", "calorie calories",
-        "selfie selfies",
+        "selfie selfies", "brownie brownies", "smoothie smoothies", "hoodie hoodies", "prairie prairies",
+        "rookie rookies", "freebie freebies", "volcano volcanoes", "tornado tornadoes", "mosquito mosquitoes",
+        "mango mangoes", "avocado avocadoes", "octopus octopuses", "menu menus", "guru gurus", "radius radii",
+        "diagnosis diagnoses", "vertex vertices", "scarf scarves", "bonus bonuses", "campus campuses",
+        "focus focused focusing focuses", "bias biased", "cactus cactuses", "status statuses",
         "bus buses", "gas gases", "lens lenses", "process processes", "address addresses", "class classes",
     ):  # fmt: skip
         base, *forms = line.split()
@@ -50,15 +54,16 @@ _NO_PLURAL = _words(
     " illness process address class glass boss loss mass pass cross dress press access success progress express"
     " stress fitness is was has does bias virus campus status bonus focus corpus census cactus octopus thus us"
     " analysis basis crisis thesis diabetes paris texas christmas athens wales mars venus jesus chess canvas atlas"
-    " alias tennis dennis james charles headquarters means scissors trousers jeans glasses clothes stairs thanks"
+    " alias angeles johannes tennis dennis james charles headquarters means scissors trousers jeans glasses clothes"
+    " stairs thanks"
 )
 _NO_ING = _words(
     "thing something nothing anything everything king ring sing bring spring string wing swing sting cling fling"
-    " morning evening ceiling during wedding pudding sibling building meeting being"
+    " substring earring hamstring morning evening ceiling during wedding pudding sibling building meeting being"
 )
 _NO_ED = _words(
     "bed red need feed seed speed weed bleed breed indeed proceed succeed exceed hundred sacred naked embed shed"
-    " led united wed fed med shred sled ted fred"
+    " nosebleed seaweed hatred led united wed fed med shred sled ted fred"
 )
 _VOWELS = "aeiouy"
 

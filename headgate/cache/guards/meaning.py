@@ -10,6 +10,7 @@ from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.phrases import rewritten
 from headgate.cache.guards.reading import Token
 from headgate.cache.guards.synonyms import WORDS
+from headgate.cache.guards.vocabulary import part_of_speech
 
 
 def _words(text: str) -> frozenset[str]:
@@ -31,7 +32,10 @@ _NAMED_BY_LETTER = _words(
     " formula appendix level schedule model block unit gate terminal hall room building category letter answer"
     " choice column node version side string note vertex angle"
 )
-_TIMELESS = _words("author inventor founder director painter discoverer birthplace birthdate")
+_ALSO_DEEDS = _words("plan schedule block model note answer exhibit group")
+_TIMELESS = _words(
+    "actor composer producer designer singer author inventor founder director painter discoverer birthplace birthdate"
+)
 """Who wrote a book is who is its author."""
 _ASKS_FOR = _words("list name give suggest recommend write tell show create")
 _WEAK = frozenset({"of", "in"})
@@ -110,5 +114,8 @@ def _is_article(tokens: Sequence[Token], at: int) -> bool:
         return False
     if at + 1 == len(tokens) or tokens[at + 1].kind not in ("word", "number", "date", "code", "quoted"):
         return False
-    # Vitamin a, plan a: there it is a name.
-    return token.form != "a" or at == 0 or tokens[at - 1].form not in _NAMED_BY_LETTER
+    # Vitamin a, plan a: there it is a name. But: plan a trip.
+    before = tokens[at - 1].form if at else ""
+    if token.form != "a" or before not in _NAMED_BY_LETTER:
+        return True
+    return before in _ALSO_DEEDS and part_of_speech(base_form(tokens[at + 1].form)) in "na"

@@ -85,8 +85,9 @@ def _any_of(rules: Sequence[str]) -> str:
 _SECTIONS = _sections()
 _BY_HEAD = _filed(_SECTIONS)
 _PHRASES_BY_HEAD = _phrases()
-_FRAME = re.compile(_any_of([*_SECTIONS["courtesy"], *_SECTIONS["frames"]]) + " ?")
-_PLAIN_FRAME = re.compile(_any_of(_SECTIONS["frames"]) + " ?")
+# Whole words: what begins with `so` may be solved.
+_FRAME = re.compile(_any_of([*_SECTIONS["courtesy"], *_SECTIONS["frames"]]) + "(?:(?<= )| )")
+_PLAIN_FRAME = re.compile(_any_of(_SECTIONS["frames"]) + "(?:(?<= )| )")
 _ENDING = re.compile(f" {_any_of(_SECTIONS['endings'])} $")
 # Turn the light on: turn on the light
 _SPLIT = re.compile(

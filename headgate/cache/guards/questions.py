@@ -24,6 +24,8 @@ _BY_HEAD = {
 }  # fmt: skip
 _EITHER = {
     "author": "who what", "inventor": "who what", "founder": "who what", "director": "who what", "painter": "who what",
+    "actor": "who what", "composer": "who what", "producer": "who what", "designer": "who what", "singer": "who what",
+    "convert": "count what which how", "distance": "long count degree what which",
     "discoverer": "who what", "can": "yes", "may": "yes", "exist": "yes", "top": "what which who where when",
 }  # fmt: skip
 _NOUNS = {
@@ -34,7 +36,7 @@ _NOUNS = {
     "why": "reason cause purpose explanation",
     "how": "way method procedure process step approach technique trick tip command formula instruction thing transport"
     " syntax format route path recipe effect impact influence"
-    " function remedy treatment option",
+    " function remedy treatment option sign shortcut trick secret",
     "count": "number amount count population quantity percentage share intake calorie",
     "long": "duration length life limit lifespan lifetime period distance",
     "often": "frequency interval",
@@ -50,25 +52,45 @@ _DEEDS = _words("do try take use")
 def kinds_of(tokens: Sequence[Token], atoms: Sequence[str]) -> frozenset[str]:
     """The kinds of answer a text may be asking for; `OPEN` if it names none."""
     head = atoms[0] if atoms else ""
-    if head in _BY_HEAD:
+    words = [token.form if token.kind == "word" else "" for token in tokens]
+    if words[-2:] in (["and", "how"], ["and", "where"], ["and", "when"]):
+        # Can it be restored, and how?
+        return frozenset({words[-1]})
+    asked = _asked_after(tokens, words) if words[:1] in (["i"], ["we"]) else None
+    if asked is not None:
+        return asked
+    if head == "why" and words[:1] in (["what"], ["which"]):
+        # What makes it float: how does it float.
+        return frozenset({"why", "how"})
+    if head == "count" and {*atoms[1:3]} & _LENGTHS:
+        return frozenset({"count", "long", "degree", "what"})
+    if head in _BY_HEAD and words[:1] != ["counting"]:
         return frozenset({_BY_HEAD[head]})
     if head in _EITHER:
         return frozenset(_EITHER[head].split())
-    words = [token.form if token.kind == "word" else "" for token in tokens]
     if words[:1] in (["can"], ["could"], ["would"], ["will"]) and base_form(words[0]) != head:
         # Can you explain ...: what is asked follows.
         words = words[2:]
     at = next((i for i, word in enumerate(words) if word in _WH and _interrogates(words, i)), None)
     if at is not None:
         return _of_wh(words, at)
-    if words[-2:] in (["and", "how"], ["and", "where"], ["and", "when"]) or words[-1:] == ["how"]:
-        # Can it be restored, and how?
-        return frozenset({words[-1]})
+    if words[-1:] == ["how"]:
+        return frozenset({"how"})
     if words and words[0] in _AUXILIARY and base_form(words[0]) == head and len(words) > 2:
         return frozenset({"yes"})
     if tokens and tokens[-1].kind == "word" and {"should", "can", "do"} & set(words[-5:-1]) and "what" in words[-6:]:
         return frozenset({"how"})
     return OPEN
+
+
+def _asked_after(tokens: Sequence[Token], words: Sequence[str]) -> frozenset[str] | None:
+    """What a sentence after the first asks: `I want to borrow 5000 euros. What are the instalments?`"""
+    start = next((at for at in range(len(tokens) - 1, 0, -1) if tokens[at].opens), None)
+    if start is None or len(words) - start < 3:
+        return None
+    if words[start] in _WH:
+        return _of_wh(words[start:], 0) - OPEN or None
+    return frozenset({"yes"}) if words[start] in _AUXILIARY and words[start + 1] != "you" else None
 
 
 _GRAINS = {
@@ -113,7 +135,7 @@ def _interrogates(words: Sequence[str], at: int) -> bool:
     return following in _AUXILIARY or before in ("", "and", "know", "me")
 
 
-_WANTING_TO_KNOW = _words("know out wonder wondering ask remember sure idea check exactly tell")
+_WANTING_TO_KNOW = _words("me us up know out wonder wondering ask remember sure idea check exactly tell")
 
 
 def _of_wh(words: Sequence[str], at: int) -> frozenset[str]:
@@ -130,7 +152,8 @@ def _of_wh(words: Sequence[str], at: int) -> frozenset[str]:
         return frozenset({word})
     if word == "where":
         # Where can I download it: how do I download it.
-        return frozenset({"where", "how"} if following in ("can", "do", "should", "could") else {"where"})
+        asking = words[at + 2 : at + 3] in (["i"], ["you"], ["we"], ["one"]) and following in _AUXILIARY
+        return frozenset({"where", "how"} if asking or words[at + 2 : at + 3] == ["my"] else {"where"})
     return _of_what(words[at:], rest)
 
 
@@ -141,7 +164,8 @@ _BY_DEGREE = {"long": "long", "often": "often", "frequently": "often", "come": "
 def _of_how(words: Sequence[str], rest: Sequence[str]) -> frozenset[str]:
     following = words[1] if len(words) > 1 else ""
     if following in ("do", "does", "did") and (
-        set(rest[1:5]) & _STATES or (len(words) == 4 and rest[1:2] not in (["it"], ["this"], ["that"]))
+        set(rest[1:5]) & _STATES
+        or (len(words) == 4 and rest[1:2] in (["i"], ["you"], ["we"], ["they"], ["he"], ["she"]))
     ):
         # How do I look, how do you sleep: it asks for no way to do it.
         return frozenset({"state"})

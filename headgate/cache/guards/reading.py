@@ -198,6 +198,8 @@ def _words(piece: str, opens: bool, shouting: bool) -> list[Token]:
         forms = (lower[:-3], {"'re": "are", "'ll": "will", "'ve": "have"}[lower[-3:]])
     elif lower.endswith("'d"):
         forms = (lower[:-2], "would")
+    elif lower in ("two-factor", "two-step"):
+        forms = ("2fa",)
     elif "-" in lower and all(numbers.read_words([part], 0) for part in lower.split("-")):
         forms = tuple(lower.split("-"))
     elif "-" in lower and lower.split("-")[0] != "one" and numbers.read_words([lower.split("-")[0]], 0):
@@ -215,6 +217,8 @@ def _number(piece: str) -> Token:
     scaled = numbers.scaled(piece)
     if scaled is not None:
         return Token("number", scaled)
+    if piece.lower() == "2fa":
+        return Token("word", "2fa")
     parts = numbers.split_glued(piece)
     if parts is None:
         return Token("code", piece)

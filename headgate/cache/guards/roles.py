@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from headgate.cache.guards.content import swapped
 from headgate.cache.guards.evidence import Reading, Verdict
@@ -13,7 +14,8 @@ from headgate.cache.guards.relations import Comparison as Compared
 from headgate.cache.guards.relations import compared, replaced_by, said_alike
 from headgate.cache.guards.vocabulary import kept, part_of_speech, parts_of_speech, related, weight
 
-_OPPOSITE_WAYS = {("from", "to"), ("from", "into"), ("before", "after")}
+_OPPOSITE_WAYS = {("from", "to"), ("before", "after")}
+_TOWARDS: Mapping[str, str] = MappingProxyType({"into": "to", "onto": "to"})
 
 
 def _compared(words: Sequence[str]) -> list[str]:
@@ -41,7 +43,9 @@ def direction(one: Reading, other: Reading) -> Verdict:
     if not one.placed or not other.placed:
         return "one side" if one.placed or other.placed else None
     for way, goal in one.placed:
+        way = _TOWARDS.get(way, way)
         for its_way, its_goal in other.placed:
+            its_way = _TOWARDS.get(its_way, its_way)
             meet = related(goal, its_goal)
             if meet and ((way, its_way) in _OPPOSITE_WAYS or (its_way, way) in _OPPOSITE_WAYS):
                 return False
@@ -94,6 +98,8 @@ def order(one: Reading, other: Reading) -> Verdict:
         return False
     if swapped(one.meaning.atoms, other.meaning.atoms, {name for name, _ in one.facts["names"]}):
         return False
+    if _exchanged_for(one, other) or _deeds_exchanged(one.meaning.atoms, other.meaning.atoms):
+        return False
     mine, yours = _comparison(one), _comparison(other)
     if mine is not None and yours is not None and said_alike(mine, yours) is False:
         return False
@@ -103,6 +109,48 @@ def order(one: Reading, other: Reading) -> Verdict:
     if _turned_on_me(one, other) or _turned_on_me(other, one):
         return False
     return True if one.words == other.words and len(one.words) > 1 else None
+
+
+_INTO = frozenset({"to", "into", "in"})
+
+
+def _exchanged_for(one: Reading, other: Reading) -> bool:
+    """`20 pesos in won` and `20 won to pesos`: what is counted in the one is what the other asks for."""
+    mine, yours = _counted(one.meaning.atoms), _counted(other.meaning.atoms)
+    if not mine or not yours:
+        return False
+    for number, thing in mine.items():
+        twin = yours.get(number, thing)
+        if twin != thing and (_asked_in(twin, one.meaning.atoms) or _asked_in(thing, other.meaning.atoms)):
+            return twin in one.meaning.atoms and thing in other.meaning.atoms
+    return False
+
+
+def _counted(atoms: Sequence[str]) -> dict[str, str]:
+    """Each number and the word behind it."""
+    return {
+        atom: behind
+        for atom, behind in itertools.pairwise(atoms)
+        if atom.startswith("number:") and ":" not in behind and behind not in _ONE_WAY and behind not in _INTO
+    }
+
+
+def _deeds_exchanged(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Recover deleted photos, delete recovered photos."""
+    if one[:1] != ("howto",) or other[:1] != ("howto",) or len(one) < 3 or len(other) < 3:
+        return False
+    mine, yours = one[1], other[1]
+    return (
+        yours in one[2:]
+        and mine in other[2:]
+        and "v" in parts_of_speech(mine)
+        and "v" in parts_of_speech(yours)
+        and not related(mine, yours)
+    )
+
+
+def _asked_in(thing: str, atoms: Sequence[str]) -> bool:
+    return any(before in _INTO and word == thing for before, word in itertools.pairwise(atoms))
 
 
 def _comparison(seen: Reading) -> Compared | None:

@@ -105,12 +105,17 @@ def _quantifiers(one: Reading, other: Reading) -> Verdict:
 
 _ALL = frozenset({"all", "every", "each", "both"})
 _A = frozenset({"a", "an", "another", "single"})
+_SPANS = frozenset({"day", "week", "month", "year", "night", "time"})
+"""Each month is how often."""
 
 
 def _one_of_all(one: Reading, other: Reading) -> bool:
     """All planets against one planet."""
     whole = {
-        base_form(word) for at, token in enumerate(one.spoken) if token in _ALL for word in one.spoken[at + 1 : at + 4]
+        base_form(word)
+        for at, token in enumerate(one.spoken)
+        if token in _ALL and not _SPANS.issuperset(one.spoken[at + 1 : at + 2])
+        for word in one.spoken[at + 1 : at + 4]
     }
     single = {
         word
@@ -160,7 +165,7 @@ def _question(one: Reading, other: Reading) -> Verdict:
 def _aspect(one: Reading, other: Reading) -> Verdict:
     if contrary(one.sides, other.sides):
         return False
-    if _other_property(one, other):
+    if _other_property(one, other) or _other_deed(one, other) or _other_deed(other, one):
         return False
     ours, theirs = ({word for word, _ in seen.facts["aspect"]} for seen in (one, other))
     if ours == theirs:
@@ -181,6 +186,22 @@ def _other_property(one: Reading, other: Reading) -> bool:
     return not {*mine[1]}.isdisjoint(yours[1])
 
 
+_DOERS = frozenset({"author", "inventor", "founder", "director", "painter", "discoverer", "actor", "composer"}) | {
+    *("producer", "designer", "singer")
+}
+
+
+def _other_deed(one: Reading, other: Reading) -> bool:
+    """Who designed it, who paid for it."""
+    doer, asker = one.meaning.atoms[:1], other.meaning.atoms[:1]
+    return (
+        asker == ("who",)
+        and not _DOERS.isdisjoint(doer)
+        and not any(related(doer[0], word) for word in other.words)
+        and any("v" in parts_of_speech(word) and weight(word) == 2 for word in other.words)
+    )
+
+
 _KIN = frozenset({
     "mother", "father", "son", "daughter", "wife", "husband", "brother", "sister", "grandmother", "grandfather",
     "grandparent", "parent", "uncle", "aunt", "cousin", "nephew", "niece", "friend", "boss", "colleague", "baby",
@@ -199,7 +220,7 @@ def _subject(one: Reading, other: Reading) -> Verdict:
         and {_second(one), _second(other)} in ({"i", "you"}, {"we", "you"})
     ):
         return False
-    numbered = [seen for seen in (one, other) if "number" in seen.meaning.atoms]
+    numbered = [seen for seen in (one, other) if "number" in seen.spoken]
     if len(numbered) == 2 and one.facts["plural"] != other.facts["plural"]:
         # The number of the planet, the number of planets.
         return False

@@ -142,7 +142,7 @@ def related(one: str, other: str) -> bool:
         return True
     if opposed(one, other):
         return False
-    if (one, other) in _related() or _same_root(one, other):
+    if (one, other) in _related() or _same_root(one, other) or _mistyped(one, other):
         return True
     mine, theirs = _entries().get(one), _entries().get(other)
     return (mine is not None and other in mine.related) or (theirs is not None and one in theirs.related)
@@ -164,12 +164,29 @@ def _same_root(one: str, other: str) -> bool:
     return any(long.removesuffix(ending) in stems for ending in _ENDINGS if long.endswith(ending))
 
 
+def _mistyped(one: str, other: str) -> bool:
+    """Whether one is no word, and the other is what it becomes when two letters in a row change places."""
+    if len(one) != len(other) or len(one) < 5 or one[0] != other[0] or _known(one) == _known(other):
+        return False
+    at = next(at for at in range(len(one)) if one[at] != other[at])
+    return one[at : at + 2] == other[at : at + 2][::-1] and one[at + 2 :] == other[at + 2 :]
+
+
+def _known(word: str) -> bool:
+    return word in _entries() or word in _plain()
+
+
+_THINGS = "BDFIJN"
+
+
 @lru_cache(maxsize=65536)
 def rivals(one: str, other: str) -> bool:
-    """Whether two unrelated words name things of one class, so that one instead of the other asks something else."""
+    """Whether two unrelated words name things of one class, so that one instead of the other asks something else.
+
+    Things that can be touched only: of acts, ideas and messages (a charge, a payment; a menu, a language) paraphrases
+    name as many as near misses do. A word that is not known may be a thing.
+    """
     mine, theirs = _entries().get(one), _entries().get(other)
-    if mine is None or theirs is None:
-        return True
-    if mine.parts[0] != theirs.parts[0] or mine.parts[0] == "r":
-        return False
-    return mine.parts[0] != "n" or bool(set(mine.classes) & set(theirs.classes))
+    ours = _THINGS if mine is None else mine.classes if mine.parts[0] == "n" else ""
+    yours = _THINGS if theirs is None else theirs.classes if theirs.parts[0] == "n" else ""
+    return any(letter in yours and letter in _THINGS for letter in ours)
