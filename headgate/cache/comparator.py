@@ -159,7 +159,9 @@ class Comparator:
         wide = _gelu(seen @ self._w["f1.weight"].T + self._w["f1.bias"])
         hidden = _gelu(wide @ self._w["f2.weight"].T + self._w["f2.bias"])
         hidden = hidden * (ids >= 0)[:, :, None].astype(np.float32)
-        summed: Floats = np.concatenate([hidden.sum(axis=1) / 4.0, hidden.max(axis=1)], axis=1, dtype=np.float32)
+        # At least 0, as where a text is shorter than its neighbours: so those do not matter.
+        largest = np.maximum(hidden.max(axis=1), 0.0)
+        summed: Floats = np.concatenate([hidden.sum(axis=1) / 4.0, largest], axis=1, dtype=np.float32)
         return summed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ LEVELS = (0.01, 0.02, 0.05)
 Traffic = Literal["natural", "heavy", "adversarial"]
 """What a threshold was certified on: about 2 %, 20 % or 50 % of requests are near misses of something asked before."""
 FITTED = Path(__file__).parent / "fitted"
-_SCHEMA = 1
+_SCHEMA = 2
 _READINGS = 8192
 
 
@@ -69,13 +70,26 @@ class Judge:
     """Scores candidates with a fitted comparator and model. The same weights serve every scope."""
 
     def __init__(
-        self, comparator: Comparator, model: HitModel, thresholds: Mapping[Traffic, Thresholds], embedder: str
+        self,
+        comparator: Comparator,
+        model: HitModel,
+        thresholds: Mapping[Traffic, Thresholds],
+        embedder: str,
+        floor: float = -math.inf,
     ) -> None:
-        """A judge whose thresholds were certified for this comparator and model; `embedder` names whose states it
-        compares, as `Embedder.name` does."""
+        """A judge whose thresholds were certified for this comparator and model.
+
+        Args:
+            comparator: compares two texts by their wordpieces.
+            model: decides by that and by what the guards say.
+            thresholds: certified for both.
+            embedder: whose states it compares, as `Embedder.name` does.
+            floor: log odds of the comparator below which a text is not looked at.
+        """
         self.embedder = embedder
         self.comparator = comparator
         self.model = model
+        self.floor = floor
         self.thresholds = thresholds
         self._readings: OrderedDict[tuple[str, str], Reading] = OrderedDict()
 
@@ -95,7 +109,8 @@ class Judge:
             if model.names != known:
                 raise ValueError(f"it was fitted on {model.names}; {known} is accepted, which --fit gives")
             thresholds = msgspec.convert(plain["thresholds"], dict[Traffic, Thresholds])
-            return cls(Comparator.load(folder / "comparator.safetensors"), model, thresholds, plain["embedder"])
+            comparator = Comparator.load(folder / "comparator.safetensors")
+            return cls(comparator, model, thresholds, plain["embedder"], float(plain["floor"]))
         except (OSError, KeyError, ValueError) as error:
             raise ValueError(f"the judge in {folder} cannot be read: {error}") from error
 
@@ -123,25 +138,22 @@ class Judge:
         """A packed sketch; None where it is empty or another comparator's."""
         return Sketch.from_bytes(sketch, self.comparator.width)
 
-    def weigh(
-        self, asked: Sketch, stored: Sequence[Sketch], cosines: Sequence[float], seen: Sequence[Comparison]
-    ) -> list[Evidence]:
-        """What the model looks at for each of the stored texts. All sequences are of one length."""
-        aligned = self.comparator.compare(asked, stored, cosines).tolist()
-        found = zip(cosines, aligned, seen, strict=True)
-        # What other candidates there are depends on who asked what before; the weights leave it out.
-        return [evidence(cosine, 0.0, odds, guards) for cosine, odds, guards in found]
-
-    def log_odds(
-        self, asked: Sketch, stored: Sequence[Sketch], cosines: Sequence[float], seen: Sequence[Comparison]
-    ) -> list[float]:
-        """Log odds that each of the stored texts' answers serves the asked text. All sequences are of one length."""
-        return [self.model.log_odds(known) for known in self.weigh(asked, stored, cosines, seen)]
+    def align(self, asked: Sketch | None, stored: Sequence[Sketch | None], cosines: Sequence[float]) -> list[float]:
+        """The comparator's log odds for each of the stored texts; minus infinity where it cannot be compared, or falls
+        below the floor: what says so little to the comparator is not worth reading."""
+        known = [at for at, sketch in enumerate(stored) if sketch is not None]
+        odds = [-math.inf] * len(stored)
+        if asked is not None and known:
+            sketches = [sketch for sketch in stored if sketch is not None]
+            found = self.comparator.compare(asked, sketches, [cosines[at] for at in known]).tolist()
+            for at, value in zip(known, found, strict=True):
+                odds[at] = value if value >= self.floor else -math.inf
+        return odds
 
     @property
     def identity(self) -> str:
         """Names the model and what is certified for it: what is known of its hits says nothing of another's."""
-        fitted = (self.embedder, self.model, sorted(self.thresholds.items()))
+        fitted = (self.embedder, self.model, self.floor, sorted(self.thresholds.items()))
         return hashlib.sha256(msgspec.json.encode(fitted)).hexdigest()[:16]
 
     def save(self, folder: Path) -> None:
@@ -149,6 +161,7 @@ class Judge:
         plain = {
             "schema": _SCHEMA,
             "embedder": self.embedder,
+            "floor": self.floor,
             "thresholds": msgspec.to_builtins(self.thresholds),
             "model": msgspec.to_builtins(self.model),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +13,7 @@ from headgate.cache.exact import find
 from headgate.cache.freshness import time_sensitive
 from headgate.cache.guards import Comparison, broken, compare, reading_of, seal_of
 from headgate.cache.index import Vector, VectorIndex
-from headgate.cache.judge import Judge, Traffic
+from headgate.cache.judge import Judge, Traffic, evidence
 from headgate.cache.store.base import Entries
 from headgate.cache.verdict import Entry, Hit, Miss, Near, Verdict
 from headgate.cache.watch import Watch
@@ -148,27 +149,32 @@ def choose(
     asked = read(text)
     mark = seal_of(asked)
     against = [barred(other.text, rule) or broken(other.seal, mark) for other in close]
+    odds = [0.0] * len(close)
+    if judge is not None and level is not None:
+        # Quicker than the guards, and spares them most of what is not alike.
+        sketches = [
+            judge.unpack(other.sketch) if why is None else None for other, why in zip(close, against, strict=True)
+        ]
+        odds = judge.align(judge.unpack(sketch), sketches, [other.similarity for other in close])
+        against = [
+            why or (None if value > -math.inf else "alignment") for why, value in zip(against, odds, strict=True)
+        ]
     seen: dict[int, Comparison] = {}
     for at, other in enumerate(close):
         if against[at] is None and (served or not at):
-            seen[at] = compare(read(other.text), asked)
+            seen[at] = compare(read(other.text), asked, whole=False)
             against[at] = seen[at].veto
+    left = [at for at in seen if against[at] is None]
     if judge is None:
         if accepted < rule.max_error:
             return Choice((), None, against[0] or "max_error")
-        alike = [at for at, found in seen.items() if against[at] is None and found.same]
+        alike = [at for at in left if seen[at].same]
         return Choice(tuple((at, close[at].similarity) for at in alike), None, against[0] or _unless(0 in alike))
     if level is None:
         return Choice((), None, against[0] or "max_error")
-    mine, left = judge.unpack(sketch), [at for at, why in enumerate(against) if why is None]
-    theirs = {at: unpacked for at in left if (unpacked := judge.unpack(close[at].sketch)) is not None}
-    if mine is None or not theirs:
-        return Choice((), None, against[0] or "bound")
-    known = judge.weigh(
-        mine, list(theirs.values()), [close[at].similarity for at in theirs], [seen[at] for at in theirs]
-    )
-    weighed = dict(zip(theirs, known, strict=True))
-    scored = [(at, judge.model.log_odds(evidence) - level.threshold) for at, evidence in weighed.items()]
+    # What other candidates there are depends on who asked what before; the weights leave the margin out.
+    weighed = {at: evidence(close[at].similarity, 0.0, odds[at], seen[at]) for at in left}
+    scored = [(at, judge.model.log_odds(known) - level.threshold) for at, known in weighed.items()]
     servable = sorted((pair for pair in scored if pair[1] >= 0.0), key=lambda pair: -pair[1])
     reason = against[0] or _unless(any(at == 0 for at, _ in servable))
     return Choice(tuple(servable), level.bound, reason, weighed)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgate.cache.bound import fit_model
+from headgate.cache.embedder import default_folder
+from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import compare, reading_of
 from headgate.cache.judge import FITTED, LEVELS, Certified, Judge, Thresholds, evidence
 
@@ -25,6 +27,13 @@ def test_a_level_is_the_loosest_certified_for_what_is_accepted() -> None:
 @pytest.fixture(scope="module")
 def judge() -> Judge:
     return Judge.load()
+
+
+@pytest.fixture(scope="module")
+def encoder() -> BertEncoder:
+    folder = default_folder()
+    assert folder is not None
+    return BertEncoder(folder)
 
 
 def test_the_fitted_rule_certifies_stricter_levels_by_stricter_thresholds(judge: Judge) -> None:
@@ -123,3 +132,23 @@ async def test_a_cache_with_the_real_model_serves_a_paraphrase_and_no_near_miss(
     assert not isinstance(near.verdict, Hit)
     assert not isinstance(delete.verdict, Hit)
     await embedder.close()
+
+
+def test_what_others_are_compared_beside_it_changes_nothing(judge: Judge, encoder: BertEncoder) -> None:
+    texts = ("How do I reset my password?", "password reset", "What is the best way to get a new password for my mail?")
+    asked, *stored = (judge.comparator.sketch(seen.ids, seen.states) for seen in encoder.encode(texts))
+    alone = [judge.align(asked, [other], [0.8])[0] for other in stored]
+    assert judge.align(asked, stored, [0.8, 0.8]) == pytest.approx(alone, abs=1e-3)
+
+
+def test_what_cannot_be_compared_or_lies_below_the_floor_is_not_looked_at(judge: Judge, encoder: BertEncoder) -> None:
+    asked, same, other = (
+        judge.comparator.sketch(seen.ids, seen.states)
+        for seen in encoder.encode(
+            ["How tall is Everest?", "how tall is everest", "Who painted the ceiling of a chapel?"]
+        )
+    )
+    odds = judge.align(asked, [same, None, other], [0.95, 0.9, 0.6])
+    assert odds[0] >= judge.floor
+    assert odds[1:] == [-math.inf, -math.inf]
+    assert judge.align(None, [same], [0.9]) == [-math.inf]

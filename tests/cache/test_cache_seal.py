@@ -68,6 +68,9 @@ def test_forms_that_may_stand_for_others_break_no_seal(one: str, other: str, bot
     [
         ("what happened in 2019", "what happened in 2020", "numbers"),
         ("is it open on Monday", "is it open on Tuesday", "dates"),
+        ("is it open on Sunday, 18 July 2027", "is it open on 2027-07-18", None),
+        ("is it open on Sunday, 18 July 2027", "is it open on Sunday, 25 July 2027", "dates"),
+        ("a chair under £350", "a chair under £50", "numbers"),
         ("walk 90 min", "walk for an hour and a half", None),
         ("is it open", "is it closed", None),
     ],
@@ -108,7 +111,7 @@ def encoder() -> BertEncoder:
     return BertEncoder(folder)
 
 
-def test_with_and_without_seals_the_same_is_served_for_the_same_reason(judge: Judge, encoder: BertEncoder) -> None:
+def test_with_and_without_seals_the_same_is_served(judge: Judge, encoder: BertEncoder) -> None:
     spared = served = 0
     for seed in range(60):
         *stored, asked = family(seed)
@@ -120,7 +123,9 @@ def test_with_and_without_seals_the_same_is_served_for_the_same_reason(judge: Ju
         sealed = [replace(other, seal=judge.seal(other.text)) for other in close]
         for max_error in (None, 0.05, 0.0001):
             plain = choose(asked, packed[asked], close, SemanticRule(), judge, max_error)
-            assert choose(asked, packed[asked], sealed, SemanticRule(), judge, max_error) == plain
+            told = choose(asked, packed[asked], sealed, SemanticRule(), judge, max_error)
+            # What a seal tells is told before the comparator is asked.
+            assert told == plain or (plain.reason == "alignment" and told == replace(plain, reason=told.reason))
             served += len(plain.servable)
         spared += sum(broken(other.seal, judge.seal(asked)) is not None for other in sealed)
     assert spared > 50

@@ -94,7 +94,11 @@ def cache(
     judge = Judge.load(FITTED)
     if refit or recertify:
         judge = Judge(
-            judge.comparator, judge.model, {kind: own.thresholds for kind, own in decided.items()}, judge.embedder
+            judge.comparator,
+            judge.model,
+            {kind: own.thresholds for kind, own in decided.items()},
+            judge.embedder,
+            judge.floor,
         )
         judge.save(FITTED)
     if "trial" in parts:
@@ -134,6 +138,6 @@ def _fit(encoder: BertEncoder, embedder: str, scratch: Path | None, console: Con
     encoded = Encodings(encoder, scratch, console.print).of([text.text for text in texts])
     comparator, scores, pairs, right = fit_comparator(texts, encoded, steps=_STEPS, seed=0, folder=scratch)
     console.print(f"fitted the comparator on {_STEPS * 128} pairs of {len(texts)} texts")
-    model = fit_hit_model(texts, encoded.vectors.numpy(), scores, pairs, right)
+    model, floor = fit_hit_model(texts, encoded.vectors.numpy(), scores, pairs, right)
     FITTED.mkdir(exist_ok=True)
-    Judge(comparator, model, {}, embedder).save(FITTED)
+    Judge(comparator, model, {}, embedder, floor).save(FITTED)

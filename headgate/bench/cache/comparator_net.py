@@ -95,7 +95,7 @@ class Net(nn.Module):
         seen = torch.cat([a, found, (a - found).abs(), a * found, about], -1)
         hidden = fn.gelu(self.f1(self.drop(seen)), approximate="tanh")
         hidden = fn.gelu(self.f2(self.drop(hidden)), approximate="tanh") * (ids >= 0)[..., None]
-        return torch.cat([hidden.sum(1) / 4.0, hidden.amax(1)], 1)
+        return torch.cat([hidden.sum(1) / 4.0, hidden.amax(1).clamp(min=0.0)], 1)
 
     def plain(self) -> dict[str, NDArray[np.float32]]:
         """The weights as `Comparator` takes them."""

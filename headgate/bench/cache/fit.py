@@ -26,6 +26,11 @@ from headgate.cache.judge import evidence
 Pairs = NDArray[np.int64]
 Right = NDArray[np.bool_]
 
+_FOLDS = 5
+_UNSEEN = 24_000
+"""Pairs that the model above is fitted on."""
+_FLOOR = 0.02
+"""Share of the right pairs that may lie below the comparator's floor."""
 _WORDINGS = 4
 _EDITS = 4
 _NOISE = 0.2
@@ -143,24 +148,23 @@ def fit_comparator(
     """The comparator, and what comparators that never saw a pair's intent say of some pairs.
 
     The model above must learn from log odds as they are for unseen intents, not from those that a network gives the
-    pairs it was fitted on. So two more networks see half of the intents each and score the other half.
+    pairs it was fitted on. So five more networks see four fifths of the intents each and score the rest.
 
     Args:
         texts: the corpus.
         encoded: the same, in the same order.
-        steps: of the network that is kept, 128 pairs each; the other two take half as many.
+        steps: of the network that is kept, 128 pairs each; the others take four fifths as many.
         seed: of the pairs and the networks.
         folder: keeps the networks for the next run; None: nothing does.
     """
     pairs, right = draw(texts, steps * 128, seed)
     names = sorted({text.intent for text in texts})
-    odd = np.array([names.index(text.intent) % 2 == 1 for text in texts])
-    inside = odd[pairs[:, 0]] == odd[pairs[:, 1]]
+    fold = np.array([names.index(text.intent) % _FOLDS for text in texts])[pairs]
     unseen: list[tuple[NDArray[np.float32], Pairs, Right]] = []
-    for half in (False, True):
-        own = inside & (odd[pairs[:, 0]] == half)
-        net = _fitted(encoded, pairs[own], right[own], steps // 2, seed, folder)
-        other = np.flatnonzero(inside & (odd[pairs[:, 0]] != half))[:12000]
+    for held_out in range(_FOLDS):
+        own = (fold != held_out).all(axis=1)
+        net = _fitted(encoded, pairs[own], right[own], steps * (_FOLDS - 1) // _FOLDS, seed, folder)
+        other = np.flatnonzero((fold == held_out).all(axis=1))[: _UNSEEN // _FOLDS]
         unseen.append((log_odds(net, encoded, pairs[other]), pairs[other], right[other]))
     net = _fitted(encoded, pairs, right, steps, seed, folder)
     scores, held, labels = (np.concatenate(part) for part in zip(*unseen, strict=True))
@@ -182,15 +186,19 @@ def _fitted(encoded: Padded, pairs: Pairs, right: Right, steps: int, seed: int, 
 
 def fit_hit_model(
     texts: Sequence[Text], vectors: NDArray[np.float32], scores: NDArray[np.float32], pairs: Pairs, right: Right
-) -> HitModel:
-    """The model above the comparator, on pairs that the guards let through."""
+) -> tuple[HitModel, float]:
+    """The model above the comparator, and the log odds below which a text is not looked at: on pairs that the guards
+    let through."""
     readings = {row: reading_of(texts[row].text) for row in sorted(set(pairs.ravel().tolist()))}
-    seen = [compare(readings[a], readings[b]) for a, b in pairs.tolist()]
+    seen = [compare(readings[a], readings[b], whole=False) for a, b in pairs.tolist()]
     cosines = np.einsum("nd,nd->n", vectors[pairs[:, 0]], vectors[pairs[:, 1]]).tolist()
-    kept = [at for at, found in enumerate(seen) if found.veto is None]
-    return fit_model(
+    let = np.array([found.veto is None for found in seen])
+    floor = float(np.quantile(scores[let & right], _FLOOR))
+    kept = np.flatnonzero(let & (scores >= floor)).tolist()
+    model = fit_model(
         [evidence(cosines[at], 0.0, float(scores[at]), seen[at]) for at in kept],
         [bool(right[at]) for at in kept],
         [str(at) for at in kept],
         penalty=10.0,
     )
+    return model, round(floor, 2)

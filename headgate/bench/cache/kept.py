@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from headgate.cache.comparator import Comparator
 from headgate.cache.embedder import SentenceEmbedder, Vector
 
 _PIECE = 500
@@ -18,9 +19,10 @@ _PIECE = 500
 class KeptEmbedder:
     """Implements `Embedder` for some texts, each asked for once and in their order, from a file of the first run."""
 
-    def __init__(self, embedder: SentenceEmbedder, texts: Sequence[str], folder: Path) -> None:
-        """Model and texts are in the file's name."""
-        named = hashlib.blake2b("\n".join([embedder.name, *texts]).encode(), digest_size=8).hexdigest()
+    def __init__(self, embedder: SentenceEmbedder, comparator: Comparator, texts: Sequence[str], folder: Path) -> None:
+        """The model, the comparator that makes the sketches, and the texts are in the file's name."""
+        of = "\n".join([embedder.name, embedder.kind, *texts]).encode() + comparator.digest
+        named = hashlib.blake2b(of, digest_size=8).hexdigest()
         self._path = folder / f"embedded-{named}.msgpack"
         self._embedder = embedder
         self._texts = texts

@@ -128,10 +128,10 @@ async def fill(judge: Judge, shares: Sequence[Share], entries: int, scratch: Pat
     texts = [*stored, *others]
     source: Embedder = embedder
     if scratch is not None:
-        source = kept = KeptEmbedder(embedder, texts, scratch)
+        source = kept = KeptEmbedder(embedder, judge.comparator, texts, scratch)
         await kept.make()
     # What this one remembers of the stored texts goes with it.
-    writer = Judge(judge.comparator, judge.model, judge.thresholds, judge.embedder)
+    writer = Judge(judge.comparator, judge.model, judge.thresholds, judge.embedder, judge.floor)
     cache.understand(source, index, SemanticRule(), writer)
     gc.collect()
     before = _resident_bytes()

@@ -20,7 +20,7 @@ from headgate.cache import vcache
 from headgate.cache.comparator import Sketch
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import compare
-from headgate.cache.judge import Judge
+from headgate.cache.judge import Judge, evidence
 
 Pair = tuple[str, str]
 
@@ -88,8 +88,10 @@ class Scores:
 
     def veto(self, stored: str, asked: str) -> str | None:
         """The guard that forbids serving the one text's answer for the other; None where there is none."""
-        self._judge_all(asked, [(stored, 1.0)], score=False)
-        return self._vetoes[stored, asked]
+        pair = stored, asked
+        if pair not in self._vetoes:
+            self._vetoes[pair] = compare(self._judge.read(stored), self._judge.read(asked), whole=False).veto
+        return self._vetoes[pair]
 
     def best(self, query: Query, candidates: Sequence[Candidate]) -> tuple[float, Candidate] | None:
         """The likeliest right candidate and its log odds; None where the guards forbid all."""
@@ -99,22 +101,17 @@ class Scores:
         found = max(scored, key=lambda pair: pair[0], default=None)
         return None if found is None or found[0] == -math.inf else found
 
-    def _judge_all(self, asked: str, stored: Sequence[tuple[str, float]], *, score: bool = True) -> None:
+    def _judge_all(self, asked: str, stored: Sequence[tuple[str, float]]) -> None:
         judge, mine = self._judge, self._sketches[asked]
         fresh = [(text, cosine) for text, cosine in stored if (text, asked) not in self._odds]
-        seen = {text: compare(judge.read(text), judge.read(asked)) for text, _ in fresh}
-        left: list[tuple[str, float, Sketch]] = []
-        for text, cosine in fresh:
-            why = self._vetoes[text, asked] = seen[text].veto
-            theirs = self._sketches[text]
-            if why is None and mine is not None and theirs is not None:
-                left.append((text, cosine, theirs))
-            elif score:
-                self._odds[text, asked] = -math.inf
-        if not score or not left or mine is None:
-            return
-        odds = judge.log_odds(mine, [s for _, _, s in left], [c for _, c, _ in left], [seen[t] for t, _, _ in left])
-        for (text, _, _), found in zip(left, odds, strict=True):
+        aligned = judge.align(mine, [self._sketches[text] for text, _ in fresh], [cosine for _, cosine in fresh])
+        for (text, cosine), odds in zip(fresh, aligned, strict=True):
+            found = -math.inf
+            if odds > -math.inf:
+                seen = compare(judge.read(text), judge.read(asked), whole=False)
+                self._vetoes[text, asked] = seen.veto
+                if seen.veto is None:
+                    found = judge.model.log_odds(evidence(cosine, 0.0, odds, seen))
             self._odds[text, asked] = found
 
 

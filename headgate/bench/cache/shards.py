@@ -71,7 +71,8 @@ class Record:
 
 def rule_id(folder: Path, requests: int) -> str:
     """A digest of comparator and model, thresholds left out, and of how long the streams are."""
-    model = msgspec.json.encode(Judge.load(folder).model)
+    judge = Judge.load(folder)
+    model = msgspec.json.encode((judge.model, judge.floor))
     weights = (folder / "comparator.safetensors").read_bytes()
     return hashlib.blake2b(model + weights + str(requests).encode(), digest_size=8).hexdigest()
 

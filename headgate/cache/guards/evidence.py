@@ -87,8 +87,8 @@ class Reading:
     """Base forms as they are written, without articles; before `than` the word itself."""
     things: tuple[bool, ...]
     """For each of those, whether it is part of a thing: a noun, a name, a number, a date."""
-    initials: frozenset[str]
-    """First letters of two to five words in a row: what an abbreviation may stand for."""
+    initials: str
+    """First letters of its words, and a space for what is no word: parts of it may be said as an abbreviation."""
     alike: Hashable
     """Equal for texts that read alike to the last word."""
 
@@ -305,9 +305,8 @@ def _time(tokens: tuple[Token, ...]) -> str:
     return ""
 
 
-def _initials(tokens: tuple[Token, ...]) -> frozenset[str]:
-    letters = "".join(token.form[0] if token.kind == "word" else " " for token in tokens)
-    return frozenset(letters[at : at + size] for size in range(2, 6) for at in range(len(letters) - size + 1))
+def _initials(tokens: tuple[Token, ...]) -> str:
+    return "".join([token.form[0] if token.kind == "word" else " " for token in tokens])
 
 
 def _alike(tokens: tuple[Token, ...], sense: Meaning, plural: Counted, asks: bool) -> Hashable:

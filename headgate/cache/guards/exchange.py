@@ -75,7 +75,11 @@ def exchanged(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) 
         have changed places.
     """
     # Texts with other words have no such runs in common; most pairs end here.
-    if len(set(one) & set(other)) < 3:
+    both = {*one} & {*other}
+    if len(both) < 3:
+        return None
+    # Nothing has changed places where what both say stands in one order.
+    if [word for word in one if word in both] == [word for word in other if word in both]:
         return None
     sizes = range(3, 2 * _SPAN + _BETWEEN + 1)
     runs = {tuple(other[at : at + size]) for size in sizes for at in range(len(other) - size + 1)}

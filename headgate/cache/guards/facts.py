@@ -106,7 +106,7 @@ def names_agree(one: Reading, other: Reading) -> Verdict:
             if name in forms or weight(name) < 2 or any(related(name, atom) for atom in atoms):
                 continue
             if (
-                name in seen.initials
+                (2 <= len(name) <= 5 and name in seen.initials)
                 or name in _TITLES
                 or _rest_of_name(name, one, other)
                 or _abbreviated(name, one, seen)

@@ -25,6 +25,10 @@ _SCALES: Mapping[str, int] = MappingProxyType(
 _ORDINALS: Mapping[str, int] = MappingProxyType({word: value for value, word in enumerate(_ORDER.split(), start=1)})
 
 
+SPELLED = frozenset({*_SMALL, *_SCALES, *_ORDINALS, "hundred"})
+"""Words that a number, or a place in a series, may begin with."""
+
+
 def _units() -> Mapping[str, tuple[str, Fraction]]:
     table: dict[str, tuple[str, Fraction]] = {}
     for dimension, names, factor in (

@@ -106,7 +106,10 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
     excepts = False
     at = 0
     while at < len(words):
-        found = next((rule for rule in _BOUNDS.get(words[at], ()) if _stands(rule[0], words, at)), None)
+        word = words[at]
+        found = None
+        if word in _BOUNDS:
+            found = next((rule for rule in _BOUNDS[word] if _stands(rule[0], words, at)), None)
         if tokens[at].kind == "symbol" and tokens[at].form in _SIGNS:
             bounds.append(_SIGNS[tokens[at].form])
         if found is not None and _bounds(tokens, at, found[0]):
@@ -115,14 +118,15 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
             bounds.append("~" if lasting else found[1])
             at += len(found[0])
             continue
-        word = words[at]
         following = words[at + 1] if at + 1 < len(words) else ""
         next_kind = tokens[at + 1].kind if at + 1 < len(tokens) else ""
         if (word == "or" and following == "not") or (word in ("say", "says", "said", "saying") and following == "no"):
             # To say no to something is to decline it.
             at += 2
             continue
-        out = next((rule for rule in _LEAVING_OUT.get(word, ()) if _stands(rule, words, at)), None)
+        out = None
+        if word in _LEAVING_OUT:
+            out = next((rule for rule in _LEAVING_OUT[word] if _stands(rule, words, at)), None)
         if out == ("take", "out") and (
             any(token.kind == "number" for token in tokens[at + 2 : at + 3])
             or {"loan", "mortgage", "credit", "insurance", "policy"} & {*words}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from headgate.cache.guards import dates, numbers, series
@@ -82,6 +83,19 @@ _MONTHS_THAT_ARE_WORDS = frozenset({"may", "march", "mar"})
 _BEFORE_DAY = frozenset({"on", "to", "from", "every", "until", "by", "next", "this"})
 _BEFORE_SEASON = frozenset({"in", "every", "last", "next", "this", "during", "each", "early", "late"})
 _PHRASES = {("a", "few"): "a_few", ("a", "little"): "a_little", ("a", "lot"): "a_lot", ("no", "one"): "no_one"}
+_MERGED = numbers.SPELLED | {
+    *_CALENDAR,
+    *_MONTHS_THAT_ARE_WORDS,
+    "a",
+    "an",
+    "no",
+    "half",
+    "twice",
+    "fall",
+    "sat",
+    "sun",
+}
+"""Words that may become something else together with what stands beside them."""
 
 
 def read(text: str) -> list[Token]:
@@ -133,7 +147,9 @@ def _counted(tokens: list[Token]) -> list[Token]:
     out: list[Token] = []
     for at, token in enumerate(tokens):
         named = at > 0 and tokens[at - 1].capital
-        value = series.numeral(words, at, name=named, written_large=token.capital and len(token.form) > 1)
+        value = None
+        if words[at] and words[at][0] in "ivxl":
+            value = series.numeral(words, at, name=named, written_large=token.capital and len(token.form) > 1)
         if value is not None:
             out.append(Token("number", f"#{value}"))
         elif token.capital and at > 1 and words[at - 1] == "the" and tokens[at - 2].capital and words[at]:
@@ -147,6 +163,8 @@ def _counted(tokens: list[Token]) -> list[Token]:
 
 def _placed(tokens: list[Token]) -> list[Token]:
     """Chapter 3 and the third chapter become one."""
+    if not any(token.kind in ("number", "code") or token.form in series.SHORT for token in tokens):
+        return tokens
     forms = [token.form if token.kind in ("word", "number", "code") else "" for token in tokens]
     out: list[Token] = []
     at = 0
@@ -181,7 +199,8 @@ def _dated(tokens: list[Token]) -> list[Token]:
     return out
 
 
-def _words(piece: str, opens: bool, shouting: bool) -> list[Token]:
+@lru_cache(maxsize=4096)
+def _words(piece: str, opens: bool, shouting: bool) -> tuple[Token, ...]:
     written = piece.replace("’", "'")
     # The country, not the pronoun.
     lower = "usa" if written == "US" and not shouting else written.lower()
@@ -210,7 +229,7 @@ def _words(piece: str, opens: bool, shouting: bool) -> list[Token]:
     else:
         forms = (lower,)
     first = SYNONYMS.get(forms[0], forms[0])
-    return [Token("word", first, capital, opens), *(Token("word", form) for form in forms[1:])]
+    return (Token("word", first, capital, opens), *(Token("word", form) for form in forms[1:]))
 
 
 def _number(piece: str) -> Token:
@@ -246,10 +265,9 @@ def _merge(tokens: list[Token]) -> list[Token]:
         token = tokens[at]
         following = forms[at + 1] if at + 1 < len(tokens) else ""
         taken = 1
-        if token.kind == "word":
+        if token.kind == "word" and token.form in _MERGED:
             spelled = numbers.read_words(forms, at)
             ordinal = numbers.ordinal_word(token.form)
-            near_number = any(0 <= i < len(tokens) and tokens[i].kind == "number" for i in (at - 1, at + 1))
             if spelled is not None:
                 value, taken = spelled
                 token = Token("number", f"#{value}")
@@ -274,13 +292,15 @@ def _merge(tokens: list[Token]) -> list[Token]:
                 token = Token("date", "sunday")
             elif token.form in _CALENDAR:
                 token = Token("date", _CALENDAR[token.form], token.capital, token.opens)
-            elif token.form in _MONTHS_THAT_ARE_WORDS and near_number:
+            elif token.form in _MONTHS_THAT_ARE_WORDS and any(
+                0 <= i < len(tokens) and tokens[i].kind == "number" for i in (at - 1, at + 1)
+            ):
                 token = Token("date", token.form, token.capital, token.opens)
             elif (token.form, following) in _PHRASES:
                 token, taken = Token("word", _PHRASES[token.form, following], opens=token.opens), 2
-        if token.kind == "number" and forms[at + taken : at + taken + 3] == ["and", "a", "half"]:
-            token, taken = Token("number", numbers.plus_half(token.form)), taken + 3
         if token.kind == "number":
+            if forms[at + taken : at + taken + 3] == ["and", "a", "half"]:
+                token, taken = Token("number", numbers.plus_half(token.form)), taken + 3
             token, more = _with_unit(token, forms, at + taken)
             taken += more
         merged.append(token)

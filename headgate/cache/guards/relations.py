@@ -58,6 +58,8 @@ def compared(words: Sequence[str], things: Sequence[bool]) -> Comparison | None:
         words: base forms without articles, those before `than` as they are written.
         things: which of them are part of a thing.
     """
+    if "than" not in words and _COMPARED.isdisjoint(words):
+        return None
     found = _scale(words)
     if found is None:
         return None
@@ -115,6 +117,8 @@ def replaced_by(words: Sequence[str], things: Sequence[bool]) -> tuple[Set[str],
     """What a text leaves out and what it takes in its place; empty where it says nothing of it."""
     out: set[str] = set()
     taken: set[str] = set()
+    if _TAKEN_FOR.isdisjoint(words):
+        return out, taken
     for at, word in enumerate(words):
         if word not in _TAKEN_FOR:
             continue

@@ -18,8 +18,10 @@ _OPPOSITE_WAYS = {("from", "to"), ("before", "after")}
 _TOWARDS: Mapping[str, str] = MappingProxyType({"into": "to", "onto": "to"})
 
 
-def _compared(words: Sequence[str]) -> list[str]:
+def _compared(words: Sequence[str]) -> Sequence[str]:
     """Greater than is bigger than: what is compared is one word for more and one for less."""
+    if "than" not in words:
+        return words
     return [
         POLARITY.get(word, word) if behind == "than" else word
         for word, behind in zip(words, (*words, "")[1:], strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
-from headgate.cache.guards.comparison import Comparison
+from headgate.cache.guards.comparison import KINDS, Comparison
 from headgate.cache.guards.conditions import narrowed
 from headgate.cache.guards.content import Alignment, align, one_word_exchanged, replaced, said_otherwise
 from headgate.cache.guards.contrasts import contrary
@@ -23,7 +23,7 @@ def check(stored: str | Reading, asked: str | Reading) -> str | None:
     That nothing speaks against is no reason to serve yet: `compare` gives the evidence, `certain` a cautious verdict.
     Who asks for one text again and again passes what `reading_of` made of it.
     """
-    return compare(_read(stored), _read(asked)).veto
+    return compare(_read(stored), _read(asked), whole=False).veto
 
 
 def certain(stored: str | Reading, asked: str | Reading) -> str | None:
@@ -36,22 +36,38 @@ def _read(text: str | Reading) -> Reading:
     return text if isinstance(text, Reading) else reading_of(text)
 
 
-def compare(stored: Reading, asked: Reading) -> Comparison:
-    """The typed evidence for serving the answer to `stored` for `asked`."""
+def compare(stored: Reading, asked: Reading, *, whole: bool = True) -> Comparison:
+    """The typed evidence for serving the answer to `stored` for `asked`.
+
+    Without `whole` the first kind in conflict ends it: of a pair that is forbidden nothing but `veto` is known then.
+    """
     same = stored.alike == asked.alike and names_agree(stored, asked) is not False
-    found = align(stored.words, asked.words)
-    verdicts = {kind: judge(stored, asked) for kind, judge in _JUDGES.items()}
-    for kind, matched in _BY_ALIGNMENT.items():
-        verdicts[kind] = matched(stored, asked, found)
-    if turned_alike(stored, asked):
-        verdicts |= {kind: True for kind in _TURNED if verdicts[kind] is False}
-    if same:
-        verdicts = {kind: None if verdict is False else verdict for kind, verdict in verdicts.items()}
+    found: Alignment | None = None
+    turned: bool | None = None
+    agree, conflict, one_sided = [], [], []
+    for kind in KINDS:
+        if kind in _JUDGES:
+            verdict = _JUDGES[kind](stored, asked)
+        else:
+            found = found or align(stored.words, asked.words)
+            verdict = _BY_ALIGNMENT[kind](stored, asked, found)
+        if verdict is False and kind in _TURNED:
+            turned = turned_alike(stored, asked) if turned is None else turned
+            verdict = turned
+        if verdict is True:
+            agree.append(kind)
+        elif verdict == "one side":
+            one_sided.append(kind)
+        elif verdict is False and not same:
+            conflict.append(kind)
+            if not whole:
+                break
+    found = found or align(stored.words, asked.words) if whole or not conflict else _UNKNOWN
     missing, extra = _specific(found.missing), _specific(found.extra)
     return Comparison(
-        agree=frozenset(kind for kind, verdict in verdicts.items() if verdict is True),
-        conflict=frozenset(kind for kind, verdict in verdicts.items() if verdict is False),
-        one_sided=frozenset(kind for kind, verdict in verdicts.items() if verdict == "one side"),
+        agree=frozenset(agree),
+        conflict=frozenset(conflict),
+        one_sided=frozenset(one_sided),
         shared=found.shared,
         missing=missing,
         extra=extra,
@@ -342,6 +358,7 @@ _JUDGES: dict[str, Judge] = {
     "direction": direction,
     "order": order,
 }
+_UNKNOWN = Alignment(0, (), (), 0)
 _TURNED = ("direction", "order", "polarity", "content", "comparators")
 """What seems to differ where the same is said from the other end."""
 _BY_ALIGNMENT: dict[str, Callable[[Reading, Reading, Alignment], Verdict]] = {

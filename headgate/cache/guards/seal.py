@@ -7,7 +7,8 @@ else that is done to decide about it. So an entry carries a seal, and a text who
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Set
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,8 +17,6 @@ from headgate.cache.guards.evidence import Reading
 _DIGEST = 4
 _SEALED = ("numbers", "dates")
 """Kinds of which two texts must say the same, in the order in which a veto is named."""
-_SILENT = bytes(_DIGEST)
-"""In place of a digest: other forms may say the same."""
 
 
 def seal_of(seen: Reading) -> bytes:
@@ -34,22 +33,21 @@ def broken(stored: bytes, asked: bytes) -> str | None:
         return None
     for at, kind in enumerate(_SEALED, 1):
         mine, theirs = (seal[at * _DIGEST : (at + 1) * _DIGEST] for seal in (stored, asked))
-        if not mine or _SILENT in (mine, theirs):
+        if not mine:
             return None
         if mine != theirs:
             return kind
     return None
 
 
-def _digest(kind: str, forms: Iterable[str]) -> bytes:
-    # The forms which `facts.numbers` and `facts.dates` let stand for others.
-    forms = {*forms} - {"#1"}
-    if kind == "numbers" and any(form.endswith("gbp") or form == "#1th" for form in forms):
-        return _SILENT
-    if kind == "dates" and any("-" in form for form in forms):
-        return _SILENT
-    digest = hashlib.blake2b("\0".join(sorted(forms)).encode(), digest_size=_DIGEST).digest()
-    return digest if digest != _SILENT else b"\1" * _DIGEST
+def _digest(kind: str, forms: Set[str]) -> bytes:
+    """Of what two texts must say alike: forms which `facts` lets stand for others, or for nothing, are made one."""
+    if kind == "numbers":
+        forms = {f"#{Fraction(form[1:-3]) * 16}oz" if form.endswith("gbp") else form for form in forms - {"#1", "#1th"}}
+    elif any("-" in form for form in forms):
+        # A date says which day of the week it is.
+        forms = {form for form in forms if not form.endswith("day")}
+    return hashlib.blake2b("\0".join(sorted(forms)).encode(), digest_size=_DIGEST).digest()
 
 
 @lru_cache(maxsize=1)

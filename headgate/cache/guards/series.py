@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from types import MappingProxyType
 
 
 def _words(text: str) -> frozenset[str]:
@@ -25,7 +26,8 @@ _LETTERED = _IN_ORDER | _words(
 _MAY_SAY_I = _LETTERED - {"war", "type", "phase", "bowl", "grade", "stage"}
 """`The book I read`: there I is who reads."""
 _AFTER_PLACE = _words("of in is was are were and or the to from for on at start begin end cover about")
-_SHORT = {"wwi": 1, "wwii": 2, "ww1": 1, "ww2": 2}
+SHORT = MappingProxyType({"wwi": 1, "wwii": 2, "ww1": 1, "ww2": 2})
+"""The wars by their short names."""
 _QUARTER = re.compile(r"q([1-4])")
 _WHOLE = frozenset({"natural", "positive", "whole", "counting", "integer"})
 _NUMBERS = frozenset({"numbers", "integers", "naturals"})
@@ -61,8 +63,8 @@ def place(forms: Sequence[str], at: int) -> tuple[tuple[str, ...], int] | None:
     """
     form = forms[at].lower()
     following = [other.lower() for other in forms[at + 1 : at + 4]]
-    if form in _SHORT:
-        return ("world", "war", f"#{_SHORT[form]}th"), 1
+    if form in SHORT:
+        return ("world", "war", f"#{SHORT[form]}th"), 1
     if (quarter := _QUARTER.fullmatch(form)) is not None:
         return ("quarter", f"#{quarter[1]}th"), 1
     if form == "#1th" and following[:1] and following[0].removeprefix("#").isdigit():

@@ -120,7 +120,10 @@ def opposed(one: str, other: str) -> bool:
     """Whether two base forms are opposites: by a list, by a prefix (lock, unlock) or by -ful and -less."""
     if one == other:
         return False
-    if (one, other) in _opposites() or _prefixed(one, other) or _prefixed(other, one):
+    if (one, other) in _opposites():
+        return True
+    # A prefix makes a word longer.
+    if len(one) != len(other) and (_prefixed(one, other) if len(one) < len(other) else _prefixed(other, one)):
         return True
     if (one.endswith("less") and other.endswith("ful")) or (one.endswith("ful") and other.endswith("less")):
         return one[:4] == other[:4]
@@ -140,9 +143,12 @@ def related(one: str, other: str) -> bool:
     """Whether one of two base forms may stand for the other where the same is asked."""
     if one == other:
         return True
-    if opposed(one, other):
-        return False
-    if (one, other) in _related() or _same_root(one, other) or _mistyped(one, other):
+    # Few are alike at all, and only those need to be asked whether they are opposites.
+    return _alike(one, other) and not opposed(one, other)
+
+
+def _alike(one: str, other: str) -> bool:
+    if (one, other) in _related() or (one[:3] == other[:3] and _same_root(one, other)) or _mistyped(one, other):
         return True
     mine, theirs = _entries().get(one), _entries().get(other)
     return (mine is not None and other in mine.related) or (theirs is not None and one in theirs.related)

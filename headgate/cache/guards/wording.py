@@ -27,9 +27,12 @@ def core(tokens: list[Token]) -> list[Token]:
 
 def _starts(tokens: list[Token], phrases: tuple[tuple[str, ...], ...]) -> int:
     """Length of the first phrase that the tokens begin with; 0 without one."""
+    first = tokens[0].form if tokens else ""
     for phrase in phrases:
-        if len(tokens) > len(phrase) and all(
-            token.kind == "word" and token.form == form for token, form in zip(tokens, phrase, strict=False)
+        if (
+            phrase[0] == first
+            and len(tokens) > len(phrase)
+            and all(token.kind == "word" and token.form == form for token, form in zip(tokens, phrase, strict=False))
         ):
             return len(phrase)
     return 0
@@ -53,6 +56,8 @@ def _without_courtesy(tokens: list[Token]) -> list[Token]:
 
 def _possessives(tokens: list[Token]) -> list[Token]:
     """`France's capital` → `capital of France`, for one word on either side."""
+    if not any(token.form == "'s" for token in tokens):
+        return tokens
     out = list(tokens)
     for at in range(1, len(out) - 1):
         last = at + 2 == len(out) or _word(out, at + 2) in BE
