@@ -83,8 +83,8 @@ struct alignas(64) Text {
     }
 };
 
-// What the wordpieces of `a` find in `b`, added to `pooled`: sums / 4, then the largest. `floor` has zero among those.
-void side(const HeadgateComparator& c, const Text& a, const Text& b, bool floor, float* pooled) {
+// What the wordpieces of `a` find in `b`, added to `pooled`: sums / 4, then the largest or 0.
+void side(const HeadgateComparator& c, const Text& a, const Text& b, float* pooled) {
     alignas(64) float seen[kTokens * (4 * kWidest + 16)], wide[kTokens * kHidden], hidden[kTokens * kHidden], shares[kFilled];
     const int64_t width = c.width, stride = 4 * width + 16, parts = (b.tokens + 15) / 16;
     for (int64_t i = 0; i < a.tokens; ++i) {
@@ -139,7 +139,7 @@ void side(const HeadgateComparator& c, const Text& a, const Text& b, bool floor,
     layers(seen, stride, 4 * width + 4, a.tokens, c.f1, c.f1_bias, wide);
     layers(wide, kHidden, kHidden, a.tokens, c.f2, c.f2_bias, hidden);
     for (int64_t p = 0; p < kHidden; p += 16) {
-        __m512 sum = _mm512_setzero_ps(), most = floor ? sum : _mm512_set1_ps(-INFINITY);
+        __m512 sum = _mm512_setzero_ps(), most = sum;
         for (int64_t i = 0; i < a.tokens; ++i) {
             const __m512 x = _mm512_load_ps(hidden + i * kHidden + p);
             sum = _mm512_add_ps(sum, x);
@@ -198,16 +198,13 @@ void headgate_comparator_run(const HeadgateComparator* comparator, const uint16_
     const HeadgateComparator& c = *comparator;
     Text asked, other;
     asked.read(ids, sketches, starts[1], c.width);
-    int64_t longest = 0;
-    for (int64_t s = 1; s <= stored; ++s) longest = std::max(longest, starts[s + 1] - starts[s]);
     for (int64_t s = 1; s <= stored; ++s) {
         alignas(64) float pooled[kPooled + 16] = {};
         alignas(64) float hidden[kHidden];
         const int64_t length = starts[s + 1] - starts[s];
         other.read(ids + starts[s], sketches + starts[s] * c.width, length, c.width);
-        side(c, asked, other, false, pooled);
-        // The reference pads shorter texts with zeros, and these are among what the largest is taken of.
-        side(c, other, asked, length < longest, pooled);
+        side(c, asked, other, pooled);
+        side(c, other, asked, pooled);
         pooled[kPooled] = cosines[s - 1];
         pooled[kPooled + 1] =
             static_cast<float>(std::abs(asked.tokens - length)) / static_cast<float>(asked.tokens + length);
