@@ -27,7 +27,8 @@ def _limiting(atoms: Sequence[str]) -> Iterator[str]:
         if word in _CLAUSES and at and atoms[at - 1] not in _ASKED_BEFORE and not told:
             # When I pay by card, but: when the train leaves.
             inside = inside or word != "when" or {*atoms[at + 1 : at + 2]} <= _SUBJECTS
-        elif inside and weight(word) == 2:
+        elif inside and weight(word) == 2 and atoms[at + 1 : at + 2] not in (["than"], ("than",)):
+            # What is higher than a number bounds it.
             yield word
 
 

@@ -24,7 +24,7 @@ from headgate.cache.guards.meaning import Meaning, meaning
 from headgate.cache.guards.polarity import Polarity, polarity_of
 from headgate.cache.guards.questions import grain_of, kinds_of, modal_of
 from headgate.cache.guards.reading import Kind, Token, read
-from headgate.cache.guards.vocabulary import kept, part_of_speech, weight
+from headgate.cache.guards.vocabulary import kept, light, part_of_speech, weight
 from headgate.cache.guards.wording import core
 
 Counted = frozenset[tuple[str, int]]
@@ -253,7 +253,11 @@ def _placed(atoms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     found = []
     for at, atom in enumerate(atoms):
         if atom in _PLACED:
-            behind = next((word for word in atoms[at + 1 : at + 4] if ":" in word or weight(word)), None)
+            following = [word for word in atoms[at + 1 : at + 4] if ":" in word or weight(word)]
+            if len(following) > 1 and (following[0] == "another" or _describes(following[0])):
+                # A real person is a person.
+                following = following[1:]
+            behind = following[0] if following else None
             if str(behind).startswith("date:") and str(behind).endswith("day"):
                 # Thursday, 18 November.
                 behind = next((word for word in atoms[at + 2 : at + 3] if word.startswith("date:")), behind)
@@ -265,6 +269,10 @@ def _placed(atoms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
             if behind is not None and not counted_off and (atom != "to" or part_of_speech(deed) != "v"):
                 found.append((atom, behind))
     return (*found, *_turned_into(atoms))
+
+
+def _describes(word: str) -> bool:
+    return light(word) and part_of_speech(word) == "a"
 
 
 _MONEY = frozenset({"krona", "kronor", "krone", "kroner", "yen", "won", "lira", "zloty", "rubles", "forint", "dong"})

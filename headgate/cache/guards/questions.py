@@ -207,6 +207,10 @@ def _of_what(words: Sequence[str], rest: Sequence[str]) -> frozenset[str]:
         kinds.add("how")
     if {"difference", "differ"} & {*rest}:
         kinds.add("differ")
+    last = _OF_NOUN.get(base_form(words[-1]), "")
+    if last and words[-2:-1] == ["in"]:
+        # What does it burn in calories.
+        kinds.add(last)
     if any(word == "time" and _lasting(before) for before, word in itertools.pairwise(rest)):
         # The flight time is how long the flight takes.
         kinds.add("long")

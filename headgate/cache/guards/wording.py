@@ -9,18 +9,20 @@ _OPENINGS: tuple[tuple[str, ...], ...] = tuple(
     tuple(phrase.split())
     for phrase in (
         "hi there", "hello there", "hey there", "hi", "hello", "hey", "good morning", "ok", "quick question",
-        "i have a question", "thanks", "thank you",
+        "i have a question", "thanks", "thank you", "sorry to bother you",
     )
 )  # fmt: skip
 _CLOSINGS: tuple[tuple[str, ...], ...] = tuple(
     tuple(phrase.split())
-    for phrase in ("thank you very much", "thanks a_lot", "thanks in advance", "thank you", "thanks")
+    for phrase in ("thank you very much", "thanks a_lot", "thanks in advance", "thank you", "thanks", "thx")
 )
 
 
 def core(tokens: list[Token]) -> list[Token]:
     """The tokens that ask."""
-    if not any(token.form in ABOUT_WORDS for token in tokens):
+    if any(token.form in ABOUT_WORDS for token in tokens):
+        tokens = _without_salutation(tokens)
+    else:
         tokens = _without_courtesy(tokens)
     return _possessives(tokens)
 
@@ -52,6 +54,24 @@ def _without_courtesy(tokens: list[Token]) -> list[Token]:
         if len(tokens) > len(closing) and tuple(token.form for token in tokens[-len(closing) :]) == closing:
             tokens = tokens[: -len(closing)]
     return tokens or whole
+
+
+_SAYING = frozenset(
+    {"in", "into", "is", "means", "mean", "to", "from", "and", "or", "as", "vs", "translation", "meaning"}
+)
+_LONG = 5
+
+
+def _without_salutation(tokens: list[Token]) -> list[Token]:
+    """A greeting at the head of a longer text, and thanks in a sentence of their own; `hello in French` stays."""
+    taken = _starts(tokens, _OPENINGS)
+    if taken and len(tokens) - taken >= _LONG and tokens[taken].form not in _SAYING:
+        tokens = tokens[taken:]
+    for closing in _CLOSINGS:
+        start = len(tokens) - len(closing)
+        if start >= _LONG and tokens[start].opens and tuple(token.form for token in tokens[start:]) == closing:
+            return tokens[:start]
+    return tokens
 
 
 def _possessives(tokens: list[Token]) -> list[Token]:
