@@ -1,4 +1,4 @@
-"""The encoder's pass as one call into C++ (`native/encoder.cpp`), on the calling thread alone.
+"""The encoder's pass as one call into C++ (`native/encoder.cpp`): one text on two threads, more on the calling one.
 
 A pass of one short text is a few hundred small operators, and each of torch's costs more than its arithmetic.
 """
@@ -6,6 +6,7 @@ A pass of one short text is a few hundred small operators, and each of torch's c
 from __future__ import annotations
 
 import ctypes
+import os
 import sysconfig
 from collections.abc import Sequence
 from functools import cache
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from headgate.cache.encoder import MIDDLE, BertWeights, Dense, Floats
 
 _AMX, _AVX512 = 2, 1
-_INTERFACE = 2
+_INTERFACE = 3
 """Of the library; a build left over from another version is not used."""
 _KINDS = {_AMX: "C++, AMX, bfloat16", _AVX512: "C++, AVX-512, bfloat16"}
 _PRODUCTS = ("qkv", "out", "wide", "narrow")
@@ -53,18 +54,24 @@ def instructions() -> int:
     return 0 if found is None else int(found.headgate_encoder_instructions())
 
 
+def cores() -> int:
+    """That this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
 class NativePass:
     """Implements `Pass`. Products are of bfloat16 with sums in float32; everything else is float32.
 
     What a text gets does not depend on the texts beside it, to the bit.
     """
 
-    def __init__(self, weights: BertWeights, level: int | None = None) -> None:
+    def __init__(self, weights: BertWeights, level: int | None = None, *, together: bool | None = None) -> None:
         """A pass with these weights.
 
         Args:
             weights: of sizes that `fits`.
             level: at most what `instructions` gives; None takes that.
+            together: whether a second thread takes part in the pass of a single text; None: where there are two cores.
 
         Raises:
             ValueError: the processor or the kernel is not made for it.
@@ -75,6 +82,7 @@ class NativePass:
         if kernel is None or not _AVX512 <= self._level <= best or not self.fits(weights):
             raise ValueError(f"level is {self._level} for a processor of level {best} and weights that may not fit it")
         self._run = kernel.headgate_encoder_run
+        self._together = cores() > 1 if together is None else together
         self._kept: list[NDArray[Any]] = []
         vocabulary, self._dim = weights.words.shape
         self._most = vocabulary - 1
@@ -136,6 +144,7 @@ class NativePass:
         self._run(
             ctypes.byref(self._encoder),
             self._level,
+            self._together,
             ids.ctypes.data,
             starts.ctypes.data,
             len(texts),
@@ -166,6 +175,15 @@ def library() -> ctypes.CDLL | None:
     size, address = ctypes.c_int64, ctypes.c_void_p
     kernel.headgate_encoder_pack.argtypes = [address, size, size, address]
     kernel.headgate_encoder_pack.restype = None
-    kernel.headgate_encoder_run.argtypes = [address, ctypes.c_int32, address, address, size, address, address]
+    kernel.headgate_encoder_run.argtypes = [
+        address,
+        ctypes.c_int32,
+        ctypes.c_int32,
+        address,
+        address,
+        size,
+        address,
+        address,
+    ]
     kernel.headgate_encoder_run.restype = None
     return kernel

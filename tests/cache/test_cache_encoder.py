@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,26 @@ def test_neighbours_change_no_bit(folder: Path, weights: BertWeights, level: int
         (alone,) = encoder.encode([text])
         assert alone.vector.tobytes() == together.vector.tobytes()
         assert alone.states.tobytes() == together.states.tobytes()
+
+
+@pytest.mark.skipif(not LEVELS, reason="the kernel is not compiled, or not for this processor")
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_second_thread_changes_no_bit_whoever_else_computes(weights: BertWeights, level: int) -> None:
+    alone, helped = (NativePass(weights, level, together=own) for own in (False, True))
+    rng = np.random.default_rng(0)
+    texts = [[101, *rng.integers(1000, 30_000, tokens).tolist(), 102] for tokens in (0, 1, 14, 15, 18, 31, 60)]
+    expected = [alone([text]) for text in texts]
+
+    def run(seed: int) -> None:
+        order = np.random.default_rng(seed).integers(0, len(texts), 60)
+        for at in order.tolist():
+            vectors, states = helped([texts[at]])
+            assert vectors.tobytes() == expected[at][0].tobytes()
+            assert states.tobytes() == expected[at][1].tobytes()
+
+    # More threads than cores, of which one at a time is helped.
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(run, range(3)))
 
 
 @pytest.mark.skipif(not LEVELS, reason="the kernel is not compiled, or not for this processor")

@@ -3,15 +3,20 @@
 #include "encoder.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
 
 #include "exponential.h"
 
 #if defined(HEADGATE_VECTORS)
 #include <cpuid.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -27,7 +32,6 @@ namespace {
 constexpr int64_t kPanel = 32;  // outputs that lie together
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileBytes = 1024;
-constexpr int64_t kAhead = 24 * 1024;  // bytes ahead of which weights are asked for: beyond a product's end lies the next one
 constexpr int64_t kMostRows = 1024;  // of one walk through the layers, unless a single text is longer
 constexpr int64_t kTallest = 8;  // rows of a tile by vectors: 8 * 2 sums, 2 weights and one x
 
@@ -74,7 +78,7 @@ struct Tiles {
 };
 
 template <bool TWO>
-void multiply_tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t* weights, int64_t depth, bool ask,
+void multiply_tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t* weights, int64_t depth, const char* ask,
                     float* sums) {
     const int64_t stride = depth * 2;
     _tile_zero(0);
@@ -84,9 +88,8 @@ void multiply_tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t
         _tile_zero(3);
     }
     for (int64_t k = 0; k < depth; k += 32) {
-        if (ask)
-            for (int64_t i = 0; i < 2 * kTileBytes; i += 64)
-                _mm_prefetch(reinterpret_cast<const char*>(weights) + kAhead + i, _MM_HINT_T1);
+        if (ask != nullptr)
+            for (int64_t i = 0; i < 2 * kTileBytes; i += 64, ask += 64) _mm_prefetch(ask, _MM_HINT_T1);
         _tile_loadd(6, weights, 128);
         _tile_loadd(4, upper + k, stride);
         _tile_dpbf16ps(0, 4, 6);
@@ -107,35 +110,36 @@ void multiply_tiles(const uint16_t* upper, const uint16_t* lower, const uint16_t
     }
 }
 
-// finish(row, column, left, right) gets the sums of 32 outputs from `column` on.
+// All rows with the panel `packed`. finish(row, column, left, right) gets the sums of 32 outputs from `column` on; what lies at
+// `ask` is fetched meanwhile, as much as the panel is long.
 template <typename F>
-void by_tiles(const uint16_t* x, const Blocks& rows, const uint16_t* packed, int64_t depth, int64_t outputs, const F& finish) {
+void by_tiles(const uint16_t* x, const Blocks& rows, const uint16_t* packed, int64_t depth, int64_t column, const char* ask,
+              const F& finish) {
     alignas(64) float sums[2 * kTileRows * kPanel];
-    const auto take = [&](int64_t block, int64_t column, const float* from) {
+    const auto take = [&](int64_t block, const float* from) {
         for (int64_t r = 0; r < rows.height; ++r, from += kPanel)
             finish(block * rows.height + r, column, _mm512_load_ps(from), _mm512_load_ps(from + 16));
     };
-    for (int64_t column = 0; column < outputs; column += kPanel, packed += kPanel * depth)
-        for (int64_t block = 0; block < rows.count; block += 2) {
-            const uint16_t* upper = x + block * rows.height * depth;
-            if (block + 1 == rows.count) {
-                multiply_tiles<false>(upper, nullptr, packed, depth, block == 0, sums);
-            } else {
-                multiply_tiles<true>(upper, upper + rows.height * depth, packed, depth, block == 0, sums);
-                take(block + 1, column, sums + kTileRows * kPanel);
-            }
-            take(block, column, sums);
+    for (int64_t block = 0; block < rows.count; block += 2, ask = nullptr) {
+        const uint16_t* upper = x + block * rows.height * depth;
+        if (block + 1 == rows.count) {
+            multiply_tiles<false>(upper, nullptr, packed, depth, ask, sums);
+        } else {
+            multiply_tiles<true>(upper, upper + rows.height * depth, packed, depth, ask, sums);
+            take(block + 1, sums + kTileRows * kPanel);
         }
+        take(block, sums);
+    }
 }
 
 template <int64_t ROWS, typename F>
 void multiply_vectors(const uint16_t* x, const uint16_t* weights, int64_t depth, int64_t row, int64_t column,
-                      const F& finish) {
+                      const char* ask, const F& finish) {
     __m512 sums[ROWS][2];
     ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j) sums[r][j] = _mm512_setzero_ps();
-    for (int64_t k = 0; k < depth; k += 2, weights += 2 * kPanel) {
-        _mm_prefetch(reinterpret_cast<const char*>(weights) + kAhead, _MM_HINT_T1);
-        _mm_prefetch(reinterpret_cast<const char*>(weights) + kAhead + 64, _MM_HINT_T1);
+    for (int64_t k = 0; k < depth; k += 2, weights += 2 * kPanel, ask += 128) {
+        _mm_prefetch(ask, _MM_HINT_T1);
+        _mm_prefetch(ask + 64, _MM_HINT_T1);
         const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 32);
         ALL for (int64_t r = 0; r < ROWS; ++r) {
             int32_t two;
@@ -149,14 +153,12 @@ void multiply_vectors(const uint16_t* x, const uint16_t* weights, int64_t depth,
 }
 
 template <typename F>
-void by_vectors(const uint16_t* x, const Blocks& rows, const uint16_t* packed, int64_t depth, int64_t outputs,
+void by_vectors(const uint16_t* x, const Blocks& rows, const uint16_t* packed, int64_t depth, int64_t column, const char* ask,
                 const F& finish) {
-    for (int64_t column = 0; column < outputs; column += kPanel, packed += kPanel * depth) {
-        int64_t row = 0;
-        for (; row + kTallest <= rows.padded; row += kTallest)
-            multiply_vectors<kTallest>(x + row * depth, packed, depth, row, column, finish);
-        for (; row < rows.padded; ++row) multiply_vectors<1>(x + row * depth, packed, depth, row, column, finish);
-    }
+    int64_t row = 0;
+    for (; row + kTallest <= rows.padded; row += kTallest)
+        multiply_vectors<kTallest>(x + row * depth, packed, depth, row, column, ask, finish);
+    for (; row < rows.padded; ++row) multiply_vectors<1>(x + row * depth, packed, depth, row, column, ask, finish);
 }
 
 // Memory that grows and stays with its thread.
@@ -194,6 +196,43 @@ class Workspace {
     int64_t used_ = 0;
 };
 
+class Pass;
+
+// A second thread that takes parts of a pass, as many as it gets to. It is woken at the beginning and spins until the end, and
+// nobody waits for it but for a part that it has begun: without a core of its own it costs next to nothing, and where it lost
+// its core with a part in hand, the next passes do without it.
+class Team {
+  public:
+    // Whether this pass may have it; `leave` follows.
+    bool enter(Pass* pass);
+    void leave();
+    void do_all(Pass& pass, int64_t step, int64_t parts);
+
+  private:
+    static constexpr uint64_t kNothing = 0;
+    static constexpr uint64_t kLate = 400'000;  // cycles, some 0.2 ms
+    static constexpr int kRest = 16;  // passes
+
+    // A step and which of its parts, from `low` to below `high`, nobody has begun.
+    static uint64_t ticket(uint64_t step, uint64_t low, uint64_t high) { return step << 48 | low << 24 | high; }
+    static uint64_t low(uint64_t t) { return t >> 24 & 0xffffff; }
+    static uint64_t high(uint64_t t) { return t & 0xffffff; }
+
+    void help();
+    static bool leave_core(int core);
+
+    std::mutex one_;
+    std::atomic<uint32_t> called_{0};
+    bool started_ = false;
+    int rest_ = 0;
+    Pass* pass_ = nullptr;
+    alignas(64) std::atomic<uint64_t> open_{kNothing};
+    alignas(64) std::atomic<int64_t> done_{0};  // parts that the other thread has finished
+    int64_t taken_ = 0;  // of this step by the other thread
+    std::atomic<bool> over_{true};
+    std::atomic<int> core_{-1};  // that the pass began on
+};
+
 class Pass {
   public:
     Pass(const HeadgateEncoder& encoder, bool tiles, const int32_t* ids, const int64_t* starts, int64_t texts, float* vectors,
@@ -205,59 +244,119 @@ class Pass {
         stride_ = (longest + 15) / 16 * 16;
         const int64_t n = blocks_.padded, h = e_.hidden;
         space.reserve(Workspace::bytes<float>(n * h) + Workspace::bytes<float>(n * 3 * h) + Workspace::bytes<uint16_t>(n * h) +
-                      Workspace::bytes<uint16_t>(n * e_.wide) + Workspace::bytes<float>(stride_ * dim_) +
-                      Workspace::bytes<float>(stride_));
+                      Workspace::bytes<uint16_t>(n * e_.wide) +
+                      2 * (Workspace::bytes<float>(stride_ * dim_) + Workspace::bytes<float>(stride_)));
         x_ = space.take<float>(n * h);
         made_ = space.take<float>(n * 3 * h);
         narrow_ = space.take<uint16_t>(n * h);
         wide_ = space.take<uint16_t>(n * e_.wide);
-        keys_ = space.take<float>(stride_ * dim_);
-        shares_ = space.take<float>(stride_);
+        for (int who = 0; who < 2; ++who) {
+            keys_[who] = space.take<float>(stride_ * dim_);
+            shares_[who] = space.take<float>(stride_);
+        }
     }
 
-    void run() {
-        if (tiles_) {
-            Tiles shapes;
-            for (int i = 0; i < 6; ++i) shapes.rows[i] = static_cast<uint8_t>(blocks_.height);
-            shapes.rows[6] = shapes.rows[7] = kTileRows;
-            _tile_loadconfig(&shapes);
-        }
+    // With `team`, another thread takes part.
+    void run(Team* team) {
+        begin();
         embed();
         for (int64_t at = 0; at < e_.count; ++at) {
             const HeadgateEncoderLayer& layer = e_.layers[at];
-            linear(narrow_, layer.qkv, layer.qkv_bias, e_.hidden, 3 * e_.hidden);
-            attend();
-            linear(narrow_, layer.out, layer.out_bias, e_.hidden, e_.hidden);
+            do_all(team, 5 * at);
+            do_all(team, 5 * at + 1);
+            do_all(team, 5 * at + 2);
             add_norm(layer.out_norm, nullptr);
-            widen(layer);
-            linear(wide_, layer.narrow, layer.narrow_bias, e_.wide, e_.hidden);
+            do_all(team, 5 * at + 3);
+            do_all(team, 5 * at + 4);
             const bool last = at + 1 == e_.count;
             add_norm(layer.narrow_norm, last ? states_ + e_.hidden : at + 1 == e_.middle ? states_ : nullptr);
         }
-        if (tiles_) _tile_release();
+        end();
         pool();
     }
 
-  private:
-    template <typename F>
-    void multiply(const uint16_t* x, const uint16_t* packed, int64_t depth, int64_t outputs, const F& finish) {
-        if (tiles_)
-            by_tiles(x, blocks_, packed, depth, outputs, finish);
-        else
-            by_vectors(x, blocks_, packed, depth, outputs, finish);
+    // What a thread does before and after its parts of the pass.
+    void begin() const {
+        if (!tiles_) return;
+        Tiles shapes;
+        for (int i = 0; i < 6; ++i) shapes.rows[i] = static_cast<uint8_t>(blocks_.height);
+        shapes.rows[6] = shapes.rows[7] = kTileRows;
+        _tile_loadconfig(&shapes);
     }
 
-    void linear(const uint16_t* x, const uint16_t* packed, const float* bias, int64_t depth, int64_t outputs) {
-        multiply(x, packed, depth, outputs, [&](int64_t row, int64_t column, __m512 left, __m512 right) {
+    void end() const {
+        if (tiles_) _tile_release();
+    }
+
+    // One of the parts of a step, which do not depend on each other. `who` is 0, which goes through them upwards, or 1, which
+    // goes downwards; with `last` no part is left after this one.
+    void part(int64_t step, int64_t at, int who, bool last) {
+        const HeadgateEncoderLayer& layer = e_.layers[step / 5];
+        const auto next = [&](const uint16_t* packed, int64_t depth, const uint16_t* after, int64_t size) {
+            const int64_t panel = kPanel * depth;
+            if (!last) return reinterpret_cast<const char*>(who == 0 ? packed + panel : packed - panel);
+            return reinterpret_cast<const char*>(who == 0 ? after : after + size - panel);
+        };
+        const int64_t h = e_.hidden;
+        if (step % 5 == 0) {
+            const uint16_t* packed = layer.qkv + at * kPanel * h;
+            linear(narrow_, packed, layer.qkv_bias, h, 3 * h, at * kPanel, next(packed, h, layer.out, h * h));
+        } else if (step % 5 == 1) {
+            const int64_t t = at / e_.heads, head = at % e_.heads;
+            const int64_t from = starts_[t] - starts_[0], length = starts_[t + 1] - starts_[t];
+            switch (dim_) {
+                case 16: attend<1>(from, length, head, who); break;
+                case 32: attend<2>(from, length, head, who); break;
+                case 48: attend<3>(from, length, head, who); break;
+                default: attend<4>(from, length, head, who);
+            }
+        } else if (step % 5 == 2) {
+            const uint16_t* packed = layer.out + at * kPanel * h;
+            linear(narrow_, packed, layer.out_bias, h, h, at * kPanel, next(packed, h, layer.wide, h * e_.wide));
+        } else if (step % 5 == 3) {
+            const uint16_t* packed = layer.wide + at * kPanel * h;
+            widen(packed, layer.wide_bias, at * kPanel, next(packed, h, layer.narrow, h * e_.wide));
+        } else {
+            const uint16_t* packed = layer.narrow + at * kPanel * e_.wide;
+            const uint16_t* after = step / 5 + 1 < e_.count ? e_.layers[step / 5 + 1].qkv : e_.layers[0].qkv;
+            linear(wide_, packed, layer.narrow_bias, e_.wide, h, at * kPanel, next(packed, e_.wide, after, 3 * h * h));
+        }
+    }
+
+    int64_t height() const { return blocks_.height; }
+    bool tiles() const { return tiles_; }
+
+    int64_t parts(int64_t step) const {
+        switch (step % 5) {
+            case 0: return 3 * e_.hidden / kPanel;
+            case 1: return texts_ * e_.heads;
+            case 3: return e_.wide / kPanel;
+            default: return e_.hidden / kPanel;
+        }
+    }
+
+  private:
+    void do_all(Team* team, int64_t step);
+
+    template <typename F>
+    void multiply(const uint16_t* x, const uint16_t* packed, int64_t depth, int64_t column, const char* ask, const F& finish) {
+        if (tiles_)
+            by_tiles(x, blocks_, packed, depth, column, ask, finish);
+        else
+            by_vectors(x, blocks_, packed, depth, column, ask, finish);
+    }
+
+    void linear(const uint16_t* x, const uint16_t* packed, const float* bias, int64_t depth, int64_t outputs, int64_t first,
+                const char* ask) {
+        multiply(x, packed, depth, first, ask, [&](int64_t row, int64_t column, __m512 left, __m512 right) {
             float* to = made_ + row * outputs + column;
             _mm512_storeu_ps(to, _mm512_add_ps(left, _mm512_loadu_ps(bias + column)));
             _mm512_storeu_ps(to + 16, _mm512_add_ps(right, _mm512_loadu_ps(bias + column + 16)));
         });
     }
 
-    void widen(const HeadgateEncoderLayer& layer) {
-        const float* bias = layer.wide_bias;
-        multiply(narrow_, layer.wide, e_.hidden, e_.wide, [&](int64_t row, int64_t column, __m512 left, __m512 right) {
+    void widen(const uint16_t* packed, const float* bias, int64_t first, const char* ask) {
+        multiply(narrow_, packed, e_.hidden, first, ask, [&](int64_t row, int64_t column, __m512 left, __m512 right) {
             left = gelu(_mm512_add_ps(left, _mm512_loadu_ps(bias + column)));
             right = gelu(_mm512_add_ps(right, _mm512_loadu_ps(bias + column + 16)));
             _mm512_storeu_si512(wide_ + row * e_.wide + column, (__m512i)_mm512_cvtne2ps_pbh(right, left));
@@ -312,27 +411,15 @@ class Pass {
         to_bf16(x, h, narrow_ + row * h);
     }
 
-    // Every text by itself; of queries, keys and values [rows][3][heads][dim] in made_.
-    void attend() {
-        for (int64_t t = 0; t < texts_; ++t)
-            for (int64_t head = 0; head < e_.heads; ++head) {
-                const int64_t from = starts_[t] - starts_[0], length = starts_[t + 1] - starts_[t];
-                switch (dim_) {
-                    case 16: attend<1>(from, length, head); break;
-                    case 32: attend<2>(from, length, head); break;
-                    case 48: attend<3>(from, length, head); break;
-                    default: attend<4>(from, length, head);
-                }
-            }
-    }
-
+    // One head of one text; of queries, keys and values [rows][3][heads][dim] in made_.
     template <int PARTS>
-    void attend(int64_t from, int64_t length, int64_t head) {
+    void attend(int64_t from, int64_t length, int64_t head, int who) {
+        float *const keys = keys_[who], *const shares = shares_[who];
         const int64_t h = e_.hidden, dim = 16 * PARTS, filled = (length + 15) / 16 * 16;
         const float* query = made_ + from * 3 * h + head * dim;
         const float* value = query + 2 * h;
         for (int64_t d = 0; d < dim; ++d) {
-            float* row = keys_ + d * filled;
+            float* row = keys + d * filled;
             for (int64_t j = 0; j < length; ++j) row[j] = query[j * 3 * h + h + d];
             for (int64_t j = length; j < filled; ++j) row[j] = 0;
         }
@@ -342,25 +429,25 @@ class Pass {
             for (int64_t j = 0; j < filled; j += 16) {
                 __m512 even = _mm512_setzero_ps(), odd = _mm512_setzero_ps();
                 for (int64_t d = 0; d < dim; d += 2) {
-                    even = _mm512_fmadd_ps(_mm512_set1_ps(query[d]), _mm512_load_ps(keys_ + d * filled + j), even);
-                    odd = _mm512_fmadd_ps(_mm512_set1_ps(query[d + 1]), _mm512_load_ps(keys_ + (d + 1) * filled + j), odd);
+                    even = _mm512_fmadd_ps(_mm512_set1_ps(query[d]), _mm512_load_ps(keys + d * filled + j), even);
+                    odd = _mm512_fmadd_ps(_mm512_set1_ps(query[d + 1]), _mm512_load_ps(keys + (d + 1) * filled + j), odd);
                 }
                 const __m512 scores = _mm512_mul_ps(_mm512_add_ps(even, odd), scale);
-                _mm512_store_ps(shares_ + j, scores);
+                _mm512_store_ps(shares + j, scores);
                 most = _mm512_mask_max_ps(most, first(length - j), most, scores);
             }
             const __m512 top = _mm512_set1_ps(_mm512_reduce_max_ps(most));
             __m512 sum = _mm512_setzero_ps();
             for (int64_t j = 0; j < filled; j += 16) {
-                const __m512 part = exponential(_mm512_sub_ps(_mm512_load_ps(shares_ + j), top));
-                _mm512_store_ps(shares_ + j, part);
+                const __m512 part = exponential(_mm512_sub_ps(_mm512_load_ps(shares + j), top));
+                _mm512_store_ps(shares + j, part);
                 sum = _mm512_mask_add_ps(sum, first(length - j), sum, part);
             }
             __m512 even[PARTS], odd[PARTS];
             ALL for (int p = 0; p < PARTS; ++p) even[p] = odd[p] = _mm512_setzero_ps();
             const float* v = value;
             for (int64_t j = 0; j < filled; j += 2, v += 6 * h) {
-                const __m512 one = _mm512_set1_ps(shares_[j]), other = _mm512_set1_ps(shares_[j + 1]);
+                const __m512 one = _mm512_set1_ps(shares[j]), other = _mm512_set1_ps(shares[j + 1]);
                 if (j < length) ALL for (int p = 0; p < PARTS; ++p)
                         even[p] = _mm512_fmadd_ps(one, _mm512_loadu_ps(v + 16 * p), even[p]);
                 if (j + 1 < length) ALL for (int p = 0; p < PARTS; ++p)
@@ -406,9 +493,111 @@ class Pass {
     float* made_;  // what a product gives
     uint16_t* narrow_;  // [rows][hidden], what the next product reads
     uint16_t* wide_;  // [rows][wide]
-    float* keys_;  // of one head, transposed
-    float* shares_;  // of one query in them
+    float* keys_[2];  // of one head, transposed; for either thread
+    float* shares_[2];  // of one query in them
 };
+
+void Pass::do_all(Team* team, int64_t step) {
+    const int64_t count = parts(step);
+    if (team != nullptr) return team->do_all(*this, step, count);
+    for (int64_t at = 0; at < count; ++at) part(step, at, 0, at + 1 == count);
+}
+
+bool Team::enter(Pass* pass) {
+    if (!one_.try_lock()) return false;
+    if (rest_ > 0) {
+        --rest_;
+        one_.unlock();
+        return false;
+    }
+    if (!started_) {
+        started_ = true;
+        try {
+            std::thread(&Team::help, this).detach();
+        } catch (const std::system_error&) {
+        }
+    }
+    pass_ = pass;
+    done_.store(0, std::memory_order_relaxed);
+    taken_ = 0;
+    core_.store(sched_getcpu(), std::memory_order_relaxed);
+    over_.store(false, std::memory_order_release);
+    called_.fetch_add(1, std::memory_order_release);
+    called_.notify_one();
+    return true;
+}
+
+void Team::leave() {
+    over_.store(true, std::memory_order_release);
+    one_.unlock();
+}
+
+void Team::do_all(Pass& pass, int64_t step, int64_t parts) {
+    uint64_t now = ticket(static_cast<uint64_t>(step), 0, static_cast<uint64_t>(parts));
+    open_.store(now, std::memory_order_release);
+    int64_t own = 0;
+    for (;;) {
+        if (low(now) >= high(now)) break;
+        // The other thread moves `high` down.
+        if (!open_.compare_exchange_weak(now, now + (1 << 24), std::memory_order_acq_rel)) continue;
+        pass.part(step, static_cast<int64_t>(low(now)), 0, low(now) + 1 >= high(now));
+        ++own;
+        now = open_.load(std::memory_order_acquire);
+    }
+    taken_ += parts - own;
+    const uint64_t since = __builtin_ia32_rdtsc();
+    for (int64_t spun = 0; done_.load(std::memory_order_acquire) < taken_; ++spun) {
+        _mm_pause();
+        if (spun % 256 == 255 && __builtin_ia32_rdtsc() - since > kLate) {
+            rest_ = kRest;
+            std::this_thread::yield();
+        }
+    }
+}
+
+// Keeps this thread off the core where the pass is: Linux likes to wake it just there. False where there is no other.
+bool Team::leave_core(int core) {
+    cpu_set_t cores;
+    // The first thread's are the process's.
+    if (core < 0 || sched_getaffinity(getpid(), sizeof(cores), &cores) != 0) return false;
+    CPU_CLR(core, &cores);
+    return CPU_COUNT(&cores) > 0 && sched_setaffinity(0, sizeof(cores), &cores) == 0;
+}
+
+void Team::help() {
+    int left = -1;
+    for (uint32_t seen = 0;;) {
+        called_.wait(seen, std::memory_order_acquire);
+        seen = called_.load(std::memory_order_acquire);
+        const int core = core_.load(std::memory_order_relaxed);
+        if (core != left && leave_core(core)) left = core;
+        if (core != left) continue;
+        uint64_t since = __builtin_ia32_rdtsc();
+        int64_t height = 0;  // that the tiles are set to
+        bool set = false;
+        while (!over_.load(std::memory_order_acquire)) {
+            uint64_t now = open_.load(std::memory_order_acquire);
+            if (low(now) >= high(now) || !open_.compare_exchange_strong(now, now - 1, std::memory_order_acq_rel)) {
+                _mm_pause();
+                // Whoever has the pass has lost its core, perhaps to this thread.
+                if (__builtin_ia32_rdtsc() - since > kLate) break;
+                continue;
+            }
+            // Whatever pass this is by now: it waits for the part.
+            Pass& pass = *pass_;
+            // Once and not for every part: a new shape of tiles takes longer than many products.
+            if (pass.height() != height) {
+                pass.begin();
+                height = pass.height();
+                set = pass.tiles();
+            }
+            pass.part(static_cast<int64_t>(now >> 48), static_cast<int64_t>(high(now)) - 1, 1, low(now) + 1 >= high(now));
+            done_.fetch_add(1, std::memory_order_release);
+            since = __builtin_ia32_rdtsc();
+        }
+        if (set) _tile_release();
+    }
+}
 
 }  // namespace
 #pragma GCC pop_options
@@ -453,14 +642,18 @@ void headgate_encoder_pack(const float* weight, int64_t outputs, int64_t inputs,
     }
 }
 
-void headgate_encoder_run(const HeadgateEncoder* encoder, int32_t instructions, const int32_t* ids, const int64_t* starts,
-                          int64_t texts, float* vectors, float* states) {
+void headgate_encoder_run(const HeadgateEncoder* encoder, int32_t instructions, int32_t together, const int32_t* ids,
+                          const int64_t* starts, int64_t texts, float* vectors, float* states) {
     static thread_local Workspace space;
+    // Never destroyed, for its thread outlives whoever would do that.
+    static Team* const team = new Team;
     for (int64_t begin = 0, end = 0; begin < texts; begin = end) {
         for (end = begin + 1; end < texts && starts[end + 1] - starts[begin] <= kMostRows;) ++end;
-        Pass(*encoder, instructions == 2, ids, starts + begin, end - begin, vectors + begin * encoder->hidden,
-             states + 2 * starts[begin] * encoder->hidden, space)
-            .run();
+        Pass pass(*encoder, instructions == 2, ids, starts + begin, end - begin, vectors + begin * encoder->hidden,
+                  states + 2 * starts[begin] * encoder->hidden, space);
+        const bool helped = together != 0 && texts == 1 && team->enter(&pass);
+        pass.run(helped ? team : nullptr);
+        if (helped) team->leave();
     }
 }
 
@@ -468,10 +661,10 @@ void headgate_encoder_run(const HeadgateEncoder* encoder, int32_t instructions, 
 
 int32_t headgate_encoder_instructions() { return 0; }
 void headgate_encoder_pack(const float*, int64_t, int64_t, uint16_t*) { std::abort(); }
-void headgate_encoder_run(const HeadgateEncoder*, int32_t, const int32_t*, const int64_t*, int64_t, float*, float*) {
+void headgate_encoder_run(const HeadgateEncoder*, int32_t, int32_t, const int32_t*, const int64_t*, int64_t, float*, float*) {
     std::abort();
 }
 
 #endif
 
-int32_t headgate_encoder_interface() { return 2; }
+int32_t headgate_encoder_interface() { return 3; }

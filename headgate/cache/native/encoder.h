@@ -47,6 +47,8 @@ void headgate_encoder_pack(const float* weight, int64_t outputs, int64_t inputs,
 //
 // vectors [texts][hidden]: the mean of the last states, of unit norm. states [rows][2 * hidden]: middle, then last. What a text
 // gets does not depend on the texts beside it. Working memory is kept by the calling thread.
-void headgate_encoder_run(const HeadgateEncoder* encoder, int32_t instructions, const int32_t* ids, const int64_t* starts,
-                          int64_t texts, float* vectors, float* states);
+//
+// With `together`, a thread of the library's own takes part in the pass of a single text: one at a time in the process.
+void headgate_encoder_run(const HeadgateEncoder* encoder, int32_t instructions, int32_t together, const int32_t* ids,
+                          const int64_t* starts, int64_t texts, float* vectors, float* states);
 }
