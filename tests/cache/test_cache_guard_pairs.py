@@ -32,7 +32,7 @@ def _three(line: str) -> tuple[str, str, str]:
         ("fifth", 0.02, 0.23),
         ("sixth", 0.02, 0.02),
         ("seventh", 0.02, 0.05),
-        ("eighth", 0.05, 0.12),
+        ("eighth", 0.035, 0.1),
     ],
 )
 def test_hand_written_pairs(batch: str, passing: float, vetoed: float) -> None:
@@ -69,7 +69,7 @@ def test_generated_pairs() -> None:
     missed = sum(pair.edit is not None for pair in pairs)
     assert (missed, len(pairs)) == (400, 600)
     assert 1 - sum(vetoed) / missed <= 0.09
-    assert (len(vetoed) - sum(vetoed)) / (len(pairs) - missed) <= 0.33
+    assert (len(vetoed) - sum(vetoed)) / (len(pairs) - missed) <= 0.2
 
 
 def test_pairs_that_the_rule_was_mended_by() -> None:

@@ -67,9 +67,10 @@ _ASKING = frozenset({"why", "how", "what", "do", "can", "i", "be", "it", "should
 _PERMITTED = frozenset(
     {"can", "may", "i", "my", "be", "it", "legal", "legally", "allow", "ok", "fine", "possible", "to", "you"}
 )
+_LEGAL = frozenset({"may", "legal", "legally", "allow"})
 _OTHER_WAY = frozenset(
-    {("give", "obtain"), ("give", "receive"), ("give", "take"), ("give", "ask"), ("give", "want"), ("send", "obtain")}
-)
+    pair for other in ("obtain", "receive", "take", "ask", "want") for pair in (("give", other), (other, "give"))
+) | {("send", "obtain"), ("obtain", "send")}
 """Light words that say who has it in the end."""
 _OPENERS = frozenset({"why", "how", "what", "which", "who", "when", "where", "in", "do", "be"})
 _MEANS = frozenset({"with", "use", "using", "in", "via"})
@@ -82,6 +83,8 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
 
     Who asks freely changes the frame of a question; who keeps the frame means what differs, be it a small word.
     """
+    if stored[:1] == asked[:1] == ["howto"] and not _OTHER_WAY.isdisjoint(product(stored[1:2], asked[1:2])):
+        return True
     start = 0
     while start < min(len(stored), len(asked)) and related(stored[start], asked[start]):
         start += 1
@@ -97,9 +100,9 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
     if start == 0 and not (ours and theirs) and {*mine, *yours} <= _ASKING:
         # A statement and a question after it: the kinds of question tell.
         return False
-    if said > 1 and any(pair in _OTHER_WAY or pair[::-1] in _OTHER_WAY for pair in product(mine, yours)):
+    if said > 1 and not _OTHER_WAY.isdisjoint(product(mine, yours)):
         return True
-    if start == 0 and ({*mine} ^ {*yours} <= _PERMITTED or (mine and yours and {*mine, *yours} <= _OPENERS)):
+    if start == 0 and (_permitted({*mine} ^ {*yours}) or (mine and yours and {*mine, *yours} <= _OPENERS)):
         # Is it legal to, may I; how does it form, why does it form.
         return False
     if said > 2 and stored[0] != "whatis" and {*mine, *yours} <= {"my", "our"}:
@@ -130,6 +133,11 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
     return not _covered(mine, yours) or not _covered(yours, mine)
 
 
+def _permitted(words: Set[str]) -> bool:
+    """Whether they only ask whether something may be done; what is safe may be forbidden."""
+    return words <= _PERMITTED or (words - {"safe"} <= _PERMITTED and words.isdisjoint(_LEGAL))
+
+
 def one_word_exchanged(stored: Sequence[str], asked: Sequence[str]) -> bool:
     """Two texts that are alike to the last word but for one, behind the first, and the two do not mean the same.
 
@@ -141,7 +149,7 @@ def one_word_exchanged(stored: Sequence[str], asked: Sequence[str]) -> bool:
     if len(places) != 1 or not places[0]:
         return False
     mine, yours = stored[places[0]], asked[places[0]]
-    if (mine, yours) in _OTHER_WAY or (yours, mine) in _OTHER_WAY:
+    if (mine, yours) in _OTHER_WAY:
         return True
     if not weight(mine) or not weight(yours) or (light(mine) and light(yours)) or related(mine, yours):
         return False

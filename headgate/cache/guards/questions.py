@@ -148,6 +148,9 @@ def _of_wh(words: Sequence[str], at: int) -> frozenset[str]:
         return _of_how(words[at:], rest)
     if word in ("who", "whom", "whose"):
         return frozenset({"who"})
+    if word == "when" and following == "will" and rest[1:2] in (["i"], ["we"]) and {"get", "receive"} & {*rest[2:3]}:
+        # When will I get it: how long does it take.
+        return frozenset({"when", "long"})
     if word in ("when", "why"):
         return frozenset({word})
     if word == "where":

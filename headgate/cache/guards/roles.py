@@ -118,6 +118,8 @@ _INTO = frozenset({"to", "into", "in"})
 
 def _exchanged_for(one: Reading, other: Reading) -> bool:
     """`20 pesos in won` and `20 won to pesos`: what is counted in the one is what the other asks for."""
+    if one.facts["numbers"].isdisjoint(other.facts["numbers"]):
+        return False
     mine, yours = _counted(one.meaning.atoms), _counted(other.meaning.atoms)
     if not mine or not yours:
         return False
