@@ -78,6 +78,19 @@ class WholeStep(Protocol):
         ...
 
 
+class Drawing(Protocol):
+    """Draws a token for each row as the sampler promises: top_k, top_p within these, min_p, Gumbel noise by key."""
+
+    def __call__(
+        self, logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, keys: Tensor
+    ) -> Tensor:
+        """int64 [rows] from [rows, vocabulary] logits; -1 for a row that has no distribution.
+
+        Per row: temperature float32 above 0, top_k int64 (0 is all), top_p and min_p float64, keys int32 [rows, 2].
+        """
+        ...
+
+
 class Kernels(Protocol):
     """The operations of a decoder step. `tokens` is the number of rows of the step, whatever their sequence."""
 
@@ -134,6 +147,10 @@ class Kernels(Protocol):
 
         -1 for a row that has no distribution: one of its logits is NaN or +inf, or all are -inf.
         """
+        ...
+
+    def drawing(self) -> Drawing | None:
+        """How tokens that are not just the likeliest are drawn; None where the sampler does it by stock operators."""
         ...
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:

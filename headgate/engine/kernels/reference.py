@@ -198,6 +198,9 @@ class ReferenceKernels:
         # A NaN anywhere in a row is its maximum.
         return torch.where(best.values.isfinite(), tokens, -1)
 
+    def drawing(self) -> None:
+        """See Kernels."""
+
     def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> None:
         """See Kernels. Plain torch has an operation at a time."""
 

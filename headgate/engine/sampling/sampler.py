@@ -1,8 +1,9 @@
 """The sampler: logits of a step in, one token per row out.
 
-Rows are sampled in groups that need the same work: greedy rows take an argmax, rows without top_k and top_p race the
-whole vocabulary, and the others only their likeliest tokens. A row's group depends on its own settings alone, so its
-token does not depend on its neighbours. All draws are Gumbel-max: the largest of log-probability plus noise.
+Rows are sampled in groups that need the same work: greedy rows take an argmax; the others are drawn by the kernels, or
+where these have nothing for it by stock operators: rows without top_k and top_p race the whole vocabulary, and the
+others only their likeliest tokens. A row's group depends on its own settings alone, so its token does not depend on its
+neighbours. All draws are Gumbel-max: the largest of log-probability plus noise.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class _Group:
     processed: bool
     """Whether bias or penalties change the logits first."""
     greedy: bool = False
+    native: bool = False
+    """Whether the kernels draw, each row by settings of its own; what follows is for stock operators."""
     limited: bool = False
     """Whether top_k limits the count."""
     width: int = 0
@@ -65,6 +68,7 @@ class Sampler:
         self._vocab_size = vocab_size
         self._device = device
         self._kernels = ReferenceKernels() if kernels is None else kernels
+        self._native = self._kernels.drawing()
         self._all_ids = torch.arange(vocab_size, dtype=torch.int32, device=device).unsqueeze(0)
 
     def likeliest(self, logits: Tensor) -> list[int]:
@@ -125,6 +129,8 @@ class Sampler:
         processed = params.changes_logits
         if params.greedy:
             return _Group(processed, greedy=True)
+        if self._native is not None:
+            return _Group(processed, native=True)
         if 0 < params.top_k < self._vocab_size:
             width = next((width for width in _WIDTHS if params.top_k <= width), self._vocab_size)
             return _Group(processed, limited=True, width=min(width, self._vocab_size))
@@ -137,8 +143,8 @@ class Sampler:
 
     def _draw(self, group: _Group, logits: Tensor, rows: Sequence[SamplingRow]) -> tuple[Tensor, Tensor]:
         """Token ids and winning scores for the rows of one group, from logits that need no more processing."""
-        if group.greedy:
-            index = self._kernels.likeliest(logits)
+        if group.greedy or group.native:
+            index = self._kernels.likeliest(logits) if group.greedy else self._drawn(logits, rows)
             return index.clamp(min=0), torch.where(index < 0, torch.nan, 0.0)
         temperature = upload([row.params.temperature for row in rows], torch.float32, self._device).unsqueeze(-1)
         scores = scaled(logits, temperature)
@@ -147,6 +153,19 @@ class Sampler:
         race = drop_unlikely(scores, [row.params.min_p for row in rows]).add_(gumbel(self._keys(rows), self._all_ids))
         best = race.max(-1)
         return best.indices, best.values
+
+    def _drawn(self, logits: Tensor, rows: Sequence[SamplingRow]) -> Tensor:
+        """Tokens by the kernels; -1 for a row that has no distribution."""
+        assert self._native is not None
+        params = [row.params for row in rows]
+        return self._native(
+            logits,
+            upload([p.temperature for p in params], torch.float32, self._device),
+            upload([p.top_k for p in params], torch.int64, self._device),
+            upload([p.top_p for p in params], torch.float64, self._device),
+            upload([p.min_p for p in params], torch.float64, self._device),
+            torch.cat(self._keys(rows), dim=-1),
+        )
 
     def _draw_truncated(
         self, group: _Group, scores: Tensor, logits: Tensor, rows: Sequence[SamplingRow]

@@ -20,7 +20,7 @@ from headgate.engine.kernels.cpu.packed import (
 )
 from headgate.engine.kernels.cpu.plan import CpuPlan
 from headgate.engine.kernels.cpu.step import CpuStep
-from headgate.engine.kernels.interface import AttentionBatch, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, Drawing, KVLayer
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
@@ -70,6 +70,7 @@ class CpuKernels:
         self._swiglu = ops.swiglu.default
         self._write_kv = ops.write_kv.default
         self._likeliest = ops.likeliest.default
+        self._draw: Drawing = ops.draw.default
         self._paged_attention = ops.paged_attention.default
         torch.classes.headgate.Experts  # noqa: B018  the mixtures make some: an older build may lack them
         self.int8 = bool(ops.int8_usable())
@@ -144,6 +145,10 @@ class CpuKernels:
         """See Kernels."""
         y: Tensor = self._likeliest(logits)
         return y
+
+    def drawing(self) -> Drawing:
+        """See Kernels."""
+        return self._draw
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""

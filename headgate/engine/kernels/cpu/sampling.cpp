@@ -4,7 +4,12 @@
 
 #include "choice.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <functional>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #define INLINE inline __attribute__((always_inline))
@@ -27,12 +32,22 @@ INLINE float one(const uint16_t* p) {
     return value;
 }
 
-using Likeliest = int64_t (*)(const void*, int64_t);
-
+// Scores are (logit - most) / temperature, at most 0; `least` is the lowest that takes part.
 struct Variant {
-    Likeliest f32;
-    Likeliest bf16;
+    int64_t (*likeliest)(const void* logits, int64_t count);
+    float (*peaks)(const void* logits, int64_t count, float* maxima);
+    double (*mass)(const void* logits, int64_t count, float most, float temperature);
+    int64_t (*collect)(const void* logits, int64_t count, float most, float temperature, float least, float* scores,
+                       int32_t* ids);
+    void (*weigh)(const float* scores, int64_t count, float* weights);  // e to each score
+    int64_t (*race_all)(const void* logits, int64_t count, float most, float temperature, float least, uint32_t high,
+                        uint32_t low);
+    int64_t (*race_some)(const float* scores, const int32_t* ids, int64_t count, float least, uint32_t high, uint32_t low);
 };
+
+#define HEADGATE_SAMPLING(T) {likeliest<T>, peaks<T>, mass<T>, collect<T>, weigh, race_all<T>, race_some}
+
+constexpr int64_t kBlock = 64;  // logits whose largest is kept, to find the top_k ones among few
 
 }  // namespace
 }  // namespace headgate
@@ -43,7 +58,8 @@ namespace {
 #include "vector.inc"
 #include "sampling.inc"
 #undef LANES
-const Variant sampling{likeliest<float>, likeliest<uint16_t>};
+const Variant f32 = HEADGATE_SAMPLING(float);
+const Variant bf16 = HEADGATE_SAMPLING(uint16_t);
 }  // namespace
 }  // namespace headgate::baseline
 
@@ -57,7 +73,8 @@ namespace {
 #include "vector.inc"
 #include "sampling.inc"
 #undef LANES
-const Variant sampling{likeliest<float>, likeliest<uint16_t>};
+const Variant f32 = HEADGATE_SAMPLING(float);
+const Variant bf16 = HEADGATE_SAMPLING(uint16_t);
 }  // namespace
 }  // namespace headgate::avx2
 #pragma GCC pop_options
@@ -70,7 +87,8 @@ namespace {
 #include "vector.inc"
 #include "sampling.inc"
 #undef LANES
-const Variant sampling{likeliest<float>, likeliest<uint16_t>};
+const Variant f32 = HEADGATE_SAMPLING(float);
+const Variant bf16 = HEADGATE_SAMPLING(uint16_t);
 }  // namespace
 }  // namespace headgate::avx512
 #pragma GCC pop_options
@@ -79,19 +97,93 @@ const Variant sampling{likeliest<float>, likeliest<uint16_t>};
 namespace headgate {
 namespace {
 
-Variant choose() {
+const Variant& choose(Element element) {
+    const bool f32 = element == Element::f32;
 #if defined(HEADGATE_VARIANTS)
-    if (allowed(Instructions::avx512)) return avx512::sampling;
-    if (allowed(Instructions::avx2)) return avx2::sampling;
+    if (allowed(Instructions::avx512)) return f32 ? avx512::f32 : avx512::bf16;
+    if (allowed(Instructions::avx2)) return f32 ? avx2::f32 : avx2::bf16;
 #endif
-    return baseline::sampling;
+    return f32 ? baseline::f32 : baseline::bf16;
+}
+
+struct Candidates {
+    float* scores;
+    int32_t* ids;  // rising
+    int64_t count;
+};
+
+// Orders scores, which are at most 0, with the likeliest first.
+uint32_t key_of(float score) {
+    const float size = 0.0f - score;
+    uint32_t key;
+    std::memcpy(&key, &size, sizeof key);
+    return key;
+}
+
+// Keeps a candidate if those before it, likeliest first and lower ids first among equals, weigh less than `limit`: digit by
+// digit of the keys, so that nothing is sorted.
+template <typename F>
+void keep(Candidates& c, double limit, const F& weight) {
+    double before = 0;
+    uint32_t found = 0, known = 0;  // the boundary's key, as far as it is known
+    constexpr int kBits = 11;
+    for (const int shift : {21, 10, 0}) {
+        double weights[1 << kBits] = {};
+        const uint32_t digits = shift > 0 ? (1u << kBits) - 1 : (1u << 10) - 1;
+        for (int64_t i = 0; i < c.count; ++i) {
+            const uint32_t key = key_of(c.scores[i]);
+            if ((key & known) == found) weights[key >> shift & digits] += weight(i);
+        }
+        uint32_t digit = 0;
+        while (digit < digits && before + weights[digit] < limit) before += weights[digit++];
+        found |= digit << shift;
+        known |= digits << shift;
+    }
+    int64_t kept = 0;
+    for (int64_t i = 0; i < c.count; ++i) {
+        const uint32_t key = key_of(c.scores[i]);
+        if (key > found || (key == found && before >= limit)) continue;
+        if (key == found) before += weight(i);
+        c.scores[kept] = c.scores[i];
+        c.ids[kept++] = c.ids[i];
+    }
+    c.count = kept;
 }
 
 }  // namespace
 
-int64_t likeliest(Element element, const void* logits, int64_t count) {
-    static const Variant chosen = choose();
-    return (element == Element::f32 ? chosen.f32 : chosen.bf16)(logits, count);
+int64_t likeliest(Element element, const void* logits, int64_t count) { return choose(element).likeliest(logits, count); }
+
+int64_t draw_floats(int64_t count) { return 2 * count + (count + kBlock - 1) / kBlock; }
+
+int64_t draw(Element element, const void* logits, int64_t count, const Drawing& d, float* floats, int32_t* ids) {
+    const Variant& loops = choose(element);
+    float *weights = floats + count, *maxima = weights + count;
+    const int64_t blocks = (count + kBlock - 1) / kBlock;
+    const float most = loops.peaks(logits, count, maxima);
+    if (!(most == most)) return -1;
+    const float unlikely = d.min_p > 0 ? std::log(static_cast<float>(d.min_p)) : -std::numeric_limits<float>::infinity();
+    const bool limited = 0 < d.top_k && d.top_k < count;
+    if (!limited && d.top_p >= 1) return loops.race_all(logits, count, most, d.temperature, unlikely, d.high, d.low);
+    float least = -std::numeric_limits<float>::infinity();
+    double whole = 0;
+    if (!limited) {
+        // All tokens below weigh less together than what is to be left out; the margin is for rounding.
+        whole = loops.mass(logits, count, most, d.temperature);
+        least = static_cast<float>(std::log((1 - d.top_p) * whole / static_cast<double>(count))) - 1e-3f;
+    } else if (d.top_k <= blocks) {
+        // So many blocks have a token at least as likely.
+        std::nth_element(maxima, maxima + d.top_k - 1, maxima + blocks, std::greater<>());
+        least = (maxima[d.top_k - 1] - most) / d.temperature;
+    }
+    Candidates c{floats, ids, loops.collect(logits, count, most, d.temperature, least, floats, ids)};
+    if (limited) keep(c, static_cast<double>(d.top_k), [](int64_t) { return 1.0; });
+    if (d.top_p < 1) {
+        loops.weigh(c.scores, c.count, weights);
+        if (limited) whole = std::accumulate(weights, weights + c.count, 0.0);
+        keep(c, d.top_p * whole, [=](int64_t i) { return static_cast<double>(weights[i]); });
+    }
+    return loops.race_some(c.scores, c.ids, c.count, unlikely, d.high, d.low);
 }
 
 }  // namespace headgate

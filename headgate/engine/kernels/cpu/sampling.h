@@ -11,4 +11,19 @@ namespace headgate {
 // -infinity, because then there is no distribution.
 int64_t likeliest(Element element, const void* logits, int64_t count);
 
+// How one row is drawn, see SamplingParams; `high` and `low` are the halves of its key, see sampling/noise.py.
+struct Drawing {
+    float temperature;  // above 0
+    int64_t top_k;      // 0: all
+    double top_p;
+    double min_p;
+    uint32_t high;
+    uint32_t low;
+};
+
+// The token whose score plus Gumbel noise is largest among those that top_k, top_p within these, and min_p leave; -1 as
+// above. `floats` has room for `draw_floats(count)`, `ids` for `count`.
+int64_t draw(Element element, const void* logits, int64_t count, const Drawing& d, float* floats, int32_t* ids);
+int64_t draw_floats(int64_t count);
+
 }  // namespace headgate
