@@ -29,7 +29,7 @@ SOURCES = (
         "experts_loops",
         "step",
     ),
-    *("attention_plan", "choice"),
+    *("attention_plan", "choice", "team"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -271,6 +272,22 @@ def test_threads_change_no_bit(spec: DecoderSpec) -> None:
         torch.set_num_threads(threads)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_process_does_not_wait_for_threads_that_it_lacks() -> None:
+    decoder = build(CpuKernels(), SPEC, "native", torch.bfloat16, bias=False)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        expected = Cached(decoder).step([(0, prompt(0, 40), 0)])
+        child = os.fork()
+        if child == 0:
+            same = torch.equal(Cached(decoder).step([(0, prompt(0, 40), 0)]), expected)
+            os._exit(0 if same else 1)
+        assert os.waitpid(child, 0)[1] == 0
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("fmt", ["native", pytest.param("int8", marks=vnni), pytest.param("int4", marks=avx2)])

@@ -195,7 +195,7 @@ class Attending {
     }
 
   private:
-    int64_t token(int64_t query) const { return (query < queries_ ? query : queries_ - 1) / group_; }
+    int64_t token(int64_t query) const { return query / group_; }
     int64_t place(int64_t query) const {
         return ((task_.row + query / group_) * a_.heads + task_.kv_head * group_ + query % group_) * dim_;
     }
@@ -305,6 +305,11 @@ class Attending {
         alignas(64) int32_t first[kBlock], last[kBlock];
         Sight s{{}, {}, kTile, 0, true};
         for (int64_t i = 0; i < kBlock; ++i) {
+            if (i >= queries_in(block)) {  // like the last one
+                first[i] = first[i - 1];
+                last[i] = last[i - 1];
+                continue;
+            }
             const int64_t position = task_.position + token(block * kBlock + i);
             const int64_t back = position < a_.window ? 0 : position - a_.window + 1, after = position + 1 - start;
             const int64_t from = back < start ? 0 : back - start < kTile ? back - start : kTile;
@@ -355,13 +360,15 @@ class Attending {
         const __m512i rows = _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
                                                 _mm512_set1_epi32(static_cast<int32_t>(size_)));
         __m512 weight = _mm512_i32gather_ps(rows, sums + stride, 4), top = _mm512_i32gather_ps(rows, sums + stride + 1, 4);
-        const __m512 keep = soften(room_.scores, seen, s, scale_, top, weight, room_.weights);
+        const int64_t queries = queries_in(block);
+        const auto way = queries == 1 ? soften_few<1> : queries == 2 ? soften_few<2> : queries <= 4 ? soften_few<4> : soften;
+        const __m512 keep = way(room_.scores, seen, s, scale_, top, weight, room_.weights);
         _mm512_i32scatter_ps(sums + stride, rows, weight, 4);
         _mm512_i32scatter_ps(sums + stride + 1, rows, top, 4);
-        if (_mm512_cmp_ps_mask(keep, _mm512_set1_ps(1), _CMP_NEQ_UQ) == 0) return;
+        if ((_mm512_cmp_ps_mask(keep, _mm512_set1_ps(1), _CMP_NEQ_UQ) & first(queries)) == 0) return;
         alignas(64) float by[kBlock];
         _mm512_store_ps(by, keep);
-        for (int64_t i = 0; i < queries_in(block); ++i)
+        for (int64_t i = 0; i < queries; ++i)
             for (int64_t d = 0; d < stride; d += 16)
                 _mm512_storeu_ps(sums + i * size_ + d,
                                  _mm512_mul_ps(_mm512_loadu_ps(sums + i * size_ + d), _mm512_set1_ps(by[i])));

@@ -75,7 +75,6 @@ class CpuKernels:
         torch.classes.headgate.Experts  # noqa: B018  the mixtures make some: an older build may lack them
         self.int8 = bool(ops.int8_usable())
         self._int4 = bool(ops.int4_vectors())
-        self._step = bool(ops.step_usable())
 
     def linear(
         self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None
@@ -170,5 +169,5 @@ class CpuKernels:
         return NativeMixture.packed(weights, experts)
 
     def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> CpuStep | None:
-        """See Kernels. For layers with packed weights, where torch's threads are OpenMP's."""
-        return CpuStep.of(spec, weights) if self._step else None
+        """See Kernels. For layers with packed weights."""
+        return CpuStep.of(spec, weights)

@@ -1,5 +1,4 @@
-// torch.classes.headgate.Product, Experts and Step: they check their arguments and open the one parallel region of a call.
-#include <ATen/Config.h>
+// torch.classes.headgate.Product, Experts and Step: they check their arguments and begin the one walk of a call.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -20,10 +19,7 @@ namespace {
 
 using at::Tensor;
 
-// Threads that wait for each other must all run: other backends of torch may run the places of a loop one by one.
-bool step_usable() { return AT_PARALLEL_OPENMP != 0; }
-
-int64_t team_places() { return step_usable() ? at::get_num_threads() : 1; }
+int64_t team_places() { return at::get_num_threads(); }
 
 const void* data_of(const Tensor& x, at::ScalarType dtype, int64_t elements, const char* name) {
     TORCH_CHECK(x.scalar_type() == dtype && x.is_contiguous() && x.numel() == elements, name, " must be contiguous ", dtype,
@@ -79,15 +75,10 @@ class ProductHolder : public torch::CustomClassHolder {
     std::optional<Tensor> bias_;
 };
 
-// Opens a parallel region in which f(member) runs on torch's threads.
+// Runs f(member) on this thread and its crew.
 template <typename F>
 void together(const F& f) {
-    const int64_t places = team_places();
-    Team team(places);
-    at::parallel_for(0, places, 1, [&](int64_t begin, int64_t end) {
-        Member member(team, end - begin);
-        f(member);
-    });
+    Crew::mine(team_places()).walk(f);
 }
 
 // `memory` with room for `bytes` from a multiple of 64 on, which is returned.
@@ -327,7 +318,6 @@ TORCH_LIBRARY_FRAGMENT(headgate, m) {
     using headgate::ExpertsHolder;
     using headgate::ProductHolder;
     using headgate::Step;
-    m.def("step_usable() -> bool", &headgate::step_usable);
     m.class_<ProductHolder>("Product").def(
         torch::init<const std::string&, std::vector<at::Tensor>, std::optional<at::Tensor>, int64_t, int64_t,
                     at::ScalarType>());
