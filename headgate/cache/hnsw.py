@@ -19,34 +19,21 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.cache.hnsw_graph import LINK_BYTES, Graph, Mask, Positions, extended, faiss, recall, vectors_of
 from headgate.cache.index import BUCKET_BYTES, KEY_BYTES, Rows, Vector, check_unit, closest
 
 logger = logging.getLogger(__name__)
-
-# Untyped: the stubs that come with it describe its C++ signatures, not those it has in Python.
-faiss: Any = import_module("faiss")
 
 FLAT_MAX = 10_000
 """Rows up to which a bucket is compared in full: 0.7 ms at 384 dimensions on one core, where the graph takes 0.15."""
 TAIL_MAX = 2_048
 """Rows that wait beside a graph before the worker inserts them; comparing with them takes 0.15 ms."""
 
-_LINKS = 16
-_LINK_BYTES = 150
-"""Of a row in a graph: twice `_LINKS` on the ground, four bytes each, and the few above it."""
-_EF_CONSTRUCTION = 64
-_EF_SEARCH = 64
-_SLICE = 256
-
 T = TypeVar("T")
-_Mask = NDArray[np.bool_]
-_Positions = NDArray[np.int64]
 
 
 class _StoppedError(RuntimeError):
@@ -58,7 +45,7 @@ class _Batch:
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self.alive: _Mask = np.ones(len(rows), dtype=np.bool_)
+        self.alive: Mask = np.ones(len(rows), dtype=np.bool_)
 
     def remove(self, key: str) -> bool:
         row = self.rows.row_of.pop(key, None)
@@ -74,67 +61,13 @@ class _Batch:
         return [(float(cosines[row]), self.rows.keys[row]) for row in found]
 
 
-class _Graph:
-    """A FAISS index that is only read, the keys of its rows, and which of them are alive."""
-
-    def __init__(self, index: Any, keys: list[str], row_of: dict[str, int], alive: _Mask) -> None:
-        self.index = index
-        self.keys = keys
-        self.row_of = row_of
-        self._show(alive)
-
-    @property
-    def dead(self) -> int:
-        return len(self.keys) - len(self.row_of)
-
-    def alive(self) -> _Mask:
-        return np.unpackbits(self._bits, count=len(self.keys), bitorder="little").astype(np.bool_)
-
-    def remove(self, key: str) -> bool:
-        row = self.row_of.pop(key, None)
-        if row is None:
-            return False
-        self._bits[row >> 3] &= 255 ^ (1 << (row & 7))
-        return True
-
-    def nearest(self, vector: Vector, k: int) -> list[tuple[float, str]]:
-        k = min(k, len(self.row_of))
-        if k < 1:
-            return []
-        cosines, rows = _ask(self.index, vector, k, self.dead, self._selector)
-        return [(float(c), self.keys[row]) for c, row in zip(cosines, rows.tolist(), strict=True) if row >= 0]
-
-    def take(self, index: Any, batch: _Batch) -> None:
-        """Go on with a copy of the index that holds the batch as well."""
-        first = len(self.keys)
-        alive = np.concatenate([self.alive(), batch.alive])
-        self.index = index
-        self.keys.extend(batch.rows.keys)
-        self.row_of.update((key, first + row) for key, row in batch.rows.row_of.items())
-        self._show(alive)
-
-    def _show(self, alive: _Mask) -> None:
-        self._bits = np.packbits(alive, bitorder="little")
-        # It reads the bits where they lie: the array has to live as long as the selector.
-        self._selector = faiss.IDSelectorBitmap(self._bits)
-
-
-def _ask(index: Any, vector: Vector, k: int, dead: int, alive: Any) -> tuple[Vector, _Positions]:
-    """Cosines `[k]` and rows `[k]` of what a graph finds, the closest first; a row is -1 where it finds no more."""
-    # Dead rows take places in the search's list of candidates, so it gets longer with them.
-    width = _EF_SEARCH + min(dead, _EF_SEARCH)
-    options = faiss.SearchParametersHNSW(efSearch=width, sel=alive if dead else None)
-    cosines, rows = index.search(vector[None], k, params=options)
-    return cosines[0], rows[0]
-
-
 class _Bucket:
     """The keys of one bucket, each in the graph, in one of the batches or in the tail."""
 
     def __init__(self, dim: int) -> None:
         self.tail = Rows(dim)
         self.batches: list[_Batch] = []
-        self.graph: _Graph | None = None
+        self.graph: Graph | None = None
         self.tended = False
 
     def __len__(self) -> int:
@@ -277,7 +210,7 @@ class HnswIndex:
         if held is None:
             return KEY_BYTES + 4 * self._dim + BUCKET_BYTES
         grown = held.graph is not None or held.batches
-        return KEY_BYTES + (2 * self._dim + _LINK_BYTES if grown else 4 * self._dim)
+        return KEY_BYTES + (2 * self._dim + LINK_BYTES if grown else 4 * self._dim)
 
     async def settle(self) -> None:
         """Wait until the worker has nothing left to do."""
@@ -300,7 +233,7 @@ class HnswIndex:
         held = self._buckets.get(bucket)
         if held is None or held.graph is None or not len(sample) or not held.graph.row_of:
             return 1.0
-        return await self._on_worker(partial(self._recall, held.graph.index, held.graph.alive(), sample))
+        return await self._on_worker(partial(recall, held.graph.index, held.graph.alive(), sample, self._go_on))
 
     async def close(self) -> None:
         """End the worker thread; what it was building is dropped, and what is held can still be searched."""
@@ -311,7 +244,7 @@ class HnswIndex:
     def _too_small(self, bucket: _Bucket) -> bool:
         return bucket.graph is not None and not bucket.batches and 2 * len(bucket) < self._flat_max
 
-    def _too_dead(self, graph: _Graph) -> bool:
+    def _too_dead(self, graph: Graph) -> bool:
         return graph.dead > self._dead_share * len(graph.keys)
 
     def _tend(self, bucket: _Bucket) -> None:
@@ -350,10 +283,10 @@ class HnswIndex:
             return
         del bucket.batches[0]
         if graph is None:
-            graph = bucket.graph = _Graph(index, [], {}, np.ones(0, dtype=np.bool_))
-        graph.take(index, batch)
+            graph = bucket.graph = Graph(index, [], {}, np.ones(0, dtype=np.bool_))
+        graph.take(index, batch.rows.keys, batch.rows.row_of, batch.alive)
 
-    async def _rebuild(self, bucket: _Bucket, graph: _Graph) -> None:
+    async def _rebuild(self, bucket: _Bucket, graph: Graph) -> None:
         alive = np.flatnonzero(graph.alive())
         rebuilt = await self._on_worker(partial(self._without_dead, graph, alive))
         if bucket.graph is graph:
@@ -361,7 +294,7 @@ class HnswIndex:
                 rebuilt.remove(graph.keys[row])
             bucket.graph = rebuilt
 
-    async def _flatten(self, bucket: _Bucket, graph: _Graph) -> None:
+    async def _flatten(self, bucket: _Bucket, graph: Graph) -> None:
         alive = np.flatnonzero(graph.alive())
         rows = await self._on_worker(partial(self._as_rows, graph, alive))
         # A batch set aside meanwhile says that the bucket has grown again.
@@ -380,59 +313,24 @@ class HnswIndex:
         # Not as the result of the future, which refers to itself and would keep a graph until the next collection.
         return done.pop()
 
-    # The worker thread's. FAISS computes without the interpreter, so that the loop runs between slices and during them.
+    # The worker thread's.
 
     def _extended(self, index: Any, rows: Rows) -> Any:
-        self._go_on()
-        index = self._empty() if index is None else faiss.clone_index(index)
-        for part in rows.parts():
-            self._insert_slices(index, part)
-        return index
+        return extended(index, self._dim, rows.parts(), len(rows), self._go_on)
 
-    def _without_dead(self, graph: _Graph, alive: _Positions) -> _Graph:
-        index = self._empty()
-        keys: list[str] = []
-        row_of: dict[str, int] = {}
-        for rows, vectors in self._slices(graph.index, alive):
-            self._insert_slices(index, vectors)
-            part = [graph.keys[row] for row in rows]
-            row_of.update(zip(part, range(len(keys), len(keys) + len(part)), strict=True))
-            keys += part
-        return _Graph(index, keys, row_of, np.ones(len(keys), dtype=np.bool_))
+    def _without_dead(self, graph: Graph, alive: Positions) -> Graph:
+        parts = (vectors for _, vectors in vectors_of(graph.index, alive, self._go_on))
+        index = extended(None, self._dim, parts, len(alive), self._go_on)
+        keys = [graph.keys[row] for row in alive.tolist()]
+        row_of = dict(zip(keys, range(len(keys)), strict=True))
+        return Graph(index, keys, row_of, np.ones(len(keys), dtype=np.bool_))
 
-    def _as_rows(self, graph: _Graph, alive: _Positions) -> Rows:
+    def _as_rows(self, graph: Graph, alive: Positions) -> Rows:
         flat = Rows(self._dim)
-        for rows, vectors in self._slices(graph.index, alive):
+        for rows, vectors in vectors_of(graph.index, alive, self._go_on):
             for row, vector in zip(rows, vectors, strict=True):
                 flat.append(graph.keys[row], vector)
         return flat
-
-    def _recall(self, index: Any, alive: _Mask, sample: Vector) -> float:
-        best = np.full(len(sample), -np.inf, dtype=np.float32)
-        for _, vectors in self._slices(index, np.flatnonzero(alive)):
-            np.maximum(best, (sample @ vectors.T).max(axis=1), out=best)
-        bits = np.packbits(alive, bitorder="little")
-        selector = faiss.IDSelectorBitmap(bits)
-        dead = len(alive) - int(np.count_nonzero(alive))
-        found = np.array([_ask(index, vector, 1, dead, selector)[0][0] for vector in sample])
-        # The two are summed in another order.
-        return float(np.mean(found >= best - 1e-5))
-
-    def _empty(self) -> Any:
-        index = faiss.IndexHNSWSQ(self._dim, faiss.ScalarQuantizer.QT_fp16, _LINKS, faiss.METRIC_INNER_PRODUCT)
-        index.hnsw.efConstruction = _EF_CONSTRUCTION
-        return index
-
-    def _insert_slices(self, index: Any, vectors: Vector) -> None:
-        for start in range(0, len(vectors), _SLICE):
-            self._go_on()
-            index.add(vectors[start : start + _SLICE])
-
-    def _slices(self, index: Any, rows: _Positions) -> Iterator[tuple[list[int], Vector]]:
-        for start in range(0, len(rows), _SLICE):
-            self._go_on()
-            part = rows[start : start + _SLICE]
-            yield part.tolist(), index.reconstruct_batch(part)
 
     def _go_on(self) -> None:
         if self._stop.is_set():

@@ -246,7 +246,7 @@ async def test_recall_is_one_where_it_is_exact_and_tells_when_a_graph_is_not(
     for row in range(0, 3000, 5):
         index.remove(str(row))
     assert await index.recall("b", sample) == pytest.approx(measured, abs=0.05)
-    monkeypatch.setattr("headgate.cache.hnsw._EF_SEARCH", 1)
+    monkeypatch.setattr("headgate.cache.hnsw_graph._EF_SEARCH", 1)
     assert await index.recall("b", sample) < 0.9 * measured
 
 
