@@ -119,6 +119,7 @@ def extended(index: Any, dim: int, parts: Iterable[Vector], rows: int, go_on: Ca
         for start in range(0, len(part), _SLICE):
             go_on()
             grown.add(part[start : start + _SLICE])
+    # Held by the index, which shows them.
     grown.referenced_objects = (_map(codes, np.uint8), _map(grown.hnsw.neighbors, np.int32))
     return grown
 

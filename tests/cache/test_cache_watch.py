@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -85,7 +84,7 @@ async def test_gateways_on_one_redis_hold_back_what_one_of_them_found_wrong(tmp_
         assert await other.holds(entry, 0.99) is None
         await serve(finder, entry, WRONG)
         assert await other.holds(entry, 0.99) == await later.holds(entry, 0.99) == "quarantine"
-        assert await later.holds(replace(entry, created=now + 1.0), 0.99) is None
+        assert await later.holds(msgspec.structs.replace(entry, created=now + 1.0), 0.99) is None
         for store in stores:
             await store.close()
 

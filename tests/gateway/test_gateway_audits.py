@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from prometheus_client import generate_latest
 
@@ -85,7 +86,7 @@ class Site:
     async def plant(self, key: str, text: str, tokens: tuple[int, ...]) -> None:
         entry = await self.store.get(key)
         assert entry is not None
-        await self.store.put(replace(entry, choices=(StoredChoice(text, "stop", tokens),)), frozenset())
+        await self.store.put(msgspec.structs.replace(entry, choices=(StoredChoice(text, "stop", tokens),)), frozenset())
 
     def shows(self, line: str) -> bool:
         return line in generate_latest(self.metrics.registry).decode()

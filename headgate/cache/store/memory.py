@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -19,6 +19,8 @@ _GROUP_BYTES = 430
 """Charged once for all entries with the very same tags."""
 _TAG_BYTES = 200
 """Charged for each tag of such a group."""
+_LOOKS = 64
+"""Entries at most that are looked at to find the one that has to leave: it holds up whoever stores."""
 _NOTE_BYTES = 64
 """Charged per note beside its own bytes."""
 
@@ -27,13 +29,14 @@ _Fields = tuple[str, tuple[_Choice, ...], str, int, int, float, float, float, by
 
 
 class _Group:
-    """The entries with the same tags."""
+    """The entries with the same tags: a ring of rows, of which each names the next and the one before."""
 
-    __slots__ = ("keys", "tags")
+    __slots__ = ("first", "size", "tags")
 
     def __init__(self, tags: tuple[str, ...]) -> None:
         self.tags = tags
-        self.keys: set[str] = set()
+        self.first = 0
+        self.size = 0
 
     @property
     def charge(self) -> int:
@@ -48,7 +51,8 @@ class MemoryStore:
     leaves whose `uses * device_s / bytes` is the lowest, where a use of long ago counts less: with every eviction the
     level rises from which the priorities of later uses count (GreedyDual-Size-Frequency: Cherkasova, HP Labs
     HPL-98-69R1, 1998). Of equals, the least recently used leaves. An answer that is worth less than all others is not
-    kept at all.
+    kept at all. A use is only written down; where an entry ranks by it is found when one has to leave, and then for
+    some 64 at a time at most.
     """
 
     def __init__(self, max_bytes: int, clock: Callable[[], float]) -> None:
@@ -67,9 +71,15 @@ class MemoryStore:
         self._keys: list[str] = []
         self._packed: list[bytes] = []
         self._groups: list[_Group | None] = []
+        self._next = array("I")
+        self._before = array("I")
         self._charges = array("Q")
         self._uses = array("Q")
         self._device_s = array("d")
+        # Each entry's rank when it was last used, among those that may have to leave; and as it was when the heap was
+        # last put right about it, never higher.
+        self._ranks = array("d")
+        self._stamps = array("Q")
         self._worth = RowHeap()
         self._expiry = RowHeap()
         self._free: list[int] = []
@@ -112,11 +122,15 @@ class MemoryStore:
         row = self._row_of.get(key)
         if row is None:
             return None
-        if self._expiry.number(row) <= self._clock():
+        if self._expiry.numbers[row] <= self._clock():
             self._drop(key)
             return None
-        self._uses[row] += 1
-        self._worth.move(row, *self._rank(row))
+        self._uses[row] = uses = self._uses[row] + 1
+        self._stamp = self._stamps[row] = self._stamp + 1
+        self._ranks[row] = rank = self._level + uses * self._device_s[row] / self._charges[row]
+        # It ranks higher than the heap has it, which is put right when somebody has to leave; only notes lower it.
+        if rank < self._worth.numbers[row]:
+            self._worth.move(row, rank, self._stamp)
         text, choices, *rest = self._decoder.decode(self._packed[row])
         return Entry(key, text, tuple([StoredChoice(*choice) for choice in choices]), *rest)
 
@@ -155,7 +169,9 @@ class MemoryStore:
         self._uses[row] = uses
         self._device_s[row] = max(0.0, entry.device_s)
         self._bytes += charge
-        self._worth.add(row, *self._rank(row))
+        self._stamp = self._stamps[row] = self._stamp + 1
+        self._ranks[row] = rank = self._level + uses * self._device_s[row] / charge
+        self._worth.add(row, rank, self._stamp)
         self._expiry.add(row, entry.expires, self._stamp)
         if group is not None:
             self._join(row, group)
@@ -181,7 +197,7 @@ class MemoryStore:
     async def notes(self, key: str) -> tuple[bytes, ...]:
         """An entry's notes, the oldest first."""
         row = self._row_of.get(key)
-        return () if row is None or self._expiry.number(row) <= self._clock() else self._notes.get(row, ())
+        return () if row is None or self._expiry.numbers[row] <= self._clock() else self._notes.get(row, ())
 
     async def delete(self, key: str) -> bool:
         """Drop an entry. False where there was none."""
@@ -195,7 +211,7 @@ class MemoryStore:
         now = self._clock()
         self._purged = {t: at for t, at in self._purged.items() if at > now - PURGE_MEMORY_S}
         self._purged[tag] = now
-        keys = [key for group in self._tagged.get(tag, ()) for key in group.keys]
+        keys = [self._keys[row] for group in self._tagged.get(tag, ()) for row in self._rows(group)]
         for key in keys:
             self._drop(key)
         return len(keys)
@@ -203,21 +219,27 @@ class MemoryStore:
     async def count_tagged(self, tag: str) -> int:
         """How many entries have this tag and have not expired."""
         self._expire(self._clock())
-        return sum(len(group.keys) for group in self._tagged.get(tag, ()))
-
-    def _rank(self, row: int) -> tuple[float, int]:
-        """Of an entry that was just used, among those that may have to leave."""
-        self._stamp += 1
-        return self._level + self._uses[row] * self._device_s[row] / self._charges[row], self._stamp
+        return sum(group.size for group in self._tagged.get(tag, ()))
 
     def _evict(self) -> None:
-        row = self._worth.lowest()
-        self._level = self._worth.number(row)
+        row = self._least()
+        self._level = self._ranks[row]
         self._evictions += 1
         self._drop(self._keys[row])
 
+    def _least(self) -> int:
+        """The row that ranks lowest; of those that the heap has lowest, if so many of them were used since."""
+        seen = []
+        for _ in range(_LOOKS):
+            row = self._worth.lowest()
+            if self._worth.serials[row] == self._stamps[row]:
+                return row
+            self._worth.move(row, self._ranks[row], self._stamps[row])
+            seen.append(row)
+        return min(seen, key=lambda row: (self._ranks[row], self._stamps[row]))
+
     def _expire(self, now: float) -> None:
-        while self._row_of and self._expiry.number(row := self._expiry.lowest()) <= now:
+        while self._row_of and self._expiry.numbers[row := self._expiry.lowest()] <= now:
             self._drop(self._keys[row])
 
     def _drop(self, key: str) -> bool:
@@ -234,9 +256,13 @@ class MemoryStore:
         self._keys.append("")
         self._packed.append(b"")
         self._groups.append(None)
+        self._next.append(0)
+        self._before.append(0)
         self._charges.append(0)
         self._uses.append(0)
         self._device_s.append(0.0)
+        self._ranks.append(0.0)
+        self._stamps.append(0)
         return len(self._keys) - 1
 
     def _unlink(self, key: str) -> None:
@@ -257,21 +283,36 @@ class MemoryStore:
         ordered = tuple(sorted(tags))
         return self._group_of.get(ordered) or _Group(tuple(map(sys.intern, ordered)))
 
+    def _rows(self, group: _Group) -> Iterator[int]:
+        row = group.first
+        for _ in range(group.size):
+            yield row
+            row = self._next[row]
+
     def _join(self, row: int, group: _Group) -> None:
-        if not group.keys:
+        if not group.size:
             self._group_of[group.tags] = group
             for tag in group.tags:
                 self._tagged.setdefault(tag, set()).add(group)
             self._bytes += group.charge
-        group.keys.add(self._keys[row])
+            group.first = self._next[row] = self._before[row] = row
+        else:
+            last = self._before[group.first]
+            self._next[last], self._before[row] = row, last
+            self._next[row], self._before[group.first] = group.first, row
+        group.size += 1
         self._groups[row] = group
 
     def _leave(self, row: int) -> None:
         group, self._groups[row] = self._groups[row], None
         if group is None:
             return
-        group.keys.discard(self._keys[row])
-        if group.keys:
+        before, after = self._before[row], self._next[row]
+        self._next[before], self._before[after] = after, before
+        if group.first == row:
+            group.first = after
+        group.size -= 1
+        if group.size:
             return
         self._bytes -= group.charge
         del self._group_of[group.tags]

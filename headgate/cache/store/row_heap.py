@@ -17,8 +17,10 @@ class RowHeap:
         """No rows."""
         self._rows = array("I")
         self._at = array("I")
-        self._numbers = array("d")
-        self._serials = array("Q")
+        self.numbers = array("d")
+        """Of each row's rank, by row; to be read."""
+        self.serials = array("Q")
+        """Of each row's rank, by row; to be read."""
 
     def __len__(self) -> int:
         """Rows ranked."""
@@ -32,25 +34,21 @@ class RowHeap:
         """
         return self._rows[0]
 
-    def number(self, row: int) -> float:
-        """The number of a ranked row's rank."""
-        return self._numbers[row]
-
     def add(self, row: int, number: float, serial: int) -> None:
         """Rank a row that is not ranked; it is at most one beyond the largest that ever was."""
         if row == len(self._at):
             self._at.append(0)
-            self._numbers.append(0.0)
-            self._serials.append(0)
-        self._numbers[row] = number
-        self._serials[row] = serial
+            self.numbers.append(0.0)
+            self.serials.append(0)
+        self.numbers[row] = number
+        self.serials[row] = serial
         self._rows.append(row)
         self._rise(row, len(self._rows) - 1)
 
     def move(self, row: int, number: float, serial: int) -> None:
         """Give a ranked row another rank."""
-        self._numbers[row] = number
-        self._serials[row] = serial
+        self.numbers[row] = number
+        self.serials[row] = serial
         self._settle(row, self._at[row])
 
     def remove(self, row: int) -> None:
@@ -66,7 +64,7 @@ class RowHeap:
             self._rise(row, at)
 
     def _rise(self, row: int, at: int) -> None:
-        rows, place, numbers, serials = self._rows, self._at, self._numbers, self._serials
+        rows, place, numbers, serials = self._rows, self._at, self.numbers, self.serials
         number, serial = numbers[row], serials[row]
         while at:
             above = (at - 1) >> 1
@@ -80,7 +78,7 @@ class RowHeap:
         place[row] = at
 
     def _sink(self, row: int, at: int) -> None:
-        rows, place, numbers, serials = self._rows, self._at, self._numbers, self._serials
+        rows, place, numbers, serials = self._rows, self._at, self.numbers, self.serials
         number, serial, size = numbers[row], serials[row], len(rows)
         while (below := 2 * at + 1) < size:
             other = rows[below]
