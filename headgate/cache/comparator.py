@@ -25,6 +25,8 @@ Floats = NDArray[np.float32]
 
 MAX_TOKENS = LONGEST
 """Wordpieces of a text that are looked at; a longer text has no sketch and is not compared."""
+_MARK = 4
+"""Bytes in front of a packed sketch that say which comparator made it."""
 _INT8 = 127.0
 # The vocabulary of BERT is sorted by frequency behind its first, reserved, ids.
 _FIRST_WORD = 1995
@@ -104,6 +106,16 @@ class Comparator:
         projected = states @ self._w["project"].T
         projected /= np.linalg.norm(projected, axis=1, keepdims=True) + 1e-9
         return Sketch(ids.astype(np.uint16), np.rint(projected * _INT8).astype(np.int8))
+
+    def pack(self, sketch: Sketch) -> bytes:
+        """A sketch of this comparator's as entries keep it: who made it, the ids, the states."""
+        return self.digest[:_MARK] + sketch.to_bytes()
+
+    def unpack(self, packed: bytes) -> Sketch | None:
+        """What `pack` gave; None where it is empty or another comparator's, by whose weights alone it compares."""
+        if packed[:_MARK] != self.digest[:_MARK]:
+            return None
+        return Sketch.from_bytes(packed[_MARK:], self.width)
 
     def compare(self, asked: Sketch, stored: Sequence[Sketch], cosines: Sequence[float]) -> Floats:
         """Log odds `[stored]` that one answer serves both texts, as the pairs it was fitted on have it.

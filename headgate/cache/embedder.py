@@ -47,7 +47,7 @@ class Embedder(Protocol):
         ...
 
     async def sketch(self, text: str, scope: str = "") -> bytes:
-        """The text's wordpieces as `comparator.Sketch` packs them, from the pass that makes the vector; empty where
+        """The text's wordpieces as `Comparator.pack` gives them, from the pass that makes the vector; empty where
         there is no comparator for the model, or the text is too long."""
         ...
 
@@ -277,7 +277,7 @@ class SentenceEmbedder:
         if self._comparator is None or self._comparator.states != states.shape[1]:
             return b""
         sketch = self._comparator.sketch(ids, states)
-        return b"" if sketch is None else sketch.to_bytes()
+        return b"" if sketch is None else self._comparator.pack(sketch)
 
 
 def _compute_on_one_core() -> None:

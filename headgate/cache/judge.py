@@ -136,7 +136,7 @@ class Judge:
 
     def unpack(self, sketch: bytes) -> Sketch | None:
         """A packed sketch; None where it is empty or another comparator's."""
-        return Sketch.from_bytes(sketch, self.comparator.width)
+        return self.comparator.unpack(sketch)
 
     def align(self, asked: Sketch | None, stored: Sequence[Sketch | None], cosines: Sequence[float]) -> list[float]:
         """The comparator's log odds for each of the stored texts; minus infinity where it cannot be compared, or falls

@@ -43,7 +43,7 @@ class Entry(msgspec.Struct, frozen=True):
     created: float
     expires: float
     sketch: bytes = b""
-    """The text's wordpieces for the comparator, as `comparator.Sketch` packs them; empty where there are none."""
+    """The text's wordpieces for the comparator, as `Comparator.pack` gives them; empty where there are none."""
     seal: bytes = b""
     """What the text says in numbers and dates, as `guards.seal_of` gives it; empty where it was not read."""
 

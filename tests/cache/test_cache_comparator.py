@@ -119,6 +119,22 @@ def test_a_sketch_survives_its_bytes_and_refuses_anothers() -> None:
     assert Sketch.from_bytes(b"", made.width) is None
 
 
+def test_a_packed_sketch_is_read_by_the_comparator_that_made_it_and_by_no_other() -> None:
+    (_, made), (_, other) = comparator(0), comparator(1)
+    sketch = made.sketch(*drawn(np.random.default_rng(2), 7))
+    assert sketch is not None
+    packed = made.pack(sketch)
+    again = Comparator(comparator(0)[0].plain()).unpack(packed)
+    assert again is not None
+    np.testing.assert_array_equal(again.ids, sketch.ids)
+    np.testing.assert_array_equal(again.states, sketch.states)
+    assert other.width == made.width
+    assert other.unpack(packed) is None
+    # As they were before they named their comparator.
+    assert made.unpack(sketch.to_bytes()) is None
+    assert made.unpack(b"") is None
+
+
 @pytest.mark.parametrize("tokens", [0, MAX_TOKENS + 1])
 def test_a_text_without_words_or_with_too_many_has_no_sketch(tokens: int) -> None:
     _, made = comparator()

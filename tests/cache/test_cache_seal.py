@@ -117,7 +117,7 @@ def test_with_and_without_seals_the_same_is_served(judge: Judge, encoder: BertEn
         *stored, asked = family(seed)
         texts = encode([*stored, asked], encoder, judge)
         vectors = {text: texts.embedded.vectors[texts.embedded.rows[text]] for text in (*stored, asked)}
-        packed = {text: sketch.to_bytes() if sketch else b"" for text, sketch in texts.sketches.items()}
+        packed = {text: judge.comparator.pack(sketch) if sketch else b"" for text, sketch in texts.sketches.items()}
         close = [Close(text, min(1.0, float(vectors[text] @ vectors[asked])), packed[text], None) for text in stored]
         close.sort(key=lambda other: -other.similarity)
         sealed = [replace(other, seal=judge.seal(other.text)) for other in close]

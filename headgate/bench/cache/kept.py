@@ -21,7 +21,7 @@ class KeptEmbedder:
 
     def __init__(self, embedder: SentenceEmbedder, comparator: Comparator, texts: Sequence[str], folder: Path) -> None:
         """The model, the comparator that makes the sketches, and the texts are in the file's name."""
-        of = "\n".join([embedder.name, embedder.kind, *texts]).encode() + comparator.digest
+        of = "\n".join([embedder.name, embedder.kind, "packed", *texts]).encode() + comparator.digest
         named = hashlib.blake2b(of, digest_size=8).hexdigest()
         self._path = folder / f"embedded-{named}.msgpack"
         self._embedder = embedder

@@ -202,7 +202,7 @@ async def timed(filled: Filled) -> Latency:
         searching.append(time.perf_counter() - done)
         embedding.append(done - start)
         vectors.append(vector)
-        tokens.append(len(await embedder.sketch(text, _SCOPE)) / (2 + filled.width) + 2)
+        tokens.append(len(await embedder.sketch(text, _SCOPE)) // (2 + filled.width) + 2)
     rest = list(asked)
     start = time.perf_counter()
     await _concurrently(cache, rest)

@@ -48,7 +48,7 @@ def hand_written(judge: Judge, encoder: BertEncoder, rule: SemanticRule, file: F
     """Every pair asked in the order it is written, from a cache that holds its first text only."""
     pairs = hand_written_pairs(file)
     texts = encode((text for _, *both in pairs for text in both), encoder, judge)
-    packed = {text: b"" if sketch is None else sketch.to_bytes() for text, sketch in texts.sketches.items()}
+    packed = {text: b"" if sketch is None else judge.comparator.pack(sketch) for text, sketch in texts.sketches.items()}
     counts: dict[str, tuple[int, int]] = {}
     wrong, missed = [], []
     for kind, stored, asked in pairs:

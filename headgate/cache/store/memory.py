@@ -13,7 +13,7 @@ from headgate.cache.store.base import NOTES, PURGE_MEMORY_S, Forget
 from headgate.cache.store.row_heap import RowHeap
 from headgate.cache.verdict import Entry, StoredChoice
 
-ENTRY_BYTES = 400
+ENTRY_BYTES = 430
 """Charged per entry beside its encoded form: its key, its row in the tables here, its share of their room to grow."""
 _GROUP_BYTES = 430
 """Charged once for all entries with the very same tags."""
