@@ -7,8 +7,8 @@ learned, and `certain` is the cautious verdict without one.
 `reading` turns a text into tokens, `numbers`, `dates` and `series` give quantities one form, `wording` takes
 politeness off, `meaning` brings what is left to base forms (`inflection`), one word per synonym and one form per
 opening (`phrases`, `synonyms`, `english`). `evidence` collects what one text says of each kind (`polarity`,
-`questions`, `lexicon`), `content` matches words by what the `vocabulary` knows of them, `casing` tells names from
-words, `contrasts` sides of a pair, `roles` and `exchange` look at the order, and `rules` compares.
+`questions`, `lexicon`, `distinctions`), `content` matches words by what the `vocabulary` knows of them, `casing` tells
+names from words, `contrasts` sides of a pair, `roles` and `exchange` look at the order, and `rules` compares.
 `seal` is what an entry keeps of its reading, so that most texts that are close need not be read.
 """
 

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.cache.guards.contrasts import Sides, sides_of
+from headgate.cache.guards.distinctions import DEICTIC, PROPERTIES, SPANS, STRICT_FORMAT, STRICT_QUANTIFIERS
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.lexicon import (
     ABOUT_WORDS,
@@ -170,20 +171,20 @@ def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
         "names": counted(_named(tokens) & set(sense.atoms)),
         "quantifiers": counted(
             {
-                _STRICT_QUANTIFIERS[word]
+                STRICT_QUANTIFIERS[word]
                 for word, following in zip(words, [*words[1:], ""], strict=False)
-                if word in _STRICT_QUANTIFIERS
+                if word in STRICT_QUANTIFIERS
                 and following != "if"
                 and not (word == "only" and following == "have")
-                and not (word in ("each", "every") and following in _SPANS)
+                and not (word in ("each", "every") and following in SPANS)
             }
         ),
         "temporal": counted(
             {
-                _DEICTIC[word]
+                DEICTIC[word]
                 for word, following in zip(words, [*words[1:], ""], strict=False)
-                if word in _DEICTIC
-                and (word != "last" or following in _SPANS)
+                if word in DEICTIC
+                and (word != "last" or following in SPANS)
                 and (word != "same" or following == "time")
                 and (word != "together" or following == "with")
                 and (word != "ahead" or following == "of")
@@ -191,7 +192,7 @@ def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
             }
         ),
         "language": counted(_languages(tokens)),
-        "format": counted({_STRICT_FORMAT[word] for word in words if word in _STRICT_FORMAT}),
+        "format": counted({STRICT_FORMAT[word] for word in words if word in STRICT_FORMAT}),
         "aspect": counted(_aspects(sense.atoms)),
         "plural": counted(
             spoken[at + 2]
@@ -223,9 +224,9 @@ def _full_names(tokens: tuple[Token, ...]) -> tuple[frozenset[str], ...]:
 def _aspects(atoms: tuple[str, ...]) -> set[str]:
     """Properties asked for: `price of it`, not `the high price`."""
     return {
-        _PROPERTIES[atom]
+        PROPERTIES[atom]
         for at, atom in enumerate(atoms)
-        if atom in _PROPERTIES and (at < 2 or atoms[at + 1 : at + 2] == ("of",))
+        if atom in PROPERTIES and (at < 2 or atoms[at + 1 : at + 2] == ("of",))
     }
 
 
@@ -344,66 +345,3 @@ def _number_of_one(tokens: tuple[Token, ...]) -> bool:
         forms[at : at + 2] == ["number", "of"] and base_form(forms[at + 2]) == forms[at + 2]
         for at in range(len(forms) - 2)
     )
-
-
-_STRICT_QUANTIFIERS: dict[str, str] = {
-    word: group
-    for group, words in {
-        "all": "all every everyone everything everybody each",
-        "some": "some someone something a_few", "only": "only solely",
-        "half": "half", "both": "both", "none": "none", "few": "few", "most": "most", "either": "either",
-        "any": "any anyone", "several": "several",
-    }.items()
-    for word in words.split()
-}  # fmt: skip
-
-_DEICTIC: dict[str, str] = {
-    word: group
-    for group, words in {
-        "today": "today tonight", "yesterday": "yesterday", "tomorrow": "tomorrow", "last": "last previous former past",
-        "next": "next upcoming", "latest": "latest newest", "ago": "ago", "until": "until till", "since": "since",
-        "during": "during while", "before": "before earlier ahead", "after": "after later afterwards",
-        "current": "current",
-        "daily": "daily", "weekly": "weekly", "monthly": "monthly", "yearly": "yearly annual annually",
-        "morning": "morning", "afternoon": "afternoon", "evening": "evening", "night": "night overnight",
-        "future": "future", "together": "same simultaneously together",
-    }.items()
-    for word in words.split()
-}  # fmt: skip
-
-_SPANS = frozenset(
-    {"week", "month", "year", "night", "day", "time", "season", "decade", "century", "summer", "winter", "spring"}
-)
-
-
-_STRICT_FORMAT: dict[str, str] = {
-    word: group
-    for group, words in {
-        "json": "json", "yaml": "yaml", "xml": "xml", "csv": "csv", "html": "html", "markdown": "markdown",
-        "latex": "latex", "table": "table tabular", "bullets": "bullet bullets bulleted", "sentence": "sentence"
-        " sentences", "paragraph": "paragraph paragraphs", "brief": "briefly brief concise concisely short tldr",
-        "long": "detailed detail thorough lengthy comprehensive thoroughly", "essay": "essay", "poem": "poem",
-        "haiku": "haiku", "limerick": "limerick", "song": "song lyrics", "story": "story tale", "joke": "joke",
-        "tweet": "tweet", "outline": "outline", "formal": "formal formally", "informal": "informal casual",
-        "example": "example examples", "define": "define definition", "synonym": "synonym synonyms",
-        "antonym": "antonym antonyms", "page": "page pages",
-    }.items()
-    for word in words.split()
-}  # fmt: skip
-
-_PROPERTIES: dict[str, str] = {
-    word: group
-    for group, words in {
-        "price": "price", "weight": "weight heavy weigh mass", "height": "height tall elevation altitude",
-        "length": "length", "width": "width wide", "depth": "depth deep", "age": "age", "area": "area",
-        "population": "population", "capital": "capital", "currency": "currency", "colour": "color",
-        "author": "author", "director": "director", "inventor": "inventor discoverer", "founder": "founder",
-        "painter": "painter", "actor": "actor", "composer": "composer", "producer": "producer", "designer": "designer",
-        "singer": "singer", "symptom": "symptom", "treatment": "treatment", "cause": "cause",
-        "ingredient": "ingredient", "recipe": "recipe", "duration": "duration", "distance": "distance",
-        "birthdate": "birthdate", "birthplace": "birthplace", "history": "history", "frequency": "frequency often",
-        "benefit": "benefit", "drawback": "drawback", "temperature": "temperature", "deadline": "deadline",
-        "differ": "differ", "pronunciation": "pronounce pronunciation", "spelling": "spell spelling",
-    }.items()
-    for word in words.split()
-}  # fmt: skip

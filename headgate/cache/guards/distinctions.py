@@ -1,0 +1,70 @@
+"""Words that set two texts apart where both say one of their kind, each with the name of what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+
+def _groups(groups: Mapping[str, str]) -> Mapping[str, str]:
+    """Word → name of its group."""
+    return MappingProxyType({word: group for group, words in groups.items() for word in words.split()})
+
+
+STRICT_QUANTIFIERS = _groups(
+    {
+        "all": "all every everyone everything everybody each",
+        "some": "some someone something a_few", "only": "only solely",
+        "half": "half", "both": "both", "none": "none", "few": "few", "most": "most", "either": "either",
+        "any": "any anyone", "several": "several",
+    }
+)  # fmt: skip
+"""How many or which: two texts that say it must say the same."""
+
+DEICTIC = _groups(
+    {
+        "today": "today tonight", "yesterday": "yesterday", "tomorrow": "tomorrow", "last": "last previous former past",
+        "next": "next upcoming", "latest": "latest newest", "ago": "ago", "until": "until till", "since": "since",
+        "during": "during while", "before": "before earlier ahead", "after": "after later afterwards",
+        "current": "current",
+        "daily": "daily", "weekly": "weekly", "monthly": "monthly", "yearly": "yearly annual annually",
+        "morning": "morning", "afternoon": "afternoon", "evening": "evening", "night": "night overnight",
+        "future": "future", "together": "same simultaneously together",
+    }
+)  # fmt: skip
+"""When, from where one stands; `last` only before one of `SPANS`."""
+
+SPANS = frozenset(
+    {"week", "month", "year", "night", "day", "time", "season", "decade", "century", "summer", "winter", "spring"}
+)
+"""Stretches of time that an every or a last counts off."""
+
+STRICT_FORMAT = _groups(
+    {
+        "json": "json", "yaml": "yaml", "xml": "xml", "csv": "csv", "html": "html", "markdown": "markdown",
+        "latex": "latex", "table": "table tabular", "bullets": "bullet bullets bulleted", "sentence": "sentence"
+        " sentences", "paragraph": "paragraph paragraphs", "brief": "briefly brief concise concisely short tldr",
+        "long": "detailed detail thorough lengthy comprehensive thoroughly", "essay": "essay", "poem": "poem",
+        "haiku": "haiku", "limerick": "limerick", "song": "song lyrics", "story": "story tale", "joke": "joke",
+        "tweet": "tweet", "outline": "outline", "formal": "formal formally", "informal": "informal casual",
+        "example": "example examples", "define": "define definition", "synonym": "synonym synonyms",
+        "antonym": "antonym antonyms", "page": "page pages",
+    }
+)  # fmt: skip
+"""Asked-for form and length of the answer."""
+
+PROPERTIES = _groups(
+    {
+        "price": "price", "weight": "weight heavy weigh mass", "height": "height tall elevation altitude",
+        "length": "length", "width": "width wide", "depth": "depth deep", "age": "age", "area": "area",
+        "population": "population", "capital": "capital", "currency": "currency", "colour": "color",
+        "author": "author", "director": "director", "inventor": "inventor discoverer", "founder": "founder",
+        "painter": "painter", "actor": "actor", "composer": "composer", "producer": "producer", "designer": "designer",
+        "singer": "singer", "symptom": "symptom", "treatment": "treatment", "cause": "cause",
+        "ingredient": "ingredient", "recipe": "recipe", "duration": "duration", "distance": "distance",
+        "birthdate": "birthdate", "birthplace": "birthplace", "history": "history", "frequency": "frequency often",
+        "benefit": "benefit", "drawback": "drawback", "temperature": "temperature", "deadline": "deadline",
+        "differ": "differ", "pronunciation": "pronounce pronunciation", "spelling": "spell spelling",
+    }
+)  # fmt: skip
+"""Which property of a thing is asked."""

@@ -1,0 +1,190 @@
+"""How a replay of the streams of `headgate bench cache` counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from io import StringIO
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from headgate.bench.cache.difficulty import PARAPHRASE, cosines, print_cosines
+from headgate.bench.cache.edits import draw_pairs
+from headgate.bench.cache.intents import deal
+from headgate.bench.cache.policies import (
+    Candidate,
+    Counts,
+    Embedded,
+    Labels,
+    Oracle,
+    Query,
+    Rate,
+    Threshold,
+    baselines,
+    best_threshold,
+    embed,
+    replay,
+)
+from headgate.bench.cache.slots import EDIT_TYPES, EditType
+from headgate.bench.cache.streams import TRAFFIC, Item, Traffic, stream
+
+
+class WordVectors:
+    """Implements `Embedder` by hashing words, so that texts with words in common are close."""
+
+    name = "words"
+    dim = 128
+
+    async def sketch(self, _text: str, _scope: str = "") -> bytes:
+        return b""
+
+    async def embed(self, text: str, _scope: str = "") -> np.ndarray:
+        vector = np.full(self.dim, 1e-3, dtype=np.float32)
+        for word in re.findall(r"\w+", text.lower()):
+            vector[sum(ord(letter) * (at + 7) for at, letter in enumerate(word)) % self.dim] += 1.0
+        return vector / np.float32(np.linalg.norm(vector))
+
+
+def item(text: str, key: str, *, tenant: str = "t", edit: EditType | None = None) -> Item:
+    return Item(tenant, text, f"units.temperature|temp={key}|unit=Kelvin", edit, 0.0)
+
+
+def on_circle(**degrees: float) -> Embedded:
+    angles = np.radians(list(degrees.values()))
+    return Embedded(
+        {text: row for row, text in enumerate(degrees)},
+        np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32),
+    )
+
+
+class Recorder:
+    """Serves as `inner` does and keeps what it was told."""
+
+    def __init__(self, inner: Threshold) -> None:
+        self.inner = inner
+        self.offered: list[list[str]] = []
+        self.labels: list[tuple[str, str, bool, bool]] = []
+
+    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
+        self.offered.append([candidate.text for candidate in candidates])
+        return self.inner.offer(query, candidates)
+
+    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
+        self.labels.append((query.text, candidate.text, right, served))
+
+
+CIRCLE = on_circle(a=0, b=10, c=20, d=90)
+ITEMS = [
+    item("a", "1 C"),
+    item("a", "1 C"),  # exact
+    item("b", "1 C"),  # a paraphrase
+    item("c", "2 C", edit="number"),  # a near miss
+    item("d", "3 C"),  # something else
+]
+
+
+def test_a_replay_counts_right_and_wrong_hits_by_edit() -> None:
+    outcome = replay(ITEMS, CIRCLE, Threshold(0.9))
+    assert outcome.total == Counts(requests=5, possible=2, exact=1, right=1, wrong=1)
+    assert outcome.total.missed == 2
+    assert outcome.by_edit["number"] == Counts(requests=1, wrong=1)
+    assert outcome.wrong_by_edit == {"number": 1}
+    assert (outcome.total.per_hit, outcome.total.per_served, outcome.total.per_request) == (
+        Rate(1, 2),
+        Rate(1, 3),
+        Rate(1, 5),
+    )
+    assert (outcome + outcome).total.wrong == (outcome + outcome).wrong_by_edit["number"] == 2
+
+
+def test_a_replay_keeps_tenants_apart() -> None:
+    items = [item("a", "1 C"), item("a", "1 C", tenant="u"), item("b", "1 C", tenant="v")]
+    recorder = Recorder(Threshold(-1.0))
+    assert replay(items, CIRCLE, recorder).total == Counts(requests=3)
+    assert recorder.offered == [[], [], []]
+
+
+def test_a_replay_offers_the_closest_first_and_labels_what_it_says() -> None:
+    recorder = Recorder(Threshold(np.inf))
+    replay(ITEMS, CIRCLE, recorder, candidates=2)
+    assert recorder.offered == [[], ["a"], ["b", "a"], ["c", "b"]]
+    assert recorder.labels == [("b", "a", True, False), ("c", "b", False, False), ("d", "c", False, False)]
+
+    silent = Recorder(Threshold(0.9))
+    replay(ITEMS, CIRCLE, silent, labels=Labels(served=0.0, unserved=0.0))
+    assert silent.labels == []
+
+    audited = Recorder(Threshold(0.9))
+    replay(ITEMS, CIRCLE, audited, labels=Labels(served=1.0, unserved=0.0, flipped=1.0))
+    assert audited.labels == [("b", "a", False, True), ("c", "a", True, True)]
+
+
+def test_a_confirmed_request_can_stay_out_of_the_index() -> None:
+    recorder = Recorder(Threshold(np.inf))
+    outcome = replay([*ITEMS, item("b", "1 C")], CIRCLE, recorder, keep_confirmed=False)
+    assert recorder.offered == [[], ["a"], ["a"], ["c", "a"]]
+    assert outcome.total.exact == 2
+
+
+def test_the_guard_of_a_threshold_passes_on_to_the_next_candidate() -> None:
+    recorder = Threshold(0.9, guard=lambda old, new: "first" if (old, new) == ("b", "c") else None)
+    items = [item("a", "2 C"), item("b", "1 C"), item("c", "2 C")]
+    far = on_circle(a=0, b=30, c=20)
+    assert replay(items, far, recorder).total == Counts(requests=3, possible=1, right=1)
+
+
+def test_the_best_threshold_separates_what_can_be_separated() -> None:
+    # The paraphrase is at cos 10° = 0.985 from the stored text, the near miss at cos 20° = 0.940.
+    assert best_threshold([ITEMS], CIRCLE, 0.0) == 0.985 - 0.005 * (np.cos(np.radians(10)) < 0.985)
+    assert best_threshold([ITEMS], CIRCLE, 0.5) in (0.98, 0.985)
+    closer_miss = on_circle(a=0, b=20, c=10, d=90)
+    assert best_threshold([ITEMS], closer_miss, 0.0) == np.inf
+    assert best_threshold([ITEMS], closer_miss, 0.0, guard=lambda _, new: "c" if new == "c" else None) < 0.95
+    with pytest.raises(ValueError, match="max_error is 2"):
+        best_threshold([ITEMS], CIRCLE, 2.0)
+
+
+async def test_baselines_on_a_stream() -> None:
+    tested = stream(TRAFFIC["natural"], deal(0)["test"], seed=3)[:400]
+    calibration = stream(Traffic(requests=250), deal(0)["calibrate"], seed=0)
+    embedded = await embed([one.text for one in [*tested, *calibration]], WordVectors())
+    assert embedded.vectors.shape == (len(embedded.rows), WordVectors.dim)
+    policies = baselines([calibration], [tested], embedded, 0.05, guard=lambda old, new: None if old == new else "no")
+    outcomes = {name: replay(tested, embedded, policy) for name, policy in policies.items()}
+    bound = outcomes["oracle"].total
+    for name, outcome in outcomes.items():
+        total = outcome.total
+        assert total.requests == len(tested) == total.exact + total.right + total.wrong + total.missed, name
+        assert sum(outcome.wrong_by_edit.values()) == total.wrong
+        assert total.exact + total.right <= total.possible
+        assert sum((counts for counts in outcome.by_edit.values()), Counts()) == total
+    assert bound.wrong == 0 < bound.right
+    assert outcomes["exact only"].total.right == outcomes["exact only"].total.wrong == 0
+    assert outcomes["static + guards"].total.wrong == outcomes["static + guards"].total.right == 0
+    assert outcomes["cosine 0.80"].total.wrong > outcomes["cosine 0.97"].total.wrong
+
+
+def test_the_oracle_refuses_a_text_with_two_keys() -> None:
+    with pytest.raises(ValueError, match="one is accepted"):
+        Oracle([[item("a", "1 C")], [item("a", "2 C")]])
+
+
+def test_intervals_are_exact() -> None:
+    low, high = Rate(0, 20).interval()
+    assert low == 0.0
+    assert high == pytest.approx(1 - 0.025 ** (1 / 20))
+    assert Rate(0, 0).interval() == (0.0, 1.0)
+    assert Rate(0, 0).share == 0.0
+
+
+async def test_cosines_are_shown_by_kind() -> None:
+    pairs = list(draw_pairs(deal(0)["train"], 40, seed=0))
+    found = cosines(pairs, await embed([text for pair in pairs for text in (pair.first, pair.second)], WordVectors()))
+    assert sum(len(group.values) for group in found) == len(pairs)
+    assert found[0].kind == PARAPHRASE
+    assert {group.kind for group in found} <= {PARAPHRASE, *EDIT_TYPES}
+    console = Console(record=True, width=110, file=StringIO())
+    print_cosines(console, found)
+    assert "role order" in console.export_text()
