@@ -69,6 +69,16 @@ class _Bucket:
         self.batches: list[_Batch] = []
         self.graph: Graph | None = None
         self.tended = False
+        self.weighed = 0
+        """`vector_bytes` when it was last counted."""
+        self._dim = dim
+
+    @property
+    def vector_bytes(self) -> int:
+        """Of all rows, those included that were removed and still are in a batch or in the graph."""
+        waiting = len(self.tail) + sum(len(batch.rows) for batch in self.batches)
+        placed = 0 if self.graph is None else len(self.graph.keys)
+        return 4 * self._dim * waiting + (2 * self._dim + LINK_BYTES) * placed
 
     def __len__(self) -> int:
         placed = 0 if self.graph is None else len(self.graph.row_of)
@@ -130,6 +140,7 @@ class HnswIndex:
             1, thread_name_prefix="index", initializer=faiss.omp_set_num_threads, initargs=(1,)
         )
         self._failed = 0
+        self._vector_bytes = 0
 
     def __len__(self) -> int:
         """Keys held."""
@@ -138,6 +149,11 @@ class HnswIndex:
     def __contains__(self, key: object) -> bool:
         """Whether the key is held."""
         return key in self._bucket_of
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of memory that it takes, the text of its keys and what the worker has in hand left out."""
+        return len(self) * KEY_BYTES + len(self._buckets) * BUCKET_BYTES + self._vector_bytes
 
     @property
     def waiting(self) -> int:
@@ -179,6 +195,7 @@ class HnswIndex:
             held.batches.append(_Batch(held.tail))
             held.tail = Rows(self._dim)
             self._tend(held)
+        self._weigh(held)
 
     def remove(self, key: str) -> None:
         """Forget a key; an unknown one is no error."""
@@ -192,7 +209,10 @@ class HnswIndex:
             # What the worker has in hand for it comes to nothing.
             held.graph = None
             held.batches.clear()
-        elif held.graph is not None and (self._too_small(held) or self._too_dead(held.graph)):
+            self._weigh(held)
+            return
+        self._weigh(held)
+        if held.graph is not None and (self._too_small(held) or self._too_dead(held.graph)):
             self._tend(held)
 
     def search(self, bucket: str, vector: Vector, k: int) -> list[tuple[str, float]]:
@@ -241,6 +261,12 @@ class HnswIndex:
         await self.settle()
         await asyncio.to_thread(self._thread.shutdown, wait=True, cancel_futures=True)
 
+    def _weigh(self, bucket: _Bucket) -> None:
+        """Count what has become of a bucket's rows."""
+        taken = bucket.vector_bytes
+        self._vector_bytes += taken - bucket.weighed
+        bucket.weighed = taken
+
     def _too_small(self, bucket: _Bucket) -> bool:
         return bucket.graph is not None and not bucket.batches and 2 * len(bucket) < self._flat_max
 
@@ -266,6 +292,7 @@ class HnswIndex:
                     await self._rebuild(bucket, bucket.graph)
                 else:
                     return
+                self._weigh(bucket)
         except _StoppedError:
             return
         except Exception as error:

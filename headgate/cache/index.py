@@ -32,7 +32,7 @@ class Place:
     embedder: str
     """`Embedder.name` of the model that made the vector: others' vectors do not compare with it."""
     row_bytes: int = 0
-    """What the index of this process takes for it, as `VectorIndex.row_bytes` says; 0 where there is none."""
+    """What the index of this process will take for it, as `VectorIndex.row_bytes` says; 0 where there is none."""
 
 
 class VectorIndex(Protocol):
@@ -40,6 +40,11 @@ class VectorIndex(Protocol):
 
     def __contains__(self, key: object) -> bool:
         """Whether the key is held."""
+        ...
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of memory that it takes, the text of its keys left out."""
         ...
 
     def add(self, key: str, bucket: str, vector: Vector) -> None:
@@ -80,6 +85,11 @@ class FlatIndex:
     def __contains__(self, key: object) -> bool:
         """Whether the key is held."""
         return key in self._bucket_of
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of memory that it takes, the text of its keys and the room to grow of small buckets left out."""
+        return len(self) * (KEY_BYTES + 4 * self._dim) + len(self._buckets) * BUCKET_BYTES
 
     def add(self, key: str, bucket: str, vector: Vector) -> None:
         """Keep the vector `[dim]` of a key, in place of an older one.

@@ -312,6 +312,8 @@ class Loader:
             await embedder.load()
             await routes.understand(embedder)
             self._index = index = SharedIndex(embedder.dim, embedder.name, self._redis)
+            if self._memory is not None:
+                self._memory.beside(lambda: index.index.bytes_used)
             fitting = judge if judge.embedder == embedder.name else None
             await self._resume(section, fitting)
             answers.understand(

@@ -44,6 +44,7 @@ class World:
         self.embedder = BagEmbedder()
         self.memory = MemoryStore(max_bytes, lambda: self.now)
         self.index = FlatIndex(DIM)
+        self.memory.beside(lambda: self.index.bytes_used)
         self.prints = Fingerprinter(b"0123456789abcdef")
         self.cache = AnswerCache(self.memory, self.prints, self.index, self.embedder, lambda: self.now, rule)
 

@@ -37,8 +37,8 @@ async def open_index() -> AsyncIterator[Open]:
         yield open_index
 
 
-def fill(index: VectorIndex, vectors: Vector, bucket: str = "b") -> None:
-    for row, vector in enumerate(vectors):
+def fill(index: VectorIndex, vectors: Vector, bucket: str = "b", first: int = 0) -> None:
+    for row, vector in enumerate(vectors, first):
         index.add(str(row), bucket, vector)
 
 
@@ -159,6 +159,33 @@ async def test_a_key_takes_half_the_vector_once_its_bucket_is_a_graph(open_index
     links = index.row_bytes("b") - KEY_BYTES - 2 * 384
     assert waiting == index.row_bytes("b")
     assert 4 * 2 * 16 < links < 1.25 * 4 * 2 * 16, "sixteen links, twice as many on the ground, and a few above it"
+
+
+async def test_bytes_are_counted_where_rows_stand_and_as_long_as_they_do(open_index: Open) -> None:
+    index = open_index(dim=384, flat_max=100, tail_max=20)
+    vectors = units(150, dim=384)
+    assert index.bytes_used == 0
+    fill(index, vectors[:100])
+    flat = index.row_bytes("b")
+    assert index.bytes_used == BUCKET_BYTES + 100 * flat
+    fill(index, vectors[100:101], first=100)
+    await index.settle()
+    placed = index.row_bytes("b")
+    assert index.graphs == 1
+    assert index.bytes_used == BUCKET_BYTES + 101 * placed
+    fill(index, vectors[101:111], first=101)
+    assert index.bytes_used == BUCKET_BYTES + 101 * placed + 10 * flat, "they wait beside the graph"
+    index.remove("0")
+    assert index.bytes_used == BUCKET_BYTES + 101 * placed + 10 * flat - KEY_BYTES, "its row is still in the graph"
+    for row in range(1, 40):
+        index.remove(str(row))
+    await index.settle()
+    assert index.dead < 40
+    assert index.bytes_used == BUCKET_BYTES + (61 + index.dead) * placed - index.dead * KEY_BYTES + 10 * flat
+    for row in range(40, 111):
+        index.remove(str(row))
+    await index.settle()
+    assert (len(index), index.bytes_used) == (0, 0)
 
 
 async def test_a_key_that_is_added_again_has_its_new_vector_and_bucket(open_index: Open) -> None:

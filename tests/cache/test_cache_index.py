@@ -70,4 +70,7 @@ def test_a_key_of_a_new_bucket_takes_its_vector_and_what_a_bucket_takes() -> Non
     alone = index.row_bytes("b")
     index.add("k", "b", np.eye(384, dtype=np.float32)[0])
     assert index.row_bytes("b") == KEY_BYTES + 4 * 384
+    assert index.bytes_used == alone
+    index.add("l", "b", np.eye(384, dtype=np.float32)[1])
+    assert index.bytes_used == alone + index.row_bytes("b")
     assert (alone, index.row_bytes("c")) == (index.row_bytes("b") + BUCKET_BYTES,) * 2

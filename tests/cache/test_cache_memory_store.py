@@ -126,10 +126,23 @@ async def test_what_nobody_asks_for_any_more_ages() -> None:
 async def test_what_an_index_takes_for_an_entry_is_charged_too() -> None:
     store = MemoryStore(2 * SIZE, lambda: 0.0)
     place = Place("b", np.ones(64, dtype=np.float32) / 8, "m", 300)
+    taken = 0
+    store.beside(lambda: taken)
     await store.put(entry("a"), frozenset(), place)
+    assert store.bytes_used == SIZE, "it is not there yet"
+    taken = 300
     assert store.bytes_used == SIZE + 300
-    assert not await store.put(entry("b"), frozenset(), replace(place, row_bytes=2 * SIZE))
-    assert await store.put(entry("b"), frozenset(), replace(place, row_bytes=0))
+    assert await store.put(entry("a"), frozenset(), place)
+    assert store.bytes_used == SIZE + 300
+    assert await store.put(entry("b", device_s=9.0), frozenset())
+    assert (await store.get("a"), store.bytes_used) == (None, SIZE + 300), "two are too many beside 300 bytes"
+    taken = 0
+    assert await store.put(entry("c", device_s=99.0), frozenset(), replace(place, row_bytes=SIZE - 1))
+    assert len(store) == 1, "room is made for what is to come"
+    assert not await store.put(entry("d"), frozenset(), replace(place, row_bytes=2 * SIZE))
+    taken = 3 * SIZE
+    assert not await store.put(entry("e"), frozenset())
+    assert len(store) == 0
     assert store.max_bytes == 2 * SIZE
 
 

@@ -121,6 +121,7 @@ async def fill(judge: Judge, shares: Sequence[Share], entries: int, scratch: Pat
     await embedder.load()
     index = HnswIndex(embedder.dim)
     store = MemoryStore(_LARGE_ENOUGH, time.time)
+    store.beside(lambda: index.bytes_used)
     cache = AnswerCache(
         store, Fingerprinter(b"sixteen bytes or more"), index, embedder, time.time, SemanticRule(), judge
     )

@@ -92,6 +92,7 @@ class MemoryStore:
         self._bytes = 0
         self._evictions = 0
         self._forget: list[Forget] = []
+        self._beside: Callable[[], int] = int
         self._decoder = msgspec.msgpack.Decoder(_Fields)
 
     def __len__(self) -> int:
@@ -100,8 +101,8 @@ class MemoryStore:
 
     @property
     def bytes_used(self) -> int:
-        """Bytes of the entries held: encoded, with `ENTRY_BYTES` each, their places in an index, tags and notes."""
-        return self._bytes
+        """Bytes of the entries held: encoded, with `ENTRY_BYTES` each, tags and notes; and of what `beside` counts."""
+        return self._bytes + self._beside()
 
     @property
     def max_bytes(self) -> int:
@@ -112,6 +113,10 @@ class MemoryStore:
     def evictions(self) -> int:
         """Entries that had to leave for want of room, since the start, and those that came and were worth less."""
         return self._evictions
+
+    def beside(self, taken: Callable[[], int]) -> None:
+        """Have bytes counted against the bound that an index takes for the entries here; `taken` tells how many."""
+        self._beside = taken
 
     def on_forget(self, forget: Forget) -> None:
         """Have `forget` called for every entry that leaves: evicted, expired or deleted, but not replaced."""
@@ -141,16 +146,15 @@ class MemoryStore:
 
         That is where it is too large, has expired, holds text that is not Unicode, is worth less than all others in a
         full store, or was `asked` for before a purge of one of its tags. Nobody else looks into this store, so nobody
-        is told of its `place`; what an index here takes for it is charged all the same.
+        is told of its `place`; room is made for what an index here will take for it.
         """
         now = self._clock()
         self._expire(now)
         if asked is not None and any(self._purged.get(tag, asked - 1.0) >= asked for tag in tags):
             return False
         packed = _encode(entry)
-        charge = 0 if packed is None else ENTRY_BYTES + len(packed)
-        if place is not None:
-            charge += place.row_bytes
+        placed = 0 if place is None else place.row_bytes
+        charge = 0 if packed is None else ENTRY_BYTES + len(packed) + placed
         group = self._group(tags)
         own = charge if group is None else charge + group.charge
         if packed is None or own > self._max_bytes or entry.expires <= now:
@@ -161,6 +165,8 @@ class MemoryStore:
         uses = 1 if older is None else self._uses[older]
         if older is not None:
             self._unlink(entry.key)
+            # Its index has the place of the older one.
+            placed = 0
         row = self._new_row()
         self._row_of[entry.key] = row
         self._keys[row] = entry.key
@@ -168,15 +174,14 @@ class MemoryStore:
         self._charges[row] = charge
         self._uses[row] = uses
         self._device_s[row] = max(0.0, entry.device_s)
-        self._bytes += charge
+        self._bytes += ENTRY_BYTES + len(packed)
         self._stamp = self._stamps[row] = self._stamp + 1
         self._ranks[row] = rank = self._level + uses * self._device_s[row] / charge
         self._worth.add(row, rank, self._stamp)
         self._expiry.add(row, entry.expires, self._stamp)
         if group is not None:
             self._join(row, group)
-        while self._bytes > self._max_bytes:
-            self._evict()
+        self._make_room(placed)
         return entry.key in self._row_of
 
     async def note(self, key: str, note: bytes) -> bool:
@@ -190,8 +195,7 @@ class MemoryStore:
         grown = len(note) + _NOTE_BYTES - sum(len(old) + _NOTE_BYTES for old in dropped)
         self._charges[row] += grown
         self._bytes += grown
-        while self._bytes > self._max_bytes:
-            self._evict()
+        self._make_room(0)
         return key in self._row_of
 
     async def notes(self, key: str) -> tuple[bytes, ...]:
@@ -220,6 +224,10 @@ class MemoryStore:
         """How many entries have this tag and have not expired."""
         self._expire(self._clock())
         return sum(group.size for group in self._tagged.get(tag, ()))
+
+    def _make_room(self, coming: int) -> None:
+        while self._row_of and self.bytes_used + coming > self._max_bytes:
+            self._evict()
 
     def _evict(self) -> None:
         row = self._least()
@@ -267,11 +275,11 @@ class MemoryStore:
 
     def _unlink(self, key: str) -> None:
         row = self._row_of.pop(key)
-        self._bytes -= self._charges[row]
+        self._bytes -= ENTRY_BYTES + len(self._packed[row])
+        self._bytes -= sum(len(note) + _NOTE_BYTES for note in self._notes.pop(row, ()))
         self._worth.remove(row)
         self._expiry.remove(row)
         self._leave(row)
-        self._notes.pop(row, None)
         self._keys[row], self._packed[row] = "", b""
         self._free.append(row)
 
