@@ -289,10 +289,14 @@ def _merge(deltas: Sequence[Delta]) -> list[Delta]:
 
 def _joined(parts: list[Delta]) -> Delta:
     """One choice's deltas as one: all tokens, and the account of the last."""
+    last = parts[-1]
     if len(parts) == 1:
-        return parts[0]
-    return replace(
-        parts[-1],
-        token_ids=tuple([token for part in parts for token in part.token_ids]),
-        logprobs=tuple([entry for part in parts for entry in part.logprobs]),
+        return last
+    return Delta(
+        last.request_id,
+        last.index,
+        tuple([token for part in parts for token in part.token_ids]),
+        tuple([entry for part in parts for entry in part.logprobs]),
+        queue_s=last.queue_s,
+        finish=last.finish,
     )

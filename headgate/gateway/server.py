@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import signal
 from collections.abc import Callable
@@ -91,7 +92,11 @@ async def _announce(app: web.Application, url: str, ready: Announce) -> None:
         await opened
     finally:
         opened.cancel()
+    # What is loaded stays. Looking through its million objects for garbage stops steps and streams for over 0.1 s.
+    gc.freeze()
     ready(url, app)
+    await asyncio.wait({loading})  # what comes after the models
+    gc.freeze()
 
 
 def _stop_on_signals() -> asyncio.Event:
