@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/sh
 # What the compiled kernels are made of; the build sees torch, and setuptools beside it, only without isolation.
-NATIVE := setup.py $(wildcard headgate/engine/kernels/cpu/*.cpp headgate/engine/kernels/cpu/*.h headgate/engine/kernels/cpu/*.inc)
+NATIVE := setup.py $(wildcard headgate/engine/kernels/cpu/*.cpp headgate/engine/kernels/cpu/*.h headgate/engine/kernels/cpu/*.inc \
+	headgate/cache/native/*.cpp headgate/cache/native/*.h)
 INSTALL := $(BIN)/pip install --quiet --no-build-isolation -e
 
 .PHONY: serve test check format clean
@@ -26,7 +27,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix headgate tests
 
 clean:
-	rm -rf $(VENV) build *.egg-info headgate/engine/kernels/cpu/*.so .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build *.egg-info headgate/engine/kernels/cpu/*.so headgate/cache/*.so .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 # torch goes first, with the build tools: with it in place nothing that follows can pull another build.
 $(VENV)/.base:

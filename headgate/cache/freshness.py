@@ -30,6 +30,8 @@ def time_sensitive(text: str) -> bool:
     plain = _CODE.sub(" ", text.lower().replace("’", "'"))
     words = [word.removesuffix("'s") for word in _WORD.findall(plain)]
     spoken = f" {' '.join(words)} "
+    if TIME_SENSITIVE.isdisjoint(words) and not any(f" {phrase} " in spoken for phrase in TIME_SENSITIVE_PHRASES):
+        return False
     if not _TOOLS.isdisjoint(words) and _HOW_TO.search(spoken) is not None:
         spoken = _DATE_IN_CODE.sub(" ", spoken)
     for otherwise in NOT_ABOUT_NOW:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from headgate.cache.bound import Evidence
 from headgate.cache.exact import find
 from headgate.cache.freshness import time_sensitive
-from headgate.cache.guards import Comparison, broken, compare, reading_of, seal_of
+from headgate.cache.guards import Comparison, broken, comparable, compare, reading_of, seal_of
 from headgate.cache.index import Vector, VectorIndex
 from headgate.cache.judge import Judge, Traffic, evidence
 from headgate.cache.store.base import Entries
@@ -148,7 +148,10 @@ def choose(
         return Choice((), None, reason)
     asked = read(text)
     mark = seal_of(asked)
-    against = [barred(other.text, rule) or broken(other.seal, mark) for other in close]
+    # What is barred was given no seal.
+    against = [
+        broken(other.seal, mark) if comparable(other.seal, mark) else barred(other.text, rule) for other in close
+    ]
     odds = [0.0] * len(close)
     if judge is not None and level is not None:
         # Quicker than the guards, and spares them most of what is not alike.

@@ -54,15 +54,16 @@ def test_only_what_few_streams_break_is_taken() -> None:
     assert certified([good] * 99 + [above]).at(0.02) is not None
 
 
-def test_what_is_proven_is_preferred_to_what_was_seen() -> None:
+def test_what_is_proven_is_preferred_to_what_is_likely() -> None:
     good, above = served([0] * 40), served([3] + [0] * 39, hits=3)
-    # From 1.0 on four of a hundred streams are above: few enough, but no proof that it is at most one in twenty.
+    # From 1.0 on two of a hundred streams are above: likely, but no proof that it is at most one in twenty.
     loose = {at: (above if at <= 1.0 else good)[at] for at in LADDER}
-    level = certified([good] * 96 + [loose] * 4).at(0.02)
+    level = certified([good] * 98 + [loose] * 2).at(0.02)
     assert level is not None
     assert level.threshold == 1.5
-    # Nothing is proven where four are above throughout; then what was seen is taken.
-    assert certified([good] * 96 + [above] * 4).at(0.02) is not None
+    # Nothing is proven where two are above throughout; then what is likely is taken. Four make it unlikely.
+    assert certified([good] * 98 + [above] * 2).at(0.02) is not None
+    assert certified([good] * 96 + [above] * 4).at(0.02) is None
 
 
 def test_nothing_is_certified_for_want_of_hits() -> None:

@@ -15,6 +15,7 @@ LADDER = (8.0, 7.0, 6.0, 5.5, 5.0, 4.5, 4.0, 3.5, 3.0, 2.5, 2.0, 1.5, 1.0, 0.5, 
 ALPHA = 0.05
 STREAMS_ABOVE = 0.05
 """Share of streams that may have a larger share of wrong hits than was accepted."""
+_DOUBT = 0.2
 _DRAWS = 4000
 _SPARE = 2
 
@@ -22,13 +23,13 @@ Served = Mapping[float, Mapping[str, tuple[int, int]]]
 """What one stream gave: for each threshold, right and wrong hits by the intent of the request."""
 
 
-def certified(streams: Sequence[Served], *, many_hits: bool = False, seed: int = 0) -> Thresholds:
+def certified(streams: Sequence[Served], *, seed: int = 0) -> Thresholds:
     """For each level the loosest threshold that the streams, all of one kind of traffic, allow.
 
     The ladder is walked from strict to loose, and the first threshold that fails ends the walk (fixed-sequence testing,
     so alpha needs no correction for the number of thresholds). A threshold passes if it keeps two promises, each at
-    95 %. Where none keeps the first, but some the second, the loosest of those is taken at which at most 5 % of these
-    streams were above the level: there the first promise is what was seen, not what is proven.
+    95 %. Where none keeps the first, but some the second, the loosest of those is taken that keeps the first at 80 %:
+    there it is likely, not proven.
 
     - Few streams are above the level: the exact binomial upper bound (Clopper and Pearson) on the share of streams in
       which more of the hits were wrong than is accepted is at most 5 %. Streams are taken for independent draws.
@@ -38,8 +39,8 @@ def certified(streams: Sequence[Served], *, many_hits: bool = False, seed: int =
       Bootstrap Methods and their Application, 1997, section 3.8), which takes intents for independent and hits of one
       intent as they come. Thresholds with too few hits to survive two errors are not tested.
 
-    With `many_hits` the walk begins where the median stream has hits enough for one wrong one to be within the level,
-    if there is such a threshold. Where a stream has few hits, one wrong one breaks the promise, so that stricter
+    The walk begins where the median stream has hits enough for one wrong one to be within the level, if there is such
+    a threshold. Where a stream has few hits, one wrong one breaks the promise, so that stricter
     thresholds are no safer in this sense, and would end the walk before it has begun. Where it begins depends on how
     many hits there are, not on how many of them are right.
 
@@ -60,14 +61,14 @@ def certified(streams: Sequence[Served], *, many_hits: bool = False, seed: int =
     levels = []
     for level in LEVELS:
         enough = np.median(hits.sum(axis=1), axis=0) * level >= 1.0
-        late = many_hits and bool(enough.any())
+        late = bool(enough.any())
         above = np.sum(wrong.sum(axis=1) > level * hits.sum(axis=1), axis=0)
-        chosen = seen = None
+        chosen = likely = None
         proven = True
         for at, bound in enumerate(bounds):
             total = int(hits[:, :, at].sum())
             if at_most(min(_SPARE, total), total, level) > ALPHA or (
-                late and seen is None and chosen is None and not enough[at]
+                late and likely is None and chosen is None and not enough[at]
             ):
                 continue
             if bound > level:
@@ -75,9 +76,9 @@ def certified(streams: Sequence[Served], *, many_hits: bool = False, seed: int =
             proven = proven and upper_bound(int(above[at]), len(streams), ALPHA) <= STREAMS_ABOVE
             if proven:
                 chosen = at
-            if above[at] <= STREAMS_ABOVE * len(streams):
-                seen = at
-        chosen = seen if chosen is None else chosen
+            if upper_bound(int(above[at]), len(streams), _DOUBT) <= STREAMS_ABOVE:
+                likely = at
+        chosen = likely if chosen is None else chosen
         if chosen is not None:
             levels.append(Certified(level, LADDER[chosen], round(float(bounds[chosen]), 5)))
     return Thresholds(tuple(levels))

@@ -33,10 +33,14 @@ _STEPS = 1000
 @click.command()
 @click.option("--streams", type=click.IntRange(min=1), default=200, show_default=True, help="Streams of each kind.")
 @click.option(
-    "--kind", "kinds", type=click.Choice(KINDS), multiple=True, help="Kinds of traffic played; all by default."
+    "--kind",
+    "kinds",
+    type=click.Choice(KINDS),
+    multiple=True,
+    help="Kinds of traffic certified and played; all by default.",
 )
-@click.option("--requests", type=click.IntRange(min=50), default=400, show_default=True, help="Requests of a stream.")
-@click.option("--calibration", type=click.IntRange(min=1), default=125, show_default=True, help="Streams certified on.")
+@click.option("--requests", type=click.IntRange(min=50), default=1500, show_default=True, help="Requests of a stream.")
+@click.option("--calibration", type=click.IntRange(min=1), default=110, show_default=True, help="Streams certified on.")
 @click.option("--fit", "refit", is_flag=True, help="Fit and certify anew and write the files of the rule first.")
 @click.option("--certify", "recertify", is_flag=True, help="Certify anew and write the thresholds first.")
 @click.option("--only", type=click.Choice(["trial", "pairs", "latency", "plots"]), multiple=True, help="Parts to run.")
@@ -86,9 +90,11 @@ def cache(
     decided: dict[Kind, Tuned] = {}
     if refit or recertify or "trial" in parts:
         known = {(own.kind, own.seed) for own in record.calibrations}
-        tasks = [Task(kind, seed) for seed in range(calibration) for kind in KINDS if (kind, seed) not in known]
+        tasks = [
+            Task(kind, seed) for seed in range(calibration) for kind in kinds or KINDS if (kind, seed) not in known
+        ]
         play(tasks, FITTED, requests, _DEAL, processes, scratch, record.add)
-        for kind in KINDS:
+        for kind in kinds or KINDS:
             decided[kind] = tuned([own for own in record.calibrations if own.kind == kind])
             console.print(f"calibrated on {calibration} {kind} streams", decided[kind])
     judge = Judge.load(FITTED)
@@ -96,7 +102,7 @@ def cache(
         judge = Judge(
             judge.comparator,
             judge.model,
-            {kind: own.thresholds for kind, own in decided.items()},
+            {**judge.thresholds, **{kind: own.thresholds for kind, own in decided.items()}},
             judge.embedder,
             judge.floor,
         )

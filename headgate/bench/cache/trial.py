@@ -54,7 +54,7 @@ class Tuned:
 def tuned(streams: Sequence[Calibration]) -> Tuned:
     """From calibration streams of one kind."""
     return Tuned(
-        certified([one.served for one in streams], many_hits=all(one.kind == "natural" for one in streams)),
+        certified([one.served for one in streams]),
         _best_cosines([one.static for one in streams]),
         _best_cosines([one.guarded for one in streams]),
     )

@@ -15,6 +15,17 @@ names from words, `contrasts` sides of a pair, `roles` and `exchange` look at th
 from headgate.cache.guards.comparison import KINDS, Comparison
 from headgate.cache.guards.evidence import Reading, reading_of
 from headgate.cache.guards.rules import certain, check, compare
-from headgate.cache.guards.seal import broken, seal_of
+from headgate.cache.guards.seal import broken, comparable, seal_of
 
-__all__ = ["KINDS", "Comparison", "Reading", "broken", "certain", "check", "compare", "reading_of", "seal_of"]
+__all__ = [
+    "KINDS",
+    "Comparison",
+    "Reading",
+    "broken",
+    "certain",
+    "check",
+    "comparable",
+    "compare",
+    "reading_of",
+    "seal_of",
+]

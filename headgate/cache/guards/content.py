@@ -138,6 +138,11 @@ def _permitted(words: Set[str]) -> bool:
     return words <= _PERMITTED or (words - {"safe"} <= _PERMITTED and words.isdisjoint(_LEGAL))
 
 
+_HELPERS = frozenset({"be", "do", "have"})
+_IN_FRAMES = {"many": "much", "do": "be", "have": "be"}
+"""What follows from the word behind it: how many calories, how much sugar; when was it built, when did it fall."""
+
+
 def one_word_exchanged(stored: Sequence[str], asked: Sequence[str]) -> bool:
     """Two texts that are alike to the last word but for one, behind the first, and the two do not mean the same.
 
@@ -145,13 +150,21 @@ def one_word_exchanged(stored: Sequence[str], asked: Sequence[str]) -> bool:
     """
     if len(stored) != len(asked) or len(stored) < 3:
         return False
-    places = [at for at, pair in enumerate(zip(stored, asked, strict=True)) if pair[0] != pair[1]]
+    places = [
+        at
+        for at, (mine, yours) in enumerate(zip(stored, asked, strict=True))
+        if _IN_FRAMES.get(mine, mine) != _IN_FRAMES.get(yours, yours)
+    ]
     if len(places) != 1 or not places[0]:
         return False
     mine, yours = stored[places[0]], asked[places[0]]
     if (mine, yours) in _OTHER_WAY:
         return True
     if not weight(mine) or not weight(yours) or (light(mine) and light(yours)) or related(mine, yours):
+        return False
+    verbs = part_of_speech(mine) == part_of_speech(yours) == "v"
+    if not verbs and [word for word in stored if word in _HELPERS] != [word for word in asked if word in _HELPERS]:
+        # Why does it hurt, why is it painful.
         return False
     # What is told apart by numbers, dates and names has kinds of its own.
     return mine.isalpha() and yours.isalpha()

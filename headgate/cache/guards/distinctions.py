@@ -25,7 +25,7 @@ DEICTIC = _groups(
     {
         "today": "today tonight", "yesterday": "yesterday", "tomorrow": "tomorrow", "last": "last previous former past",
         "next": "next upcoming", "latest": "latest newest", "ago": "ago", "until": "until till", "since": "since",
-        "during": "during while", "before": "before earlier ahead", "after": "after later afterwards",
+        "once": "once", "during": "during while", "before": "before earlier ahead", "after": "after later afterwards",
         "current": "current",
         "daily": "daily", "weekly": "weekly", "monthly": "monthly", "yearly": "yearly annual annually",
         "morning": "morning", "afternoon": "afternoon", "evening": "evening", "night": "night overnight",
@@ -42,7 +42,8 @@ SPANS = frozenset(
 STRICT_FORMAT = _groups(
     {
         "json": "json", "yaml": "yaml", "xml": "xml", "csv": "csv", "html": "html", "markdown": "markdown",
-        "latex": "latex", "table": "table tabular", "bullets": "bullet bullets bulleted", "sentence": "sentence"
+        "latex": "latex", "table": "table tabular", "bullets": "bullet bullets bulleted",
+        "numbered": "numbered", "sentence": "sentence"
         " sentences", "paragraph": "paragraph paragraphs", "brief": "briefly brief concise concisely short tldr",
         "long": "detailed detail thorough lengthy comprehensive thoroughly", "essay": "essay", "poem": "poem",
         "haiku": "haiku", "limerick": "limerick", "song": "song lyrics", "story": "story tale", "joke": "joke",

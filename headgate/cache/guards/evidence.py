@@ -38,6 +38,8 @@ _SUBJECTS = frozenset(
 )
 _BEFORE_LANGUAGE = frozenset({"in", "into", "using", "with"})
 _TOLD = frozenset({"got", "been", "became", "happened", "over", "ago"})
+_TIMES_OVER = frozenset({"a", "per", "every", "in", "more", "again", "or", "and", "upon", "each", "only", ""})
+"""Behind these `once` counts; elsewhere it is as soon as."""
 _TIMES = {
     "past": {"was", "were", "had"},
     "past deed": {"did"},
@@ -74,6 +76,8 @@ class Reading:
     """Directional words and the word behind each."""
     property_of: tuple[str, tuple[str, ...]] | None
     """What is asked of what: the word before the first `of`, and the specific words behind it."""
+    amount_of: str
+    """What it asks the number or the amount of: the specific noun behind `how many` or `how much`; empty where none."""
     time: str
     """`past`, `past deed`, `present`, ... by the verb that asks; empty where none does."""
     grain: str
@@ -116,6 +120,7 @@ def reading_of(text: str) -> Reading:
         words=spoken,
         placed=_placed(sense.atoms),
         property_of=_property_of(sense.atoms),
+        amount_of=_amount_of(asking),
         time=_time(asking),
         grain=grain_of(asking),
         modal=modal_of(asking),
@@ -187,6 +192,7 @@ def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
                 and (word != "last" or following in SPANS)
                 and (word != "same" or following == "time")
                 and (word != "together" or following == "with")
+                and (word != "once" or following not in _TIMES_OVER)
                 and (word != "ahead" or following == "of")
                 and (word not in ("earlier", "later") or following == "than" or word in counted_off)
             }
@@ -302,6 +308,14 @@ def _property_of(atoms: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
         (end for end, word in enumerate(atoms[at + 1 :], at + 1) if word in _PLACED or word == "in"), len(atoms)
     )
     return atoms[at - 1], tuple(word for word in atoms[at + 1 : rest] if ":" in word or weight(word) == 2)
+
+
+def _amount_of(tokens: tuple[Token, ...]) -> str:
+    for how, much, of in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if how.form == "how" and much.form in ("many", "much") and of.kind == "word":
+            noun = kept(of.form)
+            return noun if weight(noun) == 2 and part_of_speech(noun) in "n?" else ""
+    return ""
 
 
 def _time(tokens: tuple[Token, ...]) -> str:

@@ -90,8 +90,13 @@ def _formula(seen: Reading) -> list[str]:
 
 
 def _spoken(items: Counted, seen: Reading) -> bool:
-    text = " ".join(token.form.lower() for token in seen.tokens)
-    return all(form.lower().strip("`") in text for form, _ in items if form not in "-–—/()&*_")
+    written = " ".join([token.form for token in seen.tokens])
+    text = written.lower()
+    return all(
+        form in written if "\\" in form else form.lower().strip("`") in text
+        for form, _ in items
+        if form not in "-–—/()&*_"
+    )
 
 
 def names_agree(one: Reading, other: Reading) -> Verdict:

@@ -235,6 +235,8 @@ NOT_ABOUT_NOW = tuple(
         "|management|dilation|value|constant|travel|out|outs|stamps?|units?|formats?|it takes?|needed|required|spent)",
         "(?:all|most of|much of|some of|half|part of|at|by|of|from|during|reduce|measure|save) the time",
         "the time (?:of|when|that|between|i|you|we|to)",
+        "differences? between \\w+ (?:and|or) \\w+",
+        "\\w+ differs? from \\w+",
         "(?:the|what) (?:date|day) (?:of|when|that|on|did|do|does|was|were|before|after|in)",
         "(?:how|where|why|what|who|can|could|do|does|did|to|that|they|people|animals|i|we|you) (?:\\w+ ){0,3}live"
         "(?! (?:score|scores|stream|streams|update|updates|result|results|coverage|feed|price|prices|traffic|tv|news))",
@@ -255,4 +257,5 @@ SYNONYMS: Mapping[str, str] = _table(
     summarize="summarise summarize", analyze="analyse analyze", center="centre center", program="programme program",
     large="big large", larger="bigger larger", largest="biggest largest", start="begin start", movie="film movie",
     movies="films movies", ok="okay ok", tv="television tv", vs="vs versus", photo="photograph photo",
+    javascript="js javascript", typescript="ts typescript",
 )  # fmt: skip

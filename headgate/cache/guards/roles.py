@@ -12,7 +12,7 @@ from headgate.cache.guards.exchange import converse, exchanged
 from headgate.cache.guards.lexicon import POLARITY
 from headgate.cache.guards.relations import Comparison as Compared
 from headgate.cache.guards.relations import compared, replaced_by, said_alike
-from headgate.cache.guards.vocabulary import kept, part_of_speech, parts_of_speech, related, weight
+from headgate.cache.guards.vocabulary import classes, kept, part_of_speech, parts_of_speech, related, weight
 
 _OPPOSITE_WAYS = {("from", "to"), ("before", "after")}
 _TOWARDS: Mapping[str, str] = MappingProxyType({"into": "to", "onto": "to"})
@@ -110,6 +110,11 @@ def order(one: Reading, other: Reading) -> Verdict:
         return False
     if _turned_on_me(one, other) or _turned_on_me(other, one):
         return False
+    (mine_does, my_deed), (yours_does, your_deed) = _who(one.plain), _who(other.plain)
+    if my_deed and my_deed == your_deed and mine_does != yours_does:
+        return False
+    if _done_by_the_other(one, other):
+        return False
     return True if one.words == other.words and len(one.words) > 1 else None
 
 
@@ -159,6 +164,35 @@ def _asked_in(thing: str, atoms: Sequence[str]) -> bool:
 
 def _comparison(seen: Reading) -> Compared | None:
     return compared(seen.plain, seen.things)
+
+
+def _done_by_the_other(one: Reading, other: Reading) -> bool:
+    """`If the landlord refuses`, `when the tenant refuses`, where both are named in both."""
+    if {"by", "be"} & {*one.plain, *other.plain}:
+        return False
+    for at, deed in enumerate(one.plain):
+        if not at or part_of_speech(deed) != "v" or not weight(deed) or deed not in other.plain[1:]:
+            continue
+        there = other.plain.index(deed, 1)
+        doers = one.plain[at - 1], other.plain[there - 1]
+        if all("P" in classes(doer) for doer in doers) and not related(*doers):
+            return doers[0] in other.plain and doers[1] in one.plain
+    return False
+
+
+_HELPING = frozenset({"do", "will", "can", "should", "could", "would", "have", "may", "must", "might"})
+
+
+def _who(words: Sequence[str]) -> tuple[bool, str]:
+    """Whether who is asked for does it (who taught him) or has it done to them (whom did he teach), and what is done;
+    nothing where nobody is asked for, and in a passive."""
+    if len(words) < 3 or words[0] not in ("who", "whom") or not {"be", "by"}.isdisjoint(words):
+        return False, ""
+    if words[1] not in _HELPING:
+        return True, words[1]
+    if part_of_speech(words[2]) == "v":
+        return True, words[2]
+    return False, next((word for word in words[3:] if part_of_speech(word) == "v"), "")
 
 
 _ACTING = frozenset({"i", "we"})

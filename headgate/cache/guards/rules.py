@@ -142,13 +142,23 @@ def _one_of_all(one: Reading, other: Reading) -> bool:
     return any(base_form(word) == word and word in whole and "n" in parts_of_speech(word) for word in single)
 
 
+_SIDE_OF_EVENT = {
+    **{"before": "before", "until": "before", "during": "during"},
+    **{"after": "after", "since": "after", "once": "after"},
+}
+
+
 def _temporal(one: Reading, other: Reading) -> Verdict:
     ours, theirs = ({word for word, _ in seen.facts["temporal"]} for seen in (one, other))
     if ours == theirs:
         return True if ours else None
-    loose = {"before", "after", "during", "current", "since", "until"}
+    loose = {"before", "after", "during", "current", "since", "until", "once"}
     periods = {"daily", "weekly", "monthly", "yearly"}
     orders = {"before", "after", "together"}
+    sides = [{_SIDE_OF_EVENT[word] for word in said if word in _SIDE_OF_EVENT} for said in (ours, theirs)]
+    if sides[0] and sides[1] and sides[0].isdisjoint(sides[1]):
+        # During an earthquake, once it is over.
+        return False
     if (ours ^ theirs) - loose - periods - orders or len(orders & (ours ^ theirs)) > 1:
         return False
     return False if ours & periods and theirs & periods and ours & periods != theirs & periods else "one side"
@@ -182,6 +192,9 @@ def _aspect(one: Reading, other: Reading) -> Verdict:
     if contrary(one.sides, other.sides):
         return False
     if _other_property(one, other) or _other_deed(one, other) or _other_deed(other, one):
+        return False
+    if one.amount_of and other.amount_of and not related(one.amount_of, other.amount_of):
+        # How many grams, how many ounces.
         return False
     ours, theirs = ({word for word, _ in seen.facts["aspect"]} for seen in (one, other))
     if ours == theirs:

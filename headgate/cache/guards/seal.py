@@ -24,18 +24,21 @@ def seal_of(seen: Reading) -> bytes:
     return _version() + b"".join(_digest(kind, {form for form, _ in seen.facts[kind]}) for kind in _SEALED)
 
 
+def comparable(stored: bytes, asked: bytes) -> bool:
+    """Whether both seals are by the same guards; an empty one is not."""
+    return len(stored) == len(asked) and stored[:_DIGEST] == asked[:_DIGEST] != b""
+
+
 def broken(stored: bytes, asked: bytes) -> str | None:
     """The kind in conflict that `compare` would name first, where two seals tell; None where the texts must be read.
 
     An empty seal, and one by other guards, tells nothing.
     """
-    if stored[:_DIGEST] != asked[:_DIGEST]:
+    if not comparable(stored, asked):
         return None
     for at, kind in enumerate(_SEALED, 1):
-        mine, theirs = (seal[at * _DIGEST : (at + 1) * _DIGEST] for seal in (stored, asked))
-        if not mine:
-            return None
-        if mine != theirs:
+        start, end = at * _DIGEST, (at + 1) * _DIGEST
+        if stored[start:end] != asked[start:end]:
             return kind
     return None
 
