@@ -148,9 +148,12 @@ def choose(
         return Choice((), None, reason)
     asked = read(text)
     mark = seal_of(asked)
-    # What is barred was given no seal.
+    # What asks about now was given no seal; how long a text may be is another matter in another process.
     against = [
-        broken(other.seal, mark) if comparable(other.seal, mark) else barred(other.text, rule) for other in close
+        broken(other.seal, mark)
+        if comparable(other.seal, mark) and len(other.text) <= rule.max_chars
+        else barred(other.text, rule)
+        for other in close
     ]
     odds = [0.0] * len(close)
     if judge is not None and level is not None:

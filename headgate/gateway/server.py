@@ -93,6 +93,7 @@ async def _announce(app: web.Application, url: str, ready: Announce) -> None:
     finally:
         opened.cancel()
     # What is loaded stays. Looking through its million objects for garbage stops steps and streams for over 0.1 s.
+    gc.collect()
     gc.freeze()
     ready(url, app)
     await asyncio.wait({loading})  # what comes after the models

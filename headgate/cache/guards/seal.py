@@ -55,9 +55,10 @@ def _digest(kind: str, forms: Set[str]) -> bytes:
 
 @lru_cache(maxsize=1)
 def _version() -> bytes:
-    """Of the guards' code and word lists: other guards may see other numbers in the same text."""
+    """Of the guards' code and word lists, and of what tells a text about now: others may see it otherwise."""
     digest = hashlib.blake2b(digest_size=_DIGEST)
-    for path in sorted(Path(__file__).parent.rglob("*")):
+    here = Path(__file__).parent
+    for path in (here.parent / "freshness.py", *sorted(here.rglob("*"))):
         if path.suffix in (".py", ".txt"):
             digest.update(path.read_bytes())
     return digest.digest()

@@ -65,9 +65,10 @@ class Member {
             for (int64_t next = begin; (next = take(part, phase, begin, end)) < end; ++done)
                 f(next * piece, next * piece + piece < count ? next * piece + piece : count);
         }
-        // A phase of nothing is ended by whoever comes first.
-        if (done > 0 ? team_.done_.fetch_add(done) + done == pieces : pieces == 0) {
-            team_.done_.store(0, std::memory_order_relaxed);
+        const bool last = done > 0 && team_.done_.fetch_add(done) + done == pieces;
+        if (last || pieces == 0) {
+            // A phase of nothing is ended by whoever comes first, and who comes late may be overtaken by the next one's pieces.
+            if (last) team_.done_.store(0, std::memory_order_relaxed);
             uint64_t present = phase;
             team_.phase_.compare_exchange_strong(present, phase + 1);
         } else {
