@@ -1,4 +1,4 @@
-"""A Redis server for the tests of what is kept in one."""
+"""A Redis server for the tests of what is kept in one, and the shipped judge with the encoder it was fitted on."""
 
 from __future__ import annotations
 
@@ -12,10 +12,25 @@ from index_gateways import DIM, Gateway, Open
 from redis import Redis
 from redis_process import RedisProcess, Time, running_redis
 
+from headgate.cache.embedder import default_folder
+from headgate.cache.encoder import BertEncoder
 from headgate.cache.hnsw import HnswIndex
 from headgate.cache.index import FlatIndex
+from headgate.cache.judge import Judge
 from headgate.cache.store.feed import IndexFeed
 from headgate.cache.store.redis import RedisStore
+
+
+@pytest.fixture(scope="session")
+def judge() -> Judge:
+    return Judge.load()
+
+
+@pytest.fixture(scope="session")
+def encoder() -> BertEncoder:
+    folder = default_folder()
+    assert folder is not None
+    return BertEncoder(folder)
 
 
 @pytest.fixture(scope="session")

@@ -24,18 +24,6 @@ def test_a_level_is_the_loosest_certified_for_what_is_accepted() -> None:
     assert Thresholds().at(0.9) is None
 
 
-@pytest.fixture(scope="module")
-def judge() -> Judge:
-    return Judge.load()
-
-
-@pytest.fixture(scope="module")
-def encoder() -> BertEncoder:
-    folder = default_folder()
-    assert folder is not None
-    return BertEncoder(folder)
-
-
 def test_the_fitted_rule_certifies_stricter_levels_by_stricter_thresholds(judge: Judge) -> None:
     levels = judge.thresholds["natural"].levels
     assert {level.max_error for level in levels} <= set(LEVELS)
@@ -91,7 +79,7 @@ def test_more_agreement_is_more_likely_right() -> None:
 
 async def test_a_cache_with_the_real_model_serves_a_paraphrase_and_no_near_miss(judge: Judge) -> None:
     from headgate.cache.answers import AnswerCache
-    from headgate.cache.embedder import SentenceEmbedder, default_folder
+    from headgate.cache.embedder import SentenceEmbedder
     from headgate.cache.fingerprint import CacheQuery, Fingerprinter
     from headgate.cache.index import FlatIndex
     from headgate.cache.store.memory import MemoryStore

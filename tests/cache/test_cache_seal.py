@@ -14,7 +14,6 @@ from headgate.bench.cache.intents import deal
 from headgate.bench.cache.rules import encode
 from headgate.bench.cache.wording import Question, draw_wording, render
 from headgate.cache.answers import AnswerCache
-from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
 from headgate.cache.guards import broken, compare, reading_of, seal_of
@@ -97,18 +96,6 @@ def test_another_process_makes_the_same_seal() -> None:
         for seed in ("1", "2")
     }
     assert made == {seal_of(reading_of(text)).hex().encode()}
-
-
-@pytest.fixture(scope="module")
-def judge() -> Judge:
-    return Judge.load()
-
-
-@pytest.fixture(scope="module")
-def encoder() -> BertEncoder:
-    folder = default_folder()
-    assert folder is not None
-    return BertEncoder(folder)
 
 
 def test_with_and_without_seals_the_same_is_served(judge: Judge, encoder: BertEncoder) -> None:
