@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from headgate.cache.guards.contrasts import Sides, sides_of
 from headgate.cache.guards.distinctions import DEICTIC, PROPERTIES, SPANS, STRICT_FORMAT, STRICT_QUANTIFIERS
@@ -52,50 +53,129 @@ _PLACED = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+class _Facts(dict[str, Counted]):
+    """Facts by their kind, each found when it is asked for: of most pairs the first few kinds decide."""
+
+    def __init__(self, tokens: tuple[Token, ...], sense: Meaning) -> None:
+        super().__init__()
+        self._tokens, self._sense = tokens, sense
+
+    def __missing__(self, kind: str) -> Counted:
+        found = self[kind] = _FACTS[kind](self._tokens, self._sense)
+        return found
+
+
+@dataclass(frozen=True)
 class Reading:
-    """What the guards look at in one text, parsed once."""
+    """What the guards look at in one text, parsed once; what not every pair is asked about is found when it is."""
 
     tokens: tuple[Token, ...]
     """All tokens that ask."""
-    spoken: tuple[str, ...]
-    """Their forms, as they are written."""
     meaning: Meaning
     asks: bool
     """It ends with a question mark."""
-    facts: Mapping[str, Counted]
-    """What it says of the kinds that compare as sets."""
-    polarity: Polarity
-    kinds: frozenset[str]
-    """The kinds of answer it may ask for."""
-    full_names: tuple[frozenset[str], ...]
-    """Names of several words in a row."""
-    words: tuple[str, ...]
-    """Its words in order, as `meaning` has them, without those that say nothing."""
-    placed: tuple[tuple[str, str], ...]
-    """Directional words and the word behind each."""
-    property_of: tuple[str, tuple[str, ...]] | None
-    """What is asked of what: the word before the first `of`, and the specific words behind it."""
-    amount_of: str
-    """What it asks the number or the amount of: the specific noun behind `how many` or `how much`; empty where none."""
-    time: str
-    """`past`, `past deed`, `present`, ... by the verb that asks; empty where none does."""
-    grain: str
-    """How exactly a time is asked for: `clock`, `day`, `month`, `year`; empty where it is not said."""
-    modal: str
-    """`can`, `should`, `must` where a yes or no is asked for; empty elsewhere."""
-    told: bool
-    """Something in it happened or is in a state: `the card got rejected`, where the verb that asks may be another."""
-    sides: Sides
-    """Which side of a pair it asks for: differences or similarities, causes or effects."""
-    plain: tuple[str, ...]
-    """Base forms as they are written, without articles; before `than` the word itself."""
-    things: tuple[bool, ...]
-    """For each of those, whether it is part of a thing: a noun, a name, a number, a date."""
-    initials: str
-    """First letters of its words, and a space for what is no word: parts of it may be said as an abbreviation."""
-    alike: Hashable
-    """Equal for texts that read alike to the last word."""
+
+    @cached_property
+    def facts(self) -> Mapping[str, Counted]:
+        """What it says of the kinds that compare as sets."""
+        return _Facts(self.tokens, self.meaning)
+
+    @cached_property
+    def spoken(self) -> tuple[str, ...]:
+        """The forms of its tokens, as they are written."""
+        return tuple([token.form for token in self.tokens])
+
+    @cached_property
+    def polarity(self) -> Polarity:
+        """What it denies, excepts and bounds."""
+        return polarity_of(self.tokens)
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of answer it may ask for."""
+        return kinds_of(self.tokens, self.meaning.atoms)
+
+    @cached_property
+    def full_names(self) -> tuple[frozenset[str], ...]:
+        """Names of several words in a row."""
+        return _full_names(self.tokens)
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """Its words in order, as `meaning` has them, without those that say nothing."""
+        return tuple([atom for atom in self.meaning.atoms if ":" not in atom and weight(atom)])
+
+    @cached_property
+    def placed(self) -> tuple[tuple[str, str], ...]:
+        """Directional words and the word behind each."""
+        return _placed(self.meaning.atoms)
+
+    @cached_property
+    def property_of(self) -> tuple[str, tuple[str, ...]] | None:
+        """What is asked of what: the word before the first `of`, and the specific words behind it."""
+        return _property_of(self.meaning.atoms)
+
+    @cached_property
+    def amount_of(self) -> str:
+        """What it asks the number or the amount of: the specific noun behind `how many` or `how much`; empty where
+        none."""
+        return _amount_of(self.tokens)
+
+    @cached_property
+    def time(self) -> str:
+        """`past`, `past deed`, `present`, ... by the verb that asks; empty where none does."""
+        return _time(self.tokens)
+
+    @cached_property
+    def grain(self) -> str:
+        """How exactly a time is asked for: `clock`, `day`, `month`, `year`; empty where it is not said."""
+        return grain_of(self.tokens)
+
+    @cached_property
+    def modal(self) -> str:
+        """`can`, `should`, `must` where a yes or no is asked for; empty elsewhere."""
+        return modal_of(self.tokens)
+
+    @cached_property
+    def told(self) -> bool:
+        """Something in it happened or is in a state: `the card got rejected`, where the verb that asks may be
+        another."""
+        return any(token.kind == "word" and token.form in _TOLD for token in self.tokens)
+
+    @cached_property
+    def sides(self) -> Sides:
+        """Which side of a pair it asks for: differences or similarities, causes or effects."""
+        return sides_of(self.tokens)
+
+    @cached_property
+    def _written(self) -> list[tuple[str, bool]]:
+        return _plain(self.tokens)
+
+    @cached_property
+    def plain(self) -> tuple[str, ...]:
+        """Base forms as they are written, without articles; before `than` the word itself."""
+        return tuple([form for form, _ in self._written])
+
+    @cached_property
+    def things(self) -> tuple[bool, ...]:
+        """For each of those, whether it is part of a thing: a noun, a name, a number, a date."""
+        return tuple([thing for _, thing in self._written])
+
+    @cached_property
+    def initials(self) -> str:
+        """First letters of its words, and a space for what is no word: parts of it may be said as an abbreviation."""
+        return _initials(self.tokens)
+
+    @cached_property
+    def said(self) -> tuple[str, ...]:
+        """What it means, in no order: equal for texts that read alike."""
+        return tuple(sorted(self.meaning.atoms))
+
+    @cached_property
+    def alike(self) -> Hashable:
+        """Equal for texts that read alike to the last word."""
+        plural = self.facts["plural"] if "number" in self.meaning.atoms else frozenset()
+        return self.said, _alike(self.tokens, self.meaning, plural, self.asks)
 
 
 def reading_of(text: str) -> Reading:
@@ -103,34 +183,7 @@ def reading_of(text: str) -> Reading:
     tokens = read(text)
     asking = tuple(core(tokens))
     courtesy = not any(token.form in ABOUT_WORDS for token in tokens)
-    sense = meaning(asking, courtesy=courtesy)
-    asks = text.rstrip().endswith("?")
-    facts = _facts(asking, sense)
-    plain = _plain(asking)
-    spoken = tuple(atom for atom in sense.atoms if ":" not in atom and weight(atom))
-    return Reading(
-        tokens=asking,
-        spoken=tuple(token.form for token in asking),
-        meaning=sense,
-        asks=asks,
-        facts=facts,
-        polarity=polarity_of(asking),
-        kinds=kinds_of(asking, sense.atoms),
-        full_names=_full_names(asking),
-        words=spoken,
-        placed=_placed(sense.atoms),
-        property_of=_property_of(sense.atoms),
-        amount_of=_amount_of(asking),
-        time=_time(asking),
-        grain=grain_of(asking),
-        modal=modal_of(asking),
-        told=any(token.kind == "word" and token.form in _TOLD for token in asking),
-        sides=sides_of(asking),
-        plain=tuple(form for form, _ in plain),
-        things=tuple(thing for _, thing in plain),
-        initials=_initials(asking),
-        alike=_alike(asking, sense, facts["plural"] if "number" in sense.atoms else frozenset(), asks),
-    )
+    return Reading(asking, meaning(asking, courtesy=courtesy), text.rstrip().endswith("?"))
 
 
 def _plain(tokens: tuple[Token, ...]) -> list[tuple[str, bool]]:
@@ -163,49 +216,65 @@ def _in_table(atoms: Iterable[str], table: Mapping[str, str]) -> Counted:
     return counted(table[atom] for atom in atoms if atom in table)
 
 
-def _facts(tokens: tuple[Token, ...], sense: Meaning) -> Mapping[str, Counted]:
-    words = _only([token.form for token in tokens if token.kind == "word"])
-    spoken = [word for word in words if word not in ("a", "an", "the")]
+def _quantifiers(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
+    words = _words_of(tokens)
+    return counted(
+        {
+            STRICT_QUANTIFIERS[word]
+            for word, following in zip(words, [*words[1:], ""], strict=False)
+            if word in STRICT_QUANTIFIERS
+            and following != "if"
+            and not (word == "only" and following == "have")
+            and not (word in ("each", "every") and following in SPANS)
+        }
+    )
+
+
+def _temporal(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
+    words = _words_of(tokens)
     # Three days later.
     counted_off = {token.form for before, token in itertools.pairwise(tokens) if before.kind == "number"}
-    return {
-        "numbers": _of_kind(tokens, "number"),
-        "dates": _of_kind(tokens, "date"),
-        "quoted": _of_kind(tokens, "quoted"),
-        "code": _of_kind(tokens, "code", "symbol"),
-        "names": counted(_named(tokens) & set(sense.atoms)),
-        "quantifiers": counted(
-            {
-                STRICT_QUANTIFIERS[word]
-                for word, following in zip(words, [*words[1:], ""], strict=False)
-                if word in STRICT_QUANTIFIERS
-                and following != "if"
-                and not (word == "only" and following == "have")
-                and not (word in ("each", "every") and following in SPANS)
-            }
-        ),
-        "temporal": counted(
-            {
-                DEICTIC[word]
-                for word, following in zip(words, [*words[1:], ""], strict=False)
-                if word in DEICTIC
-                and (word != "last" or following in SPANS)
-                and (word != "same" or following == "time")
-                and (word != "together" or following == "with")
-                and (word != "once" or following not in _TIMES_OVER)
-                and (word != "ahead" or following == "of")
-                and (word not in ("earlier", "later") or following == "than" or word in counted_off)
-            }
-        ),
-        "language": counted(_languages(tokens)),
-        "format": counted({STRICT_FORMAT[word] for word in words if word in STRICT_FORMAT}),
-        "aspect": counted(_aspects(sense.atoms)),
-        "plural": counted(
-            spoken[at + 2]
-            for at in range(len(spoken) - 2)
-            if spoken[at : at + 2] == ["number", "of"] and base_form(spoken[at + 2]) != spoken[at + 2]
-        ),
-    }
+    return counted(
+        {
+            DEICTIC[word]
+            for word, following in zip(words, [*words[1:], ""], strict=False)
+            if word in DEICTIC
+            and (word != "last" or following in SPANS)
+            and (word != "same" or following == "time")
+            and (word != "together" or following == "with")
+            and (word != "once" or following not in _TIMES_OVER)
+            and (word != "ahead" or following == "of")
+            and (word not in ("earlier", "later") or following == "than" or word in counted_off)
+        }
+    )
+
+
+def _plural(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
+    spoken = [word for word in _words_of(tokens) if word not in ("a", "an", "the")]
+    return counted(
+        spoken[at + 2]
+        for at in range(len(spoken) - 2)
+        if spoken[at : at + 2] == ["number", "of"] and base_form(spoken[at + 2]) != spoken[at + 2]
+    )
+
+
+_FACTS: Mapping[str, Callable[[tuple[Token, ...], Meaning], Counted]] = {
+    "numbers": lambda tokens, _: _of_kind(tokens, "number"),
+    "dates": lambda tokens, _: _of_kind(tokens, "date"),
+    "quoted": lambda tokens, _: _of_kind(tokens, "quoted"),
+    "code": lambda tokens, _: _of_kind(tokens, "code", "symbol"),
+    "names": lambda tokens, sense: counted(_named(tokens) & set(sense.atoms)),
+    "quantifiers": _quantifiers,
+    "temporal": _temporal,
+    "language": lambda tokens, _: counted(_languages(tokens)),
+    "format": lambda tokens, _: counted({STRICT_FORMAT[word] for word in _words_of(tokens) if word in STRICT_FORMAT}),
+    "aspect": lambda _, sense: counted(_aspects(sense.atoms)),
+    "plural": _plural,
+}
+
+
+def _words_of(tokens: Iterable[Token]) -> list[str]:
+    return _only([token.form for token in tokens if token.kind == "word"])
 
 
 def _only(words: list[str]) -> list[str]:
