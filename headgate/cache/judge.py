@@ -15,7 +15,7 @@ import msgspec
 
 from headgate.cache.bound import Evidence, HitModel, sigmoid
 from headgate.cache.comparator import Comparator, Sketch
-from headgate.cache.guards import KINDS, Comparison, Reading, compare, reading_of, seal_of
+from headgate.cache.guards import KINDS, Comparison, Reading, compare, reading_of, sealed, unsealed
 
 LEVELS = (0.01, 0.02, 0.05)
 """Shares of wrong hits that thresholds are certified for."""
@@ -118,12 +118,13 @@ class Judge:
         """The loosest threshold certified for such traffic and at most so many errors; None where there is none."""
         return self.thresholds.get(traffic, Thresholds()).at(max_error)
 
-    def read(self, text: str, scope: str = "") -> Reading:
-        """What the guards see in a text; the last few thousand are remembered, each for its own scope."""
+    def read(self, text: str, scope: str = "", seal: bytes = b"") -> Reading:
+        """What the guards see in a text; the last few thousand are remembered, each for its own scope. `seal` spares
+        the reading where it is the text's and by the same guards."""
         key = (scope, text)
         known = self._readings.get(key)
         if known is None:
-            known = self._readings[key] = reading_of(text)
+            known = self._readings[key] = unsealed(seal, text) or reading_of(text)
             if len(self._readings) > _READINGS:
                 self._readings.popitem(last=False)
         else:
@@ -132,7 +133,7 @@ class Judge:
 
     def seal(self, text: str, scope: str = "") -> bytes:
         """What an entry keeps of what the guards see in its text."""
-        return seal_of(self.read(text, scope))
+        return sealed(self.read(text, scope), text)
 
     def unpack(self, sketch: bytes) -> Sketch | None:
         """A packed sketch; None where it is empty or another comparator's."""

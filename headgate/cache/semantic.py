@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Generic, TypeVar
 
 from headgate.cache.bound import Evidence
@@ -106,7 +105,7 @@ class Close(Generic[Stored]):
     sketch: bytes
     entry: Stored
     seal: bytes = b""
-    """As `guards.seal_of` made it; empty where the text must be read."""
+    """As `guards.sealed` made it; empty where the text must be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +141,10 @@ def choose(
     level = judge.level(rule.traffic, accepted) if judge is not None else None
     # Where nothing may be served, only the closest is asked why.
     served = level is not None or (judge is None and accepted >= rule.max_error)
-    read = reading_of if judge is None else partial(judge.read, scope=scope)
     reason = barred(text, rule)
     if reason is not None:
         return Choice((), None, reason)
-    asked = read(text)
+    asked = reading_of(text) if judge is None else judge.read(text, scope)
     mark = seal_of(asked)
     # What asks about now was given no seal; how long a text may be is another matter in another process.
     against = [
@@ -168,7 +166,8 @@ def choose(
     seen: dict[int, Comparison] = {}
     for at, other in enumerate(close):
         if against[at] is None and (served or not at):
-            seen[at] = compare(read(other.text), asked, whole=False)
+            stored = reading_of(other.text) if judge is None else judge.read(other.text, scope, other.seal)
+            seen[at] = compare(stored, asked, whole=False)
             against[at] = seen[at].veto
     left = [at for at in seen if against[at] is None]
     if judge is None:

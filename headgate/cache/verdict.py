@@ -45,7 +45,7 @@ class Entry(msgspec.Struct, frozen=True):
     sketch: bytes = b""
     """The text's wordpieces for the comparator, as `Comparator.pack` gives them; empty where there are none."""
     seal: bytes = b""
-    """What the text says in numbers and dates, as `guards.seal_of` gives it; empty where it was not read."""
+    """What the guards see in the text, as `guards.sealed` gives it; empty where it was not read."""
 
 
 @dataclass(frozen=True, slots=True)

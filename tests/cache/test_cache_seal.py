@@ -16,7 +16,7 @@ from headgate.bench.cache.wording import Question, draw_wording, render
 from headgate.cache.answers import AnswerCache
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
-from headgate.cache.guards import broken, compare, reading_of, seal_of
+from headgate.cache.guards import broken, compare, reading_of, seal_of, sealed, unsealed
 from headgate.cache.index import FlatIndex, Vector
 from headgate.cache.judge import Judge
 from headgate.cache.semantic import Close, SemanticRule, choose
@@ -86,16 +86,45 @@ def test_a_seal_of_other_guards_or_none_tells_nothing() -> None:
     assert broken(stored[:4], asked) is None
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 30))
+def test_a_seal_gives_the_reading_back(seed: int) -> None:
+    for text in family(seed):
+        seen = reading_of(text)
+        assert unsealed(sealed(seen, text), text) == seen
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from("aAbIiX 0159.,;:?!'\"`/-_()+#$%\n\t\x1f½é日\ud800"), max_size=40))
+@example("")
+@example('the word ""')
+@example("run ```x = 1\ny = 2``` at 5 pm on 3/4/2021")
+@example("one \x1f two")
+def test_a_seal_gives_the_reading_of_any_text_or_none(text: str) -> None:
+    seen = reading_of(text)
+    assert unsealed(sealed(seen, text), text) in (seen, None)
+    assert unsealed(seal_of(seen), text) is None
+
+
+def test_a_seal_that_is_no_seal_of_the_text_gives_no_reading() -> None:
+    text = "How do I boil 3 eggs?"
+    made = sealed(reading_of(text), text)
+    assert len(made) < 70
+    assert unsealed(b"\xff" + made[1:], text) is None, "other guards"
+    assert unsealed(made[:-9], text) is None
+    assert unsealed(made[:12] + b"\x07" * 9, text) is None
+
+
 def test_another_process_makes_the_same_seal() -> None:
     text = "from 7 May to 9 May 3 rooms for 2 nights"
-    script = f"from headgate.cache.guards import *; print(seal_of(reading_of({text!r})).hex())"
+    script = f"from headgate.cache.guards import *; t = {text!r}; print(sealed(reading_of(t), t).hex())"
     made = {
         subprocess.run(
             [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
         ).stdout.strip()
         for seed in ("1", "2")
     }
-    assert made == {seal_of(reading_of(text)).hex().encode()}
+    assert made == {sealed(reading_of(text), text).hex().encode()}
 
 
 def test_with_and_without_seals_the_same_is_served(judge: Judge, encoder: BertEncoder) -> None:
@@ -107,10 +136,11 @@ def test_with_and_without_seals_the_same_is_served(judge: Judge, encoder: BertEn
         packed = {text: judge.comparator.pack(sketch) if sketch else b"" for text, sketch in texts.sketches.items()}
         close = [Close(text, min(1.0, float(vectors[text] @ vectors[asked])), packed[text], None) for text in stored]
         close.sort(key=lambda other: -other.similarity)
-        sealed = [replace(other, seal=judge.seal(other.text)) for other in close]
+        marked = [replace(other, seal=judge.seal(other.text)) for other in close]
         for max_error in (None, 0.05, 0.0001):
             plain = choose(asked, packed[asked], close, SemanticRule(), judge, max_error)
-            told = choose(asked, packed[asked], sealed, SemanticRule(), judge, max_error)
+            # In a scope of its own, where nothing was read before.
+            told = choose(asked, packed[asked], marked, SemanticRule(), judge, max_error, scope=f"{seed} {max_error}")
             assert [at for at, _ in told.servable] == [at for at, _ in plain.servable]
             # Sums of other shapes are rounded otherwise.
             assert [odds for _, odds in told.servable] == pytest.approx([odds for _, odds in plain.servable], abs=1e-3)
@@ -118,7 +148,7 @@ def test_with_and_without_seals_the_same_is_served(judge: Judge, encoder: BertEn
             # What a seal tells is told before the comparator is asked.
             assert told.reason == plain.reason or plain.reason == "alignment"
             served += len(plain.servable)
-        spared += sum(broken(other.seal, judge.seal(asked)) is not None for other in sealed)
+        spared += sum(broken(other.seal, judge.seal(asked)) is not None for other in marked)
     assert spared > 50
     assert served > 50
 

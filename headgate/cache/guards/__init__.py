@@ -9,13 +9,13 @@ politeness off, `meaning` brings what is left to base forms (`inflection`), one 
 opening (`phrases`, `synonyms`, `english`). `evidence` collects what one text says of each kind (`polarity`,
 `questions`, `lexicon`, `distinctions`), `content` matches words by what the `vocabulary` knows of them, `casing` tells
 names from words, `contrasts` sides of a pair, `roles` and `exchange` look at the order, and `rules` compares.
-`seal` is what an entry keeps of its reading, so that most texts that are close need not be read.
+`seal` is what an entry keeps of its reading, `folded` beside its text, so that texts that are close need not be read.
 """
 
 from headgate.cache.guards.comparison import KINDS, Comparison
 from headgate.cache.guards.evidence import Reading, reading_of
 from headgate.cache.guards.rules import certain, check, compare
-from headgate.cache.guards.seal import broken, comparable, seal_of
+from headgate.cache.guards.seal import broken, comparable, seal_of, sealed, unsealed
 
 __all__ = [
     "KINDS",
@@ -28,4 +28,6 @@ __all__ = [
     "compare",
     "reading_of",
     "seal_of",
+    "sealed",
+    "unsealed",
 ]

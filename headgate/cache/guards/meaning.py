@@ -72,6 +72,11 @@ def meaning(tokens: Sequence[Token], *, courtesy: bool = True) -> Meaning:
     atoms = (atoms or bases) + _articles_that_count(tokens, atoms)
     if atoms[:1] and atoms[0] in _TIMELESS:
         past = False
+    return meaning_of(atoms, past=past)
+
+
+def meaning_of(atoms: Sequence[str], *, past: bool) -> Meaning:
+    """Atoms in their order, put into groups."""
     groups: list[list[str]] = [[]]
     for atom in atoms:
         if atom in _PREPOSITIONS:

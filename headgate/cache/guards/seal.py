@@ -1,7 +1,8 @@
-"""What is kept of a reading beside its text: enough to see that another text says other numbers or other dates.
+"""What an entry keeps of a reading: enough to see that another text says other numbers or other dates, and the reading.
 
-Most of what is close to a question differs from it in one of these two, and reading a text takes longer than anything
-else that is done to decide about it. So an entry carries a seal, and a text whose seal breaks is not read.
+Most of what is close to a question differs from it in one of these two; a text whose seal breaks is not looked at. Of
+the others the reading is taken from the seal, for to read the text takes longer than all else that is done to decide
+about it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from headgate.cache.guards.evidence import Reading
+from headgate.cache.guards.folded import fold, unfold
 
 _DIGEST = 4
+_MARK = 12
 _SEALED = ("numbers", "dates")
 """Kinds of which two texts must say the same, in the order in which a veto is named."""
 
@@ -24,9 +27,19 @@ def seal_of(seen: Reading) -> bytes:
     return _version() + b"".join(_digest(kind, {form for form, _ in seen.facts[kind]}) for kind in _SEALED)
 
 
+def sealed(seen: Reading, text: str) -> bytes:
+    """A seal, and in some forty bytes more what `unsealed` takes the reading of the text from."""
+    return seal_of(seen) + fold(seen, text)
+
+
+def unsealed(seal: bytes, text: str) -> Reading | None:
+    """The reading of a text as `sealed` keeps it; None where there is none, or it is by other guards."""
+    return unfold(seal[_MARK:], text) if len(seal) > _MARK and seal[:_DIGEST] == _version() else None
+
+
 def comparable(stored: bytes, asked: bytes) -> bool:
     """Whether both seals are by the same guards; an empty one is not."""
-    return len(stored) == len(asked) and stored[:_DIGEST] == asked[:_DIGEST] != b""
+    return min(len(stored), len(asked)) >= _MARK and stored[:_DIGEST] == asked[:_DIGEST]
 
 
 def broken(stored: bytes, asked: bytes) -> str | None:
