@@ -28,6 +28,7 @@ SOURCES = (
         "experts_bf16",
         "experts_loops",
         "step",
+        "decode",
     ),
     *("attention_plan", "choice", "team"),
 )

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from headgate.engine.kernels.interface import DecodeBatch
+from headgate.engine.sampling.noise import stream_key
 from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
 
@@ -72,6 +74,60 @@ class StepInputs:
                 inputs.sampling.append(sequence)
         rows.extend(score_rows)
         return inputs
+
+
+def decode_batch(chunks: Seq[Chunk], size: int) -> DecodeBatch:
+    """The inputs of steps in which each of the chunks' sequences, all of them `direct`, gets one token."""
+    rows, ends, tables, choices = _numbers(), _numbers(), array("i"), array("d")
+    context = 0
+    for chunk in chunks:
+        sequence, start = chunk.sequence, chunk.start
+        sampling, first = sequence.request.sampling, len(ends)
+        ends.extend(sequence.ends)
+        row = (sequence.tokens[start], start, len(tables), first, len(ends) - first, _stream(sequence), sampling.top_k)
+        rows.extend(row)
+        choices.extend((0.0 if sequence.plain else sampling.temperature, sampling.top_p, sampling.min_p))
+        tables.extend(sequence.table.blocks)
+        context = max(context, start + 1)
+    cpu = torch.device("cpu")
+    return DecodeBatch(
+        tensor(rows, cpu),
+        torch.frombuffer(choices, dtype=torch.float64),
+        torch.frombuffer(tables, dtype=torch.int32),
+        tensor(ends, cpu),
+        size,
+        context,
+    )
+
+
+def _stream(sequence: Sequence) -> int:
+    """What `stream_key` gives for the sequence, as int64; 0 for one that draws nothing."""
+    if sequence.plain:
+        return 0
+    if sequence.stream is None:
+        seed = sequence.request.sampling.seed
+        key = stream_key(sequence.noise if seed is None else seed, sequence.choice)
+        sequence.stream = key - (key >> 63 << 64)
+    return sequence.stream
+
+
+class Interrupt:
+    """A flag by which any thread ends a run of steps after the step that is under way."""
+
+    __slots__ = ("_flag", "flag")
+
+    def __init__(self) -> None:
+        self._flag = array("q", [0])
+        self.flag = torch.frombuffer(self._flag, dtype=torch.int64)
+        """The same memory as the kernels read it: int64 [1], 0 while nobody wants anything."""
+
+    def set(self) -> None:
+        """End the present run, and each after it after one step."""
+        self._flag[0] = 1
+
+    def clear(self) -> None:
+        """Let runs go on."""
+        self._flag[0] = 0
 
 
 def tensor(values: array[int], device: torch.device) -> Tensor:

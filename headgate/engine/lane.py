@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from headgate.engine.errors import PromptTooLong
+from headgate.engine.inputs import Interrupt
 from headgate.engine.request import Delta, Finish, FinishReason, Request, TokenLogprob, TokenScore
 from headgate.engine.runner import Runner, Sampled, Scored
 from headgate.engine.scheduler import Chunk, Scheduler
 from headgate.engine.sequence import Sequence
 
 logger = logging.getLogger(__name__)
+
+_MOST_STEPS = 64
+"""Most steps in a row. Blocks for as many tokens are taken beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class Lane:
         self._arrivals = 0
         self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = 0
         self._step_seconds = self._background_seconds = 0.0
+        self._pace = math.inf  # seconds of a step, by the latest
         self._sequences: dict[str, list[Sequence]] = {}
         self.context_length = min(context_length, scheduler.tables.capacity_tokens)
 
@@ -164,10 +170,12 @@ class Lane:
         waiting = [s for choices in self._sequences.values() for s in choices if s.background and not s.done]
         return [self._end(s, "cancelled") for s in waiting]
 
-    def step(self, *, alone: bool = True) -> list[Delta]:
+    def step(self, *, alone: bool = True, run_s: float = 0.0, interrupt: Interrupt | None = None) -> list[Delta]:
         """Compute one step; returns what it added. A step that raises fails its own sequences only.
 
         `alone`: whether no other model's users want the device; otherwise there is no step for background work only.
+        `run_s`: about how many seconds may pass until this returns. Where steps take less, and nothing would be decided
+        between them, several follow each other, unless `interrupt` is set meanwhile.
         """
         chunks = self._scheduler.schedule(alone=alone)
         if not chunks:
@@ -178,14 +186,22 @@ class Lane:
             if sequence.started_at is None:
                 sequence.started_at = started
                 sequence.queue_s = started - sequence.submitted_at
+        most = min(_MOST_STEPS, int(run_s / self._pace)) if self._runner.repeats else 1
+        most = self._scheduler.repeats(chunks, most)
         try:
-            sampled = self._runner.run(chunks)
+            sampled = self._runner.run(chunks, most, interrupt or Interrupt())
         except Exception as error:
             logger.exception("a step of %d sequences failed", len(chunks))
             self._failed_steps += 1
             return [self._fail(chunk.sequence, f"{type(error).__name__}: {error}") for chunk in chunks]
         now = self._clock()
-        self._account(chunks, now - started)
+        steps = max((len(s.tokens) for s in sampled if isinstance(s, Sampled)), default=1) or 1
+        if most > 1:
+            chunks = self._scheduler.repeated(chunks, steps)
+        self._account(chunks, steps, now - started)
+        for one in sampled:
+            if isinstance(one, Sampled):
+                one.sequence.tokens.extend(one.tokens)
         # A sequence whose logits are broken must not share the blocks that broke them.
         broken = {s.sequence for s in sampled if s.broken}
         self._scheduler.commit([c for c in chunks if c.sequence not in broken] if broken else chunks)
@@ -202,9 +218,10 @@ class Lane:
         }
         assert listed == held, "the lane and the scheduler hold different sequences"
 
-    def _account(self, chunks: list[Chunk], seconds: float) -> None:
-        self._steps += 1
+    def _account(self, chunks: list[Chunk], steps: int, seconds: float) -> None:
+        self._steps += steps
         self._step_seconds += seconds
+        self._pace = seconds / steps
         total = sum(chunk.count for chunk in chunks)
         for chunk in chunks:
             sequence = chunk.sequence
@@ -216,19 +233,18 @@ class Lane:
                 self._prompt_tokens += min(chunk.count, sequence.prompt_length - chunk.start)
 
     def _advance(self, sampled: Sampled, now: float) -> Delta:
-        sequence, token = sampled.sequence, sampled.token
-        if token is None:
+        sequence, tokens = sampled.sequence, tuple(sampled.tokens)
+        if sampled.broken:
             return self._fail(sequence, "the model's logits are not finite")
         if sequence.first_token_at is None:
             sequence.first_token_at = now
-        sequence.tokens.append(token)
-        self._generated_tokens += 1
+        self._generated_tokens += len(tokens)
         logprobs = () if sampled.logprob is None else (sampled.logprob,)
-        if token in sequence.ends:
-            return self._end(sequence, "stop", (token,), logprobs)
+        if tokens[-1] in sequence.ends:
+            return self._end(sequence, "stop", tokens, logprobs)
         if len(sequence.tokens) >= sequence.limit:
-            return self._end(sequence, "length", (token,), logprobs)
-        return Delta(sequence.request.id, sequence.choice, (token,), logprobs, queue_s=sequence.queue_s)
+            return self._end(sequence, "length", tokens, logprobs)
+        return Delta(sequence.request.id, sequence.choice, tokens, logprobs, queue_s=sequence.queue_s)
 
     def _collect(self, scored: Scored) -> Delta:
         sequence, request = scored.sequence, scored.sequence.request

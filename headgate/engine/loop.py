@@ -16,10 +16,15 @@ from dataclasses import dataclass
 import torch
 
 from headgate.engine.errors import EngineStopped, UnknownModel
+from headgate.engine.inputs import Interrupt
 from headgate.engine.lane import Lane, ModelStats
 from headgate.engine.request import Delta, Request
 
 logger = logging.getLogger(__name__)
+
+_RUN_S = 0.008
+"""How long tokens wait for those of the following steps where steps are short. Deciding about a step and handing its
+tokens over costs half a small model's step, and no screen shows more than some 120 states of a text in a second."""
 
 Listener = Callable[[Sequence[Delta]], None]
 """Called on the step thread with everything one round produced for it; must return at once."""
@@ -56,6 +61,7 @@ class StepLoop:
         self._admitting = False
         self._drained = threading.Event()
         self._draining = threading.Event()
+        self._interrupt = Interrupt()
         self._rounds = 0
         self._thread: threading.Thread | None = None
 
@@ -96,9 +102,9 @@ class StepLoop:
         if self._thread is None:
             return
         self._draining.set()
-        self._inbox.put(_Cancel("", None))
+        self._tell(_Cancel("", None))
         self._drained.wait(timeout=deadline_s)
-        self._inbox.put(_Stop())
+        self._tell(_Stop())
         self._thread.join()
         self._thread = None
 
@@ -112,11 +118,15 @@ class StepLoop:
         self._lane(request.model).check_prompt(request)
         if not self._admitting:
             raise EngineStopped("the engine takes no requests: it is stopping or was not started")
-        self._inbox.put(_Submit(request, listener, self._clock()))
+        self._tell(_Submit(request, listener, self._clock()))
 
     def cancel(self, request_id: str, choice: int | None = None) -> None:
         """End a request, or one choice of it, before the next step. Unknown or finished ones are ignored."""
-        self._inbox.put(_Cancel(request_id, choice))
+        self._tell(_Cancel(request_id, choice))
+
+    def _tell(self, command: _Submit | _Cancel | _Stop) -> None:
+        self._inbox.put(command)
+        self._interrupt.set()
 
     def _lane(self, model: str) -> Lane:
         if model not in self._lanes:
@@ -150,18 +160,20 @@ class StepLoop:
     def _round(self, lanes: list[Lane]) -> list[Delta]:
         """One step of every lane that has something to do; where no user waits, of one lane only.
 
-        So whoever arrives meanwhile waits for one small step, however many models have background work.
+        So whoever arrives meanwhile waits for one small step, however many models have background work. A lane that is
+        the only one with work may take several steps.
         """
+        lanes = [lane for lane in lanes if not lane.idle]
+        run_s = _RUN_S if len(lanes) == 1 else 0.0
         alone = all(lane.quiet for lane in lanes)
-        if alone:
-            lanes = [lane for lane in lanes if not lane.idle]
+        if alone and lanes:
             self._rounds += 1
-            lanes = lanes[self._rounds % len(lanes) :][:1] if lanes else []
-        return [delta for lane in lanes for delta in self._step(lane, alone=alone)]
+            lanes = lanes[self._rounds % len(lanes) :][:1]
+        return [delta for lane in lanes for delta in self._step(lane, alone=alone, run_s=run_s)]
 
-    def _step(self, lane: Lane, *, alone: bool) -> list[Delta]:
+    def _step(self, lane: Lane, *, alone: bool, run_s: float) -> list[Delta]:
         try:
-            return lane.step(alone=alone)
+            return lane.step(alone=alone, run_s=run_s, interrupt=self._interrupt)
         except Exception as error:
             # Outside the device's work nothing should raise; if it does, this model starts afresh and the thread lives.
             logger.exception("the step loop failed; the requests of one model are ended")
@@ -170,6 +182,7 @@ class StepLoop:
     def _take_commands(self, out: list[Delta]) -> bool:
         """Carry out what is in the inbox, waiting for something if all lanes are idle. True when told to stop."""
         wait = all(lane.idle for lane in self._lanes.values())
+        self._interrupt.clear()  # whoever puts something in sets it after that
         # Only this thread takes from the inbox: what is in it stays until it looks.
         while wait or not self._inbox.empty():
             command = self._inbox.get()

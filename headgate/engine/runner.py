@@ -12,7 +12,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from headgate.engine.inputs import StepInputs, tensor
+from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, tensor
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.decoder import Decoder
@@ -29,19 +29,19 @@ few enough to stay small beside a vocabulary of 150,000."""
 
 @dataclass(slots=True)
 class Sampled:
-    """The token that follows a sequence's known ones; None where its logits were not finite.
+    """The tokens that follow a sequence's known ones, one per step; none where its logits were not finite.
 
     Never changed; not frozen, as for `Delta`.
     """
 
     sequence: Sequence
-    token: int | None
+    tokens: Seq[int]
     logprob: TokenLogprob | None = None
 
     @property
     def broken(self) -> bool:
         """Whether the logits were not finite."""
-        return self.token is None
+        return not self.tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,24 @@ class Runner:
         """Seconds in the decoder and its output layer so far. On an accelerator: until their work was queued."""
         return self._forward_seconds
 
-    def run(self, chunks: Seq[Chunk]) -> list[Sampled | Scored]:
+    @property
+    def repeats(self) -> bool:
+        """Whether `run` computes several steps in a row."""
+        return self._decoder.decodes
+
+    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Scored]:
         """Compute the chunks, sample for those that end at their sequence's last known token, score what is to be.
+
+        Where `repeats`, and all sequences only lack the token that each step gives them, up to `most` steps follow each
+        other; all sequences get equally many tokens. See `Decoder.decode` for what ends them early.
 
         Call it in torch's inference mode.
         """
+        if self._decoder.decodes and all(c.sequence.direct and c.count == 1 and c.samples for c in chunks):
+            decoding = decode_batch(chunks, self._block_size)
+            found, seconds = self._decoder.decode(decoding, self._store.layers, most, interrupt.flag)
+            self._forward_seconds += seconds
+            return [Sampled(c.sequence, t if t[-1] >= 0 else ()) for c, t in zip(chunks, found, strict=True)]
         inputs = StepInputs.of(chunks, self._block_size)
         device, cache = self._decoder.device, self._store.layers
         tokens, positions, rows = (
@@ -100,15 +113,16 @@ class Runner:
     def _sample(self, logits: Tensor, sequences: list[Sequence]) -> list[Sampled]:
         if all(s.plain for s in sequences):
             tokens = self._sampler.likeliest(logits)
-            return [Sampled(s, token if token >= 0 else None) for s, token in zip(sequences, tokens, strict=True)]
+            return [Sampled(s, (token,) if token >= 0 else ()) for s, token in zip(sequences, tokens, strict=True)]
         try:
             drawn = self._sampler.sample(logits, [_row(s) for s in sequences])
         except NonFiniteLogits as error:
             broken = frozenset(error.rows)
             sound = [i for i in range(len(sequences)) if i not in broken]
-            failed = [Sampled(sequences[i], None, None) for i in sorted(broken)]
+            failed = [Sampled(sequences[i], ()) for i in sorted(broken)]
             return failed + self._sample(logits[sound], [sequences[i] for i in sound])
-        return [Sampled(*drawing) for drawing in zip(sequences, drawn.token_ids, drawn.logprobs, strict=True)]
+        drawings = zip(sequences, drawn.token_ids, drawn.logprobs, strict=True)
+        return [Sampled(sequence, (token,), logprob) for sequence, token, logprob in drawings]
 
     def _score(self, hidden: Tensor, chunks: Seq[Chunk]) -> list[Scored]:
         """Scores of the chunks' given tokens from `hidden` [rows, hidden], one row per token, chunk after chunk."""

@@ -176,12 +176,44 @@ class Scheduler:
             granted |= self._fill(granted, alone=alone)
         return [Chunk(sequence, sequence.computed, count) for sequence, count in granted.items()]
 
+    def repeats(self, chunks: list[Chunk], most: int) -> int:
+        """How many steps like the one that was just scheduled may follow each other, itself included: 1 to `most`.
+
+        More than 1 only where all that runs decodes and nothing would be decided in between: nobody waits who could be
+        admitted, nobody reaches his limit before the last step, and the blocks for all tokens are free. They are taken.
+        """
+        full = len(self.running) >= self.limits.max_running
+        if most < 2 or len(chunks) < len(self.running) or len(self.background) or (self._waiting and not full):
+            return 1
+        for chunk in chunks:
+            sequence = chunk.sequence
+            if chunk.count > 1 or not sequence.direct or not chunk.samples:
+                return 1
+            most = min(most, sequence.limit - len(sequence.tokens))
+        tables, size = self.tables, self.tables.block_size
+        missing = sum(tables.blocks_for(c.start + most) - len(c.sequence.table.blocks) for c in chunks)
+        if missing > tables.free_blocks:
+            return min(most, *(len(c.sequence.table.blocks) * size - c.start for c in chunks))
+        for chunk in chunks:
+            tables.extend(chunk.sequence.table, chunk.start + most)
+        return most
+
+    def repeated(self, chunks: list[Chunk], times: int) -> list[Chunk]:
+        """What was computed when the step that these chunks were scheduled for came `times` times in a row.
+
+        Leaves everything as if each had been scheduled: blocks for steps that did not come are given back.
+        """
+        for chunk in chunks:
+            self._charge(chunk.sequence, times - 1)
+            self.tables.trim(chunk.sequence.table, chunk.start + times)
+        return [Chunk(chunk.sequence, chunk.start, times) for chunk in chunks]
+
     def commit(self, chunks: list[Chunk]) -> None:
         """The step's keys and values are written: count them as computed and share full blocks."""
         for chunk in chunks:
             sequence = chunk.sequence
             sequence.computed = chunk.start + chunk.count
-            if chunk.count == 1 and sequence.computed % self.tables.block_size:
+            if sequence.computed % self.tables.block_size >= chunk.count:
                 continue  # no block became full
             self.tables.publish(sequence.table, sequence.tokens, sequence.computed)
 

@@ -44,15 +44,20 @@ class Sequence:
     """Of the leading tokens of the continuation that is scored."""
     row: SamplingRow | None = None
     """What the sampler keeps of it; made when it is first needed, which greedy decoding never does."""
+    stream: int | None = None
+    """What the keys of its draws begin with, as int64; made when it is first needed, likewise."""
     prompt_length: int = field(init=False)
     plain: bool = field(init=False)
     """Whether the likeliest token is all there is to know of its settings."""
+    direct: bool = field(init=False)
+    """Whether its tokens follow from the model's logits alone and are all there is to report."""
     background: bool = field(init=False)
     """Whether nobody waits for it."""
 
     def __post_init__(self) -> None:
         self.prompt_length = len(self.request.prompt)
         self.plain = self.request.sampling.plain
+        self.direct = self.request.sampling.direct and not self.request.score
         self.background = self.request.priority == "background"
 
     @property

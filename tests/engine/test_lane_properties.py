@@ -6,6 +6,7 @@ slots of the whole context back. A block that is used twice, shared wrongly, or 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headgate.cache.prefix import PrefixIndex
 from headgate.engine.errors import PromptTooLong
+from headgate.engine.inputs import Interrupt
 from headgate.engine.kv.pool import BlockPool, OutOfBlocks
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
@@ -22,6 +24,7 @@ from headgate.engine.request import Delta, Priority, Request, TokenScore
 from headgate.engine.runner import Sampled, Scored
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Chunk, Limits, Scheduler
+from headgate.engine.sequence import Sequence
 
 LIMITS = Limits(max_step_tokens=7, max_running=4, max_sequence_share=0.5, knee_tokens=5, background_step_tokens=3)
 BLOCKS, BLOCK_SIZE = 12, 4
@@ -37,22 +40,41 @@ class MemoryModel:
         self.fail_next = False
         self.forward_seconds = 0.0
         self.chunks: list[Chunk] = []
+        self.early = 100
 
-    def run(self, chunks: Seq[Chunk]) -> list[Sampled | Scored]:
+    @property
+    def repeats(self) -> bool:
+        return True
+
+    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Scored]:
+        """Up to `most` steps, no more after one that ends a sequence, nor after the `self.early`-th."""
+        assert not interrupt.flag
+        assert most == 1 or all(c.count == 1 and c.samples and not c.sequence.background for c in chunks)
         self.chunks = list(chunks)
+        found: dict[Sequence, list[int]] = {c.sequence: [] for c in chunks if c.samples}
+        for step in range(min(most, self.early)):
+            self._compute(chunks, found, step)
+            for sequence, tokens in found.items():
+                # The next token follows from the tokens before it, as it would in a model.
+                tokens.append(sum([*sequence.tokens, *tokens]) % 7)
+            if any(tokens[-1] in sequence.ends for sequence, tokens in found.items()):
+                break
+        sampled = [Sampled(sequence, tokens) for sequence, tokens in found.items()]
+        return [*sampled, *(Scored(c.sequence, self._scores(c)) for c in chunks if c.scored)]
+
+    def _compute(self, chunks: Seq[Chunk], found: Mapping[Sequence, list[int]], step: int) -> None:
         # A step writes all its keys before any attention reads them.
         for chunk in chunks:
-            for position in range(chunk.start, chunk.start + chunk.count):
-                self._slots[self._slot(chunk, position)] = self._meaning(chunk, position)
+            known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()))
+            for position in range(chunk.start + step, chunk.start + step + chunk.count):
+                self._slots[self._slot(chunk, position)] = self._meaning(chunk, known, position)
         for chunk in chunks:
-            for position in range(chunk.start + chunk.count):
-                assert self._slots[self._slot(chunk, position)] == self._meaning(chunk, position)
+            known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()))
+            for position in range(chunk.start + step + chunk.count):
+                assert self._slots[self._slot(chunk, position)] == self._meaning(chunk, known, position)
         if self.fail_next:
             self.fail_next = False
             raise RuntimeError("the device is gone")
-        # The next token follows from the tokens before it, as it would in a model.
-        sampled = [Sampled(c.sequence, sum(c.sequence.tokens) % 7, None) for c in chunks if c.samples]
-        return [*sampled, *(Scored(c.sequence, self._scores(c)) for c in chunks if c.scored)]
 
     def _scores(self, chunk: Chunk) -> tuple[TokenScore, ...]:
         request = chunk.sequence.request
@@ -69,8 +91,8 @@ class MemoryModel:
             chunk.sequence.table.blocks[position // self._block_size] * self._block_size + position % self._block_size
         )
 
-    def _meaning(self, chunk: Chunk, position: int) -> tuple[str, tuple[int, ...]]:
-        return chunk.sequence.request.tenant, tuple(chunk.sequence.tokens[: position + 1])
+    def _meaning(self, chunk: Chunk, known: tuple[int, ...], position: int) -> tuple[str, tuple[int, ...]]:
+        return chunk.sequence.request.tenant, known[: position + 1]
 
 
 def lane_of(
@@ -139,10 +161,11 @@ class LaneMachine(RuleBasedStateMachine):
         self._take(self.lane.cancel(request_id, choice))
         assert choice is not None or request_id not in self.open
 
-    @rule(count=st.integers(1, 4))
-    def step(self, count: int) -> None:
+    @rule(count=st.integers(1, 4), run_s=st.sampled_from([0.0, 3.0, 9.0]), early=st.integers(1, 9))
+    def step(self, count: int, run_s: float, early: int) -> None:
+        self.memory.early = early
         for _ in range(count):
-            self._step()
+            self._step(run_s)
 
     @precondition(lambda self: self.open)
     @rule()
@@ -176,11 +199,11 @@ class LaneMachine(RuleBasedStateMachine):
         self.open[request.id] = set(range(request.n))
         self.wanted[request.id] = request
 
-    def _step(self) -> None:
+    def _step(self, run_s: float = 0.0) -> None:
         before = {id(s): s.preemptions for s in (*self.scheduler.running, *self.scheduler.waiting)}
         waiting = {id(s) for s in self.scheduler.waiting}
         self.memory.chunks = []
-        deltas = self.lane.step()
+        deltas = self.lane.step(run_s=run_s)
         chunks = self.memory.chunks
         assert sum(c.count for c in chunks) <= LIMITS.max_step_tokens
         assert len(chunks) <= LIMITS.max_running
@@ -293,6 +316,89 @@ def test_users_get_the_same_steps_with_background_work_as_without(data: st.DataO
             break
     assert twin.busy.idle, "background work ends once nobody else wants the engine"
     assert twin.busy_scheduler.tables.free_blocks == BLOCKS
+
+
+class Stepper:
+    """A lane that takes several steps in a row beside one that takes each by itself."""
+
+    def __init__(self) -> None:
+        # Which blocks stay cached is the one thing that may differ, so nothing is cached here.
+        limits = Limits(max_step_tokens=20, max_running=3)
+        self.hasty, self.hasty_scheduler, self.memory = lane_of(limits, blocks=20, prefix_cache=False)
+        self.calm, self.calm_scheduler, _ = lane_of(limits, blocks=20, prefix_cache=False)
+        self.heard: tuple[dict[str, list[object]], dict[str, list[object]]] = ({}, {})
+
+    def step(self, run_s: float, early: int) -> None:
+        self.memory.early = early
+        before = self.hasty.stats.steps
+        self.hear(0, self.hasty.step(run_s=run_s))
+        steps = self.hasty.stats.steps - before
+        for _ in range(steps):
+            self.hear(1, self.calm.step())
+        self.hasty.check()
+        assert self.state(self.hasty_scheduler) == self.state(self.calm_scheduler)
+        assert self.heard[0] == self.heard[1]
+
+    def hear(self, which: int, deltas: Seq[Delta]) -> None:
+        for delta in deltas:
+            ends: list[object] = [] if delta.finish is None else [delta.finish.reason, delta.finish.completion_tokens]
+            heard = self.heard[which].setdefault(f"{delta.request_id} {delta.index}", [])
+            heard.extend([*delta.token_ids, *delta.scores, *ends])
+
+    @staticmethod
+    def state(scheduler: Scheduler) -> list[object]:
+        held = [(s.request.id, s.choice, s.computed, s.tokens, len(s.table.blocks)) for s in scheduler.running]
+        return [held, [(s.request.id, s.choice) for s in scheduler.waiting], scheduler.tables.free_blocks]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_several_steps_in_a_row_leave_everything_as_each_by_itself(data: st.DataObject) -> None:
+    both = Stepper()
+    for number in range(data.draw(st.integers(5, 50))):
+        action = data.draw(st.sampled_from(["submit", "score", "cancel", *["step"] * 6]))
+        prompt = tuple([1 + number % 5] * data.draw(st.integers(1, 12)))
+        if action == "step":
+            both.step(data.draw(st.sampled_from([0.0, 4.0, 9.0])), data.draw(st.integers(1, 9)))
+        elif action == "cancel":
+            chosen = f"u{data.draw(st.integers(0, number))}"
+            for which, lane in enumerate((both.hasty, both.calm)):
+                both.hear(which, lane.cancel(chosen, None))
+        else:
+            sampling = SamplingParams(max_tokens=data.draw(st.integers(1, 60)), ignore_eos=data.draw(st.booleans()))
+            weight, tenant = data.draw(st.sampled_from([(1.0, "a"), (3.0, "b")]))
+            score = (4, 5) if action == "score" else ()
+            n = 1 if score else data.draw(st.integers(1, 3))
+            for lane in (both.hasty, both.calm):
+                lane.submit(Request(f"u{number}", "m", prompt, sampling, n, tenant, weight, score=score), 0.0)
+
+
+def test_steps_follow_each_other_only_where_nothing_is_decided_between_them() -> None:
+    lane, _, memory = lane_of(Limits(max_step_tokens=20, max_running=2), blocks=2000)
+    forever = SamplingParams(max_tokens=1000, ignore_eos=True)
+
+    def steps(run_s: float = 5.0) -> int:
+        before = lane.stats.steps
+        lane.step(run_s=run_s)
+        return lane.stats.steps - before
+
+    lane.submit(Request("a", "m", (1, 2, 3), forever), 0.0)
+    assert [steps(), steps(), steps(), steps(0.0)] == [1, 5, 25, 1], "prompts are read by themselves"
+    lane.submit(Request("b", "m", (1, 2, 3), forever), 0.0)
+    assert [steps(), steps()] == [1, 5]
+    lane.submit(Request("c", "m", (1, 2, 3), forever), 0.0)
+    assert steps() == 25, "who waits cannot be admitted anyway"
+    lane.cancel("a", None)
+    assert steps() == 1
+    lane.cancel("c", None)
+    lane.submit(Request("audit", "m", (1, 2, 3), forever, priority="background"), 0.0)
+    assert [steps() for _ in range(3)] == [1, 1, 1]
+    lane.cancel("audit", None)
+    lane.submit(Request("penalty", "m", (1, 2, 3), SamplingParams(presence_penalty=1.0, max_tokens=9)), 0.0)
+    assert [steps() for _ in range(3)] == [1, 1, 1]
+    lane.cancel("penalty", None)
+    memory.early = 2
+    assert [steps(), steps(), steps(0.0)] == [2, 2, 1]
 
 
 def test_a_user_takes_the_room_of_background_work_in_the_step_of_arrival() -> None:

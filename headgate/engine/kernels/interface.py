@@ -57,6 +57,29 @@ class Mlp:
     down: Linear
 
 
+@dataclass(frozen=True, slots=True)
+class DecodeBatch:
+    """Sequences that each lack one token, and how their next ones are chosen.
+
+    Attributes:
+        rows: int64, seven numbers per sequence: the token that is known and not computed, its position, where the
+            sequence's blocks begin in `tables`, where the tokens that end it begin in `ends` and how many they are, the
+            `stream_key` of its draws, top_k (0 is all).
+        choices: float64, three per sequence: temperature (0 is greedy), top_p, min_p.
+        tables: int32, the blocks of one sequence after the other.
+        ends: int64.
+        block_size: slots per block.
+        context: tokens of the longest sequence.
+    """
+
+    rows: Tensor
+    choices: Tensor
+    tables: Tensor
+    ends: Tensor
+    block_size: int
+    context: int
+
+
 class WholeStep(Protocol):
     """A decoder's step in one call, for one thread at a time."""
 
@@ -75,6 +98,17 @@ class WholeStep(Protocol):
 
         `angles`: cos and sin by position, fp32 [positions, head_dim / 2].
         """
+        ...
+
+    def decode(
+        self,
+        batch: DecodeBatch,
+        cache: Sequence[KVLayer],
+        angles: tuple[Tensor, Tensor],
+        most: int,
+        interrupt: Tensor,
+    ) -> tuple[list[list[int]], float]:
+        """What `Decoder.decode` returns; `angles` as above."""
         ...
 
 

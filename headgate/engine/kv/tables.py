@@ -87,6 +87,13 @@ class KVTables:
         table.blocks.extend(self._pool.take() for _ in range(missing))
         return True
 
+    def trim(self, table: BlockTable, tokens: int) -> None:
+        """Give back the blocks beyond those of the first `tokens` tokens; nothing findable may be in them."""
+        kept = self.blocks_for(tokens)
+        for block in table.blocks[kept:]:
+            self._pool.release(block)
+        del table.blocks[kept:]
+
     def publish(self, table: BlockTable, tokens: Sequence[int], computed: int) -> None:
         """Make the blocks findable whose tokens are all among the first `computed` ones."""
         if not self._prefix_cache:

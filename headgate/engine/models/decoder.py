@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.kernels.interface import AttentionBatch, Kernels, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kernels, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
 from headgate.engine.models.rotation import Rotation
 from headgate.engine.models.spec import DecoderSpec
@@ -81,6 +81,26 @@ class Decoder:
             table = self._rotation.table(max(batch.contexts))
             return self._whole_step(tokens, positions, batch, cache, table, rows, logits=True)
         return self.logits(self.hidden(tokens, positions, batch, cache, rows))
+
+    @property
+    def decodes(self) -> bool:
+        """Whether `decode` can be called."""
+        return self._whole_step is not None
+
+    def decode(
+        self, batch: DecodeBatch, cache: Sequence[KVLayer], most: int, interrupt: Tensor
+    ) -> tuple[list[list[int]], float]:
+        """Up to `most` steps in a row, in each of which every sequence gets the token that the step before chose.
+
+        They end early after a step in which a sequence got a token that ends it, or during which another thread set
+        `interrupt`, int64 [1], to other than 0. Token for token what as many steps of `forward` and the sampler give.
+
+        Returns:
+            Each sequence's tokens, equally many for all, -1 for one whose logits were not finite; and the seconds
+            in the layers and the output layer.
+        """
+        assert self._whole_step is not None, "only a decoder that has its step in one call decodes"
+        return self._whole_step.decode(batch, cache, self._rotation.table(batch.context + most), most, interrupt)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[rows, vocab_size] in the compute dtype, from rows of what `hidden` gives."""

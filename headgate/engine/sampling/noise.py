@@ -36,9 +36,14 @@ def _splitmix64(value: int) -> int:
     return value ^ (value >> 31)
 
 
+def stream_key(seed: int, choice: int) -> int:
+    """What the keys of a choice's draws begin with, 64 bits. `seed` may be any integer; its low 64 bits count."""
+    return _splitmix64(_splitmix64(seed & _MASK64) ^ choice)
+
+
 def row_key(seed: int, choice: int, position: int) -> tuple[int, int]:
-    """The two signed 32-bit halves of the 64-bit key of one draw. `seed` may be any integer; its low 64 bits count."""
-    key = _splitmix64(_splitmix64(_splitmix64(seed & _MASK64) ^ choice) ^ position)
+    """The two signed 32-bit halves of the 64-bit key of one draw."""
+    key = _splitmix64(stream_key(seed, choice) ^ position)
     return _signed32(key >> 32), _signed32(key)
 
 

@@ -63,9 +63,14 @@ class SamplingParams:
         )
 
     @property
+    def direct(self) -> bool:
+        """Whether the model's own logits lead to a token at once: nothing changes them, nothing of them is reported."""
+        return self.logprobs is None and not self.changes_logits
+
+    @property
     def plain(self) -> bool:
-        """Whether the likeliest token is all there is to know: greedy, with nothing changed and nothing reported."""
-        return self.greedy and self.logprobs is None and not self.changes_logits
+        """Whether the likeliest token is all there is to know."""
+        return self.greedy and self.direct
 
     def validate(self, vocab_size: int) -> None:
         """Check every setting against its range and token ids against the vocabulary.

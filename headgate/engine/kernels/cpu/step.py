@@ -11,7 +11,7 @@ from torch import Tensor
 from headgate.engine.kernels.cpu.experts import NativeMixture
 from headgate.engine.kernels.cpu.packed import NativeBf16Linear, NativeInt4Linear, NativeInt8Linear
 from headgate.engine.kernels.cpu.plan import CpuPlan
-from headgate.engine.kernels.interface import AttentionBatch, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class CpuStep:
     def __init__(self, native: Any) -> None:
         """`native`: a `torch.classes.headgate.Step` with all its layers."""
         self._native = native
-        self._forward = native.forward
+        self._forward, self._decode = native.forward, native.decode
         self._cache: Sequence[KVLayer] | None = None
         self._angles: tuple[Tensor, Tensor] | None = None
 
@@ -63,21 +63,37 @@ class CpuStep:
         logits: bool,
     ) -> Tensor:
         """See WholeStep."""
+        self._bind(cache, angles, batch.block_size)
+        plan = CpuPlan.of(batch)
+        out: Tensor = self._forward(tokens, positions, batch.slots, plan.geometry, plan.tables, rows, logits)
+        return out
+
+    def decode(
+        self,
+        batch: DecodeBatch,
+        cache: Sequence[KVLayer],
+        angles: tuple[Tensor, Tensor],
+        most: int,
+        interrupt: Tensor,
+    ) -> tuple[list[list[int]], float]:
+        """See WholeStep."""
+        self._bind(cache, angles, batch.block_size)
+        tokens, seconds = self._decode(batch.rows, batch.choices, batch.tables, batch.ends, most, interrupt)
+        return tokens.tolist(), seconds
+
+    def _bind(self, cache: Sequence[KVLayer], angles: tuple[Tensor, Tensor], block_size: int) -> None:
         if cache is not self._cache:
             self._native.bind(
                 [kv.keys for kv in cache],
                 [kv.values for kv in cache],
                 [kv.key_scales for kv in cache if kv.key_scales is not None],
                 [kv.value_scales for kv in cache if kv.value_scales is not None],
-                batch.block_size,
+                block_size,
             )
             self._cache = cache
         if angles is not self._angles:
             self._native.set_angles(*angles)
             self._angles = angles
-        plan = CpuPlan.of(batch)
-        out: Tensor = self._forward(tokens, positions, batch.slots, plan.geometry, plan.tables, rows, logits)
-        return out
 
 
 def _feed_forward(mlp: Mlp | Mixture, spec: DecoderSpec, dtype: torch.dtype) -> tuple[Any, Any, Any] | None:

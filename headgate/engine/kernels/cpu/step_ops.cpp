@@ -5,13 +5,16 @@
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
+#include <chrono>
 #include <limits>
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "checks.h"
+#include "decode.h"
 #include "step.h"
 
 namespace headgate {
@@ -263,23 +266,86 @@ class Step : public torch::CustomClassHolder {
         StepInput input{indices(tokens, vocabulary, "tokens"), indices(positions, positions_, "positions"),
                         indices(slots, slots_, "slots"), indices(rows, count, "rows"), count, rows.numel(), {},
                         logits ? out.mutable_data_ptr() : nullptr, logits ? nullptr : out.mutable_data_ptr()};
-        if (count == 0) return out;
+        if (count > 0) run(input, spans, geometry.numel() / 4, tables.const_data_ptr<int32_t>());
+        return out;
+    }
+
+    // Up to `most` steps in a row, in each of which every sequence gets one token that is chosen from its logits. Ends
+    // early after a step in which one of them ended, or while which `interrupt` [1] became other than 0. `rows` and `choices`
+    // are those of DecodeBatch in kernels/interface.py. Tokens [sequences, steps], and the seconds in the layers and the
+    // output layer.
+    std::tuple<Tensor, double> decode(const Tensor& rows, const Tensor& choices, const Tensor& tables, const Tensor& ends,
+                                      int64_t most, const Tensor& interrupt) {
+        TORCH_CHECK(!cache_.empty() && model_.cos != nullptr, "bind and set_angles come first");
+        TORCH_CHECK(most > 0, "most must be positive, got ", most);
+        const int64_t count = rows.numel() * sizeof(int64_t) / sizeof(DecodeRow), vocabulary = model_.head->outputs;
+        const int64_t numbers = count * static_cast<int64_t>(sizeof(DecodeRow) / sizeof(int64_t));
+        const auto* sequences = static_cast<const DecodeRow*>(data_of(rows, at::kLong, numbers, "rows"));
+        const auto* chosen_by = static_cast<const DecodeChoice*>(data_of(choices, at::kDouble, 3 * count, "choices"));
+        const auto* blocks = static_cast<const int32_t*>(data_of(tables, at::kInt, tables.numel(), "tables"));
+        const auto* end_tokens = static_cast<const int64_t*>(data_of(ends, at::kLong, ends.numel(), "ends"));
+        const auto* flag = static_cast<const int64_t*>(data_of(interrupt, at::kLong, 1, "interrupt"));
+        for (int64_t i = 0; i < count; ++i)
+            check(sequences[i], blocks, tables.numel(), ends.numel(), most);
+        Decoding decoding(sequences, chosen_by, count, blocks, end_tokens, model_.block_size, vocabulary, team_places());
+        char* logits = aligned(logits_, count * vocabulary * model_.element_bytes());
+        StepInput input{decoding.tokens(), decoding.positions(), decoding.slots(), decoding.rows(), count, count, {},
+                        logits, nullptr};
+        std::vector<int64_t> found;
+        double seconds = 0;
+        for (bool goes_on = count > 0; goes_on;) {
+            decoding.begin();
+            const auto started = std::chrono::steady_clock::now();
+            run(input, decoding.spans(), count, blocks);
+            seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+            const auto choose = [&](Member& member) { decoding.choose(member, model_.element, logits); };
+            if (count > 1) {
+                together(choose);
+            } else {
+                Team alone(1);
+                Member member(alone, 0);
+                choose(member);
+            }
+            found.insert(found.end(), decoding.tokens(), decoding.tokens() + count);
+            goes_on = decoding.advance() && --most > 0 && __atomic_load_n(flag, __ATOMIC_RELAXED) == 0;
+        }
+        const int64_t steps = count > 0 ? static_cast<int64_t>(found.size()) / count : 0;
+        Tensor out = at::empty({count, steps}, at::TensorOptions(at::kLong));
+        for (int64_t i = 0; i < count * steps; ++i) out.mutable_data_ptr<int64_t>()[i % count * steps + i / count] = found[i];
+        return {out, seconds};
+    }
+
+  private:
+    void run(StepInput& input, const Span* spans, int64_t sequences, const int32_t* tables) {
         std::map<int64_t, AttentionPlan> plans;
-        const int64_t per_task = attention_way(model_.element, model_.heads / model_.kv_heads).queries_per_task;
+        const int64_t group = model_.heads / model_.kv_heads;
+        const int64_t per_task = attention_way(model_.element, group).queries_per_task;
+        input.attention.clear();
         for (const StepLayer& layer : model_.layers) {
             if (!plans.contains(layer.window))
                 plans[layer.window] =
-                    plan_attention(spans, geometry.numel() / 4, tables.const_data_ptr<int32_t>(), model_.kv_heads,
-                                   model_.heads / model_.kv_heads, model_.dim, layer.window, per_task);
+                    plan_attention(spans, sequences, tables, model_.kv_heads, group, model_.dim, layer.window, per_task);
             input.attention.push_back(&plans[layer.window]);
         }
         const Workspace workspace(model_, input, team_places());
         char* memory = aligned(memory_, workspace.bytes());
         together([&](Member& member) { walk(member, model_, input, workspace, memory); });
-        return out;
     }
 
-  private:
+    void check(const DecodeRow& row, const int32_t* tables, int64_t blocks, int64_t ends, int64_t most) const {
+        TORCH_CHECK_INDEX(row.token >= 0 && row.token < model_.head->outputs, "token ", row.token, " of ",
+                          model_.head->outputs);
+        TORCH_CHECK_INDEX(row.position >= 0 && row.position + most <= positions_, "positions ", row.position, " to ",
+                          row.position + most, " of ", positions_);
+        const int64_t used = (row.position + most + model_.block_size - 1) / model_.block_size;
+        TORCH_CHECK_INDEX(row.table >= 0 && row.table + used <= blocks && row.ends >= 0 && row.end_count >= 0 &&
+                              row.ends + row.end_count <= ends,
+                          "a table or list of ends is too short: ", blocks, " blocks, ", ends, " ends");
+        for (int64_t i = row.table; i < row.table + used; ++i)
+            TORCH_CHECK_INDEX(tables[i] >= 0 && tables[i] < slots_ / model_.block_size, "block ", tables[i], " of ",
+                              slots_ / model_.block_size);
+    }
+
     const void* weight(const Tensor& x, int64_t elements, const char* name) {
         keep_.push_back(x);
         return data_of(x, dtype_, elements, name);
@@ -308,7 +374,7 @@ class Step : public torch::CustomClassHolder {
     std::vector<Tensor> keep_, angles_, cache_;  // that the model points into
     std::vector<Holder> holders_;
     std::vector<c10::intrusive_ptr<ExpertsHolder>> experts_;
-    Tensor memory_;
+    Tensor memory_, logits_;
 };
 
 }  // namespace
@@ -332,5 +398,6 @@ TORCH_LIBRARY_FRAGMENT(headgate, m) {
         .def("add_layer", &Step::add_layer)
         .def("set_angles", &Step::set_angles)
         .def("bind", &Step::bind)
-        .def("forward", &Step::forward);
+        .def("forward", &Step::forward)
+        .def("decode", &Step::decode);
 }

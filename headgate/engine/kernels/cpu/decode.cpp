@@ -1,0 +1,74 @@
+#include "decode.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "sampling.h"
+
+namespace headgate {
+namespace {
+
+// As in sampling/noise.py.
+uint64_t splitmix64(uint64_t value) {
+    value += 0x9E3779B97F4A7C15u;
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9u;
+    value = (value ^ value >> 27) * 0x94D049BB133111EBu;
+    return value ^ value >> 31;
+}
+
+}  // namespace
+
+Decoding::Decoding(const DecodeRow* rows, const DecodeChoice* choices, int64_t count, const int32_t* tables,
+                   const int64_t* ends, int64_t block_size, int64_t vocabulary, int64_t places)
+    : sequences_(rows, rows + count), choices_(choices), tables_(tables), ends_(ends), block_size_(block_size),
+      vocabulary_(vocabulary), tokens_(count), positions_(count), slots_(count), numbers_(count), spans_(count) {
+    std::iota(numbers_.begin(), numbers_.end(), 0);
+    if (std::any_of(choices, choices + count, [](const DecodeChoice& c) { return c.temperature > 0; })) {
+        floats_.reset(new float[places * draw_floats(vocabulary)]);
+        ids_.reset(new int32_t[places * vocabulary]);
+    }
+}
+
+void Decoding::begin() {
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+        const DecodeRow& row = sequences_[i];
+        const int64_t block = tables_[row.table + row.position / block_size_];
+        tokens_[i] = row.token;
+        positions_[i] = row.position;
+        slots_[i] = block * block_size_ + row.position % block_size_;
+        spans_[i] = {static_cast<int64_t>(i), 1, row.position + 1, row.table};
+    }
+}
+
+void Decoding::choose(Member& member, Element element, const void* logits) {
+    member.share(static_cast<int64_t>(sequences_.size()), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) tokens_[i] = chosen(i, element, logits, member.number());
+    });
+}
+
+int64_t Decoding::chosen(int64_t i, Element element, const void* logits, int64_t place) {
+    const DecodeRow& row = sequences_[i];
+    const DecodeChoice& choice = choices_[i];
+    const char* own = static_cast<const char*>(logits) + i * vocabulary_ * (element == Element::f32 ? 4 : 2);
+    if (choice.temperature <= 0) return likeliest(element, own, vocabulary_);
+    // The token to be drawn stands one place after the one that was computed.
+    const uint64_t key = splitmix64(static_cast<uint64_t>(row.stream) ^ static_cast<uint64_t>(row.position + 1));
+    const Drawing d{static_cast<float>(choice.temperature), row.top_k, choice.top_p, choice.min_p,
+                    static_cast<uint32_t>(key >> 32), static_cast<uint32_t>(key)};
+    return draw(element, own, vocabulary_, d, floats_.get() + place * draw_floats(vocabulary_),
+                ids_.get() + place * vocabulary_);
+}
+
+bool Decoding::advance() {
+    bool goes_on = true;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+        DecodeRow& row = sequences_[i];
+        const int64_t* ends = ends_ + row.ends;
+        row.token = tokens_[i];
+        ++row.position;
+        goes_on = goes_on && row.token >= 0 && std::find(ends, ends + row.end_count, row.token) == ends + row.end_count;
+    }
+    return goes_on;
+}
+
+}  // namespace headgate

@@ -1,0 +1,68 @@
+// Steps in which every sequence gets one token, fed with what the step before chose; free of torch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "attention_plan.h"
+#include "loops.h"
+#include "team.h"
+
+namespace headgate {
+
+// One sequence: its columns of `rows`, see DecodeBatch in kernels/interface.py.
+struct DecodeRow {
+    int64_t token;     // known, its key and value not computed
+    int64_t position;  // of that token
+    int64_t table;     // where its blocks begin in `tables`
+    int64_t ends;      // where the tokens that end it begin in `ends`, and how many there are
+    int64_t end_count;
+    int64_t stream;    // all its draws' keys begin with this
+    int64_t top_k;
+};
+
+// How its tokens are chosen; likewise.
+struct DecodeChoice {
+    double temperature;  // 0 is greedy
+    double top_p;
+    double min_p;
+};
+
+class Decoding {
+  public:
+    // What the pointers show must stay; `rows` is copied.
+    Decoding(const DecodeRow* rows, const DecodeChoice* choices, int64_t count, const int32_t* tables, const int64_t* ends,
+             int64_t block_size, int64_t vocabulary, int64_t places);
+
+    // Lays out the inputs of the next step, one row per sequence. They stay where they are.
+    void begin();
+    const int64_t* tokens() const { return tokens_.data(); }
+    const int64_t* positions() const { return positions_.data(); }
+    const int64_t* slots() const { return slots_.data(); }
+    const int64_t* rows() const { return numbers_.data(); }
+    const Span* spans() const { return spans_.data(); }
+
+    // One thread's part of choosing tokens from the step's logits [count][vocabulary].
+    void choose(Member& member, Element element, const void* logits);
+
+    // Appends the chosen tokens. False where there can be no next step: a sequence has ended, or its logits were not finite
+    // and its token is -1.
+    bool advance();
+
+  private:
+    int64_t chosen(int64_t i, Element element, const void* logits, int64_t place);
+
+    std::vector<DecodeRow> sequences_;
+    const DecodeChoice* const choices_;
+    const int32_t* const tables_;
+    const int64_t* const ends_;
+    const int64_t block_size_;
+    const int64_t vocabulary_;
+    std::vector<int64_t> tokens_, positions_, slots_, numbers_;
+    std::vector<Span> spans_;
+    std::unique_ptr<float[]> floats_;  // what drawing needs, per place
+    std::unique_ptr<int32_t[]> ids_;
+};
+
+}  // namespace headgate
