@@ -25,13 +25,14 @@ struct Span {
     int64_t expert;
     int64_t begin;
     int64_t end;
-    bool expand;  // its 4-bit weights are written out as int8 first, because there are many rows
+    int64_t place;  // of its first row in `hidden_bytes_`, in rows
+    bool expand;    // its 4-bit weights are written out as int8 first, because there are many rows
 };
 
-// What the sorted choices come to: an expert's rows are a span, cut into pieces that fit the cache.
+// What the sorted choices come to: an expert's rows are cut into pieces that fit the cache, for each of the two products.
 struct Sorted {
-    int64_t spans;
     int64_t pieces;
+    int64_t down_pieces;
 };
 
 // Rows of activations as a product reads them.
@@ -59,11 +60,6 @@ class Room {
     uintptr_t memory_;
     int64_t bytes_ = 0;
 };
-
-// int8 as unsigned bytes, 128 added, which is the form int8_product wants.
-void flip(uint8_t* bytes, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) bytes[i] ^= 0x80;
-}
 
 int64_t element_bytes(Element element) { return element == Element::f32 ? 4 : 2; }
 
@@ -99,8 +95,8 @@ class Mixture {
         const int64_t choices = tokens * picks_, experts = layer.count + layer.shared;
         sorted_ = room.take<Sorted>(1);
         next_ = room.take<int64_t>(experts + 1);
-        spans_ = room.take<Span>(experts);
         pieces_ = room.take<Span>(experts + choices / longest_);
+        down_pieces_ = room.take<Span>(experts + choices / down_rows_);
         ids_ = room.take<int32_t>(choices);
         weights_ = room.take<float>(choices);
         rows_ = room.take<char>(tokens * row_bytes_);
@@ -109,7 +105,9 @@ class Mixture {
         sorted_tokens_ = room.take<int32_t>(choices);
         sorted_weights_ = room.take<float>(choices);
         hidden_ = room.take<char>(choices * hidden_row_ * element_bytes_);
-        hidden_bytes_ = room.take<uint8_t>(quantized_ ? choices * layer.down.depth : 0);
+        // Each piece of the second product may have a block of rows that is not full.
+        const int64_t padded = choices + choices / kFewRows + experts + choices / down_rows_;
+        hidden_bytes_ = room.take<uint8_t>(quantized_ ? padded * layer.down.depth : 0);
         hidden_scales_ = room.take<float>(quantized_ ? choices : 0);
         hidden_sums_ = room.take<GroupSum>(choices * hidden_groups_);
         scratch_ = room.take<char>(0);
@@ -140,8 +138,14 @@ class Mixture {
                              layer_.normalize, ids_ + (first + r) * picks_, weights_ + (first + r) * picks_);
             if (!quantized_) std::memcpy(rows_ + first * padded, rows, count * padded);
         }
-        if (quantized_)
-            quantize({x, layer_.hidden, 0, 1}, layer_.hidden, layer_.gate_up.depth, rows_, row_scales_, row_sums_, begin, end);
+        const Rows all{x, layer_.hidden, 0, 1};
+        const int64_t width = layer_.gate_up.depth;
+        if (layer_.format == ExpertFormat::int8)
+            int8_quantize(all, layer_.element, layer_.hidden, width, Int8Layout(width), reinterpret_cast<uint8_t*>(rows_),
+                          row_scales_, begin, end);
+        else if (quantized_)
+            int4_loops()->quantize(all, layer_.element, layer_.hidden, width, reinterpret_cast<int8_t*>(rows_), row_scales_,
+                                   row_sums_, begin, end);
     }
 
     void run(Member& member, char* out) const {
@@ -165,9 +169,10 @@ class Mixture {
 
     Scratch scratch(Room& room) const {
         const int64_t depth = round_up(layer_.hidden, kFloatDepth), down_width = down_panels_ * panel_;
+        const int64_t gathered = quantized_ ? Int8Layout::bytes(longest_, layer_.gate_up.depth) : longest_ * row_bytes_;
         const int64_t results = std::max({kOutBytes / 4, longest_ * panel_, kFewRows * router_panels_ * kFloatPanel});
         const int64_t expanded = std::max(kPanelsAtOnce * layer_.gate_up.depth, down_panels_ * layer_.down.depth) * kPanel;
-        return {room.take<char>(std::max(longest_ * row_bytes_, kFewRows * depth * element_bytes_)),
+        return {room.take<char>(std::max(gathered, kFewRows * depth * element_bytes_)),
                 room.take<float>(longest_),
                 room.take<GroupSum>(longest_ * groups_),
                 room.take<int8_t>(expands(tokens_) ? expanded : 0),
@@ -180,20 +185,25 @@ class Mixture {
         return scratch(room);
     }
 
-    void quantize(Rows from, int64_t inputs, int64_t depth, void* q, float* scales, GroupSum* sums, int64_t begin,
-                  int64_t end) const {
-        if (layer_.format == ExpertFormat::int4)
-            int4_loops()->quantize(from, layer_.element, inputs, depth, static_cast<int8_t*>(q), scales, sums, begin, end);
-        else
-            int8_quantize(from, layer_.element, inputs, depth, static_cast<uint8_t*>(q), scales, begin, end);
+    // What the product of a span's rows reads them with.
+    Int8Layout layout(const Span& s, int64_t depth) const {
+        return layer_.format == ExpertFormat::int8 || s.expand ? Int8Layout(s.end - s.begin, depth) : Int8Layout(depth);
     }
 
     void quantize_hidden(int64_t begin, int64_t end) const {
         const int64_t depth = layer_.down.depth;
-        quantize({hidden_, hidden_row_, 0, 1}, layer_.width, depth, hidden_bytes_, hidden_scales_, hidden_sums_, begin, end);
-        for (int64_t i = 0; i < sorted_->spans; ++i) {
-            const int64_t from = std::max(begin, spans_[i].begin), to = std::min(end, spans_[i].end);
-            if (spans_[i].expand && from < to) flip(hidden_bytes_ + from * depth, (to - from) * depth);
+        for (const Span* s = down_pieces_; s < down_pieces_ + sorted_->down_pieces; ++s) {
+            const int64_t from = std::max(begin, s->begin), to = std::min(end, s->end);
+            if (from >= to) continue;
+            const Rows rows{hidden_ + s->begin * hidden_row_ * element_bytes_, hidden_row_, 0, 1};
+            uint8_t* q = hidden_bytes_ + s->place * depth;
+            float* scales = hidden_scales_ + s->begin;
+            if (layer_.format == ExpertFormat::int8 || s->expand)
+                int8_quantize(rows, layer_.element, layer_.width, depth, layout(*s, depth), q, scales, from - s->begin,
+                              to - s->begin);
+            else
+                int4_loops()->quantize(rows, layer_.element, layer_.width, depth, reinterpret_cast<int8_t*>(q), scales,
+                                       hidden_sums_ + s->begin * hidden_groups_, from - s->begin, to - s->begin);
         }
     }
 
@@ -203,19 +213,23 @@ class Mixture {
         Sorted sorted{};
         std::fill_n(next_, experts + 1, 0);
         for (int64_t i = 0; i < tokens_ * picks_; ++i) ++next_[ids_[i] + 1];
+        int64_t place = 0;
         for (int64_t e = 1; e <= experts; ++e) {
             const int64_t begin = next_[e - 1], end = begin + next_[e];
-            const Span span{e - 1, begin, end, expands(end - begin)};
+            const bool expand = expands(end - begin);
             next_[e] = end;
-            if (begin == end) continue;
-            spans_[sorted.spans++] = span;
             for (int64_t row = begin; row < end; row += longest_)
-                pieces_[sorted.pieces++] = {span.expert, row, std::min(row + longest_, end), span.expand};
+                pieces_[sorted.pieces++] = {e - 1, row, std::min(row + longest_, end), 0, expand};
+            for (int64_t row = begin; row < end; row += down_rows_) {
+                const int64_t rows = std::min(down_rows_, end - row);
+                down_pieces_[sorted.down_pieces++] = {e - 1, row, row + rows, place, expand};
+                place += Int8Layout::bytes(rows, 1);
+            }
         }
         for (int64_t i = 0; i < tokens_ * picks_; ++i) {
-            const int64_t place = next_[ids_[i]]++;
-            sorted_tokens_[place] = static_cast<int32_t>(i / picks_);
-            sorted_weights_[place] = weights_[i];
+            const int64_t to = next_[ids_[i]]++;
+            sorted_tokens_[to] = static_cast<int32_t>(i / picks_);
+            sorted_weights_[to] = weights_[i];
         }
         *sorted_ = sorted;
     }
@@ -263,13 +277,7 @@ class Mixture {
             for (int64_t task = first; task < last; ++task) {
                 const Span& s = pieces_[task / runs];
                 const int64_t run = task % runs, rows = s.end - s.begin;
-                for (int64_t r = 0; r < rows; ++r) {
-                    const int64_t token = sorted_tokens_[s.begin + r];
-                    std::memcpy(own.rows + r * row_bytes_, rows_ + token * row_bytes_, row_bytes_);
-                    own.scales[r] = row_scales_[token];
-                    std::copy_n(row_sums_ + token * groups_, groups_, own.sums + r * groups_);
-                }
-                if (s.expand) flip(reinterpret_cast<uint8_t*>(own.rows), rows * row_bytes_);
+                gather(s, own);
                 const int64_t end = panels * (run + 1) / runs, step = panels_at_once(rows);
                 for (int64_t begin = panels * run / runs; begin < end; begin += step) {
                     const int64_t stop = std::min(begin + step, end);
@@ -281,6 +289,28 @@ class Mixture {
                 if (run == runs - 1) clear_padding(s);
             }
         });
+    }
+
+    // A span's rows, as the product wants them.
+    void gather(const Span& s, const Scratch& own) const {
+        const int64_t rows = s.end - s.begin, depth = layer_.gate_up.depth;
+        if (!quantized_) {
+            for (int64_t r = 0; r < rows; ++r)
+                std::memcpy(own.rows + r * row_bytes_, rows_ + sorted_tokens_[s.begin + r] * row_bytes_, row_bytes_);
+            return;
+        }
+        const Int8Layout to = layout(s, depth);
+        // The int8 product takes bytes with 128 added, which the rows of 4-bit weights lack.
+        const uint8_t flipped = s.expand ? 0x80 : 0;
+        for (int64_t r = 0; r < rows; ++r) {
+            const int64_t token = sorted_tokens_[s.begin + r];
+            const char* row = rows_ + token * row_bytes_;
+            char* place = own.rows + to.place(r);
+            for (int64_t k = 0; k < depth; k += kDepth, place += to.step())
+                for (int64_t i = 0; i < kDepth; ++i) place[i] = static_cast<char>(row[k + i] ^ flipped);
+            own.scales[r] = row_scales_[token];
+            std::copy_n(row_sums_ + token * groups_, groups_, own.sums + r * groups_);
+        }
     }
 
     // What the second product reads past the outputs of the first one.
@@ -303,13 +333,13 @@ class Mixture {
                 const int64_t begin = task * down_panels_, end = std::min(begin + down_panels_, panels);
                 const int64_t width = (end - begin) * panel_;
                 std::fill_n(own.totals, tokens_ * width, 0.0f);
-                for (const Span* s = spans_; s < spans_ + sorted_->spans; ++s)
-                    for (int64_t row = s->begin; row < s->end; row += down_rows_) {
-                        const int64_t height = std::min(down_rows_, s->end - row);
-                        const Prepared prepared{rows + row * bytes, hidden_scales_ + row, hidden_sums_ + row * hidden_groups_};
-                        multiply(layer_.down, *s, prepared, height, begin, end, own.expanded, own.results);
-                        loops_.add(own.results, sorted_tokens_ + row, sorted_weights_ + row, height, width, own.totals);
-                    }
+                for (const Span* s = down_pieces_; s < down_pieces_ + sorted_->down_pieces; ++s) {
+                    const int64_t row = s->begin, height = s->end - row;
+                    const Prepared prepared{rows + (quantized_ ? s->place : row) * bytes, hidden_scales_ + row,
+                                            hidden_sums_ + row * hidden_groups_};
+                    multiply(layer_.down, *s, prepared, height, begin, end, own.expanded, own.results);
+                    loops_.add(own.results, sorted_tokens_ + row, sorted_weights_ + row, height, width, own.totals);
+                }
                 loops_.round(own.totals, tokens_, width, std::min(width, layer_.hidden - begin * panel_),
                              out + begin * panel_ * element_bytes_, layer_.hidden);
             }
@@ -335,8 +365,8 @@ class Mixture {
     const FloatProduct product_;
     Sorted* sorted_;
     int64_t* next_;  // place of each expert's next choice
-    Span* spans_;
     Span* pieces_;
+    Span* down_pieces_;
     int32_t* ids_;
     float* weights_;
     char* rows_;

@@ -23,18 +23,44 @@ constexpr int64_t kDepth = 64;
 
 constexpr int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+// Where the bytes of quantised rows lie: one row after the other, or, for AMX tiles, in blocks of up to sixteen rows of which
+// the inputs follow each other 64 by 64, so that what a tile takes is one stretch of memory and so is what the next one takes.
+class Int8Layout {
+  public:
+    // As the product of so many rows wants them.
+    Int8Layout(int64_t rows, int64_t depth);
+
+    // One row after the other.
+    explicit Int8Layout(int64_t depth) : height_(1), depth_(depth) {}
+
+    // Bytes that hold up to `rows` rows either way: the last block may lack some.
+    static int64_t bytes(int64_t rows, int64_t depth) { return (rows + (rows + 15) / 16) * depth; }
+
+    // The place of a row's first 64 inputs, and how far apart the next 64 lie each.
+    int64_t place(int64_t row) const { return row / height_ * height_ * depth_ + row % height_ * kDepth; }
+    int64_t step() const { return height_ * kDepth; }
+
+    // Rows of a block.
+    int64_t height() const { return height_; }
+
+  private:
+    int64_t height_;
+    int64_t depth_;
+};
+
 // Whether this processor has the instructions: AVX-512 with VNNI. With AMX it goes faster.
 bool int8_usable();
 
-// Rows [begin, end) of x to q [rows][depth] and scales [rows]: x ~ (q - 128) * scale with scale = max|x| / 127, or 1 for
+// Rows [begin, end) of x to q, `depth` each, and scales [rows]: x ~ (q - 128) * scale with scale = max|x| / 127, or 1 for
 // a row of zeros. Stored with 128 added, because the instruction multiplies unsigned by signed bytes.
-void int8_quantize(Rows x, Element element, int64_t inputs, int64_t depth, uint8_t* q, float* scales, int64_t begin,
-                   int64_t end);
+void int8_quantize(Rows x, Element element, int64_t inputs, int64_t depth, const Int8Layout& layout, uint8_t* q,
+                   float* scales, int64_t begin, int64_t end);
 
 // One panel of weights: q [kPanel][depth], with 128 added, to [depth / 4][kPanel][4] without, and 128 times their sums.
 void int8_pack_panel(const uint8_t* q, int64_t depth, int8_t* packed, int32_t* shift);
 
-// Panels [begin, end) of out [rows][outputs] = (q - 128) w^T, scaled, plus bias. Sums are exact in int32.
+// Panels [begin, end) of out [rows][outputs] = (q - 128) w^T, scaled, plus bias; q as Int8Layout(rows, depth) says, from a
+// multiple of 64 bytes on. Sums are exact in int32.
 void int8_product(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, Element element, void* out,
                   int64_t begin, int64_t end);
 

@@ -64,7 +64,7 @@ Packed int8_pack(const Tensor& weight) {
             const int64_t first = panel * kPanel, count = std::min(kPanel, outputs - first);
             if (count < kPanel) std::fill(room.begin(), room.end(), static_cast<uint8_t>(128));
             // Its rows count from the first of the matrix.
-            int8_quantize(rows, type, inputs, depth, room.data() - first * depth, of, first, first + count);
+            int8_quantize(rows, type, inputs, depth, Int8Layout(depth), room.data() - first * depth, of, first, first + count);
             int8_pack_panel(room.data(), depth, to + first * depth, sums + first);
         }
     });

@@ -41,11 +41,12 @@ class Int8Product final : public Product {
         : Product(element, inputs, weights.outputs), weights_(weights) {}
 
     int64_t prepared_bytes(int64_t rows) const override {
-        return rows * (weights_.depth + static_cast<int64_t>(sizeof(float)));
+        return Int8Layout::bytes(rows, weights_.depth) + rows * static_cast<int64_t>(sizeof(float));
     }
 
     void prepare(Rows x, int64_t rows, void* prepared, int64_t begin, int64_t end) const override {
-        int8_quantize(x, element, inputs, weights_.depth, bytes(prepared), scales(prepared, rows), begin, end);
+        int8_quantize(x, element, inputs, weights_.depth, Int8Layout(rows, weights_.depth), bytes(prepared),
+                      scales(prepared, rows), begin, end);
     }
 
     int64_t pieces() const override { return round_up(outputs, kPanel) / kPanel; }
@@ -59,7 +60,7 @@ class Int8Product final : public Product {
     // Quantised rows first, then their scales; the depth keeps these aligned.
     static uint8_t* bytes(void* prepared) { return static_cast<uint8_t*>(prepared); }
     float* scales(void* prepared, int64_t rows) const {
-        return reinterpret_cast<float*>(bytes(prepared) + rows * weights_.depth);
+        return reinterpret_cast<float*>(bytes(prepared) + Int8Layout::bytes(rows, weights_.depth));
     }
 
     const Int8Weights weights_;
@@ -72,13 +73,14 @@ class Int4Product final : public Product {
         : Product(element, inputs, weights.outputs), weights_(weights), loops_(loops) {}
 
     int64_t prepared_bytes(int64_t rows) const override {
-        return rows * (weights_.depth + static_cast<int64_t>(sizeof(float))) + sums_bytes(rows) + 64;
+        return Int8Layout::bytes(rows, weights_.depth) + rows * static_cast<int64_t>(sizeof(float)) + sums_bytes(rows) + 64;
     }
 
     void prepare(Rows x, int64_t rows, void* prepared, int64_t begin, int64_t end) const override {
         const View v = view(prepared, rows);
         if (expands(rows))
-            int8_quantize(x, element, inputs, weights_.depth, v.bytes, v.scales, begin, end);
+            int8_quantize(x, element, inputs, weights_.depth, Int8Layout(rows, weights_.depth), v.bytes, v.scales, begin,
+                          end);
         else
             loops_.quantize(x, element, inputs, weights_.depth, reinterpret_cast<int8_t*>(v.bytes), v.scales, v.sums, begin,
                             end);
@@ -109,7 +111,7 @@ class Int4Product final : public Product {
         int8_t bytes[64];
     };
     struct View {
-        uint8_t* bytes;  // [rows][depth]
+        uint8_t* bytes;  // of the rows
         float* scales;   // [rows]
         GroupSum* sums;  // [rows][depth / kInt4Group], for few rows
     };
@@ -124,7 +126,7 @@ class Int4Product final : public Product {
 
     View view(void* prepared, int64_t rows) const {
         uint8_t* bytes = static_cast<uint8_t*>(prepared);
-        uint8_t* sums = bytes + rows * weights_.depth;
+        uint8_t* sums = bytes + Int8Layout::bytes(rows, weights_.depth);
         return {bytes, reinterpret_cast<float*>(sums + sums_bytes(rows)), reinterpret_cast<GroupSum*>(sums)};
     }
 
