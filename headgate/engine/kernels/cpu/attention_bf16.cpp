@@ -185,6 +185,10 @@ class Attending {
             const int64_t after = begin / kSection * kSection + kSection, end = after < task_.end ? after : task_.end;
             reset();
             for (int64_t start = begin; start < end; start += kTile) tile(start, end - start < kTile ? end - start : kTile);
+            for (int64_t i = 0; i < queries_; ++i) {
+                room_.section[i * size_ + padded(dim_)] = room_.totals[i];
+                room_.section[i * size_ + padded(dim_) + 1] = room_.tops[i];
+            }
             if (end < task_.end || folded) fold(folded);
             folded = folded || end < task_.end;
             begin = end;
@@ -202,6 +206,9 @@ class Attending {
 
     void arrange_queries() {
         const int64_t depth = deep(dim_);
+        // Those that fill up the last block are like the last one.
+        for (int64_t i = 0; i < blocks_ * kBlock; ++i)
+            room_.positions[i] = static_cast<int32_t>(task_.position + token(i < queries_ ? i : queries_ - 1));
         for (int64_t block = 0; block < blocks_; ++block)
             for (int64_t d = 0; d < depth; d += kDeep) {
                 const __mmask32 kept = dim_ - d >= kDeep ? ~0u : (1u << (dim_ - d)) - 1;
@@ -219,10 +226,10 @@ class Attending {
     }
 
     void reset() {
-        for (int64_t i = 0; i < blocks_ * kBlock; ++i) {
-            float* to = room_.section + i * size_;
-            for (int64_t d = 0; d < size_; d += 16) _mm512_storeu_ps(to + d, _mm512_setzero_ps());
-            to[padded(dim_) + 1] = -__builtin_inff();
+        __builtin_memset(room_.section, 0, blocks_ * kBlock * size_ * sizeof(float));
+        for (int64_t i = 0; i < blocks_ * kBlock; i += kBlock) {
+            _mm512_store_ps(room_.totals + i, _mm512_setzero_ps());
+            _mm512_store_ps(room_.tops + i, _mm512_set1_ps(-__builtin_inff()));
         }
     }
 
@@ -302,27 +309,22 @@ class Attending {
     }
 
     Sight sight(int64_t block, int64_t start, int64_t count) const {
-        alignas(64) int32_t first[kBlock], last[kBlock];
-        Sight s{{}, {}, kTile, 0, true};
-        for (int64_t i = 0; i < kBlock; ++i) {
-            if (i >= queries_in(block)) {  // like the last one
-                first[i] = first[i - 1];
-                last[i] = last[i - 1];
-                continue;
-            }
-            const int64_t position = task_.position + token(block * kBlock + i);
-            const int64_t back = position < a_.window ? 0 : position - a_.window + 1, after = position + 1 - start;
-            const int64_t from = back < start ? 0 : back - start < kTile ? back - start : kTile;
-            const int64_t to = after < 0 ? 0 : after < count ? after : count;
-            first[i] = static_cast<int32_t>(from);
-            last[i] = static_cast<int32_t>(to);
-            s.whole = s.whole && from == 0 && to == kTile;
-            if (from >= to) continue;
-            s.begin = from < s.begin ? from : s.begin;
-            s.end = to > s.end ? to : s.end;
-        }
-        s.first = _mm512_load_si512(first);
-        s.last = _mm512_load_si512(last);
+        const int32_t* positions = room_.positions + block * kBlock;
+        const __m512i none = _mm512_setzero_si512(), all = _mm512_set1_epi32(kTile);
+        const int64_t window = a_.window < kFarthest ? a_.window : kFarthest;
+        if (count == kTile && positions[0] - start >= kTile - 1 && positions[kBlock - 1] - start < window)
+            return {none, all, 0, kTile, true};
+        const __m512i after = _mm512_sub_epi32(_mm512_load_si512(positions), _mm512_set1_epi32(static_cast<int32_t>(start - 1)));
+        const auto within = [&](__m512i v, int64_t most) {
+            return _mm512_max_epi32(none, _mm512_min_epi32(v, _mm512_set1_epi32(static_cast<int32_t>(most))));
+        };
+        Sight s{within(_mm512_sub_epi32(after, _mm512_set1_epi32(static_cast<int32_t>(window))), kTile), within(after, count),
+                kTile, 0, false};
+        const __mmask16 some = _mm512_cmplt_epi32_mask(s.first, s.last);
+        if (some == 0) return s;
+        s.begin = _mm512_mask_reduce_min_epi32(some, s.first);
+        s.end = _mm512_mask_reduce_max_epi32(some, s.last);
+        s.whole = (_mm512_cmpneq_epi32_mask(s.first, none) | _mm512_cmpneq_epi32_mask(s.last, all)) == 0;
         return s;
     }
 
@@ -356,22 +358,23 @@ class Attending {
     }
 
     void weigh(int64_t block, int64_t seen, const Sight& s, float* sums) {
-        const int64_t stride = padded(dim_);
-        const __m512i rows = _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
-                                                _mm512_set1_epi32(static_cast<int32_t>(size_)));
-        __m512 weight = _mm512_i32gather_ps(rows, sums + stride, 4), top = _mm512_i32gather_ps(rows, sums + stride + 1, 4);
         const int64_t queries = queries_in(block);
+        float *top = room_.tops + block * kBlock, *weight = room_.totals + block * kBlock;
+        __m512 tops = _mm512_load_ps(top), weights = _mm512_load_ps(weight);
         const auto way = queries == 1 ? soften_few<1> : queries == 2 ? soften_few<2> : queries <= 4 ? soften_few<4> : soften;
-        const __m512 keep = way(room_.scores, seen, s, scale_, top, weight, room_.weights);
-        _mm512_i32scatter_ps(sums + stride, rows, weight, 4);
-        _mm512_i32scatter_ps(sums + stride + 1, rows, top, 4);
-        if ((_mm512_cmp_ps_mask(keep, _mm512_set1_ps(1), _CMP_NEQ_UQ) & first(queries)) == 0) return;
+        const __m512 keep = way(room_.scores, seen, s, scale_, tops, weights, room_.weights);
+        _mm512_store_ps(top, tops);
+        _mm512_store_ps(weight, weights);
+        unsigned changed = _mm512_cmp_ps_mask(keep, _mm512_set1_ps(1), _CMP_NEQ_UQ) & first(queries);
+        if (changed == 0) return;
         alignas(64) float by[kBlock];
         _mm512_store_ps(by, keep);
-        for (int64_t i = 0; i < queries; ++i)
-            for (int64_t d = 0; d < stride; d += 16)
+        for (; changed != 0; changed &= changed - 1) {
+            const int64_t i = __builtin_ctz(changed);
+            for (int64_t d = 0; d < padded(dim_); d += 16)
                 _mm512_storeu_ps(sums + i * size_ + d,
                                  _mm512_mul_ps(_mm512_loadu_ps(sums + i * size_ + d), _mm512_set1_ps(by[i])));
+        }
     }
 
     // Where some value is no number: a weight of 0 would let it into queries that do not see it. The sums of each query are
@@ -415,7 +418,7 @@ void attend(const Attention& a, const AttentionTask& task, float* scratch) {
     Attending<Way>(a, task, scratch).run();
 }
 
-constexpr int64_t kQueries = 64;  // of a task: so many share a copy of the keys and values
+constexpr int64_t kQueries = 256;  // of a task at most: so many share a copy of the keys and values
 // One key costs the vectors as much for one query as for sixteen; below this many the float32 loops are faster.
 constexpr int64_t kLeastGroup = 4;
 

@@ -5,6 +5,10 @@
 namespace headgate {
 namespace {
 
+// Large tasks share more, but each thread should get some: what is aimed at is kTasks in all, of kQueries at least.
+constexpr int64_t kTasks = 32;
+constexpr int64_t kQueries = 64;
+
 // The first key that the query at `position` sees, or one of the same tile before it.
 int64_t first_key(int64_t position, int64_t window) {
     return position < window ? 0 : (position - window + 1) / kTile * kTile;
@@ -22,7 +26,10 @@ AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t
     for (int64_t i = 0; i < sequences; ++i) partials += splits_of(spans[i]) > 1 ? splits_of(spans[i]) * kv_heads : 0;
     plan.unfinished.resize(partials * group * partial_floats(dim));
     float* place = plan.unfinished.data();
-    const int64_t rows_per_task = std::max<int64_t>(1, queries_per_task / group);
+    int64_t queries = 0;
+    for (int64_t i = 0; i < sequences; ++i) queries += spans[i].count * group * kv_heads;
+    const int64_t each = std::clamp(queries / kTasks, std::min(kQueries, queries_per_task), queries_per_task);
+    const int64_t rows_per_task = std::max<int64_t>(1, each / group);
     for (int64_t i = 0; i < sequences; ++i) {
         const Span& s = spans[i];
         const int64_t splits = splits_of(s);

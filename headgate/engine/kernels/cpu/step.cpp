@@ -73,7 +73,7 @@ class Walk {
     }
 
     void multiply(const Product& product, int64_t rows, void* out) {
-        const int64_t pieces = product.pieces(), share = (pieces + 4 * member_.places() - 1) / (4 * member_.places());
+        const int64_t pieces = product.pieces(), share = (pieces + 16 * member_.places() - 1) / (16 * member_.places());
         member_.share(pieces, std::min(share, kMostPanels), [&](int64_t begin, int64_t end) {
             product.multiply(at(space_.prepared), rows, out, begin, end);
         });

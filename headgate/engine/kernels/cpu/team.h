@@ -76,10 +76,10 @@ class Member {
         }
     }
 
-    // The same, in about four pieces per thread.
+    // The same, in about eight pieces per thread.
     template <typename F>
     void share(int64_t count, const F& f) {
-        const int64_t pieces = 4 * team_.places_;
+        const int64_t pieces = 8 * team_.places_;
         share(count, count < pieces ? 1 : (count + pieces - 1) / pieces, f);
     }
 
