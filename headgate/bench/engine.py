@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import queue
 import statistics
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -107,32 +107,36 @@ class EngineBench:
 
     def time(self, requests: Sequence[tuple[tuple[int, ...], int]]) -> Timing:
         """Submit (prompt, new tokens) all at once and wait for the last token of the last."""
-        arrived: queue.SimpleQueue[tuple[float, Sequence[Delta]]] = queue.SimpleQueue()
+        arrived: list[tuple[float, Sequence[Delta]]] = []
+        unfinished, done = len(requests), threading.Event()
         before = self._model.stats()
         started = time.perf_counter()
 
         def arrive(deltas: Sequence[Delta]) -> None:
-            arrived.put((time.perf_counter(), deltas))
+            # On the step thread: nobody else is woken before the end, or the engine would not be alone.
+            nonlocal unfinished
+            arrived.append((time.perf_counter(), deltas))
+            unfinished -= sum(delta.finish is not None for delta in deltas)
+            if not unfinished:
+                done.set()
 
         for prompt, new in requests:
             sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
             request = Request(f"bench-{next(self._serial)}", self._model.info.name, prompt, sampling)
             self._engine.submit(request, arrive)
-        silent, unfinished = len(requests), len(requests)
+        done.wait()
+        silent = True
         seen: set[str] = set()
         all_started = ended = started
         decoded = 0
-        while unfinished:
-            ended, deltas = arrived.get()
+        for ended, deltas in arrived:
             for delta in deltas:
                 decoded += len(delta.token_ids) if not silent else 0
                 seen.add(delta.request_id)
-                if delta.finish is not None:
-                    if delta.finish.reason != "length":
-                        raise RuntimeError(f"{delta.request_id} ended with {delta.finish.reason}: {delta.finish.error}")
-                    unfinished -= 1
+                if delta.finish is not None and delta.finish.reason != "length":
+                    raise RuntimeError(f"{delta.request_id} ended with {delta.finish.reason}: {delta.finish.error}")
             if silent and len(seen) == len(requests):
-                silent, all_started = 0, ended
+                silent, all_started = False, ended
         after = self._model.stats()
         return Timing(
             ended - started,

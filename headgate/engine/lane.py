@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-import secrets
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -73,6 +73,7 @@ class Lane:
         self._arrivals = 0
         self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = 0
         self._step_seconds = self._background_seconds = 0.0
+        self._noise = random.Random()
         self._pace = math.inf  # seconds of a step, by the latest
         self._sequences: dict[str, list[Sequence]] = {}
         self.context_length = min(context_length, scheduler.tables.capacity_tokens)
@@ -143,7 +144,7 @@ class Lane:
                 if params.ignore_eos
                 else self._eos_ids.union(params.stop_token_ids),
                 table=self._scheduler.tables.table(request.tenant),
-                noise=secrets.randbits(64),
+                noise=self._noise.getrandbits(64),
                 leader=choices[0] if choices else None,
                 submitted_at=submitted_at,
             )

@@ -227,10 +227,10 @@ async def test_a_step_that_fails_is_a_500_and_the_engine_goes_on(serve: Serve, m
     real = Runner.run
     fail = [True]
 
-    def broken(self: Runner, chunks: Any) -> Any:
+    def broken(self: Runner, chunks: Any, *run: Any) -> Any:
         if fail.pop() if fail else False:
             raise RuntimeError("the device is on fire")
-        return real(self, chunks)
+        return real(self, chunks, *run)
 
     monkeypatch.setattr(Runner, "run", broken)
     response = await client.post(CHAT, json=HELLO)
@@ -248,13 +248,13 @@ async def test_a_stream_that_breaks_says_so_and_does_not_finish(serve: Serve, mo
     read = asyncio.Event()
     steps = [0]
 
-    def broken(self: Runner, chunks: Any) -> Any:
+    def broken(self: Runner, chunks: Any, *run: Any) -> Any:
         steps[0] += 1
         if steps[0] == 3:
             # Not before the client has seen the beginning: what breaks earlier has a status of its own.
             asyncio.run_coroutine_threadsafe(read.wait(), loop).result(timeout=20)
             raise RuntimeError("the device is on fire")
-        return real(self, chunks)
+        return real(self, chunks, *run)
 
     monkeypatch.setattr(Runner, "run", broken)
     response = await client.post(CHAT, json={**HELLO, "ignore_eos": True, "stream": True})
@@ -299,12 +299,12 @@ async def test_a_silent_stream_gets_comments(serve: Serve, monkeypatch: pytest.M
     commented = asyncio.Event()
     held: list[Any] = []
 
-    def slow(self: Runner, chunks: Any) -> Any:
+    def slow(self: Runner, chunks: Any, *run: Any) -> Any:
         if not held:
             held.append(True)
             # The step thread waits for the client to have seen a comment.
             asyncio.run_coroutine_threadsafe(commented.wait(), loop).result(timeout=20)
-        return real(self, chunks)
+        return real(self, chunks, *run)
 
     monkeypatch.setattr(Runner, "run", slow)
     response = await client.post(CHAT, json={**HELLO, "stream": True})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import random
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -70,7 +70,7 @@ class Source(Protocol):
 
 def identify(prefix: str, opened: Opened) -> Identity:
     """A fresh id for the reply to one request."""
-    return Identity(f"{prefix}-{secrets.token_hex(12)}", int(time.time()), opened.model, opened.fingerprint)
+    return Identity(f"{prefix}-{random.getrandbits(96):024x}", int(time.time()), opened.model, opened.fingerprint)
 
 
 async def whole(http: web.Request, source: Source, reply: Reply) -> web.Response:
@@ -102,7 +102,7 @@ async def _streamed(
     http: web.Request, source: Source, reply: Reply, indices: Sequence[int], patience: _Patience, *, include_usage: bool
 ) -> web.StreamResponse:
     batch = await patience.next_batch()
-    response = web.StreamResponse(headers={**sse.HEADERS, **_headers(http, source)})
+    response = _Stream(headers={**sse.HEADERS, **_headers(http, source)})
     if batch:
         response.headers[headers.QUEUE_MS] = _ms(batch[0].queue_s)
     await response.prepare(http)
@@ -133,6 +133,11 @@ async def _streamed(
         await _break_off(http, response, server_error())
     await response.write_eof()
     return response
+
+
+class _Stream(web.StreamResponse):
+    # The head goes out with the first chunk, which is there when it is prepared: one write instead of two.
+    _send_headers_immediately = False
 
 
 class _Patience:
