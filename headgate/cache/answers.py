@@ -131,7 +131,10 @@ class AnswerCache:
         if not semantic or self._index is None or self._embedder is None or not query.text.strip():
             return Lookup(Miss(), fingerprint, None, now)
         try:
-            vector = await self._embedder.embed(query.text, query.scope)
+            embedding = self._embedder.embed(query.text, query.scope)
+            # Read while it is embedded, on another thread and without the interpreter.
+            self._read(query)
+            vector = await embedding
             sketch = await self._embedder.sketch(query.text, query.scope)
         except Exception as error:
             self._fault("embedder", error)
@@ -289,6 +292,14 @@ class AnswerCache:
         except Exception as error:
             self._fault("embedder", error)
             return b""
+
+    def _read(self, query: CacheQuery) -> None:
+        """Have the judge know what it will be asked about."""
+        if self._judge is not None and len(query.text) <= self._rule.max_chars:
+            try:
+                self._judge.read(query.text, query.scope)
+            except Exception as error:
+                self._fault("index", error)
 
     def _seal(self, query: CacheQuery) -> bytes:
         """Of what the look-up has read; the judge remembers it."""

@@ -7,9 +7,10 @@ import hashlib
 import importlib.util
 import logging
 from collections import OrderedDict
+from collections.abc import Awaitable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,9 @@ class Embedder(Protocol):
         ...
 
     async def embed(self, text: str, scope: str = "") -> Vector:
-        """The vector `[dim]` of a text, float32, unit norm. What one scope's texts cost tells no other scope."""
+        """The vector `[dim]` of a text, float32, unit norm. What one scope's texts cost tells no other scope.
+
+        An embedder may begin before it is awaited."""
         ...
 
     async def sketch(self, text: str, scope: str = "") -> bytes:
@@ -123,7 +126,7 @@ class SentenceEmbedder:
         self._cache: OrderedDict[_Key, _Known] = OrderedDict()
         self._waiting: OrderedDict[_Key, asyncio.Future[_Known]] = OrderedDict()
         self._computing: dict[_Key, asyncio.Future[_Known]] = {}
-        self._pump: asyncio.Task[None] | None = None
+        self._job: asyncio.Future[list[_Known]] | None = None
 
     @property
     def name(self) -> str:
@@ -160,8 +163,10 @@ class SentenceEmbedder:
         probe = await loop.run_in_executor(self._thread, self._encode, ["ready"])
         self._dim = len(probe[0][0])
 
-    async def embed(self, text: str, scope: str = "") -> Vector:
+    def embed(self, text: str, scope: str = "") -> Coroutine[Any, Any, Vector]:
         """The vector `[dim]` of a text, float32, unit norm, read-only. Long texts are cut at the model's limit.
+
+        The text is handed over at once: who has something else to do awaits what this gives when it is done.
 
         Args:
             text: the text.
@@ -170,7 +175,7 @@ class SentenceEmbedder:
         Raises:
             RuntimeError: the model is not loaded.
         """
-        return (await self._known((scope, text)))[0]
+        return _first(self._known((scope, text)))
 
     async def sketch(self, text: str, scope: str = "") -> bytes:
         """The text's packed `Sketch`; empty without a comparator and for a text of too many wordpieces.
@@ -180,57 +185,63 @@ class SentenceEmbedder:
         """
         return (await self._known((scope, text)))[1]
 
-    async def _known(self, key: _Key) -> _Known:
+    def _known(self, key: _Key) -> Awaitable[_Known]:
         self._loaded()
         known = self._cache.get(key)
         if known is not None:
             self._cache.move_to_end(key)
-            return known
+            return _given(known)
         future = self._computing.get(key) or self._waiting.get(key)
         if future is None:
             future = asyncio.get_running_loop().create_future()
             # Looked at here, so that an error whose callers have all left makes no noise.
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._waiting[key] = future
-            if self._pump is None:
-                self._pump = asyncio.create_task(self._work(), name="embedder")
+            self._hand_over()
         # Shielded: one caller that leaves must not take the vector from the others.
-        return await asyncio.shield(future)
+        return asyncio.shield(future)
 
     async def close(self) -> None:
         """Finish what is queued and end the worker thread."""
-        if self._pump is not None:
-            await asyncio.wait([self._pump])
+        while self._job is not None:
+            await asyncio.wait([self._job])
         self._thread.shutdown(wait=True)
 
-    async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
+    def _hand_over(self) -> None:
+        """Give the worker thread what waits, if it has nothing in hand."""
+        if self._job is not None or not self._waiting:
+            return
+        while self._waiting and len(self._computing) < self._max_batch:
+            key, future = self._waiting.popitem(last=False)
+            self._computing[key] = future
+        texts = [text for _, text in self._computing]
         try:
-            while self._waiting:
-                while self._waiting and len(self._computing) < self._max_batch:
-                    key, future = self._waiting.popitem(last=False)
-                    self._computing[key] = future
-                keys = list(self._computing)
-                try:
-                    found = await loop.run_in_executor(self._thread, self._encode, [text for _, text in keys])
-                except Exception as error:
-                    self._fail(self._computing, error)
-                else:
-                    for key, known in zip(keys, found, strict=True):
-                        self._remember(key, known)
-                        if not self._computing[key].done():
-                            self._computing[key].set_result(known)
-                self._computing.clear()
-        finally:
-            # Nobody may wait for ever, not even when this task was cancelled at shutdown.
-            gone = RuntimeError("the embedder was stopped")
-            self._fail(self._computing, gone)
-            self._fail(self._waiting, gone)
+            self._job = asyncio.get_running_loop().run_in_executor(self._thread, self._encode, texts)
+        except RuntimeError as error:
+            # The thread is gone. Nobody may wait for ever.
+            self._fail(self._computing, error)
+            self._fail(self._waiting, error)
             self._computing.clear()
             self._waiting.clear()
-            self._pump = None
+        else:
+            self._job.add_done_callback(self._take)
 
-    def _fail(self, futures: dict[_Key, asyncio.Future[_Known]], error: Exception) -> None:
+    def _take(self, job: asyncio.Future[list[_Known]]) -> None:
+        """Give out what the worker thread has made."""
+        computed = self._computing
+        self._computing, self._job = {}, None
+        # The thread goes on while the callers do.
+        self._hand_over()
+        error = RuntimeError("the embedder was stopped") if job.cancelled() else job.exception()
+        if error is not None:
+            self._fail(computed, error)
+            return
+        for (key, future), known in zip(computed.items(), job.result(), strict=True):
+            self._remember(key, known)
+            if not future.done():
+                future.set_result(known)
+
+    def _fail(self, futures: dict[_Key, asyncio.Future[_Known]], error: BaseException) -> None:
         for future in futures.values():
             if not future.done():
                 future.set_exception(error)
@@ -278,6 +289,14 @@ class SentenceEmbedder:
             return b""
         sketch = self._comparator.sketch(ids, states)
         return b"" if sketch is None else self._comparator.pack(sketch)
+
+
+async def _first(known: Awaitable[_Known]) -> Vector:
+    return (await known)[0]
+
+
+async def _given(known: _Known) -> _Known:
+    return known
 
 
 def _compute_on_one_core() -> None:
