@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 
 from headgate.cache.guards.inflection import base_form
@@ -44,16 +45,21 @@ _WHOLE = frozenset({"likeness", "worth"})
 Sides = Mapping[str, frozenset[str]]
 
 
+@lru_cache(maxsize=8192)
+def _side(word: str) -> tuple[str, str] | None:
+    return _SIDES.get(word) or _SIDES.get(base_form(word))
+
+
 def sides_of(tokens: Sequence[Token]) -> Sides:
     """For each pair the sides that a text names; pairs it says nothing of are absent."""
     words = [token.form if token.kind == "word" else "" for token in tokens]
     found: dict[str, set[str]] = {}
     for at, word in enumerate(words):
+        known = _side(word)
+        if known is None and word != "common":
+            continue
         before, behind = words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
-        if word == "common" and before == "in":
-            pair, side = "likeness", "shared"
-        else:
-            pair, side = _SIDES.get(word) or _SIDES.get(base_form(word)) or ("", "")
+        pair, side = known or (("likeness", "shared") if before == "in" else ("", ""))
         if not pair or (pair == "turn" and word != f"{side}s"):
             continue
         if side == "cause" and behind not in _AFTER_CAUSE and before not in _ASKED:

@@ -199,21 +199,24 @@ def _plain(tokens: tuple[Token, ...]) -> list[tuple[str, bool]]:
     return out
 
 
+_NOTHING: Counted = frozenset()
+
+
 def counted(items: Iterable[str]) -> Counted:
     """A bag that hashes."""
     # By hand: most bags are empty, and making a Counter takes longer than filling it.
     bag: dict[str, int] = {}
     for item in items:
         bag[item] = bag.get(item, 0) + 1
-    return frozenset(bag.items())
+    return frozenset(bag.items()) if bag else _NOTHING
 
 
 def _of_kind(tokens: Iterable[Token], *kinds: Kind) -> Counted:
-    return counted(token.form for token in tokens if token.kind in kinds)
+    return counted([token.form for token in tokens if token.kind in kinds])
 
 
 def _in_table(atoms: Iterable[str], table: Mapping[str, str]) -> Counted:
-    return counted(table[atom] for atom in atoms if atom in table)
+    return counted([table[atom] for atom in atoms if atom in table])
 
 
 def _quantifiers(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001

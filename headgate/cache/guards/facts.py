@@ -105,8 +105,8 @@ def names_agree(one: Reading, other: Reading) -> Verdict:
     if not ours and not theirs:
         return None
     for names, seen in ((ours, other), (theirs, one)):
-        forms = {token.form for token in seen.tokens}
-        atoms = set(seen.meaning.atoms)
+        forms = {*seen.spoken}
+        atoms = {*seen.meaning.atoms}
         for name, _ in names:
             if name in forms or weight(name) < 2 or any(related(name, atom) for atom in atoms):
                 continue

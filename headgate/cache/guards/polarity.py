@@ -98,9 +98,16 @@ class Polarity:
         return least % 2 == 0 or (self.perhaps + other.perhaps > 0 and self.denials != other.denials)
 
 
+_PLAIN = Polarity(0, 0, False, ())
+_TELLING = frozenset({*_BOUNDS, *_LEAVING_OUT, *_EXCEPT, *_HARD, *_SOFT, "free", "keep"}) | {word for word, _ in _ONLY}
+"""A text with none of these, and no sign, denies, excepts and bounds nothing; most are such."""
+
+
 def polarity_of(tokens: Sequence[Token]) -> Polarity:
     """The polarity of a text that was read."""
     words = [token.form if token.kind == "word" else "" for token in tokens]
+    if _TELLING.isdisjoint(words) and not any(token.form in _SIGNS for token in tokens):
+        return _PLAIN
     bounds: list[str] = []
     denials = perhaps = 0
     excepts = False

@@ -276,7 +276,7 @@ def _third(seen: Reading) -> str:
 
 def _statement(one: Reading, other: Reading) -> Verdict:
     """`You are happy` and `You are happy?` differ; behind a question word or a verb the mark says nothing."""
-    if one.alike != other.alike and one.meaning == other.meaning and one.asks != other.asks:
+    if one.asks != other.asks and one.meaning == other.meaning and one.alike != other.alike:
         return False
     return None
 

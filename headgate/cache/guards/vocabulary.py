@@ -13,6 +13,9 @@ from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.lexicon import NEGATING_PREFIXES
 from headgate.cache.guards.synonyms import WORDS
 
+_WORDS = 16384
+"""Answers remembered of each of the questions below: they are asked a hundred times about a pair of texts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -77,12 +80,14 @@ def _plain() -> Mapping[str, str]:
     return MappingProxyType(table)
 
 
+@lru_cache(maxsize=_WORDS)
 def kept(word: str) -> str:
     """The form in which `meaning` has a word: its base form, first of its synonyms."""
     base = base_form(word)
     return WORDS.get(base, base)
 
 
+@lru_cache(maxsize=_WORDS)
 def weight(word: str) -> int:
     """0 for a word that says nothing of its own, 1 for one that may be said or left out, 2 for a specific one."""
     section = _plain().get(word)
@@ -97,6 +102,7 @@ def light(word: str) -> bool:
     return _plain().get(word) == "light"
 
 
+@lru_cache(maxsize=_WORDS)
 def parts_of_speech(word: str) -> str:
     """All common parts of speech of a base form, by frequency; ? for a word that is not known."""
     entry = _entries().get(word)
@@ -109,6 +115,7 @@ def classes(word: str) -> str:
     return "" if entry is None else entry.classes
 
 
+@lru_cache(maxsize=_WORDS)
 def part_of_speech(word: str) -> str:
     """The commonest part of speech: n, v, a or r; ? for a word that is not known."""
     entry = _entries().get(word)
