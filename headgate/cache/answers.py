@@ -14,7 +14,7 @@ from headgate.cache.fingerprint import CacheQuery, Fingerprint, Fingerprinter
 from headgate.cache.in_flight import InFlight
 from headgate.cache.index import Place, Vector, VectorIndex
 from headgate.cache.judge import Judge
-from headgate.cache.semantic import SemanticRule, barred, find_similar
+from headgate.cache.semantic import Asked, SemanticRule, asked_of, barred, find_similar
 from headgate.cache.store.base import Entries, Store, StoreDownError
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice, Verdict
 from headgate.cache.watch import Watch
@@ -132,17 +132,19 @@ class AnswerCache:
             return Lookup(Miss(), fingerprint, None, now)
         try:
             embedding = self._embedder.embed(query.text, query.scope)
-            # Read while it is embedded, on another thread and without the interpreter.
-            self._read(query)
+            # It is embedded on another thread, and without the interpreter.
+            asked = self._asked(query)
             vector = await embedding
             sketch = await self._embedder.sketch(query.text, query.scope)
         except Exception as error:
             self._fault("embedder", error)
             return Lookup(Miss("embedder"), fingerprint, None, now)
         try:
-            verdict = await self._similar(
-                self._store, self._index, query, fingerprint, vector, sketch, max_age, max_error
-            )
+            verdict: Verdict = Miss("index")
+            if asked is not None:
+                verdict = await self._similar(
+                    self._store, self._index, query, fingerprint, asked, vector, sketch, max_age, max_error
+                )
         except Exception as error:
             self._fault("store" if isinstance(error, OSError) else "index", error)
             verdict = Miss("index")
@@ -162,9 +164,12 @@ class AnswerCache:
         if self._in_flight is None or found.vector is None:
             return None
         flying, index = self._in_flight, self._in_flight.index
+        asked = self._asked(query)
+        if asked is None:
+            return None
         try:
             verdict = await self._similar(
-                flying, index, query, found.fingerprint, found.vector, found.sketch, max_age, max_error
+                flying, index, query, found.fingerprint, asked, found.vector, found.sketch, max_age, max_error
             )
         except Exception as error:
             self._fault("index", error)
@@ -193,6 +198,7 @@ class AnswerCache:
         index: VectorIndex,
         query: CacheQuery,
         fingerprint: Fingerprint,
+        asked: Asked,
         vector: Vector,
         sketch: bytes,
         max_age: float | None,
@@ -204,7 +210,8 @@ class AnswerCache:
             self._rule,
             self._judge,
             bucket=fingerprint.bucket,
-            text=query.text,
+            scope=query.scope,
+            asked=asked,
             vector=vector,
             sketch=sketch,
             now=self._clock(),
@@ -293,13 +300,13 @@ class AnswerCache:
             self._fault("embedder", error)
             return b""
 
-    def _read(self, query: CacheQuery) -> None:
-        """Have the judge know what it will be asked about."""
-        if self._judge is not None and len(query.text) <= self._rule.max_chars:
-            try:
-                self._judge.read(query.text, query.scope)
-            except Exception as error:
-                self._fault("index", error)
+    def _asked(self, query: CacheQuery) -> Asked | None:
+        """What is read in the text; None where that fails."""
+        try:
+            return asked_of(query.text, self._rule, self._judge, query.scope)
+        except Exception as error:
+            self._fault("index", error)
+            return None
 
     def _seal(self, query: CacheQuery) -> bytes:
         """Of what the look-up has read; the judge remembers it."""

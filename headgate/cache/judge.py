@@ -91,6 +91,9 @@ class Judge:
         self.model = model
         self.floor = floor
         self.thresholds = thresholds
+        self._weight = {name: w / s for name, w, s in zip(model.names, model.weights, model.scale, strict=True)}
+        shift = zip(model.weights, model.mean, model.scale, strict=True)
+        self._level = model.intercept - sum(weight * mean / scale for weight, mean, scale in shift)
         self._readings: OrderedDict[tuple[str, str], Reading] = OrderedDict()
 
     @classmethod
@@ -113,6 +116,19 @@ class Judge:
             return cls(comparator, model, thresholds, plain["embedder"], float(plain["floor"]))
         except (OSError, KeyError, ValueError) as error:
             raise ValueError(f"the judge in {folder} cannot be read: {error}") from error
+
+    def log_odds(self, similarity: float, alignment: float, seen: Comparison) -> float:
+        """What the model gives for the `evidence` of a candidate, in a tenth of the time that making it takes.
+
+        What other candidates there are depends on who asked what before: the margin is left out.
+        """
+        weight = self._weight
+        odds = self._level + weight["similarity"] * max(-1.0, min(1.0, similarity))
+        odds += weight["alignment"] * sigmoid(alignment) + weight["comparator"] * alignment
+        odds += weight["agree"] * len(seen.agree) + weight["same"] * seen.same
+        odds += weight["shared"] * min(5, seen.shared) + weight["missing"] * min(5, seen.missing)
+        odds += weight["extra"] * min(5, seen.extra) + weight["loose"] * min(5, seen.loose)
+        return odds + sum([weight[f"one-sided {kind}"] for kind in seen.one_sided])
 
     def level(self, traffic: Traffic, max_error: float) -> Certified | None:
         """The loosest threshold certified for such traffic and at most so many errors; None where there is none."""

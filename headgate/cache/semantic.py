@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from headgate.cache.bound import Evidence
 from headgate.cache.exact import find
 from headgate.cache.freshness import time_sensitive
-from headgate.cache.guards import Comparison, broken, comparable, compare, reading_of, seal_of
+from headgate.cache.guards import Comparison, Reading, broken, comparable, compare, reading_of, seal_of
 from headgate.cache.index import Vector, VectorIndex
 from headgate.cache.judge import Judge, Traffic, evidence
 from headgate.cache.store.base import Entries
@@ -54,6 +54,27 @@ def barred(text: str, rule: SemanticRule) -> str | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A text as it is decided about: made while it is embedded, for that takes longer."""
+
+    text: str
+    barred: str | None
+    """Why no stored answer may be served for it, as `barred` says."""
+    reading: Reading | None
+    """None where it is barred."""
+    seal: bytes
+
+
+def asked_of(text: str, rule: SemanticRule, judge: Judge | None, scope: str = "") -> Asked:
+    """What can be told of a text before anything close to it is known."""
+    reason = barred(text, rule)
+    if reason is not None:
+        return Asked(text, reason, None, b"")
+    seen = (reading_of(text) if judge is None else judge.read(text, scope)).foreseen()
+    return Asked(text, None, seen, seal_of(seen))
+
+
 async def find_similar(
     store: Entries,
     index: VectorIndex,
@@ -61,7 +82,8 @@ async def find_similar(
     judge: Judge | None,
     *,
     bucket: str,
-    text: str,
+    scope: str,
+    asked: Asked,
     vector: Vector,
     sketch: bytes,
     now: float,
@@ -85,15 +107,15 @@ async def find_similar(
             index.remove(key)
     if not close:
         return Miss()
-    found = choose(text, sketch, close, rule, judge, max_error, scope=bucket)
+    found = choose(asked, sketch, close, rule, judge, max_error, scope=scope)
     reason = found.reason
     for at, score in found.servable:
         chosen = close[at]
         held = None if watch is None else await watch.holds(chosen.entry, score)
         if held is None:
-            return Hit("semantic", chosen.entry, chosen.similarity, found.bound, found.weighed.get(at))
+            return Hit("semantic", chosen.entry, chosen.similarity, found.bound, found.evidence(at))
         reason = reason or held
-    return Near(close[0].entry, close[0].similarity, reason, found.weighed.get(0))
+    return Near(close[0].entry, close[0].similarity, reason, found.evidence(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +139,22 @@ class Choice:
             the similarity.
         bound: on the share of wrong ones among hits like these, where one is certified.
         reason: why the closest is not served; empty where it may be.
-        weighed: what the model was asked about, by place.
+        weighed: what the model was asked about, by place: similarity, the comparator's log odds, what the guards say.
     """
 
     servable: tuple[tuple[int, float], ...]
     bound: float | None
     reason: str
-    weighed: Mapping[int, Evidence] = field(default_factory=dict)
+    weighed: Mapping[int, tuple[float, float, Comparison]] = field(default_factory=dict)
+
+    def evidence(self, at: int) -> Evidence | None:
+        """What the model was asked about the text at a place; None where it was not."""
+        known = self.weighed.get(at)
+        return None if known is None else evidence(known[0], 0.0, known[1], known[2])
 
 
 def choose(
-    text: str,
+    asked: Asked,
     sketch: bytes,
     close: Sequence[Close[Stored]],
     rule: SemanticRule,
@@ -141,11 +168,9 @@ def choose(
     level = judge.level(rule.traffic, accepted) if judge is not None else None
     # Where nothing may be served, only the closest is asked why.
     served = level is not None or (judge is None and accepted >= rule.max_error)
-    reason = barred(text, rule)
-    if reason is not None:
-        return Choice((), None, reason)
-    asked = reading_of(text) if judge is None else judge.read(text, scope)
-    mark = seal_of(asked)
+    reading, mark = asked.reading, asked.seal
+    if asked.barred is not None or reading is None:
+        return Choice((), None, asked.barred or "empty")
     # What asks about now was given no seal; how long a text may be is another matter in another process.
     against = [
         broken(other.seal, mark)
@@ -167,7 +192,7 @@ def choose(
     for at, other in enumerate(close):
         if against[at] is None and (served or not at):
             stored = reading_of(other.text) if judge is None else judge.read(other.text, scope, other.seal)
-            seen[at] = compare(stored, asked, whole=False)
+            seen[at] = compare(stored, reading, whole=False)
             against[at] = seen[at].veto
     left = [at for at in seen if against[at] is None]
     if judge is None:
@@ -177,9 +202,8 @@ def choose(
         return Choice(tuple((at, close[at].similarity) for at in alike), None, against[0] or _unless(0 in alike))
     if level is None:
         return Choice((), None, against[0] or "max_error")
-    # What other candidates there are depends on who asked what before; the weights leave the margin out.
-    weighed = {at: evidence(close[at].similarity, 0.0, odds[at], seen[at]) for at in left}
-    scored = [(at, judge.model.log_odds(known) - level.threshold) for at, known in weighed.items()]
+    weighed = {at: (close[at].similarity, odds[at], seen[at]) for at in left}
+    scored = [(at, judge.log_odds(*known) - level.threshold) for at, known in weighed.items()]
     servable = sorted((pair for pair in scored if pair[1] >= 0.0), key=lambda pair: -pair[1])
     reason = against[0] or _unless(any(at == 0 for at, _ in servable))
     return Choice(tuple(servable), level.bound, reason, weighed)

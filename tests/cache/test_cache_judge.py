@@ -1,17 +1,23 @@
 import asyncio
 import itertools
 import math
+import random
 import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from headgate.bench.cache.intents import deal
+from headgate.bench.cache.wording import draw_wording, render
 from headgate.cache.bound import fit_model
 from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import compare, reading_of
 from headgate.cache.judge import FITTED, LEVELS, Certified, Judge, Thresholds, evidence
 
+SHARE = deal(0)["test"]
 STRICT, LOOSE = Certified(0.01, 5.0, 0.009), Certified(0.05, 2.0, 0.04)
 
 
@@ -65,6 +71,19 @@ def test_files_of_another_version_are_refused(tmp_path: Path, damage: str) -> No
         (folder / "judge.json").write_text('{"schema": 0}')
     with pytest.raises(ValueError, match="cannot be read"):
         Judge.load(folder)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 1 << 30), st.floats(-1.0, 1.0), st.floats(-20.0, 20.0))
+def test_the_short_way_to_the_models_answer_gives_the_same(
+    judge: Judge, seed: int, similarity: float, alignment: float
+) -> None:
+    rng = random.Random(seed)
+    questions = [SHARE.draw(rng.choice(SHARE.intents), rng) for _ in range(2)]
+    stored, asked = (reading_of(render(one, draw_wording(one.intent, rng))) for one in questions)
+    seen = compare(stored, asked)
+    expected = judge.model.log_odds(evidence(similarity, 0.0, alignment, seen))
+    assert judge.log_odds(similarity, alignment, seen) == pytest.approx(expected, abs=1e-9)
 
 
 def test_more_agreement_is_more_likely_right() -> None:

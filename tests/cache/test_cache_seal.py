@@ -19,7 +19,7 @@ from headgate.cache.fingerprint import CacheQuery, Fingerprinter
 from headgate.cache.guards import broken, compare, reading_of, seal_of, sealed, unsealed
 from headgate.cache.index import FlatIndex, Vector
 from headgate.cache.judge import Judge
-from headgate.cache.semantic import Close, SemanticRule, choose
+from headgate.cache.semantic import Close, SemanticRule, asked_of, choose
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import StoredChoice
 
@@ -138,9 +138,10 @@ def test_with_and_without_seals_the_same_is_served(judge: Judge, encoder: BertEn
         close.sort(key=lambda other: -other.similarity)
         marked = [replace(other, seal=judge.seal(other.text)) for other in close]
         for max_error in (None, 0.05, 0.0001):
-            plain = choose(asked, packed[asked], close, SemanticRule(), judge, max_error)
+            known = asked_of(asked, SemanticRule(), judge)
+            plain = choose(known, packed[asked], close, SemanticRule(), judge, max_error)
             # In a scope of its own, where nothing was read before.
-            told = choose(asked, packed[asked], marked, SemanticRule(), judge, max_error, scope=f"{seed} {max_error}")
+            told = choose(known, packed[asked], marked, SemanticRule(), judge, max_error, scope=f"{seed} {max_error}")
             assert [at for at, _ in told.servable] == [at for at, _ in plain.servable]
             # Sums of other shapes are rounded otherwise.
             assert [odds for _, odds in told.servable] == pytest.approx([odds for _, odds in plain.servable], abs=1e-3)

@@ -10,7 +10,7 @@ from typing import Literal
 from headgate.bench.cache.rules import encode
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.judge import Judge
-from headgate.cache.semantic import Close, SemanticRule, choose
+from headgate.cache.semantic import Close, SemanticRule, asked_of, choose
 
 _FOLDER = Path(__file__).parent
 File = Literal["development", "fresh", "second", "holdout", "independent", "final"]
@@ -60,7 +60,8 @@ def hand_written(judge: Judge, encoder: BertEncoder, rule: SemanticRule, file: F
         cosine = min(1.0, float(texts.embedded.vectors[rows[0]] @ texts.embedded.vectors[rows[1]]))
         why = "similarity"
         if cosine >= rule.near_similarity:
-            why = choose(asked, packed[asked], [Close(stored, cosine, packed[stored], None)], rule, judge, None).reason
+            close = Close(stored, cosine, packed[stored], None)
+            why = choose(asked_of(asked, rule, judge), packed[asked], [close], rule, judge, None).reason
         served, all_ = counts.get(kind, (0, 0))
         counts[kind] = (served + (not why), all_ + 1)
         if kind == "paraphrase" and why:

@@ -75,6 +75,14 @@ class Reading:
     asks: bool
     """It ends with a question mark."""
 
+    def foreseen(self) -> Reading:
+        """Find now what else is found when a guard asks: where there is time, and many will ask."""
+        for kind in _FACTS:
+            _ = self.facts[kind]
+        _ = self.spoken, self.said, self.words, self.polarity, self.kinds, self.plain, self.things, self.placed
+        _ = self.sides, self.time, self.grain, self.modal, self.full_names, self.property_of, self.amount_of
+        return self
+
     @cached_property
     def facts(self) -> Mapping[str, Counted]:
         """What it says of the kinds that compare as sets."""
