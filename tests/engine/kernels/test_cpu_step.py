@@ -187,6 +187,8 @@ def test_one_call_gives_the_bits_of_the_operators(
         [(0, prompt(1, 1), 1), (1, prompt(2, 67), 0)],
         [(0, prompt(3, 1), 2), (1, prompt(4, 1), 67), (2, prompt(5, 13), 0), (3, prompt(6, 600), 0)],
         [(3, prompt(7, 1), 600), (1, prompt(8, 5), 68)],
+        [(1, prompt(9, 1), 73), (2, prompt(10, 1), 13)],
+        [(1, prompt(11, 1), 74), (3, prompt(12, 1), 601), (0, prompt(13, 1), 3)],
     ]
     for parts in steps:
         assert torch.equal(whole.step(parts), single.step(parts))

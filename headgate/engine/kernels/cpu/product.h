@@ -21,6 +21,9 @@ class Product {
     // Bytes of `rows` prepared rows.
     virtual int64_t prepared_bytes(int64_t rows) const = 0;
 
+    // Whether `multiply` takes dense rows as they are, so that there is nothing to prepare.
+    virtual bool takes_rows() const { return false; }
+
     // Rows [begin, end) of x, of `rows` in all, as `multiply` takes them.
     virtual void prepare(Rows x, int64_t rows, void* prepared, int64_t begin, int64_t end) const = 0;
 
@@ -139,6 +142,8 @@ class Bf16Product final : public Product {
     Bf16Product(int64_t inputs, Bf16Weights weights) : Product(Element::bf16, inputs, weights.outputs), weights_(weights) {}
 
     int64_t prepared_bytes(int64_t rows) const override { return rows * weights_.depth * 2; }
+
+    bool takes_rows() const override { return inputs == weights_.depth; }
 
     void prepare(Rows x, int64_t, void* prepared, int64_t begin, int64_t end) const override {
         for (int64_t row = begin; row < end; ++row) {

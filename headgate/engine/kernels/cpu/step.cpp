@@ -34,12 +34,15 @@ class Walk {
         for (size_t i = 0; i < layers.size(); ++i) {
             const StepLayer& layer = layers[i];
             const bool last = i + 1 == layers.size();
-            multiply(*layer.qkv, input_.count, at(space_.qkv));
-            place(layer);
+            multiply(*layer.qkv, space_.x, input_.count, at(space_.qkv));
+            // A head of a sequence's only row needs no key of this step but its own: whoever attends places it.
+            const AttentionPlan& plan = *input_.attention[i];
+            const bool together = input_.single && plan.merges.empty() && !(last && input_.samples == 0);
+            if (!together) place(layer);
             if (last && input_.samples == 0) return;
-            attend(layer, *input_.attention[i]);
-            prepare(*layer.output, at(space_.attended));
-            multiply(*layer.output, input_.count, at(space_.x));
+            attend(layer, plan, together);
+            prepare(*layer.output, space_.attended);
+            multiply(*layer.output, space_.attended, input_.count, at(space_.x));
             // Past the last attention only the rows that are sampled matter.
             if (last) choose();
             if (layer.experts != nullptr)
@@ -52,7 +55,7 @@ class Walk {
                 add(layers[i + 1].input_norm, *layers[i + 1].qkv);
         }
         if (input_.hidden != nullptr) keep();
-        if (input_.logits != nullptr) multiply(*model_.head, rows_, input_.logits);
+        if (input_.logits != nullptr) multiply(*model_.head, x_, rows_, input_.logits);
     }
 
   private:
@@ -68,26 +71,36 @@ class Walk {
                 std::memcpy(row(space_.residual, i, hidden),
                             static_cast<const char*>(model_.embedding) + input_.tokens[i] * bytes, bytes);
             loops_.rms_norm(dense(space_.residual, hidden), norm, model_.eps, hidden, at(space_.x), begin, end);
-            next.prepare(dense(space_.x, hidden), rows_, at(space_.prepared), begin, end);
+            prepare(next, space_.x, begin, end);
         });
     }
 
-    void multiply(const Product& product, int64_t rows, void* out) {
+    // Rows [begin, end) at `x` for the product, which finds them there or in `prepared`.
+    void prepare(const Product& next, int64_t x, int64_t begin, int64_t end) {
+        if (!next.takes_rows()) next.prepare(dense(x, next.inputs), rows_, at(space_.prepared), begin, end);
+    }
+
+    void multiply(const Product& product, int64_t x, int64_t rows, void* out) {
+        const void* from = at(product.takes_rows() ? x : space_.prepared);
         const int64_t pieces = product.pieces(), share = (pieces + 16 * member_.places() - 1) / (16 * member_.places());
         member_.share(pieces, std::min(share, kMostPanels), [&](int64_t begin, int64_t end) {
-            product.multiply(at(space_.prepared), rows, out, begin, end);
+            product.multiply(from, rows, out, begin, end);
         });
+    }
+
+    Placement placement(const StepLayer& layer) const {
+        return {at(space_.qkv), layer.q_norm,     layer.k_norm,  model_.eps,      model_.cos, model_.sin,
+                input_.positions, input_.slots,   model_.heads,  model_.kv_heads, model_.dim, at(space_.q),
+                layer.keys,       layer.values, layer.key_scales, layer.value_scales};
     }
 
     void place(const StepLayer& layer) {
-        const Placement p{at(space_.qkv), layer.q_norm,     layer.k_norm,  model_.eps,      model_.cos, model_.sin,
-                          input_.positions, input_.slots,   model_.heads,  model_.kv_heads, model_.dim, at(space_.q),
-                          layer.keys,       layer.values, layer.key_scales, layer.value_scales};
+        const Placement p = placement(layer);
         member_.share(input_.count * (model_.heads + model_.kv_heads),
                       [&](int64_t begin, int64_t end) { loops_.place(p, begin, end); });
     }
 
-    void attend(const StepLayer& layer, const AttentionPlan& plan) {
+    void attend(const StepLayer& layer, const AttentionPlan& plan, bool together) {
         const int64_t group = model_.heads / model_.kv_heads;
         const Attention a{at(space_.q),
                           at(space_.attended),
@@ -95,9 +108,19 @@ class Walk {
                            model_.block_size},
                           model_.heads,
                           layer.window};
+        const Placement p = placement(layer);
         float* scratch = reinterpret_cast<float*>(at(space_.scratch + member_.number() * space_.scratch_bytes));
         member_.share(static_cast<int64_t>(plan.tasks.size()), 1, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) way_.attend(a, plan.tasks[i], scratch);
+            for (int64_t i = begin; i < end; ++i) {
+                const AttentionTask& task = plan.tasks[i];
+                if (together) {
+                    const int64_t row = task.row * (model_.heads + model_.kv_heads), queries = row + task.kv_head * group;
+                    const int64_t key = row + model_.heads + task.kv_head;
+                    loops_.place(p, queries, queries + group);
+                    loops_.place(p, key, key + 1);
+                }
+                way_.attend(a, task, scratch);
+            }
         });
         if (plan.merges.empty()) return;
         member_.share(static_cast<int64_t>(plan.merges.size()), 1, [&](int64_t begin, int64_t end) {
@@ -109,10 +132,9 @@ class Walk {
         });
     }
 
-    void prepare(const Product& next, const void* x) {
-        member_.share(input_.count, [&](int64_t begin, int64_t end) {
-            next.prepare({x, next.inputs, 0, 1}, input_.count, at(space_.prepared), begin, end);
-        });
+    void prepare(const Product& next, int64_t x) {
+        if (!next.takes_rows())
+            member_.share(input_.count, [&](int64_t begin, int64_t end) { prepare(next, x, begin, end); });
     }
 
     void choose() {
@@ -139,7 +161,7 @@ class Walk {
 
     void add(const void* norm, const Product& next) {
         add_to_residual(norm, [&](int64_t begin, int64_t end) {
-            next.prepare(dense(x_, model_.hidden), rows_, at(space_.prepared), begin, end);
+            this->prepare(next, x_, begin, end);
         });
     }
 
@@ -152,9 +174,9 @@ class Walk {
 
     void feed(const StepLayer& layer) {
         add(layer.mlp_norm, *layer.gate_up);
-        multiply(*layer.gate_up, rows_, at(space_.gate_up));
+        multiply(*layer.gate_up, x_, rows_, at(space_.gate_up));
         gate(*layer.gate_up, *layer.down);
-        multiply(*layer.down, rows_, at(x_));
+        multiply(*layer.down, space_.gated, rows_, at(x_));
     }
 
     void keep() {
@@ -168,7 +190,7 @@ class Walk {
     void gate(const Product& before, const Product& next) {
         member_.share(rows_, [&](int64_t begin, int64_t end) {
             loops_.swiglu(dense(space_.gate_up, before.outputs), next.inputs, at(space_.gated), begin, end);
-            next.prepare(dense(space_.gated, next.inputs), rows_, at(space_.prepared), begin, end);
+            prepare(next, space_.gated, begin, end);
         });
     }
 

@@ -57,6 +57,7 @@ struct StepInput {
     const int64_t* rows;       // [samples]: of the tokens, those whose logits are wanted
     int64_t count;
     int64_t samples;
+    bool single;                                  // every row is a sequence's only one
     std::vector<const AttentionPlan*> attention;  // one per layer
     void* logits;                                 // [samples][vocabulary], or null
     void* hidden;                                 // [samples][hidden], what the logits come from, or null

@@ -264,7 +264,8 @@ class Step : public torch::CustomClassHolder {
         const Span* spans = spans_of(geometry, tables, count, slots_ / model_.block_size, model_.block_size);
         Tensor out = at::empty({rows.numel(), logits ? vocabulary : model_.hidden}, at::TensorOptions(dtype_));
         StepInput input{indices(tokens, vocabulary, "tokens"), indices(positions, positions_, "positions"),
-                        indices(slots, slots_, "slots"), indices(rows, count, "rows"), count, rows.numel(), {},
+                        indices(slots, slots_, "slots"), indices(rows, count, "rows"), count, rows.numel(),
+                        geometry.numel() / 4 == count, {},
                         logits ? out.mutable_data_ptr() : nullptr, logits ? nullptr : out.mutable_data_ptr()};
         if (count > 0) run(input, spans, geometry.numel() / 4, tables.const_data_ptr<int32_t>());
         return out;
@@ -289,7 +290,7 @@ class Step : public torch::CustomClassHolder {
             check(sequences[i], blocks, tables.numel(), ends.numel(), most);
         Decoding decoding(sequences, chosen_by, count, blocks, end_tokens, model_.block_size, vocabulary, team_places());
         char* logits = aligned(logits_, count * vocabulary * model_.element_bytes());
-        StepInput input{decoding.tokens(), decoding.positions(), decoding.slots(), decoding.rows(), count, count, {},
+        StepInput input{decoding.tokens(), decoding.positions(), decoding.slots(), decoding.rows(), count, count, true, {},
                         logits, nullptr};
         std::vector<int64_t> found;
         double seconds = 0;
