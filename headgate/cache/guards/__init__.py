@@ -6,9 +6,10 @@ learned, and `certain` is the cautious verdict without one.
 
 `reading` turns a text into tokens, `numbers`, `dates` and `series` give quantities one form, `wording` takes
 politeness off, `meaning` brings what is left to base forms (`inflection`), one word per synonym and one form per
-opening (`phrases`, `synonyms`, `english`). `evidence` collects what one text says of each kind (`polarity`,
-`questions`, `lexicon`, `distinctions`), `content` matches words by what the `vocabulary` knows of them, `casing` tells
-names from words, `contrasts` sides of a pair, `roles` and `exchange` look at the order, and `rules` compares.
+opening (`phrases`, `synonyms`, `english`). `evidence` collects what one text says of each kind (`statements`,
+`polarity`, `questions`, `lexicon`, `distinctions`), `content` matches words by what the `vocabulary` knows of them,
+`casing` tells names from words, `contrasts` sides of a pair, `roles` and `exchange` look at the order, and `rules`
+compares.
 `seal` is what an entry keeps of its reading, `folded` beside its text, so that texts that are close need not be read.
 """
 

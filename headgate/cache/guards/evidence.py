@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from headgate.cache.guards.contrasts import Sides, sides_of
-from headgate.cache.guards.distinctions import DEICTIC, PROPERTIES, SPANS, STRICT_FORMAT, STRICT_QUANTIFIERS
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.lexicon import (
     ABOUT_WORDS,
-    AMBIGUOUS_LANGUAGES,
     COMPARATORS,
     FORMAT,
     LANGUAGES,
@@ -25,11 +22,11 @@ from headgate.cache.guards.lexicon import (
 from headgate.cache.guards.meaning import Meaning, meaning
 from headgate.cache.guards.polarity import Polarity, polarity_of
 from headgate.cache.guards.questions import grain_of, kinds_of, modal_of
-from headgate.cache.guards.reading import Kind, Token, read
+from headgate.cache.guards.reading import Token, read
+from headgate.cache.guards.statements import FACTS, Counted, Facts, in_table, of_kind
 from headgate.cache.guards.vocabulary import kept, light, part_of_speech, weight
 from headgate.cache.guards.wording import core
 
-Counted = frozenset[tuple[str, int]]
 Verdict = bool | str | None
 """True: both say the same; False: what cannot both be meant; "one side": only one says something; None: none does."""
 
@@ -37,10 +34,7 @@ _ASKING = frozenset({"howto", "whatis", "duration", "exist", "whatdo", "differ"}
 _SUBJECTS = frozenset(
     {"i", "you", "he", "she", "it", "we", "they", "this", "that", "these", "those", "there", "my", "your"}
 )
-_BEFORE_LANGUAGE = frozenset({"in", "into", "using", "with"})
 _TOLD = frozenset({"got", "been", "became", "happened", "over", "ago"})
-_TIMES_OVER = frozenset({"a", "per", "every", "in", "more", "again", "or", "and", "upon", "each", "only", ""})
-"""Behind these `once` counts; elsewhere it is as soon as."""
 _TIMES = {
     "past": {"was", "were", "had"},
     "past deed": {"did"},
@@ -51,18 +45,6 @@ _TIMES = {
 _PLACED = frozenset(
     {"from", "to", "into", "than", "before", "after", "over", "as", "onto", "against", "by", "for", "instead"}
 )
-
-
-class _Facts(dict[str, Counted]):
-    """Facts by their kind, each found when it is asked for: of most pairs the first few kinds decide."""
-
-    def __init__(self, tokens: tuple[Token, ...], sense: Meaning) -> None:
-        super().__init__()
-        self._tokens, self._sense = tokens, sense
-
-    def __missing__(self, kind: str) -> Counted:
-        found = self[kind] = _FACTS[kind](self._tokens, self._sense)
-        return found
 
 
 @dataclass(frozen=True)
@@ -77,7 +59,7 @@ class Reading:
 
     def foreseen(self) -> Reading:
         """Find now what else is found when a guard asks: where there is time, and many will ask."""
-        for kind in _FACTS:
+        for kind in FACTS:
             _ = self.facts[kind]
         _ = self.spoken, self.said, self.words, self.polarity, self.kinds, self.plain, self.things, self.placed
         _ = self.sides, self.time, self.grain, self.modal, self.full_names, self.property_of, self.amount_of
@@ -86,7 +68,7 @@ class Reading:
     @cached_property
     def facts(self) -> Mapping[str, Counted]:
         """What it says of the kinds that compare as sets."""
-        return _Facts(self.tokens, self.meaning)
+        return Facts(self.tokens, self.meaning)
 
     @cached_property
     def spoken(self) -> tuple[str, ...]:
@@ -207,96 +189,6 @@ def _plain(tokens: tuple[Token, ...]) -> list[tuple[str, bool]]:
     return out
 
 
-_NOTHING: Counted = frozenset()
-
-
-def counted(items: Iterable[str]) -> Counted:
-    """A bag that hashes."""
-    # By hand: most bags are empty, and making a Counter takes longer than filling it.
-    bag: dict[str, int] = {}
-    for item in items:
-        bag[item] = bag.get(item, 0) + 1
-    return frozenset(bag.items()) if bag else _NOTHING
-
-
-def _of_kind(tokens: Iterable[Token], *kinds: Kind) -> Counted:
-    return counted([token.form for token in tokens if token.kind in kinds])
-
-
-def _in_table(atoms: Iterable[str], table: Mapping[str, str]) -> Counted:
-    return counted([table[atom] for atom in atoms if atom in table])
-
-
-def _quantifiers(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
-    words = _words_of(tokens)
-    return counted(
-        {
-            STRICT_QUANTIFIERS[word]
-            for word, following in zip(words, [*words[1:], ""], strict=False)
-            if word in STRICT_QUANTIFIERS
-            and following != "if"
-            and not (word == "only" and following == "have")
-            and not (word in ("each", "every") and following in SPANS)
-        }
-    )
-
-
-def _temporal(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
-    words = _words_of(tokens)
-    # Three days later.
-    counted_off = {token.form for before, token in itertools.pairwise(tokens) if before.kind == "number"}
-    return counted(
-        {
-            DEICTIC[word]
-            for word, following in zip(words, [*words[1:], ""], strict=False)
-            if word in DEICTIC
-            and (word != "last" or following in SPANS)
-            and (word != "same" or following == "time")
-            and (word != "together" or following == "with")
-            and (word != "once" or following not in _TIMES_OVER)
-            and (word != "ahead" or following == "of")
-            and (word not in ("earlier", "later") or following == "than" or word in counted_off)
-        }
-    )
-
-
-def _plural(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
-    spoken = [word for word in _words_of(tokens) if word not in ("a", "an", "the")]
-    return counted(
-        spoken[at + 2]
-        for at in range(len(spoken) - 2)
-        if spoken[at : at + 2] == ["number", "of"] and base_form(spoken[at + 2]) != spoken[at + 2]
-    )
-
-
-_FACTS: Mapping[str, Callable[[tuple[Token, ...], Meaning], Counted]] = {
-    "numbers": lambda tokens, _: _of_kind(tokens, "number"),
-    "dates": lambda tokens, _: _of_kind(tokens, "date"),
-    "quoted": lambda tokens, _: _of_kind(tokens, "quoted"),
-    "code": lambda tokens, _: _of_kind(tokens, "code", "symbol"),
-    "names": lambda tokens, sense: counted(_named(tokens) & set(sense.atoms)),
-    "quantifiers": _quantifiers,
-    "temporal": _temporal,
-    "language": lambda tokens, _: counted(_languages(tokens)),
-    "format": lambda tokens, _: counted({STRICT_FORMAT[word] for word in _words_of(tokens) if word in STRICT_FORMAT}),
-    "aspect": lambda _, sense: counted(_aspects(sense.atoms)),
-    "plural": _plural,
-}
-
-
-def _words_of(tokens: Iterable[Token]) -> list[str]:
-    return _only([token.form for token in tokens if token.kind == "word"])
-
-
-def _only(words: list[str]) -> list[str]:
-    """`Nobody but Ann` is only Ann."""
-    out = list(words)
-    for at in range(len(out) - 1):
-        if out[at] in ("nobody", "none", "nothing", "no_one") and out[at + 1] == "but":
-            out[at : at + 2] = ["only", "but"]
-    return out
-
-
 def _full_names(tokens: tuple[Token, ...]) -> tuple[frozenset[str], ...]:
     runs: list[list[str]] = [[]]
     for token in tokens:
@@ -305,35 +197,6 @@ def _full_names(tokens: tuple[Token, ...]) -> tuple[frozenset[str], ...]:
         elif runs[-1]:
             runs.append([])
     return tuple(frozenset(run) for run in runs if len(run) > 1)
-
-
-def _aspects(atoms: tuple[str, ...]) -> set[str]:
-    """Properties asked for: `price of it`, not `the high price`."""
-    return {
-        PROPERTIES[atom]
-        for at, atom in enumerate(atoms)
-        if atom in PROPERTIES and (at < 2 or atoms[at + 1 : at + 2] == ("of",))
-    }
-
-
-def _named(tokens: tuple[Token, ...]) -> set[str]:
-    """What is written as a name, in the form in which `meaning` has it."""
-    return {kept(token.form) for token in tokens if token.capital and token.kind == "word"}
-
-
-def _languages(tokens: tuple[Token, ...]) -> set[str]:
-    return {
-        token.form
-        for at, token in enumerate(tokens)
-        if token.kind == "word"
-        and token.form in LANGUAGES
-        and (
-            token.form not in AMBIGUOUS_LANGUAGES
-            or token.capital
-            or (token.form != "go" and at and tokens[at - 1].form in _BEFORE_LANGUAGE)
-        )
-        and not (at + 1 < len(tokens) and tokens[at + 1].form in _MONEY)
-    }
 
 
 def _placed(atoms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -362,8 +225,6 @@ def _describes(word: str) -> bool:
     return light(word) and part_of_speech(word) == "a"
 
 
-_MONEY = frozenset({"krona", "kronor", "krone", "kroner", "yen", "won", "lira", "zloty", "rubles", "forint", "dong"})
-"""A Swedish krona is no Swedish."""
 _WISHED = frozenset({"want", "require", "should", "wish", "like", "would"})
 _STATED = frozenset({"be", "have", "write"})
 
@@ -416,11 +277,11 @@ def _alike(tokens: tuple[Token, ...], sense: Meaning, plural: Counted, asks: boo
     atoms = sense.atoms
     declares = bool(tokens) and tokens[0].form in _SUBJECTS and atoms[0] not in _ASKING | WH
     return (
-        _of_kind(tokens, "number"),
-        _of_kind(tokens, "date"),
-        _of_kind(tokens, "quoted"),
-        _of_kind(tokens, "code", "symbol"),
-        *(_in_table(atoms, table) for table in (NEGATION, POLARITY, COMPARATORS, QUANTIFIERS, TEMPORAL, FORMAT)),
+        of_kind(tokens, "number"),
+        of_kind(tokens, "date"),
+        of_kind(tokens, "quoted"),
+        of_kind(tokens, "code", "symbol"),
+        *(in_table(atoms, table) for table in (NEGATION, POLARITY, COMPARATORS, QUANTIFIERS, TEMPORAL, FORMAT)),
         sense.past,
         grain_of(tokens).replace("clock", ""),
         plural,

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from headgate.cache.guards.casing import as_name
-from headgate.cache.guards.evidence import Counted, Reading, Verdict
+from headgate.cache.guards.evidence import Reading, Verdict
 from headgate.cache.guards.lexicon import CASE_MATTERS
+from headgate.cache.guards.statements import Counted
 from headgate.cache.guards.vocabulary import classes, related, weight
 
 Judge = Callable[[Reading, Reading], Verdict]
