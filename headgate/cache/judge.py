@@ -15,7 +15,7 @@ import msgspec
 
 from headgate.cache.bound import Evidence, HitModel, sigmoid
 from headgate.cache.comparator import Comparator, Sketch
-from headgate.cache.guards import KINDS, Comparison, Reading, compare, reading_of, sealed, unsealed
+from headgate.cache.guards import KINDS, WEIGHED, Comparison, Reading, compare, reading_of, sealed, unsealed
 
 LEVELS = (0.01, 0.02, 0.05)
 """Shares of wrong hits that thresholds are certified for."""
@@ -60,6 +60,7 @@ def evidence(similarity: float, margin: float, alignment: float, seen: Compariso
         seen: what the guards have found.
     """
     signals = [(f"one-sided {kind}", float(kind in seen.one_sided)) for kind in KINDS]
+    signals += [(f"conflict {kind}", float(kind in seen.conflict)) for kind in sorted(WEIGHED)]
     signals += [("agree", float(len(seen.agree))), ("same", float(seen.same))]
     signals += [(name, min(5.0, float(getattr(seen, name)))) for name in ("shared", "missing", "extra", "loose")]
     signals.append(("comparator", alignment))

@@ -43,9 +43,19 @@ What is the current value of a bitcoin?
 Who holds the current world record?
 What are the latest changes to the tax law?
 Is the live stream on?
+What is the price of gold?
+What time does the match start?
+What is happening now?
+What is the weather in Rome in June?
 """.strip().splitlines()
 
 ANY_TIME = """
+I missed my connection. What now?
+My phone fell into water. What should I do now?
+How fast may one drive in wet weather?
+What is the highest score possible with three darts?
+What is the price of shipping a parcel to Spain?
+After what time can I paint the second coat?
 What time zone is Denver in?
 Which time zone does India use?
 How do I undo the most recent commit?

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,8 @@ from headgate.cache.comparator import HEAD, NAMES, rarity
 WIDTH = 32
 HIDDEN = 48
 _BATCH = 128
+_WINDOW = 16 * _BATCH
+"""Pairs among which those of similar length are put together: a batch is computed as long as its longest text."""
 _DROPOUT = 0.3
 _DECAY = 0.1
 _LEARNING_RATE = 4e-3
@@ -105,15 +108,15 @@ class Net(nn.Module):
 
 
 def fit(texts: Padded, pairs: NDArray[np.int64], right: NDArray[np.bool_], *, steps: int, seed: int) -> Net:
-    """A network fitted to pairs `[n, 2]` of rows in batches of 128, `steps` of them, in the order given."""
+    """A network fitted to pairs `[n, 2]` of rows in batches of 128, `steps` of them, about in the order given."""
     torch.manual_seed(seed)
     net = Net(texts.states.shape[2])
     optimizer = torch.optim.AdamW(net.parameters(), lr=_LEARNING_RATE, weight_decay=_DECAY)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _LEARNING_RATE, total_steps=steps)
     labels = torch.from_numpy(right.astype(np.float32))
     rows = torch.from_numpy(pairs)
-    for step in range(steps):
-        at = torch.arange(step * _BATCH, (step + 1) * _BATCH) % len(rows)
+    lengths = (texts.ids >= 0).sum(1)[rows].amax(1)
+    for at in itertools.islice(_batches(lengths), steps):
         loss = fn.binary_cross_entropy_with_logits(net(texts, rows[at, 0], rows[at, 1]), labels[at])
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no annotation for it
@@ -121,6 +124,14 @@ def fit(texts: Padded, pairs: NDArray[np.int64], right: NDArray[np.bool_], *, st
         optimizer.step()
         schedule.step()
     return net.eval()
+
+
+def _batches(lengths: Tensor) -> Iterator[Tensor]:
+    """Places of `_BATCH` pairs of similar length at a time, again and again."""
+    for start in itertools.count(0, _WINDOW):
+        window = torch.arange(start, start + _WINDOW) % len(lengths)
+        parts = torch.split(window[lengths[window].argsort(stable=True)], _BATCH)
+        yield from (parts[at] for at in torch.randperm(len(parts)).tolist())
 
 
 def log_odds(net: Net, texts: Padded, pairs: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""Fits the comparator and the model on the training split."""
+"""Fits the comparator and the model on the training split and on groups of questions that nobody generated."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from headgate.bench.cache.edits import edit_types, edited
 from headgate.bench.cache.intents import Share
 from headgate.bench.cache.streams import noisy
 from headgate.bench.cache.wording import Question, draw_wording, join, pieces
+from headgate.bench.cache.written import Group
 from headgate.cache.bound import HitModel, fit_model
 from headgate.cache.comparator import MAX_TOKENS, Comparator
 from headgate.cache.encoder import BertEncoder
@@ -70,6 +71,16 @@ def corpus(share: Share, questions: int, seed: int) -> list[Text]:
                     text = noisy(parts, rng) if rng.random() < _NOISE else join(parts)
                     made.append(Text(text, member.key, intent.name, group, at > 0))
             group += 1
+    return made
+
+
+def of_groups(groups: Sequence[Group], first: int) -> list[Text]:
+    """The texts of written groups, each an intent of its own; `first` is the number of the first group."""
+    made: list[Text] = []
+    for at, group in enumerate(groups, first):
+        name = f"written/{group.name}"
+        made.extend(Text(text, name, name, at, False) for text in group.same)
+        made.extend(Text(text, f"{name}/{n}", name, at, True) for n, (_, text) in enumerate(group.near))
     return made
 
 

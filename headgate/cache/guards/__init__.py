@@ -13,13 +13,14 @@ compares.
 `seal` is what an entry keeps of its reading, `folded` beside its text, so that texts that are close need not be read.
 """
 
-from headgate.cache.guards.comparison import KINDS, Comparison
+from headgate.cache.guards.comparison import KINDS, WEIGHED, Comparison
 from headgate.cache.guards.evidence import Reading, reading_of
 from headgate.cache.guards.rules import certain, check, compare
 from headgate.cache.guards.seal import broken, comparable, seal_of, sealed, unsealed
 
 __all__ = [
     "KINDS",
+    "WEIGHED",
     "Comparison",
     "Reading",
     "broken",

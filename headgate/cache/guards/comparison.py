@@ -10,6 +10,8 @@ KINDS = (
     "order",
 )  # fmt: skip
 """The kinds of evidence, in the order in which a veto is named."""
+WEIGHED = frozenset({"question", "content"})
+"""Kinds in which people who mean the same differ too often for a veto: the model weighs what they say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Comparison:
 
     Attributes:
         agree: kinds of which both texts say the same.
-        conflict: kinds of which they say what cannot both be meant; any of them vetoes.
+        conflict: kinds of which they say what cannot both be meant; any of them vetoes, but for those in `WEIGHED`.
         one_sided: kinds of which only one of them says something.
         shared: how many content words have a counterpart, after inflection and synonyms.
         missing: how many specific words of the stored text (names, nouns, rare words) have none in the asked one.
@@ -41,5 +43,5 @@ class Comparison:
 
     @property
     def veto(self) -> str | None:
-        """The first kind in conflict, in the order of `KINDS`; None if nothing speaks against."""
-        return next((kind for kind in KINDS if kind in self.conflict), None)
+        """The first kind that forbids, in the order of `KINDS`; None if nothing does."""
+        return next((kind for kind in KINDS if kind in self.conflict and kind not in WEIGHED), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from fractions import Fraction
 
 from headgate.cache.guards.casing import as_name
@@ -46,7 +46,14 @@ def numbers(one: Reading, other: Reading) -> Verdict:
             return False
         # What comes first may be early, and who comes first the former.
         return "one side"
-    return (True if ours else None) if ours == theirs else False
+    return either_way(ours, theirs)
+
+
+def either_way(ours: Set[str], theirs: Set[str]) -> Verdict:
+    """Sets of which each has something that the other lacks cannot both be meant; who says more may mean the same."""
+    if ours == theirs:
+        return True if ours else None
+    return False if ours - theirs and theirs - ours else "one side"
 
 
 _FINAL = frozenset({"last", "latest", "final", "newest"})
@@ -60,7 +67,7 @@ def dates(one: Reading, other: Reading) -> Verdict:
     if any("-" in form for form in ours & theirs) and all(form.endswith("day") for form in ours ^ theirs):
         # Sunday, 18 July 2027: the date says which day it is.
         return not (ours - theirs and theirs - ours)
-    return False
+    return either_way(ours, theirs)
 
 
 def written(kind: str) -> Judge:
@@ -72,7 +79,8 @@ def written(kind: str) -> Judge:
             return False
         if ours == theirs:
             return True if ours else None
-        return _spoken(ours - theirs, other) and _spoken(theirs - ours, one)
+        here, there = _spoken(ours - theirs, other), _spoken(theirs - ours, one)
+        return (here and there) or ("one side" if here or there else False)
 
     return judge
 
@@ -101,10 +109,11 @@ def _spoken(items: Counted, seen: Reading) -> bool:
 
 
 def names_agree(one: Reading, other: Reading) -> Verdict:
-    """What either text writes as a name stands in both, in any case."""
+    """Not each of two texts has a name that the other lacks, in any case."""
     ours, theirs = one.facts["names"], other.facts["names"]
     if not ours and not theirs:
         return None
+    alone = 0
     for names, seen in ((ours, other), (theirs, one)):
         forms = {*seen.spoken}
         atoms = {*seen.meaning.atoms}
@@ -119,7 +128,10 @@ def names_agree(one: Reading, other: Reading) -> Verdict:
                 or _abbreviated(name, other, seen)
             ):
                 continue
-            return False
+            alone += 1
+            break
+    if alone:
+        return False if alone == 2 else "one side"
     # Polish and polish: the order of appearance tells which is which.
     mine, yours = (
         [(at, token) for at, token in enumerate(seen.tokens) if token.form in CASE_MATTERS and not token.opens]

@@ -248,6 +248,12 @@ NOT_ABOUT_NOW = tuple(
         "(?:open|opened) (?:source|sourced|to the public|to interpretation)|(?:is|are) open (?:source|set|sets|ended)",
         "how old (?:do|does|must|should|can|was|were|did|would|need)",
         "how long ago",
+        # What one is to do in a state of things that the text tells of.
+        "(?:what|what (?:should|can|must|do) (?:i|we) (?:have to )?(?:do|try)) now",
+        "(?:in|by|during) (?:dry|wet|bad|hot|cold|freezing|rainy|snowy|icy|windy|stormy|good|warm|foggy) weather",
+        "(?:possible|maximum|highest|lowest|perfect|average|passing|minimum) scores?",
+        "(?:the )?prices? of (?:shipping|sending|posting|delivery|postage)",
+        "after what time",
     )
 )  # fmt: skip
 """What holds one of those words and is not about now: taken out before they are looked for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
-from headgate.cache.guards.comparison import KINDS, Comparison
+from headgate.cache.guards.comparison import KINDS, WEIGHED, Comparison
 from headgate.cache.guards.conditions import narrowed
 from headgate.cache.guards.content import Alignment, align, one_word_exchanged, replaced, said_otherwise
 from headgate.cache.guards.contrasts import contrary
@@ -39,10 +39,10 @@ def _read(text: str | Reading) -> Reading:
 def compare(stored: Reading, asked: Reading, *, whole: bool = True) -> Comparison:
     """The typed evidence for serving the answer to `stored` for `asked`.
 
-    Without `whole` the first kind in conflict ends it: of a pair that is forbidden nothing but `veto` is known then.
+    Without `whole` the first kind that forbids ends it: of a pair that is forbidden nothing but `veto` is known then.
     """
     # Most pairs differ in what they mean; what else must be alike takes longer to find.
-    same = stored.said == asked.said and stored.alike == asked.alike and names_agree(stored, asked) is not False
+    same = stored.said == asked.said and stored.alike == asked.alike and names_agree(stored, asked) in (True, None)
     found: Alignment | None = None
     turned: bool | None = None
     agree, conflict, one_sided = [], [], []
@@ -61,9 +61,9 @@ def compare(stored: Reading, asked: Reading, *, whole: bool = True) -> Compariso
             one_sided.append(kind)
         elif verdict is False and not same:
             conflict.append(kind)
-            if not whole:
+            if not whole and kind not in WEIGHED:
                 break
-    found = found or align(stored.words, asked.words) if whole or not conflict else _UNKNOWN
+    found = found or align(stored.words, asked.words) if whole or WEIGHED.issuperset(conflict) else _UNKNOWN
     missing, extra = _specific(found.missing), _specific(found.extra)
     return Comparison(
         agree=frozenset(agree),
@@ -160,7 +160,9 @@ def _temporal(one: Reading, other: Reading) -> Verdict:
     if sides[0] and sides[1] and sides[0].isdisjoint(sides[1]):
         # During an earthquake, once it is over.
         return False
-    if (ours ^ theirs) - loose - periods - orders or len(orders & (ours ^ theirs)) > 1:
+    if len(orders & (ours ^ theirs)) > 1 or all(
+        only - loose - periods - orders for only in (ours - theirs, theirs - ours)
+    ):
         return False
     return False if ours & periods and theirs & periods and ours & periods != theirs & periods else "one side"
 
@@ -321,7 +323,7 @@ _BOUNDING = frozenset({"at", "least", "most", "no", "not", "more", "less", "few"
 def _judged_elsewhere(one: Reading, other: Reading, found: Alignment) -> Set[str]:
     """Words whose kind agrees although they differ: `no fewer than` for `at least`, `not open` for `closed`."""
     judged: Set[str] = {atom for seen in (one, other) for atom in seen.meaning.atoms if ":" in atom}
-    if names_agree(one, other):
+    if names_agree(one, other) is True:
         judged |= {name for name, _ in one.facts["names"] ^ other.facts["names"]}
     if one.polarity.excepts and other.polarity.excepts:
         judged |= {

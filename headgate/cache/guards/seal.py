@@ -19,12 +19,12 @@ from headgate.cache.guards.folded import fold, unfold
 _DIGEST = 4
 _MARK = 12
 _SEALED = ("numbers", "dates")
-"""Kinds of which two texts must say the same, in the order in which a veto is named."""
+"""Kinds of which two texts must not each say something else, in the order in which a veto is named."""
 
 
 def seal_of(seen: Reading) -> bytes:
-    """Twelve bytes, the same in every process that has the same guards: who they are by, and a digest of each kind."""
-    return _version() + b"".join(_digest(kind, {form for form, _ in seen.facts[kind]}) for kind in _SEALED)
+    """Twelve bytes, the same in every process that has the same guards: who they are by, and the marks of each kind."""
+    return _version() + b"".join(_marks(kind, {form for form, _ in seen.facts[kind]}) for kind in _SEALED)
 
 
 def sealed(seen: Reading, text: str) -> bytes:
@@ -50,20 +50,27 @@ def broken(stored: bytes, asked: bytes) -> str | None:
     if not comparable(stored, asked):
         return None
     for at, kind in enumerate(_SEALED, 1):
-        start, end = at * _DIGEST, (at + 1) * _DIGEST
-        if stored[start:end] != asked[start:end]:
+        mine, yours = (int.from_bytes(seal[at * _DIGEST : (at + 1) * _DIGEST], "big") for seal in (stored, asked))
+        if mine & ~yours and yours & ~mine:
             return kind
     return None
 
 
-def _digest(kind: str, forms: Set[str]) -> bytes:
-    """Of what two texts must say alike: forms which `facts` lets stand for others, or for nothing, are made one."""
+def _marks(kind: str, forms: Set[str]) -> bytes:
+    """Two of 32 bits for everything said, so that a bit which only one text has shows that only it says something.
+
+    Forms which `facts` lets stand for others, or for nothing, are made one.
+    """
     if kind == "numbers":
         forms = {f"#{Fraction(form[1:-3]) * 16}oz" if form.endswith("gbp") else form for form in forms - {"#1", "#1th"}}
     elif any("-" in form for form in forms):
         # A date says which day of the week it is.
         forms = {form for form in forms if not form.endswith("day")}
-    return hashlib.blake2b("\0".join(sorted(forms)).encode(), digest_size=_DIGEST).digest()
+    marks = 0
+    for form in forms:
+        for byte in hashlib.blake2b(form.encode(), digest_size=2).digest():
+            marks |= 1 << byte % 32
+    return marks.to_bytes(_DIGEST, "big")
 
 
 @lru_cache(maxsize=1)

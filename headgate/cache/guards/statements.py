@@ -9,6 +9,7 @@ from headgate.cache.guards.distinctions import DEICTIC, PROPERTIES, SPANS, STRIC
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.lexicon import AMBIGUOUS_LANGUAGES, LANGUAGES
 from headgate.cache.guards.meaning import Meaning
+from headgate.cache.guards.numbers import UNITS, unit_of
 from headgate.cache.guards.reading import Kind, Token
 from headgate.cache.guards.vocabulary import kept
 
@@ -88,6 +89,16 @@ def _temporal(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: AR
     )
 
 
+def _format(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
+    """How it is to be put: as a table, in feet, per year."""
+    words = _words_of(tokens)
+    asked = {STRICT_FORMAT[word] for word in words if word in STRICT_FORMAT}
+    for before, word in itertools.pairwise(words):
+        if before in ("in", "per") and len(word) > 3 and (unit := unit_of(word)) is not None:
+            asked.add(f"{before} {UNITS[unit]}")
+    return counted(asked)
+
+
 def _plural(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
     spoken = [word for word in _words_of(tokens) if word not in ("a", "an", "the")]
     return counted(
@@ -106,7 +117,7 @@ FACTS: Mapping[str, Callable[[tuple[Token, ...], Meaning], Counted]] = {
     "quantifiers": _quantifiers,
     "temporal": _temporal,
     "language": lambda tokens, _: counted(_languages(tokens)),
-    "format": lambda tokens, _: counted({STRICT_FORMAT[word] for word in _words_of(tokens) if word in STRICT_FORMAT}),
+    "format": _format,
     "aspect": lambda _, sense: counted(_aspects(sense.atoms)),
     "plural": _plural,
 }
