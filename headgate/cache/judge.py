@@ -129,6 +129,7 @@ class Judge:
         odds += weight["agree"] * len(seen.agree) + weight["same"] * seen.same
         odds += weight["shared"] * min(5, seen.shared) + weight["missing"] * min(5, seen.missing)
         odds += weight["extra"] * min(5, seen.extra) + weight["loose"] * min(5, seen.loose)
+        odds += sum([weight[f"conflict {kind}"] for kind in seen.conflict if kind in WEIGHED])
         return odds + sum([weight[f"one-sided {kind}"] for kind in seen.one_sided])
 
     def level(self, traffic: Traffic, max_error: float) -> Certified | None:

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -129,9 +130,14 @@ def test_the_command_certifies_tries_and_goes_on_where_it_was(tmp_path: Path, mo
 def test_hand_written_pairs_are_all_judged() -> None:
     folder = default_folder()
     assert folder is not None
+    judge, encoder = Judge.load(), BertEncoder(folder)
     for file in FILES:
         pairs = hand_written_pairs(file)
-        found = hand_written(Judge.load(), BertEncoder(folder), SemanticRule(), file)
+        # As if the rule had been fitted on the first text.
+        fitted = np.stack([seen.vector for seen in encoder.encode([pairs[0][1]])])
+        found = hand_written(judge, encoder, SemanticRule(), file, fitted)
+        assert len(pairs) // 2 < sum(all_ for _, all_ in found.new.values()) < len(pairs)
+        assert found.new["paraphrase"] <= found.by_kind["paraphrase"]
         assert sum(all_ for _, all_ in found.by_kind.values()) == len(pairs) >= 100
         served, paraphrases = found.by_kind["paraphrase"]
         assert served + len(found.missed) == paraphrases

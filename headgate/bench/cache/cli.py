@@ -15,7 +15,7 @@ from rich.console import Console
 from headgate.bench.cache.fit import Encodings, corpus, fit_comparator, fit_hit_model, of_groups
 from headgate.bench.cache.intents import deal
 from headgate.bench.cache.latency import measure
-from headgate.bench.cache.pairs import FILES, hand_written
+from headgate.bench.cache.pairs import FILES, fitted_on, hand_written
 from headgate.bench.cache.report import print_hand_written, print_latency, print_near_misses, print_rows, write_json
 from headgate.bench.cache.shards import Record, Task, play, rule_id
 from headgate.bench.cache.streams import Kind
@@ -122,8 +122,9 @@ def cache(
         print_near_misses(console, record.results)
         figures["rows"] = [asdict(row) for row in rows(record.results)]
     if "pairs" in parts:
+        fitted = fitted_on(encoder)
         for file in FILES:
-            found = hand_written(judge, encoder, SemanticRule(), file)
+            found = hand_written(judge, encoder, SemanticRule(), file, fitted)
             print_hand_written(console, file, found)
             figures[f"hand_written_{file}"] = asdict(found)
     if "latency" in parts:

@@ -7,13 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headgate.bench.cache.rules import encode
+from headgate.bench.cache.written import written_groups
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.judge import Judge
 from headgate.cache.semantic import Close, SemanticRule, asked_of, choose
 
+Vectors = NDArray[np.float32]
+
 _FOLDER = Path(__file__).parent
-File = Literal["development", "fresh", "second", "holdout", "independent", "final"]
+File = Literal["development", "fresh", "second", "holdout", "independent", "final", "wide", "sealed"]
 FILES: Mapping[File, str] = {
     "development": "handwritten.txt",
     "fresh": "handwritten_fresh.txt",
@@ -21,10 +27,15 @@ FILES: Mapping[File, str] = {
     "holdout": "handwritten_holdout.txt",
     "independent": "handwritten_independent.txt",
     "final": "handwritten_final.txt",
+    "wide": "handwritten_wide.txt",
+    "sealed": "handwritten_sealed.txt",
 }
-"""By the first three guards and rule have been mended, and by what passed of the
-fourth and fifth; nothing was changed by what the last one gave. The last two were written by somebody who had seen
-neither guards nor pairs."""
+"""By the first three and `wide` guards and rule have been mended, and by what passed of `holdout` and `independent`;
+nothing was changed by what `final` and `sealed` gave. The last four were written by somebody who had seen neither
+guards nor pairs."""
+
+FAMILIAR = 0.85
+"""Cosine with a text that the rule was fitted on from which a pair is left out of what is new to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +46,14 @@ class HandWritten:
         by_kind: `paraphrase` or the kind of near miss, the pairs served and all.
         wrong: near misses that were served: kind, stored and asked.
         missed: paraphrases that were not, with the reason: a guard, `similarity` or `bound`.
+        new: the same counts for all paraphrases and all near misses of which neither text is like one of those that the
+            rule was fitted on.
     """
 
     by_kind: Mapping[str, tuple[int, int]]
     wrong: tuple[tuple[str, str, str], ...]
     missed: tuple[tuple[str, str, str], ...]
+    new: Mapping[str, tuple[int, int]]
 
 
 def hand_written_pairs(file: File) -> list[tuple[str, str, str]]:
@@ -48,12 +62,26 @@ def hand_written_pairs(file: File) -> list[tuple[str, str, str]]:
     return [(kind, first, second) for kind, first, second in (line.split("\t") for line in lines)]
 
 
-def hand_written(judge: Judge, encoder: BertEncoder, rule: SemanticRule, file: File) -> HandWritten:
-    """Every pair asked in the order it is written, from a cache that holds its first text only."""
+def fitted_on(encoder: BertEncoder) -> Vectors:
+    """Vectors `[texts, dim]` of the written texts that the rule was fitted on."""
+    texts = sorted(
+        (text for group in written_groups() for text in (*group.same, *(near for _, near in group.near))), key=len
+    )
+    batches = [encoder.encode(texts[start : start + 64]) for start in range(0, len(texts), 64)]
+    return np.stack([seen.vector for batch in batches for seen in batch])
+
+
+def hand_written(judge: Judge, encoder: BertEncoder, rule: SemanticRule, file: File, fitted: Vectors) -> HandWritten:
+    """Every pair asked in the order it is written, from a cache that holds its first text only.
+
+    `fitted` as `fitted_on` gives it.
+    """
     pairs = hand_written_pairs(file)
     texts = encode((text for _, *both in pairs for text in both), encoder, judge)
     packed = {text: b"" if sketch is None else judge.comparator.pack(sketch) for text, sketch in texts.sketches.items()}
+    familiar = (texts.embedded.vectors @ fitted.T).max(axis=1) >= FAMILIAR
     counts: dict[str, tuple[int, int]] = {}
+    new = {"paraphrase": (0, 0), "near miss": (0, 0)}
     wrong, missed = [], []
     for kind, stored, asked in pairs:
         rows = [texts.embedded.rows[text] for text in (stored, asked)]
@@ -64,8 +92,11 @@ def hand_written(judge: Judge, encoder: BertEncoder, rule: SemanticRule, file: F
             why = choose(asked_of(asked, rule, judge), packed[asked], [close], rule, judge, None).reason
         served, all_ = counts.get(kind, (0, 0))
         counts[kind] = (served + (not why), all_ + 1)
+        if not familiar[rows].any():
+            name = kind if kind == "paraphrase" else "near miss"
+            new[name] = (new[name][0] + (not why), new[name][1] + 1)
         if kind == "paraphrase" and why:
             missed.append((stored, asked, why))
         elif kind != "paraphrase" and not why:
             wrong.append((kind, stored, asked))
-    return HandWritten(counts, tuple(wrong), tuple(missed))
+    return HandWritten(counts, tuple(wrong), tuple(missed), new)

@@ -74,6 +74,8 @@ def print_hand_written(console: Console, file: str, found: HandWritten) -> None:
     for kind, stored, asked in found.wrong:
         console.print(f"served wrongly ({kind}): {stored!r} for {asked!r}", markup=False)
     console.print("paraphrases held back, by reason:", dict(Counter(why for *_, why in found.missed)))
+    new = [f"{served} of {all_} {name}" for name, (served, all_) in found.new.items()]
+    console.print("served where neither text is like one that was fitted on:", ", ".join(new))
 
 
 def print_latency(console: Console, timed: Latency) -> None:
