@@ -77,6 +77,7 @@ class Judge:
         thresholds: Mapping[Traffic, Thresholds],
         embedder: str,
         floor: float = -math.inf,
+        bars: Mapping[float, float] | None = None,
     ) -> None:
         """A judge whose thresholds were certified for this comparator and model.
 
@@ -86,11 +87,13 @@ class Judge:
             thresholds: certified for both.
             embedder: whose states it compares, as `Embedder.name` does.
             floor: log odds of the comparator below which a text is not looked at.
+            bars: for levels, the threshold below which none is certified; nothing looks at them to serve.
         """
         self.embedder = embedder
         self.comparator = comparator
         self.model = model
         self.floor = floor
+        self.bars = dict(bars or {})
         self.thresholds = thresholds
         self._weight = {name: w / s for name, w, s in zip(model.names, model.weights, model.scale, strict=True)}
         shift = zip(model.weights, model.mean, model.scale, strict=True)
@@ -114,7 +117,8 @@ class Judge:
                 raise ValueError(f"it was fitted on {model.names}; {known} is accepted, which --fit gives")
             thresholds = msgspec.convert(plain["thresholds"], dict[Traffic, Thresholds])
             comparator = Comparator.load(folder / "comparator.safetensors")
-            return cls(comparator, model, thresholds, plain["embedder"], float(plain["floor"]))
+            bars = {float(level): float(bar) for level, bar in plain["bars"].items()}
+            return cls(comparator, model, thresholds, plain["embedder"], float(plain["floor"]), bars)
         except (OSError, KeyError, ValueError) as error:
             raise ValueError(f"the judge in {folder} cannot be read: {error}") from error
 
@@ -181,6 +185,7 @@ class Judge:
             "schema": _SCHEMA,
             "embedder": self.embedder,
             "floor": self.floor,
+            "bars": {str(level): bar for level, bar in self.bars.items()},
             "thresholds": msgspec.to_builtins(self.thresholds),
             "model": msgspec.to_builtins(self.model),
         }

@@ -23,8 +23,10 @@ Served = Mapping[float, Mapping[str, tuple[int, int]]]
 """What one stream gave: for each threshold, right and wrong hits by the intent of the request."""
 
 
-def certified(streams: Sequence[Served], *, seed: int = 0) -> Thresholds:
+def certified(streams: Sequence[Served], bars: Mapping[float, float] | None = None, *, seed: int = 0) -> Thresholds:
     """For each level the loosest threshold that the streams, all of one kind of traffic, allow.
+
+    `bars`: for levels, the threshold below which none is taken, whatever the streams say.
 
     The ladder is walked from strict to loose, and the first threshold that fails ends the walk (fixed-sequence testing,
     so alpha needs no correction for the number of thresholds). A threshold passes if it keeps two promises, each at
@@ -71,7 +73,7 @@ def certified(streams: Sequence[Served], *, seed: int = 0) -> Thresholds:
                 late and likely is None and chosen is None and not enough[at]
             ):
                 continue
-            if bound > level:
+            if bound > level or (bars is not None and LADDER[at] < bars.get(level, LADDER[at])):
                 break
             proven = proven and upper_bound(int(above[at]), len(streams), ALPHA) <= STREAMS_ABOVE
             if proven:

@@ -12,7 +12,7 @@ import click
 import torch
 from rich.console import Console
 
-from headgate.bench.cache.fit import Encodings, corpus, fit_comparator, fit_hit_model, of_groups
+from headgate.bench.cache.fit import Encodings, bars, corpus, fit_comparator, fit_hit_model, of_groups
 from headgate.bench.cache.intents import deal
 from headgate.bench.cache.latency import measure
 from headgate.bench.cache.pairs import FILES, fitted_on, hand_written
@@ -97,7 +97,7 @@ def cache(
         ]
         play(tasks, FITTED, requests, _DEAL, processes, scratch, record.add)
         for kind in kinds or KINDS:
-            decided[kind] = tuned([own for own in record.calibrations if own.kind == kind])
+            decided[kind] = tuned([own for own in record.calibrations if own.kind == kind], Judge.load(FITTED).bars)
             console.print(f"calibrated on {calibration} {kind} streams", decided[kind])
     judge = Judge.load(FITTED)
     if refit or recertify:
@@ -107,6 +107,7 @@ def cache(
             {**judge.thresholds, **{kind: own.thresholds for kind, own in decided.items()}},
             judge.embedder,
             judge.floor,
+            judge.bars,
         )
         judge.save(FITTED)
     if "trial" in parts:
@@ -148,6 +149,8 @@ def _fit(encoder: BertEncoder, embedder: str, scratch: Path | None, console: Con
     encoded = Encodings(encoder, scratch, console.print).of([text.text for text in texts])
     comparator, scores, pairs, right = fit_comparator(texts, encoded, steps=_STEPS, seed=0, folder=scratch)
     console.print(f"fitted the comparator on {_STEPS * 128} pairs of {len(texts)} texts")
-    model, floor = fit_hit_model(texts, encoded.vectors.numpy(), scores, pairs, right)
+    vectors = encoded.vectors.numpy()
+    model, floor = fit_hit_model(texts, vectors, scores, pairs, right)
+    judge = Judge(comparator, model, {}, embedder, floor)
     FITTED.mkdir(exist_ok=True)
-    Judge(comparator, model, {}, embedder, floor).save(FITTED)
+    Judge(comparator, model, {}, embedder, floor, bars(texts, vectors, scores, pairs, right, judge)).save(FITTED)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from headgate.bench.cache.certify import LADDER
 from headgate.bench.cache.comparator_net import Net, Padded, fit, log_odds
 from headgate.bench.cache.edits import edit_types, edited
 from headgate.bench.cache.intents import Share
@@ -22,7 +23,8 @@ from headgate.cache.bound import HitModel, fit_model
 from headgate.cache.comparator import MAX_TOKENS, Comparator
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import compare, reading_of
-from headgate.cache.judge import evidence
+from headgate.cache.judge import LEVELS, Judge, evidence
+from headgate.cache.semantic import SemanticRule
 
 Pairs = NDArray[np.int64]
 Right = NDArray[np.bool_]
@@ -32,6 +34,9 @@ _UNSEEN = 24_000
 """Pairs that the model above is fitted on."""
 _FLOOR = 0.02
 """Share of the right pairs that may lie below the comparator's floor."""
+_NEAR_PASS = 2.5
+WRITTEN = "written/"
+"""What the names of intents of written groups begin with."""
 _WORDINGS = 4
 _EDITS = 4
 _NOISE = 0.2
@@ -78,7 +83,7 @@ def of_groups(groups: Sequence[Group], first: int) -> list[Text]:
     """The texts of written groups, each an intent of its own; `first` is the number of the first group."""
     made: list[Text] = []
     for at, group in enumerate(groups, first):
-        name = f"written/{group.name}"
+        name = f"{WRITTEN}{group.name}"
         made.extend(Text(text, name, name, at, False) for text in group.same)
         made.extend(Text(text, f"{name}/{n}", name, at, True) for n, (_, text) in enumerate(group.near))
     return made
@@ -213,3 +218,33 @@ def fit_hit_model(
         penalty=10.0,
     )
     return model, round(floor, 2)
+
+
+def bars(
+    texts: Sequence[Text],
+    vectors: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    pairs: Pairs,
+    right: Right,
+    judge: Judge,
+) -> dict[float, float]:
+    """For each level the loosest threshold at which few of the written near misses would pass.
+
+    Streams of generated questions cannot tell how often texts as people write them are taken for each other. Those of
+    the written groups are harder than traffic is; a share of them of `_NEAR_PASS` times the level may pass.
+    """
+    rule = SemanticRule()
+    passed: list[float] = []
+    for (stored, asked), score in zip(pairs[~right].tolist(), scores[~right].tolist(), strict=True):
+        if texts[stored].group != texts[asked].group or not texts[stored].intent.startswith(WRITTEN):
+            continue
+        cosine = float(vectors[stored] @ vectors[asked])
+        seen = compare(reading_of(texts[stored].text), reading_of(texts[asked].text), whole=False)
+        held = seen.veto is not None or cosine < rule.near_similarity or score < judge.floor
+        passed.append(-np.inf if held else judge.log_odds(cosine, score, seen))
+    return {
+        level: min(
+            (rung for rung in LADDER if np.mean(np.array(passed) >= rung) <= _NEAR_PASS * level), default=LADDER[0]
+        )
+        for level in LEVELS
+    }

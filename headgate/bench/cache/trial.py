@@ -51,10 +51,10 @@ class Tuned:
     guarded: Mapping[float, float]
 
 
-def tuned(streams: Sequence[Calibration]) -> Tuned:
-    """From calibration streams of one kind."""
+def tuned(streams: Sequence[Calibration], bars: Mapping[float, float] | None = None) -> Tuned:
+    """From calibration streams of one kind; `bars` as for `certified`."""
     return Tuned(
-        certified([one.served for one in streams]),
+        certified([one.served for one in streams], bars),
         _best_cosines([one.static for one in streams]),
         _best_cosines([one.guarded for one in streams]),
     )
