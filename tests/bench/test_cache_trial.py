@@ -67,6 +67,14 @@ def test_what_is_proven_is_preferred_to_what_is_likely() -> None:
     assert certified([good] * 96 + [above] * 4).at(0.02) is None
 
 
+def test_no_threshold_below_its_bar_is_taken() -> None:
+    good = served([0] * 40)
+    for bar in (LADDER[-1], 0.5, 3.0):
+        found = certified([good] * 100, {0.02: bar})
+        assert {own.max_error: own.threshold for own in found.levels} == {0.01: LADDER[-1], 0.02: bar, 0.05: LADDER[-1]}
+    assert [own.max_error for own in certified([good] * 100, {0.02: 9.0}).levels] == [0.01, 0.05]
+
+
 def test_nothing_is_certified_for_want_of_hits() -> None:
     assert certified([served([0], hits=1)] * 100).levels == ()
     assert certified([{}] * 100).levels == ()

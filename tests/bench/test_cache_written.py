@@ -5,9 +5,10 @@ from __future__ import annotations
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from headgate.bench.cache.fit import draw, of_groups
+from headgate.bench.cache.fit import draw, of_groups, ranked, written
 from headgate.bench.cache.written import Group, written_groups
 
 
@@ -47,3 +48,14 @@ def test_one_answer_serves_a_question_and_its_wordings_only() -> None:
     pairs, right = draw(texts, 200, 0)
     for (one, other), label in zip(pairs.tolist(), right.tolist(), strict=True):
         assert label == (not texts[one].edit and not texts[other].edit)
+
+
+def test_a_ranking_counts_the_draws_in_which_the_right_one_is_above() -> None:
+    right = np.array([True, False, True, False, False])
+    scores = np.array([0.9, 0.5, 0.2, 0.1, 0.3], np.float32)
+    assert ranked(scores, right) == pytest.approx(4 / 6)
+
+
+def test_pairs_of_one_written_group_are_told_from_others() -> None:
+    texts = of_groups([Group("a 0", ("q", "p"), (("x", "n"),)), Group("a 1", ("r", "s"), ())], 7)
+    assert written(texts, np.array([[0, 1], [0, 2], [0, 3], [3, 4]])).tolist() == [True, True, False, True]

@@ -51,8 +51,10 @@ def test_a_contradiction_forbids_serving_and_other_words_alone_do_not() -> None:
 
 
 def test_saved_and_loaded_it_is_the_same(judge: Judge, tmp_path: Path) -> None:
-    Judge(judge.comparator, judge.model, {"heavy": Thresholds((STRICT,))}, "another").save(tmp_path)
+    made = Judge(judge.comparator, judge.model, {"heavy": Thresholds((STRICT,))}, "another", -3.5, {0.02: 0.5})
+    made.save(tmp_path)
     again = Judge.load(tmp_path)
+    assert (again.floor, again.bars) == (-3.5, {0.02: 0.5})
     assert again.thresholds == {"heavy": Thresholds((STRICT,))}
     assert again.model == judge.model
     assert again.embedder == "another"

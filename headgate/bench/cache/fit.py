@@ -220,6 +220,21 @@ def fit_hit_model(
     return model, round(floor, 2)
 
 
+def written(texts: Sequence[Text], pairs: Pairs) -> Right:
+    """Which pairs are of one written group."""
+    return np.array(
+        [texts[a].group == texts[b].group and texts[a].intent.startswith(WRITTEN) for a, b in pairs.tolist()]
+    )
+
+
+def ranked(scores: NDArray[np.float32], right: Right) -> float:
+    """How often a right pair drawn at random has a higher score than a wrong one: the area under the ROC curve."""
+    ranks = np.empty(len(scores))
+    ranks[np.argsort(scores)] = np.arange(len(scores))
+    many = int(right.sum())
+    return float((ranks[right].sum() - many * (many - 1) / 2) / (many * (len(scores) - many)))
+
+
 def bars(
     texts: Sequence[Text],
     vectors: NDArray[np.float32],
@@ -235,9 +250,8 @@ def bars(
     """
     rule = SemanticRule()
     passed: list[float] = []
-    for (stored, asked), score in zip(pairs[~right].tolist(), scores[~right].tolist(), strict=True):
-        if texts[stored].group != texts[asked].group or not texts[stored].intent.startswith(WRITTEN):
-            continue
+    near = written(texts, pairs) & ~right
+    for (stored, asked), score in zip(pairs[near].tolist(), scores[near].tolist(), strict=True):
         cosine = float(vectors[stored] @ vectors[asked])
         seen = compare(reading_of(texts[stored].text), reading_of(texts[asked].text), whole=False)
         held = seen.veto is not None or cosine < rule.near_similarity or score < judge.floor
