@@ -99,13 +99,22 @@ class Comparator:
             ids: `[tokens]` of the vocabulary, without the marks at either end.
             states: `[tokens, states]`.
         """
-        if not 0 < len(ids) <= MAX_TOKENS:
-            return None
-        if self._native is not None:
-            return Sketch(ids.astype(np.uint16), self._native.sketch(states))
-        projected = states @ self._w["project"].T
-        projected /= np.linalg.norm(projected, axis=1, keepdims=True) + 1e-9
-        return Sketch(ids.astype(np.uint16), np.rint(projected * _INT8).astype(np.int8))
+        return self.sketches([(ids, states)])[0]
+
+    def sketches(self, texts: Sequence[tuple[NDArray[np.int64], Floats]]) -> list[Sketch | None]:
+        """What to keep of each of several texts, as `sketch` says; they are views into one array."""
+        fit = [(ids, states) for ids, states in texts if 0 < len(ids) <= MAX_TOKENS]
+        every = [states for _, states in fit]
+        made = iter(self._project(every) if self._native is None else self._native.sketches(every))
+        return [Sketch(ids.astype(np.uint16), next(made)) if 0 < len(ids) <= MAX_TOKENS else None for ids, _ in texts]
+
+    def _project(self, texts: Sequence[Floats]) -> list[NDArray[np.int8]]:
+        made = []
+        for states in texts:
+            projected = states @ self._w["project"].T
+            projected /= np.linalg.norm(projected, axis=1, keepdims=True) + 1e-9
+            made.append(np.rint(projected * _INT8).astype(np.int8))
+        return made
 
     def pack(self, sketch: Sketch) -> bytes:
         """A sketch of this comparator's as entries keep it: who made it, the ids, the states."""

@@ -42,9 +42,9 @@ class NativeComparator:
         if found is None or not self.fits(weights) or len(rarity) != _WORDS:
             raise ValueError("the comparator's weights do not fit the kernel, or there is none for this processor")
         address, size = ctypes.c_void_p, ctypes.c_int64
-        self._run, self._sketch = found.headgate_comparator_run, found.headgate_comparator_sketch
+        self._run, self._sketch = found.headgate_comparator_run, found.headgate_comparator_sketches
         self._run.argtypes, self._run.restype = [address, address, address, address, size, address, address], None
-        self._sketch.argtypes, self._sketch.restype = [address, address, size, size, address], None
+        self._sketch.argtypes, self._sketch.restype = [address, address, size, address], None
         self._width, self._states = weights["project"].shape
         # Referred to by address from here on.
         self._kept: list[NDArray[Any]] = []
@@ -78,17 +78,26 @@ class NativeComparator:
             and all(weights[f"{name}.weight"].shape == shape for name, shape in shapes.items())
         )
 
-    def sketch(self, states: Floats) -> NDArray[np.int8]:
-        """Encoder states `[tokens, states]` to `[tokens, width]` of unit norm, times 127."""
+    def sketches(self, texts: Sequence[Floats]) -> list[NDArray[np.int8]]:
+        """Encoder states of each text, `[tokens, states]`, to `[tokens, width]` of unit norm, times 127.
+
+        One call for all: after each, the interpreter has to be waited for.
+        """
+        rows = [self._rows(states) for states in texts]
+        made = np.empty((sum(len(states) for states in rows), self._width), np.int8)
+        given = np.array(
+            [(states.ctypes.data, states.strides[0] // states.itemsize, len(states)) for states in rows], np.int64
+        )
+        self._sketch(self._at, given.ctypes.data, len(rows), made.ctypes.data)
+        return np.split(made, np.cumsum(given[:-1, 2])) if rows else []
+
+    def _rows(self, states: Floats) -> Floats:
+        """As the kernel reads them."""
         if states.dtype != np.float32 or states.strides[1] != states.itemsize or states.strides[0] % states.itemsize:
             states = np.ascontiguousarray(states, np.float32)
         if states.shape[1] != self._states:
             raise ValueError(f"states are of length {states.shape[1]}; {self._states} is accepted")
-        tokens = len(states)
-        made = np.empty((tokens, self._width), np.int8)
-        stride = states.strides[0] // states.itemsize
-        self._sketch(self._at, states.ctypes.data, stride, tokens, made.ctypes.data)
-        return made
+        return states
 
     def compare(
         self, ids: Sequence[NDArray[np.uint16]], sketches: Sequence[NDArray[np.int8]], cosines: Sequence[float]

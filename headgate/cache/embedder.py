@@ -7,7 +7,7 @@ import hashlib
 import importlib.util
 import logging
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.cache.comparator import Comparator
-from headgate.cache.encoder import BertEncoder, suits
+from headgate.cache.encoder import BertEncoder, Encoded, suits
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -127,11 +127,13 @@ class SentenceEmbedder:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedder", initializer=_compute_on_one_core)
         # By scope and text: were they shared, a text's quick answer would tell that another tenant has asked it.
         self._cache: OrderedDict[_Key, _Known] = OrderedDict()
-        self._waiting: OrderedDict[_Key, asyncio.Future[_Known]] = OrderedDict()
-        self._computing: dict[_Key, asyncio.Future[_Known]] = {}
-        self._job: asyncio.Future[list[_Known]] | None = None
-        self._begun = threading.Lock()
-        """Of the job: held until its pass runs, which needs no interpreter."""
+        self._pending: dict[_Key, asyncio.Future[_Known]] = {}
+        # The worker thread takes from the queue by itself. Were it handed each batch, it would stand still while the
+        # loop is busy with what the last one gave.
+        self._lock = threading.Lock()
+        self._queue: deque[_Key] = deque()
+        self._busy = False
+        """The worker thread will look at the queue again."""
 
     @property
     def name(self) -> str:
@@ -196,63 +198,53 @@ class SentenceEmbedder:
         if known is not None:
             self._cache.move_to_end(key)
             return _given(known)
-        future = self._computing.get(key) or self._waiting.get(key)
+        future = self._pending.get(key)
         if future is None:
-            future = asyncio.get_running_loop().create_future()
+            future = self._pending[key] = asyncio.get_running_loop().create_future()
             # Looked at here, so that an error whose callers have all left makes no noise.
             future.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._waiting[key] = future
-            if self._job is None:
-                self._hand_over()
-                # Else this thread would go on with what it has to do, and keep the interpreter from the other.
-                self._begun.acquire(timeout=_BEGUN_S)
+            with self._lock:
+                self._queue.append(key)
+                idle, self._busy = not self._busy, True
+            if idle:
+                self._wake()
         # Shielded: one caller that leaves must not take the vector from the others.
         return asyncio.shield(future)
 
     async def close(self) -> None:
         """Finish what is queued and end the worker thread."""
-        while self._job is not None:
-            await asyncio.wait([self._job])
+        while self._pending:
+            await asyncio.wait(self._pending.values())
         self._thread.shutdown(wait=True)
 
-    def _hand_over(self) -> None:
-        """Give the worker thread what waits, if it has nothing in hand."""
-        if self._job is not None or not self._waiting:
-            return
-        while self._waiting and len(self._computing) < self._max_batch:
-            key, future = self._waiting.popitem(last=False)
-            self._computing[key] = future
-        texts = [text for _, text in self._computing]
-        self._begun = begun = threading.Lock()
+    def _wake(self) -> None:
+        """Have the worker thread look at the queue."""
+        loop = asyncio.get_running_loop()
+        # Held until its pass runs, which needs no interpreter.
+        begun = threading.Lock()
         begun.acquire()
         try:
-            self._job = asyncio.get_running_loop().run_in_executor(self._thread, self._encode, texts, begun.release)
+            self._thread.submit(self._work, loop, begun.release)
         except RuntimeError as error:
             # The thread is gone. Nobody may wait for ever.
-            self._fail(self._computing, error)
-            self._fail(self._waiting, error)
-            self._computing.clear()
-            self._waiting.clear()
+            self._busy = False
+            self._queue.clear()
+            self._fail(list(self._pending), error)
         else:
-            self._job.add_done_callback(self._take)
+            # Else this thread would go on with what it has to do, and keep the interpreter from the other.
+            begun.acquire(timeout=_BEGUN_S)
 
-    def _take(self, job: asyncio.Future[list[_Known]]) -> None:
-        """Give out what the worker thread has made."""
-        computed = self._computing
-        self._computing, self._job = {}, None
-        # The thread goes on while the callers do.
-        self._hand_over()
-        error = RuntimeError("the embedder was stopped") if job.cancelled() else job.exception()
-        if error is not None:
-            self._fail(computed, error)
-            return
-        for (key, future), known in zip(computed.items(), job.result(), strict=True):
+    def _give(self, keys: list[_Key], made: list[_Known]) -> None:
+        """Hand out what the worker thread has made."""
+        for key, known in zip(keys, made, strict=True):
             self._remember(key, known)
+            future = self._pending.pop(key)
             if not future.done():
                 future.set_result(known)
 
-    def _fail(self, futures: dict[_Key, asyncio.Future[_Known]], error: BaseException) -> None:
-        for future in futures.values():
+    def _fail(self, keys: list[_Key], error: BaseException) -> None:
+        for key in keys:
+            future = self._pending.pop(key)
             if not future.done():
                 future.set_exception(error)
 
@@ -280,10 +272,30 @@ class SentenceEmbedder:
 
         return SentenceTransformer(self._source, device=self._device)
 
+    # The worker thread's.
+
+    def _work(self, loop: asyncio.AbstractEventLoop, begun: Callable[[], None] | None) -> None:
+        """Compute what waits, batch after batch, until nothing does."""
+        while keys := self._next():
+            try:
+                made = self._encode([text for _, text in keys], begun)
+            except Exception as error:
+                loop.call_soon_threadsafe(self._fail, keys, error)
+            else:
+                loop.call_soon_threadsafe(self._give, keys, made)
+            begun = None
+
+    def _next(self) -> list[_Key]:
+        with self._lock:
+            keys = [self._queue.popleft() for _ in range(min(len(self._queue), self._max_batch))]
+            self._busy = bool(keys)
+        return keys
+
     def _encode(self, texts: list[str], begun: Callable[[], None] | None = None) -> list[_Known]:
         model = self._loaded()
         if isinstance(model, BertEncoder):
-            return [(seen.vector, self._sketch(seen.ids, seen.states)) for seen in model.encode(texts, begun)]
+            seen = model.encode(texts, begun)
+            return [(its.vector, packed) for its, packed in zip(seen, self._sketches(seen), strict=True)]
         vectors = model.encode(
             texts,
             batch_size=self._max_batch,
@@ -294,11 +306,12 @@ class SentenceEmbedder:
         # Copied: a view would keep the whole batch alive.
         return [(row.copy(), b"") for row in np.asarray(vectors, dtype=np.float32)]
 
-    def _sketch(self, ids: NDArray[np.int64], states: NDArray[np.float32]) -> bytes:
-        if self._comparator is None or self._comparator.states != states.shape[1]:
-            return b""
-        sketch = self._comparator.sketch(ids, states)
-        return b"" if sketch is None else self._comparator.pack(sketch)
+    def _sketches(self, seen: list[Encoded]) -> list[bytes]:
+        comparator = self._comparator
+        if comparator is None or comparator.states != seen[0].states.shape[1]:
+            return [b""] * len(seen)
+        made = comparator.sketches([(its.ids, its.states) for its in seen])
+        return [b"" if sketch is None else comparator.pack(sketch) for sketch in made]
 
 
 async def _first(known: Awaitable[_Known]) -> Vector:

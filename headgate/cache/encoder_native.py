@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from headgate.cache.encoder import MIDDLE, BertWeights, Dense, Floats
 
 _AMX, _AVX512 = 2, 1
-_INTERFACE = 3
+_INTERFACE = 4
 """Of the library; a build left over from another version is not used."""
 _KINDS = {_AMX: "C++, AMX, bfloat16", _AVX512: "C++, AVX-512, bfloat16"}
 _PRODUCTS = ("qkv", "out", "wide", "narrow")

@@ -1,14 +1,18 @@
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
 
+from headgate.cache.comparator import Comparator, Sketch
 from headgate.cache.embedder import SentenceEmbedder, default_folder
 from headgate.cache.encoder import BertEncoder
+from headgate.cache.judge import FITTED
 
 
 @pytest_asyncio.fixture
@@ -59,6 +63,50 @@ async def test_a_caller_that_leaves_takes_the_vector_from_nobody(embedder: Sente
     leaving.cancel()
     assert np.linalg.norm(await staying) == pytest.approx(1.0, abs=1e-5)
     assert leaving.cancelled()
+
+
+class Counting(Comparator):
+    """Tells when as many texts have been seen as there are."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.left = 0
+        self.all = threading.Event()
+
+    def sketches(self, texts: Sequence[tuple[Any, Any]]) -> list[Sketch | None]:
+        self.left -= len(texts)
+        if not self.left:
+            self.all.set()
+        return super().sketches(texts)
+
+
+async def test_what_waits_is_embedded_while_the_loop_is_busy() -> None:
+    comparator = Counting.load(FITTED / "comparator.safetensors")
+    assert isinstance(comparator, Counting)
+    folder = default_folder()
+    assert folder is not None
+    embedder = SentenceEmbedder(folder, comparator=comparator)
+    await embedder.load()
+    comparator.left = 2
+    first, second = embedder.embed("the first text"), embedder.embed("the second text")
+    # Nothing is awaited: the loop hears of neither.
+    assert comparator.all.wait(timeout=20)
+    assert (await first) @ (await second) > 0.5
+    await embedder.close()
+
+
+async def test_closing_waits_for_what_is_asked_and_refuses_what_comes_after(embedder: SentenceEmbedder) -> None:
+    waiting = [asyncio.ensure_future(embedder.embed(f"number {number}")) for number in range(20)]
+    await embedder.close()
+    assert all(future.done() and future.exception() is None for future in await settled(waiting))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="shutdown"):
+            await embedder.embed("too late")
+
+
+async def settled(futures: list[asyncio.Future[Any]]) -> list[asyncio.Future[Any]]:
+    await asyncio.wait(futures)
+    return futures
 
 
 async def test_a_model_is_the_same_wherever_its_folder_lies(embedder: SentenceEmbedder, tmp_path: Path) -> None:

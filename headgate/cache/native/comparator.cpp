@@ -183,13 +183,15 @@ void projects(const HeadgateComparator& c, const float* x, int64_t stride, int64
 
 }  // namespace
 
-void headgate_comparator_sketch(const HeadgateComparator* comparator, const float* states, int64_t stride, int64_t tokens,
-                                int8_t* sketch) {
-    switch (comparator->width) {
-        case 16: projects<1>(*comparator, states, stride, tokens, sketch); break;
-        case 32: projects<2>(*comparator, states, stride, tokens, sketch); break;
-        case 48: projects<3>(*comparator, states, stride, tokens, sketch); break;
-        default: projects<4>(*comparator, states, stride, tokens, sketch);
+void headgate_comparator_sketches(const HeadgateComparator* comparator, const HeadgateStates* given, int64_t texts,
+                                  int8_t* sketches) {
+    for (const HeadgateStates* at = given; at != given + texts; sketches += at->tokens * comparator->width, ++at) {
+        switch (comparator->width) {
+            case 16: projects<1>(*comparator, at->rows, at->stride, at->tokens, sketches); break;
+            case 32: projects<2>(*comparator, at->rows, at->stride, at->tokens, sketches); break;
+            case 48: projects<3>(*comparator, at->rows, at->stride, at->tokens, sketches); break;
+            default: projects<4>(*comparator, at->rows, at->stride, at->tokens, sketches);
+        }
     }
 }
 
@@ -219,7 +221,7 @@ void headgate_comparator_run(const HeadgateComparator* comparator, const uint16_
 #pragma GCC pop_options
 #else
 
-void headgate_comparator_sketch(const HeadgateComparator*, const float*, int64_t, int64_t, int8_t*) { std::abort(); }
+void headgate_comparator_sketches(const HeadgateComparator*, const HeadgateStates*, int64_t, int8_t*) { std::abort(); }
 void headgate_comparator_run(const HeadgateComparator*, const uint16_t*, const int8_t*, const int64_t*, int64_t, const float*,
                              float*) {
     std::abort();

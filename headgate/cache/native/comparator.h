@@ -22,9 +22,16 @@ struct HeadgateComparator {
     const float* rarity;  // of each of 65,536 wordpieces
 };
 
-// states [tokens], rows of `states` floats that begin `stride` floats apart, to [tokens][width] in 8 bits.
-void headgate_comparator_sketch(const HeadgateComparator* comparator, const float* states, int64_t stride, int64_t tokens,
-                                int8_t* sketch);
+// Of one text: rows of `states` floats that begin `stride` floats apart.
+struct HeadgateStates {
+    const float* rows;
+    int64_t stride;
+    int64_t tokens;
+};
+
+// To [tokens][width] in 8 bits, all texts one after another.
+void headgate_comparator_sketches(const HeadgateComparator* comparator, const HeadgateStates* given, int64_t texts,
+                                  int8_t* sketches);
 
 // Sketches as they follow each other, the asked one first: that of `at` from starts[at] to starts[at + 1], 1 to 40 wordpieces.
 // cosines and odds [stored].

@@ -667,4 +667,4 @@ void headgate_encoder_run(const HeadgateEncoder*, int32_t, int32_t, const int32_
 
 #endif
 
-int32_t headgate_encoder_interface() { return 3; }
+int32_t headgate_encoder_interface() { return 4; }
