@@ -40,4 +40,4 @@ def narrowed(atoms: Sequence[str], missing: Set[str], extra: Set[str]) -> bool:
         missing: specific words of the other text without a counterpart in it.
         extra: its own specific words without one.
     """
-    return not missing and not extra.isdisjoint(_limiting(atoms))
+    return bool(extra) and not missing and not extra.isdisjoint(_limiting(atoms))

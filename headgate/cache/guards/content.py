@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from itertools import product
+from itertools import product, repeat
 
 from headgate.cache.guards.exchange import holds_both_ways
 from headgate.cache.guards.lexicon import LANGUAGES
-from headgate.cache.guards.vocabulary import light, opposed, part_of_speech, parts_of_speech, related, rivals, weight
+from headgate.cache.guards.vocabulary import (
+    light,
+    nameable,
+    opposed,
+    part_of_speech,
+    parts_of_speech,
+    related,
+    rivals,
+    weight,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +40,16 @@ class Alignment:
 
 def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
     """Match the words of two texts: equal ones first, then those that may stand for each other."""
-    mine, theirs = Counter(stored), Counter(asked)
-    both = mine & theirs
+    mine, theirs = dict.fromkeys(stored), dict.fromkeys(asked)
     # A word said once may be said twice by who explains more.
-    left = [word for word in dict.fromkeys(stored) if word not in theirs]
-    right = [word for word in dict.fromkeys(asked) if word not in mine]
-    shared = both.total()
+    left = [word for word in mine if word not in theirs]
+    right = [word for word in theirs if word not in mine]
+    shared = sum([min(stored.count(word), asked.count(word)) for word in mine if word in theirs])
     missing: list[str] = []
+    telling = [word for word in theirs if weight(word)] if left else []
     for word in left:
         twin = next((other for other in right if related(word, other)), None)
-        if twin is None and any(related(word, other) for other in theirs if weight(other)):
+        if twin is None and _has_related(word, telling):
             twin = ""
         if twin is None:
             missing.append(word)
@@ -48,16 +57,24 @@ def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
             shared += 1
             if twin:
                 right.remove(twin)
-    extra = [word for word in right if not any(related(word, other) for other in mine if weight(other))]
+    telling = [word for word in mine if weight(word)] if right else []
+    extra = [word for word in right if not _has_related(word, telling)]
+    if not missing and not extra:
+        return Alignment(shared, (), (), 0)
     # `Show it` against `make the hidden one visible`, though both say hide. But who speeds up a slow one says slow too.
     ours, yours = [
-        [word for word in said if word not in both or "a" not in parts_of_speech(word)] for said in (mine, theirs)
+        [word for word in said if word not in others or "a" not in parts_of_speech(word)]
+        for said, others in ((mine, theirs), (theirs, mine))
     ]
     met = [word for word in missing if any(opposed(word, other) for other in yours)]
     pairs = len(met) + sum(
         any(opposed(word, other) for other in ours) and not any(opposed(word, other) for other in met) for word in extra
     )
     return Alignment(shared, tuple(missing), tuple(extra), pairs)
+
+
+def _has_related(word: str, others: Iterable[str]) -> bool:
+    return any(map(related, repeat(word), others))
 
 
 _FREE = frozenset({"of", "in", "on", "at", "be", "have", "that", "and", "'s"})
@@ -172,11 +189,14 @@ def one_word_exchanged(stored: Sequence[str], asked: Sequence[str]) -> bool:
 
 def _reworded(words: Sequence[str], others: Sequence[str]) -> bool:
     """Some word stands for another one: then the small words around it follow."""
-    return any(weight(word) and word not in others and any(related(word, other) for other in others) for word in words)
+    return any(weight(word) and word not in others and _has_related(word, others) for word in words)
 
 
 def _covered(words: Sequence[str], others: Sequence[str]) -> bool:
-    return all(any(related(word, other) for other in others) for word in words)
+    return all(_has_related(word, others) for word in words)
+
+
+_TURNING = frozenset({"by", "whom"})
 
 
 def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> bool:
@@ -186,10 +206,10 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
     behind it in the other while somebody is asked for. A passive (`by`, `be`) turns things round and is let through.
     `names` are things whatever the vocabulary says.
     """
-    if {"by", "whom"} & ({*stored} | {*asked}):
+    if not _TURNING.isdisjoint(stored) or not _TURNING.isdisjoint(asked):
         return False
     both = [word for word in dict.fromkeys(stored) if word in asked and (weight(word) or word in names)]
-    things = [word for word in both if word in names or set(parts_of_speech(word)) & set("n?")]
+    things = [word for word in both if word in names or nameable(word)]
     deeds = [
         word
         for word in both
@@ -230,8 +250,10 @@ def _beside(
 
 def _does(words: Sequence[str], word: str, things: Sequence[str]) -> bool:
     """A noun that is a verb between two things: `the moon orbits the earth`."""
+    if "v" not in parts_of_speech(word):
+        return False
     at = words.index(word)
-    return "v" in parts_of_speech(word) and {*words[at - 1 : at], *words[at + 1 : at + 2]} <= {*things} and at > 0
+    return at > 0 and all(beside in things for beside in (*words[at - 1 : at], *words[at + 1 : at + 2]))
 
 
 def _passive(words: Sequence[str], at: int) -> bool:

@@ -43,6 +43,7 @@ _WHOLE = frozenset({"likeness", "worth"})
 """Pairs of which a text that names both sides asks for more than one that names one."""
 
 Sides = Mapping[str, frozenset[str]]
+_NONE: Sides = MappingProxyType({})
 
 
 @lru_cache(maxsize=8192)
@@ -53,6 +54,8 @@ def _side(word: str) -> tuple[str, str] | None:
 def sides_of(tokens: Sequence[Token]) -> Sides:
     """For each pair the sides that a text names; pairs it says nothing of are absent."""
     words = [token.form if token.kind == "word" else "" for token in tokens]
+    if "common" not in words and not any(map(_side, words)):
+        return _NONE
     found: dict[str, set[str]] = {}
     for at, word in enumerate(words):
         known = _side(word)

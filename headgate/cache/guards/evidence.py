@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from headgate.cache.guards.contrasts import Sides, sides_of
 from headgate.cache.guards.inflection import base_form
@@ -183,10 +183,19 @@ def _plain(tokens: tuple[Token, ...]) -> list[tuple[str, bool]]:
             out.append((token.form, token.kind != "symbol"))
         elif token.form not in ("a", "an", "the"):
             compared = at + 1 < len(tokens) and tokens[at + 1].form == "than"
-            form = token.form if compared else kept(token.form)
-            noun = token.capital or part_of_speech(form) in "n?"
-            out.append((form, noun and weight(form) > 0 and not compared))
+            if compared:
+                out.append((token.form, False))
+            else:
+                form, noun, says = _as_thing(token.form)
+                out.append((form, says and (noun or token.capital)))
     return out
+
+
+@lru_cache(maxsize=16384)
+def _as_thing(form: str) -> tuple[str, bool, bool]:
+    """A word as it is kept, whether it is a noun or not known, and whether it says something of its own."""
+    base = kept(form)
+    return base, part_of_speech(base) in "n?", weight(base) > 0
 
 
 def _full_names(tokens: tuple[Token, ...]) -> tuple[frozenset[str], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 
 def _words(text: str) -> frozenset[str]:
@@ -25,7 +25,7 @@ _INSTEAD = _words("replace substitute exchange swap cover fill")
 _MIXING = _words("mix combine merge")
 _LISTING = frozenset({"and", "or", "nor", "with", "beside", "vs"})
 _MILES = frozenset({"mile", "kilometer", "kilometre", "km"})
-_PLAIN_SIGNS = frozenset({",", "&", "+", "*", "×", "·", "="})
+_JOINING = _LISTING | {",", "&", "+", "*", "×", "·", "="}
 _CONVERSE = frozenset(
     (one, other)
     for side, far in (
@@ -57,7 +57,7 @@ def holds_both_ways(frame: Sequence[str], between: Sequence[str]) -> bool:
         return True
     if "with" in between and not _INSTEAD.isdisjoint(frame):
         return False
-    return {*between} <= _LISTING | _PLAIN_SIGNS or ("with" in between and not _MIXING.isdisjoint(frame))
+    return _JOINING.issuperset(between) or ("with" in between and not _MIXING.isdisjoint(frame))
 
 
 def exchanged(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) -> bool | None:
@@ -81,11 +81,10 @@ def exchanged(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) 
     # Nothing has changed places where what both say stands in one order.
     if [word for word in one if word in both] == [word for word in other if word in both]:
         return None
-    sizes = range(3, 2 * _SPAN + _BETWEEN + 1)
-    runs = {tuple(other[at : at + size]) for size in sizes for at in range(len(other) - size + 1)}
     turned: bool | None = None
-    for here, between, there in _neighbours(one, things):
-        if {*here} & {*there} or (*there, *between, *here) not in runs or not _once(one, other, here, there):
+    for here, between, there in _neighbours(one, things, both):
+        run = (*there, *between, *here)
+        if not _stands(run, other) or not _once(one, other, here, there) or not {*here}.isdisjoint(there):
             continue
         if not holds_both_ways(one, between):
             return True
@@ -94,18 +93,26 @@ def exchanged(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) 
 
 
 def _neighbours(
-    words: Sequence[str], things: Sequence[bool]
+    words: Sequence[str], things: Sequence[bool], both: Set[str]
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
-    """Two things of up to three words, and the up to five words between them."""
+    """Two things of up to three words, and the up to five words between them, all of them words of `both` texts."""
     for start in range(len(words)):
         for end in range(start + 1, min(start + _SPAN, len(words) - 2) + 1):
-            if not things[end - 1]:
+            if not things[end - 1] or words[end - 1] not in both:
                 break
             for second in range(end + 1, min(end + _BETWEEN, len(words) - 1) + 1):
+                if words[second - 1] not in both:
+                    break
                 for last in range(second + 1, min(second + _SPAN, len(words)) + 1):
-                    if not things[last - 1]:
+                    if not things[last - 1] or words[last - 1] not in both:
                         break
                     yield tuple(words[start:end]), tuple(words[end:second]), tuple(words[second:last])
+
+
+def _stands(run: tuple[str, ...], words: Sequence[str]) -> bool:
+    """Whether these words follow each other somewhere."""
+    size = len(run)
+    return any(words[at] == run[0] and tuple(words[at : at + size]) == run for at in range(len(words) - size + 1))
 
 
 def converse(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Set
 from fractions import Fraction
+from itertools import repeat
 
 from headgate.cache.guards.casing import as_name
 from headgate.cache.guards.evidence import Reading, Verdict
@@ -33,6 +34,8 @@ def facts(kind: str, *, one_side: Verdict = "one side") -> Judge:
 
 def numbers(one: Reading, other: Reading) -> Verdict:
     """Numbers with their units, in one form."""
+    if not one.facts["numbers"] and not other.facts["numbers"]:
+        return None
     # One is an article in other words.
     ours, theirs = ({form for form, _ in seen.facts["numbers"]} - {"#1"} for seen in (one, other))
     for mine, yours in ((ours, theirs), (theirs, ours)):
@@ -62,6 +65,8 @@ _FINAL = frozenset({"last", "latest", "final", "newest"})
 
 def dates(one: Reading, other: Reading) -> Verdict:
     """Dates, weekdays and times of the day."""
+    if not one.facts["dates"] and not other.facts["dates"]:
+        return None
     ours, theirs = ({form for form, _ in seen.facts["dates"]} for seen in (one, other))
     if ours == theirs:
         return True if ours else None
@@ -126,9 +131,9 @@ def names_agree(one: Reading, other: Reading) -> Verdict:
     alone = 0
     for names, seen in ((ours, other), (theirs, one)):
         forms = {*seen.spoken}
-        atoms = {*seen.meaning.atoms}
+        atoms = seen.meaning.atoms
         for name, _ in names:
-            if name in forms or weight(name) < 2 or any(related(name, atom) for atom in atoms):
+            if name in forms or weight(name) < 2 or any(map(related, repeat(name), atoms)):
                 continue
             if (
                 (2 <= len(name) <= 5 and name in seen.initials)
@@ -142,6 +147,8 @@ def names_agree(one: Reading, other: Reading) -> Verdict:
             break
     if alone:
         return False if alone == 2 else "one side"
+    if CASE_MATTERS.isdisjoint(one.spoken) or CASE_MATTERS.isdisjoint(other.spoken):
+        return True
     # Polish and polish: the order of appearance tells which is which.
     mine, yours = (
         [(at, token) for at, token in enumerate(seen.tokens) if token.form in CASE_MATTERS and not token.opens]
@@ -182,9 +189,9 @@ def _abbreviated(name: str, named: Reading, seen: Reading) -> bool:
 
 def language(one: Reading, other: Reading) -> Verdict:
     """Languages to speak or to program in."""
-    ours, theirs = ({word for word, _ in seen.facts["language"]} for seen in (one, other))
-    if not ours and not theirs:
+    if not one.facts["language"] and not other.facts["language"]:
         return None
+    ours, theirs = ({word for word, _ in seen.facts["language"]} for seen in (one, other))
     # Swift is quick where it is read as a word.
     spoken, said = ({token.form for token in seen.tokens} | {*seen.meaning.atoms} for seen in (one, other))
     return ours <= said | theirs and theirs <= spoken | ours

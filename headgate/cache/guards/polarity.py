@@ -101,12 +101,15 @@ class Polarity:
 _PLAIN = Polarity(0, 0, False, ())
 _TELLING = frozenset({*_BOUNDS, *_LEAVING_OUT, *_EXCEPT, *_HARD, *_SOFT, "free", "keep"}) | {word for word, _ in _ONLY}
 """A text with none of these, and no sign, denies, excepts and bounds nothing; most are such."""
+_TALKING = frozenset({"say", "says", "said", "saying"})
+_TURNING = _TELLING | _TALKING
+"""What any of them may begin with; all other words are passed over."""
 
 
 def polarity_of(tokens: Sequence[Token]) -> Polarity:
     """The polarity of a text that was read."""
     words = [token.form if token.kind == "word" else "" for token in tokens]
-    if _TELLING.isdisjoint(words) and not any(token.form in _SIGNS for token in tokens):
+    if _TELLING.isdisjoint(words) and _SIGNS.keys().isdisjoint([token.form for token in tokens]):
         return _PLAIN
     bounds: list[str] = []
     denials = perhaps = 0
@@ -114,6 +117,9 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
     at = 0
     while at < len(words):
         word = words[at]
+        if word not in _TURNING and tokens[at].kind != "symbol":
+            at += 1
+            continue
         found = None
         if word in _BOUNDS:
             found = next((rule for rule in _BOUNDS[word] if _stands(rule[0], words, at)), None)
@@ -127,7 +133,7 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
             continue
         following = words[at + 1] if at + 1 < len(words) else ""
         next_kind = tokens[at + 1].kind if at + 1 < len(tokens) else ""
-        if (word == "or" and following == "not") or (word in ("say", "says", "said", "saying") and following == "no"):
+        if (word == "or" and following == "not") or (word in _TALKING and following == "no"):
             # To say no to something is to decline it.
             at += 2
             continue

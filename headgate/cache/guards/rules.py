@@ -107,6 +107,8 @@ def _comparators(one: Reading, other: Reading) -> Verdict:
 
 
 def _quantifiers(one: Reading, other: Reading) -> Verdict:
+    if not one.facts["quantifiers"] and not other.facts["quantifiers"]:
+        return None
     ours, theirs = ({word for word, _ in seen.facts["quantifiers"]} for seen in (one, other))
     if ours == theirs:
         return True if ours else None
@@ -150,6 +152,8 @@ _SIDE_OF_EVENT = {
 
 
 def _temporal(one: Reading, other: Reading) -> Verdict:
+    if not one.facts["temporal"] and not other.facts["temporal"]:
+        return None
     ours, theirs = ({word for word, _ in seen.facts["temporal"]} for seen in (one, other))
     if ours == theirs:
         return True if ours else None
@@ -199,6 +203,8 @@ def _aspect(one: Reading, other: Reading) -> Verdict:
     if one.amount_of and other.amount_of and not related(one.amount_of, other.amount_of):
         # How many grams, how many ounces.
         return False
+    if not one.facts["aspect"] and not other.facts["aspect"]:
+        return None
     ours, theirs = ({word for word, _ in seen.facts["aspect"]} for seen in (one, other))
     if ours == theirs:
         return True if ours else None
@@ -240,9 +246,7 @@ _KIN = frozenset({
     "toddler", "child", "teenager", "adult", "neighbor", "neighbour", "girlfriend", "boyfriend", "partner", "roommate",
     "grandson", "granddaughter", "stepson", "stepdaughter",
 })  # fmt: skip
-_PERSONS = {"i": "my", "my": "my", "me": "my", "mine": "my", "we": "our", "our": "our", "us": "our"} | {
-    "your": "your", "his": "his", "her": "her", "their": "their"
-}  # fmt: skip
+_PERSONS = {"my": "my", "mine": "my", "our": "our", "your": "your", "his": "his", "her": "her", "their": "their"}
 
 
 def _subject(one: Reading, other: Reading) -> Verdict:
@@ -256,16 +260,13 @@ def _subject(one: Reading, other: Reading) -> Verdict:
     if len(numbered) == 2 and one.facts["plural"] != other.facts["plural"]:
         # The number of the planet, the number of planets.
         return False
-    ours, theirs = ({atom for atom in seen.meaning.atoms if atom in _KIN} for seen in (one, other))
+    ours, theirs = (_KIN.intersection(seen.meaning.atoms) for seen in (one, other))
     if ours and theirs and not any(related(mine, yours) for mine in ours for yours in theirs):
         return False
-    ours, theirs = (
-        {_PERSONS[atom] for atom in seen.meaning.atoms if atom in _PERSONS and atom not in ("i", "me", "we", "us")}
-        for seen in (one, other)
-    )
-    if ours == theirs:
-        return True if ours else None
-    return False if ours and theirs else "one side"
+    whose, others = ({_PERSONS[atom] for atom in _PERSONS.keys() & seen.meaning.atoms} for seen in (one, other))
+    if whose == others:
+        return True if whose else None
+    return False if whose and others else "one side"
 
 
 def _second(seen: Reading) -> str:
@@ -284,6 +285,8 @@ def _statement(one: Reading, other: Reading) -> Verdict:
 
 
 def _condition(one: Reading, other: Reading, found: Alignment) -> Verdict:
+    if not found.missing and not found.extra:
+        return None
     missing, extra = ({word for word in words if weight(word) == 2} for words in (found.missing, found.extra))
     if narrowed(other.meaning.atoms, missing, extra) or narrowed(one.meaning.atoms, extra, missing):
         return False
@@ -323,7 +326,7 @@ _BOUNDING = frozenset({"at", "least", "most", "no", "not", "more", "less", "few"
 def _judged_elsewhere(one: Reading, other: Reading, found: Alignment) -> Set[str]:
     """Words whose kind agrees although they differ: `no fewer than` for `at least`, `not open` for `closed`."""
     judged: Set[str] = {atom for seen in (one, other) for atom in seen.meaning.atoms if ":" in atom}
-    if names_agree(one, other) is True:
+    if one.facts["names"] != other.facts["names"] and names_agree(one, other) is True:
         judged |= {name for name, _ in one.facts["names"] ^ other.facts["names"]}
     if one.polarity.excepts and other.polarity.excepts:
         judged |= {

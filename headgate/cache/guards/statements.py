@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 from headgate.cache.guards.distinctions import DEICTIC, PROPERTIES, SPANS, STRICT_FORMAT, STRICT_QUANTIFIERS
 from headgate.cache.guards.inflection import base_form
@@ -27,11 +29,29 @@ class Facts(dict[str, Counted]):
 
     def __init__(self, tokens: tuple[Token, ...], sense: Meaning) -> None:
         super().__init__()
-        self._tokens, self._sense = tokens, sense
+        self._said = Said(tokens, sense)
 
     def __missing__(self, kind: str) -> Counted:
-        found = self[kind] = FACTS[kind](self._tokens, self._sense)
+        found = self[kind] = FACTS[kind](self._said)
         return found
+
+
+@dataclass(frozen=True)
+class Said:
+    """A text as the kinds look at it."""
+
+    tokens: tuple[Token, ...]
+    sense: Meaning
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The forms of its words."""
+        return _only([token.form for token in self.tokens if token.kind == "word"])
+
+    @cached_property
+    def others(self) -> list[Token]:
+        """Its tokens that are no words; few have any."""
+        return [token for token in self.tokens if token.kind != "word"]
 
 
 _NOTHING: Counted = frozenset()
@@ -56,8 +76,10 @@ def in_table(atoms: Iterable[str], table: Mapping[str, str]) -> Counted:
     return counted([table[atom] for atom in atoms if atom in table])
 
 
-def _quantifiers(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
-    words = _words_of(tokens)
+def _quantifiers(said: Said) -> Counted:
+    words = said.words
+    if STRICT_QUANTIFIERS.keys().isdisjoint(words):
+        return _NOTHING
     return counted(
         {
             STRICT_QUANTIFIERS[word]
@@ -70,10 +92,12 @@ def _quantifiers(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa:
     )
 
 
-def _temporal(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
-    words = _words_of(tokens)
+def _temporal(said: Said) -> Counted:
+    words = said.words
+    if DEICTIC.keys().isdisjoint(words):
+        return _NOTHING
     # Three days later.
-    counted_off = {token.form for before, token in itertools.pairwise(tokens) if before.kind == "number"}
+    counted_off = {token.form for before, token in itertools.pairwise(said.tokens) if before.kind == "number"}
     return counted(
         {
             DEICTIC[word]
@@ -89,18 +113,21 @@ def _temporal(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: AR
     )
 
 
-def _format(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
+def _format(said: Said) -> Counted:
     """How it is to be put: as a table, in feet, per year."""
-    words = _words_of(tokens)
-    asked = {STRICT_FORMAT[word] for word in words if word in STRICT_FORMAT}
-    for before, word in itertools.pairwise(words):
-        if before in ("in", "per") and len(word) > 3 and (unit := unit_of(word)) is not None:
-            asked.add(f"{before} {UNITS[unit]}")
+    words = said.words
+    asked = {STRICT_FORMAT[word] for word in STRICT_FORMAT.keys() & words}
+    if "in" in words or "per" in words:
+        for before, word in itertools.pairwise(words):
+            if before in ("in", "per") and len(word) > 3 and (unit := unit_of(word)) is not None:
+                asked.add(f"{before} {UNITS[unit]}")
     return counted(asked)
 
 
-def _plural(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG001
-    spoken = [word for word in _words_of(tokens) if word not in ("a", "an", "the")]
+def _plural(said: Said) -> Counted:
+    if "number" not in said.words:
+        return _NOTHING
+    spoken = [word for word in said.words if word not in ("a", "an", "the")]
     return counted(
         spoken[at + 2]
         for at in range(len(spoken) - 2)
@@ -108,27 +135,25 @@ def _plural(tokens: tuple[Token, ...], sense: Meaning) -> Counted:  # noqa: ARG0
     )
 
 
-FACTS: Mapping[str, Callable[[tuple[Token, ...], Meaning], Counted]] = {
-    "numbers": lambda tokens, _: of_kind(tokens, "number"),
-    "dates": lambda tokens, _: of_kind(tokens, "date"),
-    "quoted": lambda tokens, _: of_kind(tokens, "quoted"),
-    "code": lambda tokens, _: of_kind(tokens, "code", "symbol"),
-    "names": lambda tokens, sense: counted(_named(tokens) & set(sense.atoms)),
+FACTS: Mapping[str, Callable[[Said], Counted]] = {
+    "numbers": lambda said: of_kind(said.others, "number"),
+    "dates": lambda said: of_kind(said.others, "date"),
+    "quoted": lambda said: of_kind(said.others, "quoted"),
+    "code": lambda said: of_kind(said.others, "code", "symbol"),
+    "names": lambda said: counted(_named(said.tokens).intersection(said.sense.atoms)),
     "quantifiers": _quantifiers,
     "temporal": _temporal,
-    "language": lambda tokens, _: counted(_languages(tokens)),
+    "language": lambda said: _NOTHING if LANGUAGES.isdisjoint(said.words) else counted(_languages(said.tokens)),
     "format": _format,
-    "aspect": lambda _, sense: counted(_aspects(sense.atoms)),
+    "aspect": lambda said: counted(_aspects(said.sense.atoms)),
     "plural": _plural,
 }
 
 
-def _words_of(tokens: Iterable[Token]) -> list[str]:
-    return _only([token.form for token in tokens if token.kind == "word"])
-
-
 def _only(words: list[str]) -> list[str]:
     """`Nobody but Ann` is only Ann."""
+    if "but" not in words:
+        return words
     out = list(words)
     for at in range(len(out) - 1):
         if out[at] in ("nobody", "none", "nothing", "no_one") and out[at + 1] == "but":
@@ -138,6 +163,8 @@ def _only(words: list[str]) -> list[str]:
 
 def _aspects(atoms: tuple[str, ...]) -> set[str]:
     """Properties asked for: `price of it`, not `the high price`."""
+    if PROPERTIES.keys().isdisjoint(atoms):
+        return set()
     return {
         PROPERTIES[atom]
         for at, atom in enumerate(atoms)

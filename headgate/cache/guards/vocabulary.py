@@ -109,6 +109,12 @@ def parts_of_speech(word: str) -> str:
     return "?" if entry is None else entry.parts
 
 
+@lru_cache(maxsize=_WORDS)
+def nameable(word: str) -> bool:
+    """Whether a base form may be a noun; one that is not known may be."""
+    return not {"n", "?"}.isdisjoint(parts_of_speech(word))
+
+
 def classes(word: str) -> str:
     """The classes of a noun; empty for other words and those that are not known."""
     entry = _entries().get(word)
