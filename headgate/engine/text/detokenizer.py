@@ -41,8 +41,7 @@ class ByteStream:
 
     def push(self, token_ids: Sequence[int]) -> str:
         """Take in tokens and return the text that has become final."""
-        visible = self._tokenizer.visible(token_ids)
-        return self._decoder.decode(b"".join(self._tokenizer.token_bytes(token) for token in visible))
+        return self._decoder.decode(self._tokenizer.shown_bytes(token_ids))
 
     def flush(self) -> str:
         """U+FFFD if half a character is left, otherwise nothing."""

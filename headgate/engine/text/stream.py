@@ -58,6 +58,7 @@ class ChoiceText:
         """
         self._tokenizer = tokenizer
         self._hidden = tokenizer.special_ids.union(stop_token_ids)
+        self._hides_more = len(self._hidden) > len(tokenizer.special_ids)
         self._detokenizer = detokenizer(tokenizer)
         self._stops = StopMatcher(stops)
         self._stopped = False
@@ -72,7 +73,8 @@ class ChoiceText:
             ValueError: the numbers of tokens and of entries differ.
         """
         if not logprobs:
-            visible = [token for token in token_ids if token not in self._hidden]
+            # The detokenizer leaves out special tokens by itself.
+            visible = [t for t in token_ids if t not in self._hidden] if self._hides_more else token_ids
             return self._piece(self._advance(visible), ended=False)
         parts = []
         for token, entry in zip(token_ids, logprobs, strict=True):

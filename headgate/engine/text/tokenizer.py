@@ -28,8 +28,6 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        self._alphabet = byte_alphabet()
-        self._bytes: dict[int, bytes] = {}  # filled as tokens turn up; a lost race only computes an entry twice
         self.spelling: Spelling = spelling_of(json.loads(backend.to_str()).get("decoder"))
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.bos_id = self._id_of(folder.special_tokens.get("bos_token"))
@@ -38,6 +36,8 @@ class Tokenizer:
         named = (self._id_of(text) for text in (*folder.special_tokens.values(), *folder.additional_special_tokens))
         added = (token for token, entry in backend.get_added_tokens_decoder().items() if entry.special)
         self.special_ids = frozenset({*added, *self.eos_ids, *(token for token in named if token is not None)})
+        self._bytes = _TokenBytes(backend, self.spelling, frozenset())
+        self._shown_bytes = _TokenBytes(backend, self.spelling, self.special_ids)
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -86,12 +86,11 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes of one token in the middle of a text; empty outside the vocabulary."""
-        known = self._bytes.get(token_id)
-        if known is None:
-            token = self._backend.id_to_token(token_id)
-            known = b"" if token is None else bytes_of(token, self.spelling, self._alphabet)
-            self._bytes[token_id] = known
-        return known
+        return self._bytes[token_id]
+
+    def shown_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes of tokens in the middle of a text, one after the other. Special tokens have none."""
+        return b"".join(map(self._shown_bytes.__getitem__, ids))
 
     def is_byte_fallback(self, token_id: int) -> bool:
         """Whether the token is one byte of a character, spelled like `<0x0A>`."""
@@ -109,3 +108,21 @@ class Tokenizer:
             return None
         token: int | None = self._backend.token_to_id(text)
         return token
+
+
+class _TokenBytes(dict[int, bytes]):
+    """Bytes by token, filled as tokens turn up: most of a large vocabulary never does. A lost race between threads only
+    computes an entry twice."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, spelling: Spelling, silent: frozenset[int]) -> None:
+        """`silent` tokens have no bytes, like those outside the vocabulary."""
+        super().__init__()
+        self._backend = backend
+        self._spelling = spelling
+        self._silent = silent
+        self._alphabet = byte_alphabet()
+
+    def __missing__(self, token_id: int) -> bytes:
+        token = None if token_id in self._silent else self._backend.id_to_token(token_id)
+        known = self[token_id] = b"" if token is None else bytes_of(token, self._spelling, self._alphabet)
+        return known
