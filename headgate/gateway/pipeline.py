@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol
 
 from headgate.cache.answers import Lookup
 from headgate.cache.embedder import Vector
@@ -64,10 +64,53 @@ class Job:
     """What the cache is asked, or why it has no part in it."""
 
 
+class Events(Protocol):
+    """What comes of a request, in the order in which it comes."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this request is the one it is made for."""
+        ...
+
+    @property
+    def pending(self) -> bool:
+        """Whether the next event comes without waiting."""
+        ...
+
+    async def __anext__(self) -> Event:
+        """The next one; FlightLostError where there will be none because of others."""
+        ...
+
+
+class Solo:
+    """The events of a request with one choice that shares with nobody, made in its own task.
+
+    A flight wakes one task to make an event and another to send it, for each event.
+    """
+
+    leads = True
+
+    def __init__(self, events: AsyncGenerator[Event]) -> None:
+        self._events = events
+        self.pending = False
+
+    async def __aenter__(self) -> Solo:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._events.aclose()
+
+    async def __anext__(self) -> Event:
+        event = await anext(self._events)
+        # Nothing is waited for between the last text and the account.
+        self.pending = isinstance(event, Chunk) and event.finish_reason is not None
+        return event
+
+
 class Answer:
     """An answer being made: what was decided at once, its chunks as they come, its account at the end."""
 
-    def __init__(self, opened: Opened, events: Subscription[Event], clock: Callable[[], float]) -> None:
+    def __init__(self, opened: Opened, events: Events, clock: Callable[[], float]) -> None:
         self.opened = opened
         self.opened_at = clock()
         self._events = events
@@ -87,7 +130,7 @@ class Answer:
         return self._outcome
 
     async def next_batch(self) -> list[Chunk]:
-        """Every chunk there is by now, at least one; empty at the end. May be cancelled and called again.
+        """Every chunk there is by now, at least one; empty at the end.
 
         `ended` may be true together with the last chunks.
 
@@ -96,7 +139,7 @@ class Answer:
         batch: list[Chunk] = []
         while self._outcome is None and (not batch or self._events.pending):
             try:
-                event = await anext(self._events)
+                event = await self._events.__anext__()
             except FlightLostError:
                 raise overloaded("The request was cancelled because the server is shutting down.") from None
             if isinstance(event, Chunk):
@@ -138,10 +181,7 @@ class Road:
     async def _answer(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
         question = self._answers.question(request, principal, self._routes.candidates(request.model))
         job = Job(record.request_id, request, principal, question)
-        shares = isinstance(question, Question) and question.may_read and not request.cache.only_if_cached
-        # A request that may not share takes a flight of its own: `#` is in no fingerprint.
-        key = question.flight_key if isinstance(question, Question) and shares else f"#{id(job)}"
-        async with self._flights.subscribe(key, partial(self._produce, job)) as events:
+        async with self._events(job) as events:
             opened = await self._opening(events)
             if not events.leads and opened.verdict in ("miss", "near"):
                 # Who joins another's generation computes nothing: to him it is a hit on the very same request.
@@ -158,9 +198,18 @@ class Road:
                 device_s = opened.device_s + answer.outcome.device_s
                 self._metrics.cache.saved(usage.prompt_tokens, usage.completion_tokens, device_s)
 
-    async def _opening(self, events: Subscription[Event]) -> Opened:
+    def _events(self, job: Job) -> Subscription[Event] | Solo:
+        question = job.question
+        if isinstance(question, Question) and question.may_read and not job.request.cache.only_if_cached:
+            return self._flights.subscribe(question.flight_key, partial(self._produce, job))
+        if job.request.n == 1:
+            return Solo(self._produce(job))
+        # A flight of its own, which gathers what comes for its choices at the same time: `#` is in no fingerprint.
+        return self._flights.subscribe(f"#{id(job)}", partial(self._produce, job))
+
+    async def _opening(self, events: Events) -> Opened:
         try:
-            first = await anext(events)
+            first = await events.__anext__()
         except FlightLostError:
             raise overloaded("The request was cancelled because the server is shutting down.") from None
         assert isinstance(first, Opened), "a generation begins with its opening"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from headgate.gateway import keys
+from headgate.gateway import keys, middleware
 from headgate.gateway.api.reply import streamed
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.pipeline import Opened
@@ -17,6 +18,7 @@ from headgate.gateway.request import ChatRequest, Chunk, Usage
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import sse
 from headgate.gateway.wire.completions import CompletionReply
+from headgate.gateway.wire.errors import overloaded
 from headgate.gateway.wire.identity import Identity
 
 IDENTITY = Identity("cmpl-1", 7, "demo", "hg-abc")
@@ -59,9 +61,9 @@ async def start() -> AsyncIterator[Start]:
             reply = CompletionReply(IDENTITY, REQUEST)
             return await streamed(http, said, reply, range(1), include_usage=True, keep_alive_s=keep_alive_s)
 
-        app = web.Application()
+        app = web.Application(middlewares=[middleware.errors])
         app.router.add_get("/", handle)
-        clients.append(TestClient(TestServer(app)))
+        clients.append(TestClient(TestServer(app, handler_cancellation=True)))
         await clients[-1].start_server()
         return clients[-1]
 
@@ -108,22 +110,52 @@ async def test_a_silent_stream_gets_a_comment_each_time_and_loses_nothing(start:
     assert rest.endswith(sse.DONE)
 
 
-async def test_a_stream_that_is_cancelled_while_it_is_silent_ends() -> None:
+async def test_a_stream_that_is_cancelled_while_it_is_silent_ends(start: Start) -> None:
+    cancelled = asyncio.Event()
+
     class Waiting(Said):
         async def next_batch(self) -> list[Chunk]:
             self.waits += 1
-            # Cancelled at the very moment at which patience ends: the one from outside must not be taken for it.
-            asyncio.get_running_loop().call_later(0.0, handler.cancel)
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
             raise AssertionError
 
-    async def run() -> None:
-        http = web.Request.__new__(web.Request)
-        reply = CompletionReply(IDENTITY, REQUEST)
-        await streamed(http, said, reply, range(1), include_usage=True, keep_alive_s=1e-9)
-
     said = Waiting([[Chunk(0, "a")]])
-    handler = asyncio.create_task(run())
-    await asyncio.wait([handler], timeout=5)
-    assert handler.cancelled()
+    client = await start(said, 0.001)
+    response = await client.get("/")
+    await response.content.readuntil(sse.KEEP_ALIVE)
+    response.close()
+    await asyncio.wait_for(cancelled.wait(), 5)
     assert said.waits == 1
+
+
+class Failing(Said):
+    """Fails once `gate` opens."""
+
+    async def next_batch(self) -> list[Chunk]:
+        assert self._gate is not None
+        await self._gate.wait()
+        raise overloaded("The server is shutting down.")
+
+
+async def test_what_fails_before_anything_was_sent_has_its_own_status(start: Start) -> None:
+    gate = asyncio.Event()
+    gate.set()
+    client = await start(Failing([[Chunk(0, "a")]], gate), 10.0)
+    response = await client.get("/")
+    assert (response.status, response.content_type) == (503, "application/json")
+    assert (await response.json())["error"]["message"] == "The server is shutting down."
+
+
+async def test_what_fails_after_a_comment_is_said_in_the_stream(start: Start) -> None:
+    gate = asyncio.Event()
+    client = await start(Failing([[Chunk(0, "a")]], gate), 0.001)
+    response = await client.get("/")
+    await response.content.readuntil(sse.KEEP_ALIVE)
+    gate.set()
+    rest = (await response.read()).replace(sse.KEEP_ALIVE, b"")
+    assert response.status == 200
+    assert json.loads(rest.removeprefix(b"data: "))["error"]["message"] == "The server is shutting down."

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from aiohttp import web
@@ -90,33 +91,25 @@ async def whole(http: web.Request, source: Source, reply: Reply) -> web.Response
 async def streamed(
     http: web.Request, source: Source, reply: Reply, indices: Sequence[int], *, include_usage: bool, keep_alive_s: float
 ) -> web.StreamResponse:
-    """Send the answer as it is made. What fails before the first chunk still gets its own status."""
-    patience = _Patience(source, keep_alive_s)
-    try:
-        return await _streamed(http, source, reply, indices, patience, include_usage=include_usage)
-    finally:
-        patience.close()
-
-
-async def _streamed(
-    http: web.Request, source: Source, reply: Reply, indices: Sequence[int], patience: _Patience, *, include_usage: bool
-) -> web.StreamResponse:
-    batch = await patience.next_batch()
+    """Send the answer as it is made. What fails before anything was sent still gets its own status."""
     response = _Stream(headers={**sse.HEADERS, **_headers(http, source)})
-    if batch:
-        response.headers[headers.QUEUE_MS] = _ms(batch[0].queue_s)
-    await response.prepare(http)
     payloads = reply.opening(indices)
+    silence = _Silence(http, response, payloads, keep_alive_s)
     try:
-        while batch is None or batch:
+        while True:
+            silence.begin()
+            batch = await source.next_batch()
+            silence.end()
             if batch:
                 _note_first_token(http)
+                if not response.prepared:
+                    response.headers[headers.QUEUE_MS] = _ms(batch[0].queue_s)
                 payloads.extend([reply.chunk(chunk) for chunk in batch])
-            if source.ended:
+            await response.prepare(http)
+            if not batch or source.ended:
                 break
-            await response.write(sse.frames(payloads) if payloads else sse.KEEP_ALIVE)
-            payloads = []
-            batch = await patience.next_batch()
+            await response.write(sse.frames(payloads))
+            payloads.clear()
         _note_outcome(http, source.outcome)
         if include_usage:
             payloads.append(reply.usage(source.outcome.usage))
@@ -127,64 +120,76 @@ async def _streamed(
         http[keys.RECORD].status = CLIENT_LEFT
         return response
     except ApiError as error:
+        if not response.prepared:
+            raise
         await _break_off(http, response, error)
     except Exception:
+        if not response.prepared:
+            raise
         logger.exception("stream %s failed", http[keys.RECORD].request_id)
         await _break_off(http, response, server_error())
+    finally:
+        silence.close()
     await response.write_eof()
     return response
 
 
 class _Stream(web.StreamResponse):
-    # The head goes out with the first chunk, which is there when it is prepared: one write instead of two.
+    # The head goes out with the first frame, which is there when it is prepared: one write instead of two.
     _send_headers_immediately = False
 
 
-class _Patience:
-    """Waits for batches, and gives up for a moment when none comes: `asyncio.timeout` without its cost per batch.
+class _Silence:
+    """While nothing comes, tells the client every so often that somebody is there, after what is due to be sent.
 
-    One timer per stream, which looks at the clock when it fires, instead of one per batch. Belongs to the task that
-    makes it.
+    One timer per stream, which looks at the clock when it fires, instead of one per wait.
     """
 
-    def __init__(self, source: Source, longest_s: float) -> None:
-        task = asyncio.current_task()
-        assert task is not None, "a reply is written by a task"
-        self._source = source
+    def __init__(
+        self, http: web.Request, response: web.StreamResponse, payloads: list[bytes], longest_s: float
+    ) -> None:
+        self._http = http
+        self._response = response
+        self._payloads = payloads
         self._longest_s = longest_s
         self._loop = asyncio.get_running_loop()
-        self._task = task
-        self._cancelling = task.cancelling()
-        self._since: float | None = None  # the wait that goes on now began then
-        self._expired = False
+        self._since: float | None = None  # the wait that goes on now, or its last comment, began then
+        self._telling: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(longest_s, self._look)
 
-    async def next_batch(self) -> list[Chunk] | None:
-        """The next batch, or None where nothing came in time."""
+    def begin(self) -> None:
+        """Nothing is there to be sent."""
         self._since = self._loop.time()
-        try:
-            return await self._source.next_batch()
-        except asyncio.CancelledError:
-            expired, self._expired = self._expired, False
-            # Somebody else may have cancelled the task as well, and he counts.
-            if expired and self._task.uncancel() <= self._cancelling:
-                return None
-            raise
-        finally:
-            self._since = None
+
+    def end(self) -> None:
+        """From now on the stream is written by somebody else."""
+        self._since = None
 
     def close(self) -> None:
         """Look no more."""
+        self.end()
         self._timer.cancel()
 
     def _look(self) -> None:
         now = self._loop.time()
         due = now + self._longest_s if self._since is None else self._since + self._longest_s
         if due <= now:
-            self._expired = True
-            self._task.cancel()
+            # A comment that is not out yet, because the client reads nothing, is not followed by another.
+            if self._telling is None or self._telling.done():
+                self._telling = self._loop.create_task(self._tell())
+            self._since = now
             due = now + self._longest_s
         self._timer = self._loop.call_at(due, self._look)
+
+    async def _tell(self) -> None:
+        # A client that has left ends the handler; there is nobody else to be told of it.
+        with suppress(ConnectionResetError):
+            if self._since is not None:
+                await self._response.prepare(self._http)
+            if self._since is not None:
+                due = sse.frames(self._payloads)
+                self._payloads.clear()
+                await self._response.write(due + sse.KEEP_ALIVE)
 
 
 async def _break_off(http: web.Request, response: web.StreamResponse, error: ApiError) -> None:
