@@ -69,9 +69,12 @@ class ModelInfo:
         return self.weight_bytes - untouched * self.expert_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TextDelta:
-    """What was added to one choice. The last delta of a choice carries its finish."""
+    """What was added to one choice. The last delta of a choice carries its finish.
+
+    Never changed once made; not frozen, for the same reason as `Delta`.
+    """
 
     index: int
     text: str = ""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -162,11 +161,13 @@ class LocalDestination:
                 tenant=principal.team,
                 priority=priority,
             )
-            async with aclosing(stream) as deltas:
-                async for delta in deltas:
+            try:
+                async for delta in stream:
                     if delta.finish is not None:
                         finishes.append(delta.finish)
                     yield _chunk(delta)
+            finally:
+                await stream.aclose()
         except PromptTooLong as error:
             raise context_exceeded(error.limit, error.prompt_tokens, None) from None
         except EngineStopped:
@@ -188,16 +189,18 @@ class LocalDestination:
             raise invalid(message, "messages", "invalid_messages") from None
 
     def _check_vocabulary(self, request: ChatRequest) -> None:
-        given = {
-            "logit_bias": [token for token, _ in request.sampling.logit_bias],
-            "stop_token_ids": list(request.sampling.stop_token_ids),
-            "prompt": list(request.prompt) if isinstance(request.prompt, tuple) else [],
-        }
-        size = self._info.vocab_size
-        for name, tokens in given.items():
-            if tokens and max(tokens) >= size:
-                message = f"Invalid '{name}': token id {max(tokens)}. The model '{self.id}' knows 0 to {size - 1}."
-                raise invalid(message, name, "invalid_value")
+        if request.sampling.logit_bias:
+            self._check_tokens("logit_bias", [token for token, _ in request.sampling.logit_bias])
+        if request.sampling.stop_token_ids:
+            self._check_tokens("stop_token_ids", request.sampling.stop_token_ids)
+        if request.prompt and isinstance(request.prompt, tuple):
+            self._check_tokens("prompt", request.prompt)
+
+    def _check_tokens(self, name: str, tokens: Sequence[int]) -> None:
+        greatest, size = max(tokens), self._info.vocab_size
+        if greatest >= size:
+            message = f"Invalid '{name}': token id {greatest}. The model '{self.id}' knows 0 to {size - 1}."
+            raise invalid(message, name, "invalid_value")
 
     def _sampling(self, request: ChatRequest) -> SamplingParams:
         asked, defaults = request.sampling, self._info.defaults

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, Protocol
@@ -203,7 +203,8 @@ class Road:
         if isinstance(question, Question) and question.may_read and not job.request.cache.only_if_cached:
             return self._flights.subscribe(question.flight_key, partial(self._produce, job))
         if job.request.n == 1:
-            return Solo(self._produce(job))
+            asks = isinstance(question, Question) or job.request.cache.only_if_cached
+            return Solo(self._produce(job) if asks else self._generate(job, None))
         # A flight of its own, which gathers what comes for its choices at the same time: `#` is in no fingerprint.
         return self._flights.subscribe(f"#{id(job)}", partial(self._produce, job))
 
@@ -237,9 +238,12 @@ class Road:
             raise not_cached(verdict, why)
         # From here on, with nothing awaited since the look-up, whoever asks much the same finds this one on its way.
         with self._answers.answering(job.question, found):
-            async with aclosing(self._generate(job, found)) as events:
+            events = self._generate(job, found)
+            try:
                 async for event in events:
                     yield event
+            finally:
+                await events.aclose()
 
     def _replay(self, hit: Hit, why: str) -> Iterator[Event]:
         """A stored answer, in the same pieces a generation has."""
@@ -270,7 +274,8 @@ class Road:
         joiner = Joiner()
         observe = self._metrics.inter_token(destination.id)
         last: dict[int, float] = {}
-        async with aclosing(destination.generate(prepared, job.id, job.principal)) as pieces:
+        pieces = destination.generate(prepared, job.id, job.principal)
+        try:
             async for piece in pieces:
                 if isinstance(piece, Outcome):
                     if self._audits is not None and found is not None and isinstance(found.verdict, Near):
@@ -281,6 +286,8 @@ class Road:
                     joiner.add(piece)
                     self._observe_gap(observe, piece, last)
                 yield piece
+        finally:
+            await pieces.aclose()
 
     async def _place(self, job: Job, vector: Vector | None) -> tuple[Route, Destination, Prepared]:
         """The first destination of the route whose context holds the request; its own refusal where none does."""

@@ -32,6 +32,8 @@ class Routes:
         self._tiers = dict(tiers)
         self._tasks = tasks
         self._router = Router(tasks, TaskClassifier(tasks))
+        # Whatever else there is to know of a request, one that names a model goes there.
+        self._named = {d.id: self._router.choose(RouteFeatures(""), d.id, [self._state(d)]) for d in destinations}
         self._embedder: Embedder | None = None
 
     @property
@@ -68,6 +70,9 @@ class Routes:
 
         ApiError 404 where the name leads nowhere, 503 where nothing is ready.
         """
+        named = self._named.get(request.model)
+        if named is not None:
+            return named
         text = request.last_user_text or ""
         if vector is None and request.model == AUTO and self._embedder is not None and text.strip():
             vector = await self._embed(self._embedder, text, team)

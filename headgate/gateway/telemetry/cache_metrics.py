@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headgate.gateway.telemetry.labelled import Labelled
+
 # From a second to a week: a stored answer lives as long as its TTL.
 AGE_BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0, 7 * 86400.0)
 
@@ -46,6 +48,7 @@ class CacheMetrics:
         self._lookups = Counter(
             "headgate_cache_lookups", "What the answer cache said.", ["verdict", "reason"], registry=registry
         )
+        self._lookups_by_labels = Labelled(self._lookups)
         self._age = Histogram(
             "headgate_cache_hit_age_seconds", "Age of the answers served from the cache.", ["kind"],
             buckets=AGE_BUCKETS, registry=registry,
@@ -68,7 +71,7 @@ class CacheMetrics:
 
     def lookup(self, verdict: str, reason: str) -> None:
         """One look into the cache: exact, semantic, near, miss or bypass, and one of a few reasons."""
-        self._lookups.labels(verdict, reason).inc()
+        self._lookups_by_labels.count(verdict, reason)
 
     def hit(self, kind: str, age_s: float) -> None:
         """An answer of that age was served."""

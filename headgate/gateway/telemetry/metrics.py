@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from headgate.engine.local import LocalModel
 from headgate.gateway.telemetry.cache_metrics import CacheMetrics
+from headgate.gateway.telemetry.labelled import Labelled
 from headgate.gateway.telemetry.record import RequestRecord
 
 # Doubling from 10 ms, the buckets of OpenTelemetry's GenAI durations.
@@ -37,8 +38,8 @@ class Metrics:
     def __init__(self, usd_per_device_hour: float = 0.0) -> None:
         self.registry = CollectorRegistry()
         self.cache = CacheMetrics(self.registry, usd_per_device_hour)
-        self._requests = Counter(
-            "headgate_requests", "Requests by outcome.", ["endpoint", "model", "code"], registry=self.registry
+        self._requests = Labelled(
+            Counter("headgate_requests", "Requests by outcome.", ["endpoint", "model", "code"], registry=self.registry)
         )
         self._duration = self._histogram(
             "headgate_request_duration_seconds", "From the first byte read to the last sent."
@@ -53,7 +54,9 @@ class Metrics:
         self._generation = self._tokens("headgate_generation_tokens", "Tokens the engine generated.")
         self._cached = self._tokens("headgate_cached_prompt_tokens", "Prompt tokens taken from the prefix cache.")
         self._series: dict[str, _Series] = {}
-        self._routes = Counter("headgate_routes", "Routing decisions.", ["model", "reason"], registry=self.registry)
+        self._routes = Labelled(
+            Counter("headgate_routes", "Routing decisions.", ["model", "reason"], registry=self.registry)
+        )
 
     def inter_token(self, model: str) -> Callable[[float], None]:
         """What takes the seconds since the choice's token before; looked up once for all tokens of an answer."""
@@ -61,7 +64,7 @@ class Metrics:
 
     def route(self, model: str, reason: str) -> None:
         """One decision where to generate."""
-        self._routes.labels(model, reason).inc()
+        self._routes.count(model, reason)
 
     def generated(self, model: str, prompt: int, completion: int, cached: int, queue_s: float) -> None:
         """One generation of the engine, whoever listened to it."""
@@ -73,7 +76,7 @@ class Metrics:
 
     def finished(self, record: RequestRecord) -> None:
         """One request has ended, well or not."""
-        self._requests.labels(record.endpoint, record.model, str(record.status)).inc()
+        self._requests.count(record.endpoint, record.model, str(record.status))
         if record.model:
             series = self._of(record.model)
             series.duration(record.total_s)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from multidict import MultiMapping
 
 REQUEST_ID = "x-request-id"
+CACHE_CONTROL = "cache-control"
 CACHE = "x-headgate-cache"
 CACHE_KEY = "x-headgate-cache-key"
 CACHE_TAGS = "x-headgate-cache-tags"
@@ -33,6 +34,7 @@ _SHARE = re.compile(r"0|0?\.\d{1,12}", re.ASCII)
 TAG = re.compile(r"[A-Za-z0-9._:/@+-]{1,64}")
 """What a tag of an answer looks like."""
 MAX_TAGS = 16
+_UNSTEERED = CacheControl()
 
 
 def request_id(given: str | None) -> str:
@@ -51,9 +53,11 @@ def cache_control(headers: MultiMapping[str]) -> CacheControl:
 
     ApiError 400 for a value that cannot be read: guessing could serve what the client does not want.
     """
+    if CACHE_CONTROL not in headers and MAX_ERROR not in headers and CACHE_TAGS not in headers:
+        return _UNSTEERED
     no_cache = no_store = only_if_cached = False
     max_age: float | None = None
-    for directive in ",".join(headers.getall("cache-control", [])).lower().split(","):
+    for directive in ",".join(headers.getall(CACHE_CONTROL, [])).lower().split(","):
         name, _, value = directive.strip().partition("=")
         if name == "no-cache":
             no_cache = True
