@@ -105,7 +105,8 @@ async def streamed(
                 if not response.prepared:
                     response.headers[headers.QUEUE_MS] = _ms(batch[0].queue_s)
                 payloads.extend([reply.chunk(chunk) for chunk in batch])
-            await response.prepare(http)
+            if not response.prepared:
+                await response.prepare(http)
             if not batch or source.ended:
                 break
             await response.write(sse.frames(payloads))
