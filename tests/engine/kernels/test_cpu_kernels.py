@@ -256,7 +256,7 @@ def test_long_contexts_are_split_and_merged(window: int | None, others: int, dty
     check_attention(step, window)
 
 
-@pytest.mark.parametrize("shape", [(3, 40, 4), (4, 64, 16)])
+@pytest.mark.parametrize("shape", [(3, 40, 4), (1, 96, 16), (2, 128, 16), (4, 64, 16), (8, 32, 16)])
 @pytest.mark.parametrize("window", [None, 37, 600])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_neighbours_and_chunking_change_no_bit(
@@ -291,6 +291,22 @@ def test_nan_reaches_exactly_the_queries_that_see_it(what: str, group: int, dtyp
     assert nan[50:80, group:].all()
     assert not nan[:50].any()
     assert not nan[80:].any()
+
+
+@pytest.mark.parametrize("bad", [NAN, float("inf")])
+@pytest.mark.parametrize("group", [1, 2, 8])
+def test_a_decoded_token_gets_the_bits_of_a_prompts_where_values_are_not_finite(group: int, bad: float) -> None:
+    """Nor does a bad element of a value reach its neighbours."""
+    step = make_step([(50, 90)], torch.bfloat16, kv_heads=2, group=group, dim=64, block_size=16, window=None)
+    step.layer.values[step.slot(0, 60), 1, 5] = bad
+    whole = attend(step, None)
+    assert whole.isfinite()[:, :group].all()
+    for position in (59, 60, 89):
+        single = AttentionBatch([1], [position + 1], step.batch.tables, step.batch.slots, 16)
+        alone = replace(step, batch=single, q=step.q[position - 50 : position - 49])
+        got = attend(alone, None)
+        torch.testing.assert_close(got[0], whole[position - 50], rtol=0, atol=0, equal_nan=True)
+        assert (~got.isfinite()).sum() == (group if position >= 60 else 0)
 
 
 def test_extreme_scores() -> None:

@@ -25,138 +25,7 @@
 
 #include "attention_bf16.inc"
 
-namespace headgate {
-namespace {
-
-// The two products. Keys come as `kParts` runs of sixteen, whose rows are `stride` elements apart; `keys` is a multiple of 32.
-// `values` has kTile keys per sixteen elements; `sums` are rows of `stride` floats.
-struct Vectors {
-    static void begin() {}
-    static void end() {}
-
-    static void score(const uint16_t* q, const uint16_t* const* parts, int64_t stride, int64_t keys, int64_t depth,
-                      float* scores) {
-        for (int64_t key = 0; key < keys; key += 8) {
-            const uint16_t* rows = parts[key / kBlock] + key % kBlock * stride;
-            __m512 total[8];
-            ALL for (int64_t i = 0; i < 8; ++i) total[i] = _mm512_setzero_ps();
-            for (int64_t d = 0; d < depth; d += 2) {
-                const __m512i of_q = _mm512_load_si512(q + d * kBlock);
-                ALL for (int64_t i = 0; i < 8; ++i) {
-                    int32_t two;
-                    __builtin_memcpy(&two, rows + i * stride + d, 4);
-                    MULTIPLY_ADD(total[i], of_q, _mm512_set1_epi32(two));
-                }
-            }
-            ALL for (int64_t i = 0; i < 8; ++i) _mm512_store_ps(scores + (key + i) * kBlock, total[i]);
-        }
-    }
-
-    static void add(const uint16_t* weights, const uint16_t* values, int64_t keys, int64_t queries, int64_t width, float* sums,
-                    int64_t stride) {
-        for (int64_t first = 0; first < queries; first += 4)
-            for (int64_t d = 0; d < width; d += kBlock) {
-                float* to = sums + first * stride + d;
-                __m512 total[4];
-                ALL for (int64_t i = 0; i < 4; ++i) total[i] = _mm512_loadu_ps(to + i * stride);
-                for (int64_t key = 0; key < keys; key += 2) {
-                    const __m512i of_values = _mm512_load_si512(values + d * kTile + key * kBlock);
-                    ALL for (int64_t i = 0; i < 4; ++i) {
-                        int32_t two;
-                        __builtin_memcpy(&two, weights + (first + i) * kTile + key, 4);
-                        MULTIPLY_ADD(total[i], of_values, _mm512_set1_epi32(two));
-                    }
-                }
-                ALL for (int64_t i = 0; i < 4; ++i) _mm512_storeu_ps(to + i * stride, total[i]);
-            }
-    }
-};
-
-}  // namespace
-}  // namespace headgate
-
-#pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16")
-#include "amx.inc"
-
-namespace headgate {
-namespace {
-
-// Sums are in tiles 0 to 3; what is multiplied in 4 to 7.
-struct Tiles {
-    static void begin() { load_shapes(kTileRows); }
-    static void end() { _tile_release(); }
-
-    static void score(const uint16_t* q, const uint16_t* const* parts, int64_t stride, int64_t keys, int64_t depth,
-                      float* scores) {
-        const bool four = keys > 2 * kBlock;
-        _tile_zero(0);
-        _tile_zero(1);
-        if (four) {
-            _tile_zero(2);
-            _tile_zero(3);
-        }
-        for (int64_t d = 0; d < depth; d += kDeep) {
-            _tile_loadd(6, q + d * kBlock, 64);
-            _tile_loadd(4, parts[0] + d, stride * 2);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_loadd(5, parts[1] + d, stride * 2);
-            _tile_dpbf16ps(1, 5, 6);
-            if (four) {
-                _tile_loadd(4, parts[2] + d, stride * 2);
-                _tile_dpbf16ps(2, 4, 6);
-                _tile_loadd(5, parts[3] + d, stride * 2);
-                _tile_dpbf16ps(3, 5, 6);
-            }
-        }
-        _tile_stored(0, scores, 64);
-        _tile_stored(1, scores + 256, 64);
-        if (four) {
-            _tile_stored(2, scores + 512, 64);
-            _tile_stored(3, scores + 768, 64);
-        }
-    }
-
-    static void add(const uint16_t* weights, const uint16_t* values, int64_t keys, int64_t, int64_t width, float* sums,
-                    int64_t stride) {
-        int64_t d = 0;
-        for (; d + 4 * kBlock <= width; d += 4 * kBlock) {
-            _tile_loadd(0, sums + d, stride * 4);
-            _tile_loadd(1, sums + d + 16, stride * 4);
-            _tile_loadd(2, sums + d + 32, stride * 4);
-            _tile_loadd(3, sums + d + 48, stride * 4);
-            for (int64_t key = 0; key < keys; key += kDeep) {
-                const uint16_t* from = values + d * kTile + key * kBlock;
-                _tile_loadd(4, weights + key, kTile * 2);
-                _tile_loadd(6, from, 64);
-                _tile_dpbf16ps(0, 4, 6);
-                _tile_loadd(7, from + kBlock * kTile, 64);
-                _tile_dpbf16ps(1, 4, 7);
-                _tile_loadd(6, from + 2 * kBlock * kTile, 64);
-                _tile_dpbf16ps(2, 4, 6);
-                _tile_loadd(7, from + 3 * kBlock * kTile, 64);
-                _tile_dpbf16ps(3, 4, 7);
-            }
-            _tile_stored(0, sums + d, stride * 4);
-            _tile_stored(1, sums + d + 16, stride * 4);
-            _tile_stored(2, sums + d + 32, stride * 4);
-            _tile_stored(3, sums + d + 48, stride * 4);
-        }
-        for (; d < width; d += kBlock) {
-            _tile_loadd(0, sums + d, stride * 4);
-            for (int64_t key = 0; key < keys; key += kDeep) {
-                _tile_loadd(4, weights + key, kTile * 2);
-                _tile_loadd(6, values + d * kTile + key * kBlock, 64);
-                _tile_dpbf16ps(0, 4, 6);
-            }
-            _tile_stored(0, sums + d, stride * 4);
-        }
-    }
-};
-
-}  // namespace
-}  // namespace headgate
-#pragma GCC pop_options
+#include "attention_products.inc"
 
 namespace headgate {
 namespace {
@@ -174,27 +43,20 @@ class Attending {
           queries_(task.rows * group_),
           blocks_(blocks_of(queries_)),
           int8_(a.cache.key_scales != nullptr),
+          few_(queries_ <= Way::kFew && !int8_ && dim_ % kDeep == 0 && a.cache.block_size % kBlock == 0),
           scale_(1 / std::sqrt(static_cast<float>(dim_))),
           room_(scratch, queries_, dim_) {}
 
     void run() {
         arrange_queries();
         Way::begin();
-        bool folded = false;
-        for (int64_t begin = task_.begin; begin < task_.end;) {
-            const int64_t after = begin / kSection * kSection + kSection, end = after < task_.end ? after : task_.end;
-            reset();
-            for (int64_t start = begin; start < end; start += kTile) tile(start, end - start < kTile ? end - start : kTile);
-            for (int64_t i = 0; i < queries_; ++i) {
-                room_.section[i * size_ + padded(dim_)] = room_.totals[i];
-                room_.section[i * size_ + padded(dim_) + 1] = room_.tops[i];
-            }
-            if (end < task_.end || folded) fold(folded);
-            folded = folded || end < task_.end;
-            begin = end;
+        const float* from = sums();
+        if (few_ && !finite(from)) {
+            // Each element has met the weights of its neighbour too.
+            few_ = false;
+            from = sums();
         }
         Way::end();
-        const float* from = folded ? room_.all : room_.section;
         for (int64_t i = 0; i < queries_; ++i) finish(i, from + i * size_);
     }
 
@@ -202,6 +64,33 @@ class Attending {
     int64_t token(int64_t query) const { return query / group_; }
     int64_t place(int64_t query) const {
         return ((task_.row + query / group_) * a_.heads + task_.kv_head * group_ + query % group_) * dim_;
+    }
+
+    // The task's unfinished results, of `queries_`.
+    const float* sums() {
+        bool folded = false;
+        for (int64_t begin = task_.begin; begin < task_.end;) {
+            const int64_t after = begin / kSection * kSection + kSection, end = after < task_.end ? after : task_.end;
+            reset();
+            for (int64_t start = begin; start < end; start += kTile) tile(start, end - start < kTile ? end - start : kTile);
+            for (int64_t i = 0; i < queries_; ++i) {
+                if (few_) put_in_order(room_.section + i * size_, dim_);
+                room_.section[i * size_ + padded(dim_)] = room_.totals[i];
+                room_.section[i * size_ + padded(dim_) + 1] = room_.tops[i];
+            }
+            if (end < task_.end || folded) fold(folded);
+            folded = folded || end < task_.end;
+            begin = end;
+        }
+        return folded ? room_.all : room_.section;
+    }
+
+    bool finite(const float* from) const {
+        __mmask16 strange = 0;
+        for (int64_t i = 0; i < queries_; ++i)
+            for (int64_t d = 0; d < dim_; d += kBlock)
+                strange |= _mm512_fpclass_ps_mask(_mm512_loadu_ps(from + i * size_ + d), 0x99);  // NaN or infinity
+        return strange == 0;
     }
 
     void arrange_queries() {
@@ -226,7 +115,7 @@ class Attending {
     }
 
     void reset() {
-        __builtin_memset(room_.section, 0, blocks_ * kBlock * size_ * sizeof(float));
+        __builtin_memset(room_.section, 0, (few_ ? queries_ : blocks_ * kBlock) * size_ * sizeof(float));
         for (int64_t i = 0; i < blocks_ * kBlock; i += kBlock) {
             _mm512_store_ps(room_.totals + i, _mm512_setzero_ps());
             _mm512_store_ps(room_.tops + i, _mm512_set1_ps(-__builtin_inff()));
@@ -266,6 +155,51 @@ class Attending {
                 ++block;
             }
         }
+    }
+
+    // Sixteen rows of the cache where they lie, the first `count` of which are asked for: they are far apart, where the processor
+    // does not look ahead by itself.
+    const uint16_t* part(const void* from, int64_t start, int64_t count) const {
+        const Cache& cache = a_.cache;
+        const int64_t slot = task_.table[start / cache.block_size] * cache.block_size + start % cache.block_size;
+        const uint16_t* rows = static_cast<const uint16_t*>(from) + (slot * cache.kv_heads + task_.kv_head) * dim_;
+        for (int64_t i = 0; i < count && i < kBlock; ++i)
+            for (int64_t d = 0; d < dim_; d += kDeep) __builtin_prefetch(rows + i * cache.kv_heads * dim_ + d);
+        return rows;
+    }
+
+    // A tile for one decoded token or a few, which would not pay for a copy of its keys and values.
+    void tile_for_few(int64_t start, int64_t count) {
+        const Sight s = sight(0, start, count);
+        if (s.begin >= s.end) return;
+        const int64_t seen = s.end > kDeep ? kTile : kDeep, stride = a_.cache.kv_heads * dim_;
+        const uint16_t *keys[kParts] = {}, *values[kParts] = {};
+        int64_t strides[kParts];
+        for (int64_t i = 0; i < seen / kBlock; ++i) {
+            const int64_t from = i * kBlock;
+            strides[i] = stride;
+            // A block that the context only begins is in the cache as a whole.
+            keys[i] = from < count ? part(a_.cache.keys, start + from, count - from) : keys[0];
+            if (from < s.end && from + kBlock > s.begin) values[i] = part(a_.cache.values, start + from, count - from);
+        }
+        for (int64_t i = 0; i < seen / kBlock; ++i) {
+            const int64_t from = i * kBlock;
+            if (values[i] == nullptr || (from >= s.begin && from + kBlock <= s.end)) continue;
+            // What nobody sees may be no number, and a weight of 0 would let it in.
+            uint16_t* copy = room_.values + from * dim_;
+            for (int64_t j = 0; j < kBlock; ++j)
+                for (int64_t d = 0; d < dim_; d += kDeep) {
+                    const bool there = s.begin <= from + j && from + j < s.end;
+                    _mm512_store_si512(copy + j * dim_ + d,
+                                       there ? _mm512_loadu_si512(values[i] + j * stride + d) : _mm512_setzero_si512());
+                }
+            values[i] = copy;
+            strides[i] = dim_;
+        }
+        Way::score(room_.q, keys, stride, seen, dim_, room_.scores);
+        weigh(0, seen, s, room_.section);
+        spread_weights(room_.weights, queries_, seen, room_.spread);
+        Way::add_few(room_.spread, values, strides, seen, queries_, dim_, room_.section, size_);
     }
 
     // int8 becomes bfloat16: keys as they are, for their scales multiply the scores, and values times theirs.
@@ -329,6 +263,8 @@ class Attending {
     }
 
     void tile(int64_t start, int64_t count) {
+        if constexpr (Way::kFew > 0)
+            if (few_) return tile_for_few(start, count);
         const int64_t keys = count > kDeep ? kTile : kDeep, depth = deep(dim_);
         const uint16_t* parts[kParts];
         if (int8_)
@@ -407,6 +343,7 @@ class Attending {
     const AttentionTask& task_;
     const int64_t dim_, size_, group_, queries_, blocks_;
     const bool int8_;
+    bool few_;
     const float scale_;
     const Room room_;
     const uint16_t *keys_[kTile], *values_[kTile];
