@@ -28,16 +28,34 @@ from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Hit, StoredChoice
 
 _SCOPE = "team"
-_QUERIES = 1_000
-_WARM = 50
-_TOGETHER = 32
-_BATCHES = 32
 _PIECE = 500
 _RECALL = 400
 _REMEMBERED = 8192
 """Readings that a judge remembers."""
 _LARGE_ENOUGH = 8_000_000_000
 _ANSWER = (StoredChoice("An answer of the usual length, more or less.", "stop"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How much is asked.
+
+    Attributes:
+        warm: look-ups before the first that is timed.
+        alone: look-ups of each kind, one at a time: exact, by meaning, and in parts.
+        together: look-ups under way at once afterwards.
+        rounds: times as many of these.
+    """
+
+    warm: int = 50
+    alone: int = 1_000
+    together: int = 32
+    rounds: int = 32
+
+    @property
+    def questions(self) -> int:
+        """Asked in words of their own."""
+        return self.warm + 2 * self.alone + self.together * self.rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +73,7 @@ class Latency:
         hits: share of these look-ups that were hits.
         embed_p50: of the embedding alone.
         index_p50: of the search alone.
-        per_second: look-ups by meaning a second, 32 at a time.
+        per_second: look-ups by meaning a second, many at a time.
         charged_bytes: of an entry beyond question and answer, as the store counts against its bound.
         resident_bytes: the same, by what the process has grown; what is remembered of the last texts is not counted.
         recall: share of the asked texts for which the index finds the closest.
@@ -99,19 +117,27 @@ class Filled:
     asked: list[str]
 
 
-async def measure(judge: Judge, shares: Sequence[Share], entries: int, folder: Path | None = None) -> Latency:
+_USUAL = Asking()
+
+
+async def measure(
+    judge: Judge, shares: Sequence[Share], entries: int, folder: Path | None = None, asking: Asking = _USUAL
+) -> Latency:
     """Fills a cache and asks it; every text is embedded when it is asked, as its first asking would be.
 
     Args:
         judge: decides what is served.
         shares: of the intents that the questions are drawn from.
-        entries: stored.
+        entries: stored; at least as many as there are questions.
         folder: keeps what is stored of every text for the next run; None: nothing does.
+        asking: how much is asked.
     """
-    return await timed(await fill(judge, shares, entries, folder))
+    return await timed(await fill(judge, shares, entries, folder, asking), asking)
 
 
-async def fill(judge: Judge, shares: Sequence[Share], entries: int, scratch: Path | None = None) -> Filled:
+async def fill(
+    judge: Judge, shares: Sequence[Share], entries: int, scratch: Path | None = None, asking: Asking = _USUAL
+) -> Filled:
     """A cache of so many entries in one scope, each of a question in words of its own.
 
     Every asked question is stored in another wording. `scratch` keeps the embeddings for the next run.
@@ -128,7 +154,7 @@ async def fill(judge: Judge, shares: Sequence[Share], entries: int, scratch: Pat
     cache = AnswerCache(
         store, Fingerprinter(b"sixteen bytes or more"), index, embedder, time.time, SemanticRule(), judge
     )
-    stored, asked, others = _questions(shares, entries)
+    stored, asked, others = _questions(shares, entries, asking.questions)
     texts = [*stored, *others]
     source: Embedder = embedder
     if scratch is not None:
@@ -170,10 +196,9 @@ async def fill(judge: Judge, shares: Sequence[Share], entries: int, scratch: Pat
     )
 
 
-def _questions(shares: Sequence[Share], entries: int) -> tuple[list[str], list[str], list[str]]:
-    """Questions in one wording, the same in another, and others: those of the first and the last are `entries`."""
+def _questions(shares: Sequence[Share], entries: int, wanted: int) -> tuple[list[str], list[str], list[str]]:
+    """So many questions in one wording, the same in another, and others: the first and the last are `entries`."""
     rng = random.Random(0)
-    wanted = _WARM + 2 * _QUERIES + _TOGETHER * _BATCHES
     pairs: dict[str, str] = {}
     others: dict[str, None] = {}
     taken: set[str] = set()
@@ -191,19 +216,19 @@ def _questions(shares: Sequence[Share], entries: int) -> tuple[list[str], list[s
     return list(pairs.values()), list(pairs), list(others)
 
 
-async def timed(filled: Filled) -> Latency:
+async def timed(filled: Filled, asking: Asking = _USUAL) -> Latency:
     """Asks a filled cache, and closes it."""
     cache, embedder, asked = filled.cache, filled.embedder, iter(filled.asked)
-    for text in islice(asked, _WARM):
+    for text in islice(asked, asking.warm):
         await cache.lookup(_query(text))
-    exact = [await _timed(cache, text) for text in filled.stored[:_QUERIES]]
+    exact = [await _timed(cache, text) for text in filled.stored[: asking.alone]]
     semantic, hits = [], 0
-    for text in islice(asked, _QUERIES):
+    for text in islice(asked, asking.alone):
         start = time.perf_counter()
         hits += isinstance((await cache.lookup(_query(text))).verdict, Hit)
         semantic.append(time.perf_counter() - start)
     embedding, searching, vectors, tokens = [], [], [], []
-    for text in islice(asked, _QUERIES):
+    for text in islice(asked, asking.alone):
         start = time.perf_counter()
         vector = await embedder.embed(text, _SCOPE)
         done = time.perf_counter()
@@ -214,7 +239,7 @@ async def timed(filled: Filled) -> Latency:
         tokens.append(len(await embedder.sketch(text, _SCOPE)) // (2 + filled.width) + 2)
     rest = list(asked)
     start = time.perf_counter()
-    await _concurrently(cache, rest)
+    await _concurrently(cache, rest, asking.together)
     per_second = len(rest) / (time.perf_counter() - start)
     recall = await filled.index.recall(filled.bucket, np.stack(vectors[:_RECALL]))
     await embedder.close()
@@ -275,12 +300,12 @@ async def _timed(cache: AnswerCache, text: str) -> float:
     return took
 
 
-async def _concurrently(cache: AnswerCache, texts: list[str]) -> None:
-    """Always 32 look-ups under way, as long as there are texts."""
+async def _concurrently(cache: AnswerCache, texts: list[str], together: int) -> None:
+    """Always so many look-ups under way, as long as there are texts."""
     waiting = iter(texts)
 
     async def client() -> None:
         for text in waiting:
             await cache.lookup(_query(text))
 
-    await asyncio.gather(*(client() for _ in range(_TOGETHER)))
+    await asyncio.gather(*(client() for _ in range(together)))

@@ -264,9 +264,13 @@ def _merge(tokens: list[Token]) -> list[Token]:
     at = 0
     while at < len(tokens):
         token = tokens[at]
+        if token.kind == "word" and token.form not in _MERGED:
+            merged.append(token)
+            at += 1
+            continue
         following = forms[at + 1] if at + 1 < len(tokens) else ""
         taken = 1
-        if token.kind == "word" and token.form in _MERGED:
+        if token.kind == "word":
             spelled = numbers.read_words(forms, at)
             ordinal = numbers.ordinal_word(token.form)
             if spelled is not None:
