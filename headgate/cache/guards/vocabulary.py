@@ -161,9 +161,12 @@ def related(one: str, other: str) -> bool:
 
 
 def _alike(one: str, other: str) -> bool:
-    if (one, other) in _related() or (one[:3] == other[:3] and _same_root(one, other)) or _mistyped(one, other):
+    if (one, other) in _related() or (one[:3] == other[:3] and _same_root(one, other)):
         return True
-    mine, theirs = _entries().get(one), _entries().get(other)
+    if len(one) == len(other) and _mistyped(one, other):
+        return True
+    entries = _entries()
+    mine, theirs = entries.get(one), entries.get(other)
     return (mine is not None and other in mine.related) or (theirs is not None and one in theirs.related)
 
 
@@ -184,8 +187,9 @@ def _same_root(one: str, other: str) -> bool:
 
 
 def _mistyped(one: str, other: str) -> bool:
-    """Whether one is no word, and the other is what it becomes when two letters in a row change places."""
-    if len(one) != len(other) or len(one) < 5 or one[0] != other[0] or _known(one) == _known(other):
+    """Whether, of two as long as each other, one is no word and the other what it becomes when two letters in a row
+    change places."""
+    if len(one) < 5 or one[0] != other[0] or _known(one) == _known(other):
         return False
     at = next(at for at in range(len(one)) if one[at] != other[at])
     return one[at : at + 2] == other[at : at + 2][::-1] and one[at + 2 :] == other[at + 2 :]
