@@ -92,8 +92,8 @@ def encoder() -> Extension:
     folder = "headgate/cache/native"
     return Extension(
         "headgate.cache._encoder",
-        sources=[f"{folder}/{name}.cpp" for name in ("encoder", "comparator")],
-        depends=[f"{folder}/{name}.h" for name in ("encoder", "comparator", "exponential")],
+        sources=[f"{folder}/{name}.cpp" for name in ("encoder", "pass", "team", "comparator")],
+        depends=sorted(str(path) for path in Path(folder).glob("*.h")),
         extra_compile_args=["-std=c++20", "-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"],
         language="c++",
         optional=True,

@@ -1,4 +1,4 @@
-"""The encoder's pass as one call into C++ (`native/encoder.cpp`): one text on two threads, more on the calling one.
+"""The encoder's pass as one call into C++ (`native/`): one text on two threads, more on the calling one.
 
 A pass of one short text is a few hundred small operators, and each of torch's costs more than its arithmetic.
 """
