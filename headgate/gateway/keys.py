@@ -24,5 +24,7 @@ ARRIVED = web.RequestKey("arrived", float)
 
 async def backend(http: web.Request) -> Backend:
     """The loaded server; waits for it as long as the configuration says, then ApiError 503."""
-    await http.app[LIFECYCLE].wait_ready(http.app[SETTINGS].server.startup_wait_s)
-    return http.app[LOADER].backend
+    app = http.app
+    if not app[LIFECYCLE].ready:
+        await app[LIFECYCLE].wait_ready(app[SETTINGS].server.startup_wait_s)
+    return app[LOADER].backend

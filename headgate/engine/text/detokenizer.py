@@ -13,6 +13,8 @@ from typing import Protocol
 
 from headgate.engine.text.tokenizer import Tokenizer
 
+_Utf8 = codecs.getincrementaldecoder("utf-8")
+
 
 class Detokenizer(Protocol):
     """One choice's text so far. Joined pieces equal `Tokenizer.decode` of all tokens."""
@@ -37,7 +39,7 @@ class ByteStream:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         # Replaces each maximal invalid part by one U+FFFD, like the tokenizers library.
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = _Utf8("replace")
 
     def push(self, token_ids: Sequence[int]) -> str:
         """Take in tokens and return the text that has become final."""
