@@ -152,16 +152,42 @@ async def test_what_piled_up_comes_as_one_batch() -> None:
         assert await answer.next_batch() == []
 
 
-async def test_a_next_batch_that_is_cancelled_loses_nothing() -> None:
-    gate = asyncio.Event()
-    site = Site(FakeDestination(gate=gate))
+async def test_an_answer_that_nobody_shares_ends_together_with_its_last_text() -> None:
+    chunks = (Chunk(0, "a"), Chunk(0, "b"), Chunk(0, "c", finish_reason="stop"))
+    site = Site(FakeDestination(pieces=chunks), cached=False)
+    batches = []
     async with site.road.answer(ASK, RED, RequestRecord("id", "e")) as answer:
-        assert [c.text for c in await answer.next_batch()] == ["a"]
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0):
-                await answer.next_batch()
-        gate.set()
-        assert [c.text for c in await answer.next_batch()] == ["b"]
+        while not answer.ended:
+            batches.append(await answer.next_batch())
+        assert answer.outcome == OUTCOME
+        assert await answer.next_batch() == []
+    assert batches == [[chunks[0]], [chunks[1]], [chunks[2]]]
+
+
+async def test_choices_that_nobody_shares_come_as_one_batch() -> None:
+    chunks = (Chunk(0, "a", finish_reason="stop"), Chunk(1, "b", finish_reason="stop"))
+    site = Site(FakeDestination(pieces=chunks), cached=False)
+    async with site.road.answer(replace(ASK, n=2), RED, RequestRecord("id", "e")) as answer:
+        await asyncio.sleep(0)
+        assert await answer.next_batch() == list(chunks)
+        assert answer.ended
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_who_leaves_ends_the_work_done_for_him_alone(shared: bool) -> None:
+    fake = FakeDestination(gate=asyncio.Event())
+    site = Site(fake, cached=shared)
+    asking = asyncio.create_task(site.ask())
+    await fake.started.wait()
+    assert fake.closed == 0
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert asking.cancelled()
+    assert (fake.begun, fake.closed) == (1, 1)
+    async with site.road.answer(ASK, RED, RequestRecord("id", "e")) as answer:
+        assert [chunk.text for chunk in await answer.next_batch()] == ["a"]
+        assert (fake.begun, fake.closed) == (2, 1)
+    assert (fake.begun, fake.closed) == (2, 2)
 
 
 async def test_the_account_is_known_only_at_the_end() -> None:
