@@ -253,7 +253,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("folder", type=Path, metavar="DIR", help="checkpoint folder")
     parser.add_argument("--samples", type=int, default=20, help="samples per family and level")
     parser.add_argument("--seed", type=int, default=0, help="seed of the samples")
-    parser.add_argument("--split", choices=["calibration", "test"], default="test", help="split of the samples")
+    parser.add_argument(
+        "--split", choices=["train", "calibration", "test"], default="test", help="split of the samples"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--threads", type=int, help="threads of CPU operators")
     parser.add_argument("--wrong", type=Path, help="write the wrong answers there, as JSON lines")
