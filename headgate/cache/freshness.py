@@ -13,6 +13,21 @@ _DATE_IN_CODE = re.compile(
     r" (?:(?:the )?(?:current|today) (?:date|time|day|month|year|week|timestamp|datetime)s?(?: and time)?|today|now"
     r"|tomorrow|yesterday|(?:last|next|this) (?:week|month|year)|(?:the )?(?:date|time)) "
 )
+_CLAUSE = re.compile(
+    r"(?<=[.?!;\n])\s+|,\s+(?=(?:and |so |but )?(?:how|what|where|which)\b)|\s+[-–—]\s+"
+    r"|\s+and\s+(?=(?:is|are|was|has|have|does|did|will|when|who|why)\b)"
+)
+_ASKS = re.compile(
+    r"(?:so |and |but |please |then |also |ok |hi |hello )*(?:how|what|where|which|when|who|whose|whom|why|is|are|am"
+    r"|was|were|do|does|did|can|could|will|would|should|shall|may|must|might|has|have|had|tell|show|give|explain|any)\b"
+)
+_WAY = re.compile(
+    r"\b(?:how (?:to|(?:do|can|could|should|would|might|must|shall) (?:i|we|you|one|people))|what (?:do|should|can|must"
+    r"|shall|could) (?:i|we) (?:have to |need to |be )?(?:do|doing|try)|what to do|what steps|which steps|the way to"
+    r"|where (?:do|can|could|should|would) (?:i|we)|which (?:command|setting|menu|button|keys?|shortcut|option|form"
+    r"|tool))\b"
+)
+"""Asking for a way to do something."""
 _TOOLS = (LANGUAGES - {"english", "french", "german", "spanish", "go", "latin", "polish", "c"}) | {
     *("postgres", "postgresql", "mysql", "sqlite", "excel", "sheets", "linux", "django", "pandas", "react", "node"),
     *("c++", "regex", "shell", "powershell", "numpy", "spark", "oracle", "mongodb", "cron"),
@@ -26,8 +41,8 @@ def time_sensitive(text: str) -> bool:
     What is called current, recent or live without being about now is not: the current directory, the last commit,
     time zones, where pandas live.
     """
+    plain = _asked(_CODE.sub(" ", text.lower().replace("’", "'")))
     # 's is taken off, so that "today's" is found.
-    plain = _CODE.sub(" ", text.lower().replace("’", "'"))
     words = [word.removesuffix("'s") for word in _WORD.findall(plain)]
     spoken = f" {' '.join(words)} "
     if TIME_SENSITIVE.isdisjoint(words) and not any(f" {phrase} " in spoken for phrase in TIME_SENSITIVE_PHRASES):
@@ -39,3 +54,14 @@ def time_sensitive(text: str) -> bool:
     if not TIME_SENSITIVE.isdisjoint(spoken.split()):
         return True
     return any(f" {phrase} " in spoken for phrase in TIME_SENSITIVE_PHRASES)
+
+
+def _asked(text: str) -> str:
+    """What asks in a text, where all that asks does so for a way to do something; else the whole text.
+
+    "I woke up ill today. How do I call in sick?" is answered alike on any day: what is told before such a question says
+    how it came up. Of other questions it may be what decides: "My flight leaves today. Is it late?"
+    """
+    clauses = [clause for clause in _CLAUSE.split(text) if clause.strip()]
+    asking = [clause for clause in clauses if clause.rstrip().endswith("?") or _ASKS.match(clause)]
+    return " ".join(asking) if asking and all(_WAY.search(clause) for clause in asking) else text

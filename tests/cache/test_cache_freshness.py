@@ -47,9 +47,31 @@ What is the price of gold?
 What time does the match start?
 What is happening now?
 What is the weather in Rome in June?
+I have a flight today. Is it delayed?
+I placed an order this morning, where is it?
+The site is slow today. Why?
+My order should arrive today, where is it?
+How do I watch the game tonight?
+I ordered two days ago. Has it been shipped?
+The concert is tomorrow. How do I get there and is it sold out?
+What is my current account balance?
+What will my plan's current price be?
 """.strip().splitlines()
 
 ANY_TIME = """
+I woke up ill today. What steps do I need to take to call in sick?
+I'm visiting our office in Berlin tomorrow. How do I get on the guest network?
+I'll be on holiday next week and want my mail answered. How do I switch that on?
+I typed my password wrong too often and now I'm locked out. How do I get back in?
+My finger puffed up and now the ring won't come off, how can I remove it?
+How many days of leave can I carry over into next year?
+How is climate different from weather?
+What makes the sky look blue during the day?
+At what time of year should roses be cut back?
+In winter, what's the time difference between London and Tokyo?
+The moment I look away the milk boils over. Why?
+Should I accept a counteroffer from my current employer?
+I was convicted of something years ago. May I travel?
 I missed my connection. What now?
 My phone fell into water. What should I do now?
 How fast may one drive in wet weather?

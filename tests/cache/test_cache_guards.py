@@ -61,7 +61,7 @@ NEAR_MISSES = [
     ("Explain gravity in one sentence", "Explain gravity in one paragraph", "format"),
     ("Explain gravity briefly", "Explain gravity in detail", "format"),
     ("Write a poem about rain", "Write a story about rain", "format"),
-    ("Who built the tower", "When was the tower built", "question"),
+    ("Who built the tower", "When was the tower built", "answer question"),
     ("What is the price of the tower", "What is the height of the tower", "aspect polarity"),
     ("where do penguins live", "why do penguins live", "question"),
     ("how many moons does it have", "how much moons does it have", "wording"),

@@ -34,7 +34,7 @@ _UNSEEN = 24_000
 """Pairs that the model above is fitted on."""
 _FLOOR = 0.02
 """Share of the right pairs that may lie below the comparator's floor."""
-_NEAR_PASS = 2.5
+_NEAR_PASS = 1.5
 WRITTEN = "written/"
 """What the names of intents of written groups begin with."""
 _WORDINGS = 4

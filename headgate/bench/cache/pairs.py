@@ -19,7 +19,7 @@ from headgate.cache.semantic import Close, SemanticRule, asked_of, choose
 Vectors = NDArray[np.float32]
 
 _FOLDER = Path(__file__).parent
-File = Literal["development", "fresh", "second", "holdout", "independent", "final", "wide", "sealed"]
+File = Literal["development", "fresh", "second", "holdout", "independent", "final", "wide", "sealed", "unseen"]
 FILES: Mapping[File, str] = {
     "development": "handwritten.txt",
     "fresh": "handwritten_fresh.txt",
@@ -29,10 +29,10 @@ FILES: Mapping[File, str] = {
     "final": "handwritten_final.txt",
     "wide": "handwritten_wide.txt",
     "sealed": "handwritten_sealed.txt",
+    "unseen": "handwritten_unseen.txt",
 }
-"""By the first three and `wide` guards and rule have been mended, and by what passed of `holdout` and `independent`;
-nothing was changed by what `final` and `sealed` gave. The last four were written by somebody who had seen neither
-guards nor pairs."""
+"""By what the others gave guards and rule have been mended; nothing was changed by what `unseen` gave. The last five
+were written by somebody who had seen neither guards nor pairs."""
 
 FAMILIAR = 0.85
 """Cosine with a text that the rule was fitted on from which a pair is left out of what is new to it."""

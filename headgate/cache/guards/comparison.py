@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 KINDS = (
     "numbers", "dates", "quoted", "code", "names", "negation", "polarity", "comparators", "quantifiers", "temporal",
-    "tense", "language", "format", "aspect", "question", "subject", "statement", "condition", "content", "direction",
-    "order",
+    "tense", "language", "format", "aspect", "answer", "question", "subject", "statement", "condition", "content",
+    "direction", "order",
 )  # fmt: skip
 """The kinds of evidence, in the order in which a veto is named."""
 WEIGHED = frozenset({"question", "content"})

@@ -10,6 +10,7 @@ from itertools import product, repeat
 from headgate.cache.guards.exchange import holds_both_ways
 from headgate.cache.guards.lexicon import LANGUAGES
 from headgate.cache.guards.vocabulary import (
+    acts,
     light,
     nameable,
     opposed,
@@ -225,6 +226,7 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
         turned = [thing for thing, (one, other) in sides.items() if one != other]
         if (
             len(turned) > 1
+            and any(thing in names or acts(thing) for thing in turned)
             and len({sides[thing] for thing in turned}) > 1
             and _beside(stored, asked, deed, turned, things)
         ):

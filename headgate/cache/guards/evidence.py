@@ -239,8 +239,10 @@ _STATED = frozenset({"be", "have", "write"})
 
 
 def _turned_into(atoms: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """`It is in Arabic and I want it in German`: from the one to the other."""
+    """`It is in Arabic and I want it in German`: from the one to the other; `I want it on my phone`: to it."""
     for at, atom in enumerate(atoms):
+        if atom == "on" and at + 1 < len(atoms) and _WISHED & {*atoms[max(0, at - 6) : at]}:
+            yield "to", atoms[at + 1]
         if atom not in LANGUAGES or (atoms[at - 1] not in ("in", "be") if at else True):
             continue
         before = {*atoms[max(0, at - 6) : at]}

@@ -9,7 +9,7 @@ from itertools import repeat
 
 from headgate.cache.guards.casing import as_name
 from headgate.cache.guards.evidence import Reading, Verdict
-from headgate.cache.guards.lexicon import CASE_MATTERS
+from headgate.cache.guards.lexicon import CASE_MATTERS, LANDS
 from headgate.cache.guards.statements import Counted
 from headgate.cache.guards.vocabulary import classes, related, weight
 
@@ -141,6 +141,7 @@ def names_agree(one: Reading, other: Reading) -> Verdict:
                 or _rest_of_name(name, one, other)
                 or _abbreviated(name, one, seen)
                 or _abbreviated(name, other, seen)
+                or (name in LANDS and LANDS[name] in _lands(seen))
             ):
                 continue
             alone += 1
@@ -160,6 +161,10 @@ def names_agree(one: Reading, other: Reading) -> Verdict:
             if not as_name(small[0].tokens, small[1], large[0].tokens, large[1]):
                 return False
     return True
+
+
+def _lands(seen: Reading) -> set[str]:
+    return {LANDS[form] for form in seen.spoken if form in LANDS}
 
 
 _TITLES = frozenset({"mr", "mrs", "ms", "miss", "dr", "madame", "madam", "sir", "lord", "lady", "saint", "st", "prof"})
@@ -194,4 +199,8 @@ def language(one: Reading, other: Reading) -> Verdict:
     ours, theirs = ({word for word, _ in seen.facts["language"]} for seen in (one, other))
     # Swift is quick where it is read as a word.
     spoken, said = ({token.form for token in seen.tokens} | {*seen.meaning.atoms} for seen in (one, other))
-    return ours <= said | theirs and theirs <= spoken | ours
+    here, there = _lands(one), _lands(other)
+    mine, yours = (
+        {word for word in words if LANDS.get(word) not in lands} for words, lands in ((ours, there), (theirs, here))
+    )
+    return mine <= said | theirs and yours <= spoken | ours

@@ -40,6 +40,20 @@ LANGUAGES = _words(
     " scala haskell lua julia matlab sql bash powershell fortran cobol lisp clojure erlang elixir dart assembly"
 )
 
+_PEOPLES = _table(
+    france="french", britain="british uk gb", ireland="irish", germany="german germans", china="chinese",
+    japan="japanese", italy="italian italians", spain="spanish", portugal="portuguese", netherlands="dutch holland",
+    belgium="belgian belgians", austria="austrian austrians", switzerland="swiss", sweden="swedish swedes",
+    norway="norwegian norwegians", denmark="danish danes", finland="finnish finns", poland="polish poles",
+    czechia="czech czechs", hungary="hungarian hungarians", romania="romanian romanians", greece="greek greeks",
+    turkey="turkish turks", russia="russian russians", ukraine="ukrainian ukrainians", india="indian indians",
+    korea="korean koreans", vietnam="vietnamese", thailand="thai", egypt="egyptian egyptians", canada="canadian",
+    australia="australian australians", mexico="mexican mexicans", brazil="brazilian brazilians", wales="welsh",
+    scotland="scottish scots", usa="american americans america", europe="european europeans",
+)  # fmt: skip
+LANDS: Mapping[str, str] = {**_PEOPLES, **{land: land for land in _PEOPLES.values()}}
+"""Countries by what their people and things are called, and by their names."""
+
 AMBIGUOUS_LANGUAGES = _words("go c swift latin basic rust ruby dart julia scala thai assembly perl elixir polish")
 
 POLITE = _words("please kindly pls plz")
@@ -231,8 +245,9 @@ NOT_ABOUT_NOW = tuple(
         "recently (?:used|closed|opened|deleted|viewed|added|played|modified|changed|visited)",
         "(?:electric|electrical|alternating|direct|ocean|eddy|rip|strong|weak|ac|dc|air|water) currents?",
         "current (?:flows?|through|in (?:a|the) (?:circuit|wire|resistor|coil)|density|divider|source|transformer)",
-        "(?:the |what )?time (?:zones?|complexity|complexities|signature|series|period|frame|limit|machine|span"
-        "|management|dilation|value|constant|travel|out|outs|stamps?|units?|formats?|it takes?|needed|required|spent)",
+        "(?:the |what )?time (?:zones?|differences?|complexity|complexities|signature|series|period|frame|limit|machine"
+        "|span|management|dilation|value|constant|travel|out|outs|stamps?|units?|formats?|it takes?|needed|required"
+        "|spent)",
         "(?:all|most of|much of|some of|half|part of|at|by|of|from|during|reduce|measure|save) the time",
         "the time (?:of|when|that|between|i|you|we|to)",
         "differences? between \\w+ (?:and|or) \\w+",
@@ -254,6 +269,24 @@ NOT_ABOUT_NOW = tuple(
         "(?:possible|maximum|highest|lowest|perfect|average|passing|minimum) scores?",
         "(?:the )?prices? of (?:shipping|sending|posting|delivery|postage)",
         "after what time",
+        # What lasts: times of the year, how long the day is, a rule for whatever year comes next.
+        "(?:what|which|best) times? of (?:the )?(?:day|year)",
+        "(?:during|throughout|in|by|through) the day",
+        "the moment (?:i|you|he|she|it|we|they|my|the)",
+        "weather (?:and|or|vs|versus|from|versus) climate|climate (?:\\w+ ){1,3}weather",
+        "(?:winter|summer|overcast|cloudy|sunny|freezing|mild|extreme|freezing winter|any) weather",
+        "(?:carr(?:y|ies|ied|ying)|roll(?:s|ed)?|transfer(?:red)?|mov(?:e|ed)|tak(?:e|en)) (?:\\w+ ){0,7}(?:in)?to"
+        " (?:the )?next year",
+        # What somebody has, until it is another.
+        "(?:my|our|his|her|their|your|a|the) (?:\\w+ )?current (?:account|employer|job|address|home|flat|landlord|boss"
+        "|manager|role|position|contract|name|school|laptop|phone|computer|car|bank|provider|team)"
+        "(?! (?:balance|price|rate|offer|offers|status))",
+        "(?:from|at) how old|how old to",
+        "(?:bring|bringing|keep|keeping|get|stay) (?:\\w+ ){0,5}up to date",
+        "(?:newest|latest|most recent) (?:first|last|to oldest)|(?:first|oldest|earliest) to (?:the )?(?:newest|latest)"
+        "|at the latest",
+        "(?:what to|what do i|what should i) do (?:right )?now|from now on|breaking the news",
+        "(?:years|a while|a decade|decades|a year|long) ago",
     )
 )  # fmt: skip
 """What holds one of those words and is not about now: taken out before they are looked for."""

@@ -62,6 +62,8 @@ _LEAVING_OUT = _by_first_word(
     )
 )
 _ONLY = tuple((word, "but") for word in ("nobody", "none", "nothing", "no_one"))
+_NUMBERED = _words("tracking order phone serial part model reference invoice passport account ticket booking case id")
+"""Behind one of these `no` is a number."""
 _COUNTED = ("number", "date")
 _SAYING = ("number", "date", "code", "quoted")
 _BOUNDS: Mapping[str, tuple[tuple[tuple[str, ...], str], ...]] = _by_first_word(
@@ -154,7 +156,8 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
             at += 2
             continue
         if (word == "free" and following in ("of", "from")) or (
-            word in _HARD and not (word in ("no", "nos") and next_kind in _SAYING)
+            word in _HARD
+            and not (word in ("no", "nos") and (next_kind in _SAYING or (at and words[at - 1] in _NUMBERED)))
         ):
             denials += 1
         elif word in _SOFT or (word == "keep" and "from" in words[at + 2 : at + 5]):

@@ -12,7 +12,7 @@ from headgate.cache.guards.exchange import converse, exchanged
 from headgate.cache.guards.lexicon import POLARITY
 from headgate.cache.guards.relations import Comparison as Compared
 from headgate.cache.guards.relations import compared, replaced_by, said_alike
-from headgate.cache.guards.vocabulary import classes, kept, part_of_speech, parts_of_speech, related, weight
+from headgate.cache.guards.vocabulary import acts, classes, kept, part_of_speech, parts_of_speech, related, weight
 
 _OPPOSITE_WAYS = {("from", "to"), ("before", "after")}
 _TOWARDS: Mapping[str, str] = MappingProxyType({"into": "to", "onto": "to"})
@@ -110,12 +110,17 @@ def order(one: Reading, other: Reading) -> Verdict:
         return False
     if _turned_on_me(one, other) or _turned_on_me(other, one):
         return False
-    (mine_does, my_deed), (yours_does, your_deed) = _who(one.plain), _who(other.plain)
-    if my_deed and my_deed == your_deed and mine_does != yours_does:
+    if doer_exchanged(one, other):
         return False
     if _done_by_the_other(one, other):
         return False
     return True if one.words == other.words and len(one.words) > 1 else None
+
+
+def doer_exchanged(one: Reading, other: Reading) -> bool:
+    """Whether the one asks who does it and the other to whom it is done."""
+    (mine_does, my_deed), (yours_does, your_deed) = _who(one.plain), _who(other.plain)
+    return bool(my_deed) and my_deed == your_deed and mine_does != yours_does
 
 
 _INTO = frozenset({"to", "into", "in"})
@@ -184,10 +189,22 @@ _HELPING = frozenset({"do", "will", "can", "should", "could", "would", "have", "
 
 
 def _who(words: Sequence[str]) -> tuple[bool, str]:
-    """Whether who is asked for does it (who taught him) or has it done to them (whom did he teach), and what is done;
-    nothing where nobody is asked for, and in a passive."""
-    if len(words) < 3 or words[0] not in ("who", "whom") or not {"be", "by"}.isdisjoint(words):
+    """Whether who (or which team) is asked for does it (who taught him) or has it done to them (whom did he teach, who
+    was taught by him), and what is done; nothing where nobody is asked for, and in a passive that names no doer."""
+    if len(words) < 3 or words[0] not in ("who", "whom", "which", "what"):
         return False, ""
+    if words[0] in ("which", "what"):
+        if not acts(words[1]) or part_of_speech(words[1]) == "?":
+            return False, ""
+        words = ("who", *words[2:])
+    if "be" in words:
+        at = words.index("be") + 1
+        done = at < 4 and "by" in words[at + 1 : at + 3] and part_of_speech(words[at]) == "v"
+        return (False, words[at]) if done else (False, "")
+    if "by" in words or len(words) < 3:
+        return False, ""
+    if words[1] == "have" and words[2] == "to":
+        return True, next(iter(words[3:]), "")
     if words[1] not in _HELPING:
         return True, words[1]
     if part_of_speech(words[2]) == "v":
@@ -201,16 +218,32 @@ _BEHIND = frozenset({"in", "on", "at", "for", "with", "to", "from", "by", "about
 _HAVING = frozenset({"get", "have", "want", "need", "like", "obtain", "make", "let", "create"})
 
 
+def _said_plainly(words: Sequence[str]) -> Sequence[str]:
+    """Without `have to`, `need to`, `be allowed to`: who has to do it does it."""
+    out: list[str] = []
+    for at, word in enumerate(words):
+        following = tuple(words[at + 1 : at + 3])
+        owed = word in ("have", "need") and following[:1] == ("to",)
+        if owed or (word == "be" and following in (("allow", "to"), ("able", "to"), ("oblige", "to"))):
+            continue
+        if word == "to" and at and words[at - 1] in ("have", "need", "allow", "able", "oblige"):
+            continue
+        if word in ("allow", "able", "oblige") and at and words[at - 1] == "be":
+            continue
+        out.append(word)
+    return out
+
+
 def _turned_on_me(one: Reading, other: Reading) -> bool:
     """Somebody does in the one text to me, or to mine, what I do to them in the other: can my landlord sue me."""
-    theirs = other.plain
-    if _ACTING.isdisjoint(theirs) or {"by", "whom"} & {*one.plain, *theirs}:
+    mine, theirs = _said_plainly(one.plain), _said_plainly(other.plain)
+    if _ACTING.isdisjoint(theirs) or {"by", "whom"} & {*mine, *theirs}:
         return False
     for there, deed in enumerate(theirs):
-        if "v" not in parts_of_speech(deed) or not weight(deed) or deed not in one.plain:
+        if "v" not in parts_of_speech(deed) or not weight(deed) or deed not in mine:
             continue
-        here = one.plain.index(deed)
-        if {"be", *_HAVING} & {*one.plain[:here]} or not _ACTING & {*theirs[max(0, there - 2) : there]}:
+        here = mine.index(deed)
+        if {"be", *_HAVING} & {*mine[:here]} or not _ACTING & {*theirs[max(0, there - 2) : there]}:
             # Is my visa extended, how do I get my visa extended: it is done to them there too.
             continue
         if {"me", "us"}.isdisjoint(one.spoken) and any(
@@ -219,8 +252,8 @@ def _turned_on_me(one: Reading, other: Reading) -> bool:
             # Photos deleted last year.
             continue
         for thing in itertools.takewhile(lambda word: word not in _BEHIND, theirs[there + 1 :]):
-            if thing != deed and thing in one.plain[:here] and part_of_speech(thing) in "n?" and weight(thing):
-                doer = one.plain.index(thing)
-                if not _ACTING & {*one.plain[doer:here]}:
+            if thing != deed and thing in mine[:here] and acts(thing) and part_of_speech(thing) in "n?":
+                doer = mine.index(thing)
+                if not _ACTING & {*mine[doer:here]}:
                     return True
     return False

@@ -12,8 +12,8 @@ from headgate.cache.guards.evidence import Reading, Verdict, reading_of
 from headgate.cache.guards.facts import Judge, dates, facts, language, names_agree, numbers, written
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.polarity import same_bounds
-from headgate.cache.guards.questions import OPEN, agree
-from headgate.cache.guards.roles import direction, order, turned_alike
+from headgate.cache.guards.questions import OPEN, agree, apart
+from headgate.cache.guards.roles import direction, doer_exchanged, order, turned_alike
 from headgate.cache.guards.vocabulary import parts_of_speech, related, weight
 
 
@@ -59,7 +59,7 @@ def compare(stored: Reading, asked: Reading, *, whole: bool = True) -> Compariso
             agree.append(kind)
         elif verdict == "one side":
             one_sided.append(kind)
-        elif verdict is False and not same:
+        elif verdict is False and (not same or (kind == "order" and doer_exchanged(stored, asked))):
             conflict.append(kind)
             if not whole and kind not in WEIGHED:
                 break
@@ -81,6 +81,11 @@ def _specific(words: tuple[str, ...]) -> int:
     return sum(weight(word) == 2 for word in words)
 
 
+_SAID_ALIKE = 0.5
+"""Share of the content words that have a counterpart. Where it is lower other words may say what `not` says (broken,
+does not start): among written groups a denial too many is no rarer in paraphrases than in near misses there."""
+
+
 def _negation(one: Reading, other: Reading, found: Alignment) -> Verdict:
     a, b = one.polarity, other.polarity
     if a.excepts != b.excepts:
@@ -88,7 +93,10 @@ def _negation(one: Reading, other: Reading, found: Alignment) -> Verdict:
         return (a.denials + a.excepts + b.denials + b.excepts) % 2 == 0 or a.perhaps + b.perhaps > 0
     if not a.denials and not b.denials:
         return None
-    return a.may_agree(b, found.opposites)
+    if a.may_agree(b, found.opposites):
+        return True
+    words = 2 * found.shared + len(found.missing) + len(found.extra)
+    return False if 2 * found.shared >= _SAID_ALIKE * words else "one side"
 
 
 def _polarity(one: Reading, other: Reading, found: Alignment) -> Verdict:
@@ -183,6 +191,10 @@ def _tense(one: Reading, other: Reading) -> Verdict:
     return "one side" if {one.time, other.time} in crossed else False
 
 
+def _answer(one: Reading, other: Reading) -> Verdict:
+    return False if apart(one.kinds, other.kinds) else None
+
+
 def _question(one: Reading, other: Reading) -> Verdict:
     if one.grain and other.grain and one.grain != other.grain:
         return False
@@ -195,8 +207,16 @@ def _question(one: Reading, other: Reading) -> Verdict:
     return agree(one.kinds, other.kinds)
 
 
+_COLORS = frozenset(
+    {"red", "blue", "green", "yellow", "black", "white", "brown", "purple", "pink", "gray", "grey", "orange", "golden"}
+)
+
+
 def _aspect(one: Reading, other: Reading) -> Verdict:
     if contrary(one.sides, other.sides):
+        return False
+    mine, yours = _COLORS & {*one.words}, _COLORS & {*other.words}
+    if mine and yours and mine.isdisjoint(yours):
         return False
     if _other_property(one, other) or _other_deed(one, other) or _other_deed(other, one):
         return False
@@ -371,6 +391,7 @@ _JUDGES: dict[str, Judge] = {
     "language": language,
     "format": facts("format"),
     "aspect": _aspect,
+    "answer": _answer,
     "question": _question,
     "subject": _subject,
     "statement": _statement,

@@ -121,6 +121,18 @@ def classes(word: str) -> str:
     return "" if entry is None else entry.classes
 
 
+_ACTING = frozenset({
+    "hotel", "shop", "store", "restaurant", "airline", "hospital", "museum", "library", "pharmacy", "bank", "gym",
+    "someone", "somebody", "anyone", "anybody", "everyone", "everybody", "people",
+})  # fmt: skip
+
+
+def acts(word: str) -> bool:
+    """Whether it may do something to somebody: a person, an animal, people together or a house that stands for them;
+    words that are not known may be names."""
+    return word in _ACTING or part_of_speech(word) == "?" or not {"P", "G", "N"}.isdisjoint(classes(word))
+
+
 @lru_cache(maxsize=_WORDS)
 def part_of_speech(word: str) -> str:
     """The commonest part of speech: n, v, a or r; ? for a word that is not known."""
