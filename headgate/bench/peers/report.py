@@ -80,30 +80,40 @@ def plot(matches: Sequence[Match], ceilings: Ceilings, file: Path) -> None:
         panel.set(xscale="log", yscale="log", title=shape, xlabel="operations per byte read", ylabel="GOP/s")
         panel.grid(visible=True, which="major", linewidth=0.3)
         panel.legend(fontsize=7, loc="lower right")
-    figure.suptitle(f"prefill 512 and decode b1, b8, b32 under the roofline of: {ceilings.device}", fontsize=9)
+    figure.suptitle(
+        f"prefill 512 and decode b1, b8, b32 under the roofline of: {ceilings.device}; "
+        "peers at their ratio to ours in the same rounds",
+        fontsize=9,
+    )
     figure.savefig(file, dpi=130)
 
 
 def _points(matches: Sequence[Match], ceilings: Ceilings) -> Mapping[str, list[tuple[float, float]]]:
-    """(intensity, operations per second) by engine; ours against several peers: the median of its places."""
+    """(intensity, operations per second) by engine.
+
+    Ours against several peers is the median of its places, and each peer stands at its ratio to ours of the rounds that
+    the two played in turns: the machine's speed differs from match to match.
+    """
     ours: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    points: dict[str, list[tuple[float, float]]] = {}
+    theirs: list[tuple[str, tuple[str, str], float, float]] = []
     for match in matches:
         footprint = Footprint(SHAPES[match.model])
         if not match.ours or match.their_about is None:
             continue
         mine = footprint.place(match, match.our_about, match.ours, ceilings)
         others = footprint.place(match, match.their_about, match.theirs, ceilings)
+        key = (f"headgate:{match.weights}", match.workload)
         if mine is not None:
-            name = f"headgate:{match.weights}"
-            ours.setdefault((name, match.workload), []).append((mine.intensity, mine.flops))
-        if others is not None:
-            points.setdefault(match.peer, []).append((others.intensity, others.flops))
-    mine_first: dict[str, list[tuple[float, float]]] = {}
-    for (name, _), places in ours.items():
-        middle = statistics.median(flops for _, flops in places)
-        mine_first.setdefault(name, []).append((places[0][0], middle))
-    return {**mine_first, **points}
+            ours.setdefault(key, []).append((mine.intensity, mine.flops))
+        if mine is not None and others is not None:
+            theirs.append((match.peer, key, others.intensity, others.flops / mine.flops))
+    middles = {key: statistics.median(flops for _, flops in places) for key, places in ours.items()}
+    points: dict[str, list[tuple[float, float]]] = {}
+    for (name, workload), places in ours.items():
+        points.setdefault(name, []).append((places[0][0], middles[name, workload]))
+    for peer, key, intensity, ratio in theirs:
+        points.setdefault(peer, []).append((intensity, middles[key] * ratio))
+    return points
 
 
 def _shares(match: Match, ceilings: Ceilings) -> str:
