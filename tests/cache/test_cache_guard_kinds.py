@@ -103,6 +103,7 @@ def test_what_is_told_apart_by_its_kind(stored: str, asked: str, kind: str) -> N
     ("Who approves my vacation request?", "Who has to approve my vacation request?"),
     ("How fast may one drive on motorways in France?", "What is the speed limit on French motorways?"),
     ("How do I record my screen in Windows?", "Windows screen recording"),
+    ("Which curtains go with a grey sofa?", "Which curtains go with a gray sofa?"),
     ("My screen stays black, how do I fix it?", "How do I repair a laptop that does not show a picture any more?"),
 ])  # fmt: skip
 def test_what_is_asked_in_another_frame_is_no_conflict(stored: str, asked: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from headgate.bench.cache.edits import draw_pairs
 from headgate.bench.cache.intents import deal
 from headgate.bench.cache.pairs import File, hand_written_pairs
+from headgate.bench.cache.written import written_groups
 from headgate.cache.guards import certain, check, compare, reading_of
+from headgate.cache.guards.questions import apart
 
 
 def _pairs(batch: str) -> list[tuple[str, str, str]]:
@@ -91,3 +94,15 @@ def test_pairs_that_the_rule_was_mended_by() -> None:
         same = [check(*pair) for kind, *pair in pairs if kind == "paraphrase"]
         assert missed.count(False) / len(missed) <= passing, file
         assert 1 - same.count(None) / len(same) <= vetoed, file
+
+
+def test_kinds_of_answer_that_exclude_each_other_do_so_on_written_texts() -> None:
+    """What is told apart by them alone is nearly always a near miss."""
+    right = wrong = 0
+    for group in written_groups()[::8]:
+        same = [reading_of(text) for text in group.same]
+        near = [reading_of(text) for _, text in group.near]
+        right += sum(apart(one.kinds, other.kinds) for one, other in combinations(same, 2))
+        wrong += sum(apart(one.kinds, other.kinds) for one, other in product(same, near))
+    assert wrong > 200
+    assert right / (right + wrong) < 1 / 12

@@ -273,7 +273,7 @@ NOT_ABOUT_NOW = tuple(
         "(?:what|which|best) times? of (?:the )?(?:day|year)",
         "(?:during|throughout|in|by|through) the day",
         "the moment (?:i|you|he|she|it|we|they|my|the)",
-        "weather (?:and|or|vs|versus|from|versus) climate|climate (?:\\w+ ){1,3}weather",
+        "weather (?:and|or|vs|versus|from) climate|climate (?:\\w+ ){1,3}weather",
         "(?:winter|summer|overcast|cloudy|sunny|freezing|mild|extreme|freezing winter|any) weather",
         "(?:carr(?:y|ies|ied|ying)|roll(?:s|ed)?|transfer(?:red)?|mov(?:e|ed)|tak(?:e|en)) (?:\\w+ ){0,7}(?:in)?to"
         " (?:the )?next year",

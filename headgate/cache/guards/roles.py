@@ -218,19 +218,18 @@ _BEHIND = frozenset({"in", "on", "at", "for", "with", "to", "from", "by", "about
 _HAVING = frozenset({"get", "have", "want", "need", "like", "obtain", "make", "let", "create"})
 
 
+_OWED = (("have", "to"), ("need", "to"), ("be", "allow", "to"), ("be", "able", "to"), ("be", "oblige", "to"))
+
+
 def _said_plainly(words: Sequence[str]) -> Sequence[str]:
     """Without `have to`, `need to`, `be allowed to`: who has to do it does it."""
     out: list[str] = []
-    for at, word in enumerate(words):
-        following = tuple(words[at + 1 : at + 3])
-        owed = word in ("have", "need") and following[:1] == ("to",)
-        if owed or (word == "be" and following in (("allow", "to"), ("able", "to"), ("oblige", "to"))):
-            continue
-        if word == "to" and at and words[at - 1] in ("have", "need", "allow", "able", "oblige"):
-            continue
-        if word in ("allow", "able", "oblige") and at and words[at - 1] == "be":
-            continue
-        out.append(word)
+    at = 0
+    while at < len(words):
+        owed = next((run for run in _OWED if tuple(words[at : at + len(run)]) == run), ())
+        if not owed:
+            out.append(words[at])
+        at += len(owed) or 1
     return out
 
 

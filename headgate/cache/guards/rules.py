@@ -207,15 +207,18 @@ def _question(one: Reading, other: Reading) -> Verdict:
     return agree(one.kinds, other.kinds)
 
 
-_COLORS = frozenset(
-    {"red", "blue", "green", "yellow", "black", "white", "brown", "purple", "pink", "gray", "grey", "orange", "golden"}
-)
+_COLORS = {
+    **{
+        word: word for word in ("red", "blue", "green", "yellow", "black", "white", "brown", "purple", "pink", "orange")
+    },
+    **{"gray": "gray", "grey": "gray", "gold": "gold", "golden": "gold"},
+}
 
 
 def _aspect(one: Reading, other: Reading) -> Verdict:
     if contrary(one.sides, other.sides):
         return False
-    mine, yours = _COLORS & {*one.words}, _COLORS & {*other.words}
+    mine, yours = ({_COLORS[word] for word in seen.words if word in _COLORS} for seen in (one, other))
     if mine and yours and mine.isdisjoint(yours):
         return False
     if _other_property(one, other) or _other_deed(one, other) or _other_deed(other, one):

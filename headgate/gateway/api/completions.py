@@ -9,11 +9,11 @@ from dataclasses import replace
 from aiohttp import web
 
 from headgate.gateway import keys
-from headgate.gateway.api.reply import Source, identify, streamed, whole
+from headgate.gateway.api.reply import identify, send
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.middleware import read_body
 from headgate.gateway.pipeline import Answer, Opened
-from headgate.gateway.request import ChatRequest, Chunk, Usage
+from headgate.gateway.request import Chunk, Usage
 from headgate.gateway.wire.completions import CompletionReply, parse_completion
 from headgate.gateway.wire.headers import cache_control
 
@@ -94,22 +94,9 @@ async def completions(http: web.Request) -> web.StreamResponse:
     road, principal = (await keys.backend(http)).road, http[keys.PRINCIPAL]
     if len(requests) == 1:
         async with road.answer(first, principal, record) as answer:
-            return await _reply(http, answer, first, first.n)
+            return await send(http, answer, CompletionReply(identify("cmpl", answer.opened), first), first, first.n)
     async with AsyncExitStack() as stack:
         answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
         batch = await stack.enter_async_context(Batch(answers, first.n))
-        return await _reply(http, batch, first, first.n * len(requests))
-
-
-async def _reply(http: web.Request, source: Source, request: ChatRequest, choices: int) -> web.StreamResponse:
-    reply = CompletionReply(identify("cmpl", source.opened), request)
-    if not request.stream:
-        return await whole(http, source, reply)
-    return await streamed(
-        http,
-        source,
-        reply,
-        range(choices),
-        include_usage=request.include_usage,
-        keep_alive_s=http.app[keys.SETTINGS].server.keep_alive_s,
-    )
+        reply = CompletionReply(identify("cmpl", batch.opened), first)
+        return await send(http, batch, reply, first, first.n * len(requests))

@@ -15,7 +15,7 @@ from headgate.gateway import keys
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.middleware import CLIENT_LEFT, logger
 from headgate.gateway.pipeline import Opened
-from headgate.gateway.request import Choice, Chunk, Joiner, Usage
+from headgate.gateway.request import ChatRequest, Choice, Chunk, Joiner, Usage
 from headgate.gateway.wire import headers, sse
 from headgate.gateway.wire.errors import ApiError, server_error
 from headgate.gateway.wire.identity import Identity
@@ -74,7 +74,19 @@ def identify(prefix: str, opened: Opened) -> Identity:
     return Identity(f"{prefix}-{random.getrandbits(96):024x}", int(time.time()), opened.model, opened.fingerprint)
 
 
-async def whole(http: web.Request, source: Source, reply: Reply) -> web.Response:
+async def send(
+    http: web.Request, source: Source, reply: Reply, request: ChatRequest, choices: int
+) -> web.StreamResponse:
+    """The answer of so many choices, whole or as it is made, as the request has it."""
+    if not request.stream:
+        return await _whole(http, source, reply)
+    keep_alive_s = http.app[keys.SETTINGS].server.keep_alive_s
+    return await streamed(
+        http, source, reply, range(choices), include_usage=request.include_usage, keep_alive_s=keep_alive_s
+    )
+
+
+async def _whole(http: web.Request, source: Source, reply: Reply) -> web.Response:
     """Join the answer and send it at once."""
     joiner = Joiner()
     while batch := await source.next_batch():
