@@ -293,6 +293,23 @@ def test_nan_reaches_exactly_the_queries_that_see_it(what: str, group: int, dtyp
     assert not nan[80:].any()
 
 
+@pytest.mark.parametrize("what", ["q", "keys", "values"])
+def test_a_decoded_token_gets_the_bits_of_a_prompts_below_the_normal_numbers(what: str) -> None:
+    """Products and sums there may be flushed to zero, by either way or by none."""
+    step = make_step([(50, 90)], torch.bfloat16, kv_heads=2, group=2, dim=64, block_size=16, window=None)
+    tiny = step.q if what == "q" else getattr(step.layer, what)
+    tiny *= torch.logspace(-41, -35, tiny.shape[-1])
+    if what != "values":
+        other = step.layer.keys if what == "q" else step.q
+        other *= 1e36
+    whole = attend(step, None)
+    assert whole.isfinite().all()
+    for position in range(50, 90):
+        single = AttentionBatch([1], [position + 1], step.batch.tables, step.batch.slots, 16)
+        alone = replace(step, batch=single, q=step.q[position - 50 : position - 49])
+        assert torch.equal(attend(alone, None)[0], whole[position - 50])
+
+
 @pytest.mark.parametrize("bad", [NAN, float("inf")])
 @pytest.mark.parametrize("group", [1, 2, 8])
 def test_a_decoded_token_gets_the_bits_of_a_prompts_where_values_are_not_finite(group: int, bad: float) -> None:

@@ -25,6 +25,8 @@
 
 #include "attention_bf16.inc"
 
+#include "attention_few.inc"
+
 #include "attention_products.inc"
 
 namespace headgate {
@@ -43,20 +45,24 @@ class Attending {
           queries_(task.rows * group_),
           blocks_(blocks_of(queries_)),
           int8_(a.cache.key_scales != nullptr),
-          few_(queries_ <= Way::kFew && !int8_ && dim_ % kDeep == 0 && a.cache.block_size % kBlock == 0),
+          few_(Way::kAsTiles && queries_ <= kFew && !int8_ && dim_ % kDeep == 0 && a.cache.block_size % kBlock == 0),
           scale_(1 / std::sqrt(static_cast<float>(dim_))),
           room_(scratch, queries_, dim_) {}
 
     void run() {
-        arrange_queries();
-        Way::begin();
-        const float* from = sums();
-        if (few_ && !finite(from)) {
-            // Each element has met the weights of its neighbour too.
-            few_ = false;
+        const float* from = nullptr;
+        if (few_) {
+            arrange_few_queries();
             from = sums();
+            // Where tokens see different keys, a weight of 0 may have let a value in that is no number.
+            few_ = task_.rows == 1 || finite(from);
         }
-        Way::end();
+        if (!few_) {
+            arrange_queries();
+            Way::begin();
+            from = sums();
+            Way::end();
+        }
         for (int64_t i = 0; i < queries_; ++i) finish(i, from + i * size_);
     }
 
@@ -93,11 +99,23 @@ class Attending {
         return strange == 0;
     }
 
-    void arrange_queries() {
-        const int64_t depth = deep(dim_);
-        // Those that fill up the last block are like the last one.
+    // Those that fill up the last block are like the last one.
+    void find_positions() {
         for (int64_t i = 0; i < blocks_ * kBlock; ++i)
             room_.positions[i] = static_cast<int32_t>(task_.position + token(i < queries_ ? i : queries_ - 1));
+    }
+
+    void arrange_few_queries() {
+        find_positions();
+        for (int64_t i = 0; i < queries_; ++i)
+            for (int64_t d = 0; d < dim_; d += kBlock)
+                _mm512_store_ps(room_.q_as_floats + i * dim_ + d,
+                                headgate::widen(static_cast<const uint16_t*>(a_.q) + place(i) + d, 0xffff));
+    }
+
+    void arrange_queries() {
+        find_positions();
+        const int64_t depth = deep(dim_);
         for (int64_t block = 0; block < blocks_; ++block)
             for (int64_t d = 0; d < depth; d += kDeep) {
                 const __mmask32 kept = dim_ - d >= kDeep ? ~0u : (1u << (dim_ - d)) - 1;
@@ -172,34 +190,31 @@ class Attending {
     void tile_for_few(int64_t start, int64_t count) {
         const Sight s = sight(0, start, count);
         if (s.begin >= s.end) return;
-        const int64_t seen = s.end > kDeep ? kTile : kDeep, stride = a_.cache.kv_heads * dim_;
-        const uint16_t *keys[kParts] = {}, *values[kParts] = {};
-        int64_t strides[kParts];
-        for (int64_t i = 0; i < seen / kBlock; ++i) {
-            const int64_t from = i * kBlock;
-            strides[i] = stride;
+        const int64_t stride = a_.cache.kv_heads * dim_;
+        const uint16_t *keys[kParts], *values[kParts] = {};
+        for (int64_t from = s.begin / kBlock * kBlock; from < s.end; from += kBlock) {
+            keys[from / kBlock] = part(a_.cache.keys, start + from, count - from);
+            values[from / kBlock] = part(a_.cache.values, start + from, count - from);
+        }
+        {
+            const NormalNumbers as_tiles;
             // A block that the context only begins is in the cache as a whole.
-            keys[i] = from < count ? part(a_.cache.keys, start + from, count - from) : keys[0];
-            if (from < s.end && from + kBlock > s.begin) values[i] = part(a_.cache.values, start + from, count - from);
+            for (int64_t from = s.begin / kBlock * kBlock; from < s.end; from += kBlock)
+                by_runs(queries_, [&]<int64_t N>(int64_t i) {
+                    score_few<N>(room_.q_as_floats + i * dim_, dim_, keys[from / kBlock], stride,
+                                 room_.rows_of_scores + i * kTile + from);
+                });
         }
-        for (int64_t i = 0; i < seen / kBlock; ++i) {
-            const int64_t from = i * kBlock;
-            if (values[i] == nullptr || (from >= s.begin && from + kBlock <= s.end)) continue;
-            // What nobody sees may be no number, and a weight of 0 would let it in.
-            uint16_t* copy = room_.values + from * dim_;
-            for (int64_t j = 0; j < kBlock; ++j)
-                for (int64_t d = 0; d < dim_; d += kDeep) {
-                    const bool there = s.begin <= from + j && from + j < s.end;
-                    _mm512_store_si512(copy + j * dim_ + d,
-                                       there ? _mm512_loadu_si512(values[i] + j * stride + d) : _mm512_setzero_si512());
-                }
-            values[i] = copy;
-            strides[i] = dim_;
+        weigh(0, s.end > kDeep ? kTile : kDeep, s, room_.section);
+        for (int64_t i = 0; i < queries_ * kTile; i += kDeep) {
+            const __m512i pairs = _mm512_load_si512(room_.weights + i);
+            _mm512_store_ps(room_.weights_as_floats + i, first_of_pairs(pairs));
+            _mm512_store_ps(room_.weights_as_floats + i + kBlock, second_of_pairs(pairs));
         }
-        Way::score(room_.q, keys, stride, seen, dim_, room_.scores);
-        weigh(0, seen, s, room_.section);
-        spread_weights(room_.weights, queries_, seen, room_.spread);
-        Way::add_few(room_.spread, values, strides, seen, queries_, dim_, room_.section, size_);
+        const NormalNumbers as_tiles;
+        by_runs(queries_, [&]<int64_t N>(int64_t i) {
+            add_few<N>(room_.weights_as_floats + i * kTile, values, stride, s.begin, s.end, dim_, room_.section + i * size_, size_);
+        });
     }
 
     // int8 becomes bfloat16: keys as they are, for their scales multiply the scores, and values times theirs.
@@ -263,8 +278,7 @@ class Attending {
     }
 
     void tile(int64_t start, int64_t count) {
-        if constexpr (Way::kFew > 0)
-            if (few_) return tile_for_few(start, count);
+        if (few_) return tile_for_few(start, count);
         const int64_t keys = count > kDeep ? kTile : kDeep, depth = deep(dim_);
         const uint16_t* parts[kParts];
         if (int8_)
@@ -297,8 +311,11 @@ class Attending {
         const int64_t queries = queries_in(block);
         float *top = room_.tops + block * kBlock, *weight = room_.totals + block * kBlock;
         __m512 tops = _mm512_load_ps(top), weights = _mm512_load_ps(weight);
-        const auto way = queries == 1 ? soften_few<1> : queries == 2 ? soften_few<2> : queries <= 4 ? soften_few<4> : soften;
-        const __m512 keep = way(room_.scores, seen, s, scale_, tops, weights, room_.weights);
+        const bool by_rows = few_ || queries <= 4;
+        if (by_rows && !few_) first_columns(room_.scores, seen, room_.rows_of_scores);
+        const __m512 keep =
+            by_rows ? soften_rows(room_.rows_of_scores, queries, seen, s, scale_, tops, weights, room_.weights)
+                    : soften(room_.scores, seen, s, scale_, tops, weights, room_.weights);
         _mm512_store_ps(top, tops);
         _mm512_store_ps(weight, weights);
         unsigned changed = _mm512_cmp_ps_mask(keep, _mm512_set1_ps(1), _CMP_NEQ_UQ) & first(queries);
