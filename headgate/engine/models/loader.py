@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +27,7 @@ from headgate.engine.quant.packed_cache import PackedCache, content_digest, layo
 Dtype = Literal["auto", "float32", "bfloat16"]
 _MLP_NAMES = ("gate_proj", "up_proj", "down_proj")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_ROWS_AT_A_TIME = 1 << 14  # whole panels of outputs, however a kernel packs them
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ def load_decoder(
         weights = reader.weights()
         if cache is not None and reader.packed:
             cache.save({**(kept or {}), **reader.packed})
+        _return_freed_memory()
         source.refuse_leftovers(tied_head=spec.tied_head)
         parameters = source.parameters
     return LoadedDecoder(
@@ -110,8 +114,7 @@ class _Reader:
         embedding = self._tensor("model.embed_tokens.weight", spec.vocab_size, spec.hidden)
         norm = self._tensor("model.norm.weight", spec.hidden)
         if spec.tied_head:
-            head = self._pack("lm_head", lambda: embedding, spec.vocab_size, None, norm)
-            self._source.release("model.embed_tokens.weight")
+            head = self._pack("lm_head", ["model.embed_tokens.weight"], lambda: embedding, spec.vocab_size, None, norm)
         else:
             head = self._linear(("lm_head",), (spec.vocab_size,), spec.hidden, False, norm)
         return DecoderWeights(
@@ -198,31 +201,54 @@ class _Reader:
         # Looked up even where a packed form was kept: what the checkpoint must have is checked the same.
         sources = [self._source.get(f"{n}.weight", (w, inputs)) for n, w in zip(names, widths, strict=True)]
         biases = [self._tensor(f"{n}.bias", w) for n, w in zip(names, widths, strict=True)] if bias else None
-        layer = self._pack(
+        return self._pack(
             "+".join(names),
+            [f"{name}.weight" for name in names],
             lambda: _stack([self._convert(source) for source in sources]),
             sum(widths),
             _stack(biases) if biases else None,
             norm,
         )
-        # What the layer did not copy is mapped again when it is used.
-        for name in names:
-            self._source.release(f"{name}.weight")
-        return layer
 
     def _pack(
-        self, name: str, weight: Callable[[], Tensor], outputs: int, bias: Tensor | None, norm: Tensor | None
+        self,
+        name: str,
+        sources: Sequence[str],
+        weight: Callable[[], Tensor],
+        outputs: int,
+        bias: Tensor | None,
+        norm: Tensor | None,
     ) -> Linear:
-        """The layer of `weight`, which is not read where its packed form was kept."""
+        """The layer of `weight`, made of the tensors `sources`, which are not read where its packed form was kept."""
         packed = self._kept_weight(name)
         if packed is None:
             read = weight()
             importance = importance_behind(norm) if norm is not None else None
-            packed = self._kernels.pack(read, self._format, importance)
+            packed = self._packed_rows(read, sources, importance)
             if packed is None:
-                return self._kernels.linear(read, bias, self._format, importance)
+                layer = self._kernels.linear(read, bias, self._format, importance)
+                self._release(sources)
+                return layer
             self._keep(name, packed)
         return self._kernels.packed_linear(packed, outputs, bias, self._format)
+
+    def _packed_rows(self, weight: Tensor, sources: Sequence[str], importance: Tensor | None) -> PackedWeight | None:
+        """Some outputs at a time, so that a large head is never in memory as a whole beside its packed form."""
+        parts: list[PackedWeight] = []
+        for start in range(0, weight.shape[0], _ROWS_AT_A_TIME):
+            part = self._kernels.pack(weight[start : start + _ROWS_AT_A_TIME], self._format, importance)
+            if part is None:
+                return None
+            parts.append(part)
+            self._release(sources)
+        if len(parts) == 1:
+            return parts[0]
+        return PackedWeight(*(torch.cat([getattr(part, f.name) for part in parts]) for f in fields(PackedWeight)))
+
+    def _release(self, sources: Sequence[str]) -> None:
+        # What no layer copied is mapped again when it is used.
+        for name in sources:
+            self._source.release(name)
 
     def _kept_weight(self, name: str) -> PackedWeight | None:
         parts = [self._kept.get(f"{name}/{field.name}") for field in fields(PackedWeight)]
@@ -241,6 +267,14 @@ class _Reader:
 
     def _convert(self, tensor: Tensor) -> Tensor:
         return tensor.to(device=self._device, dtype=self._dtype)
+
+
+def _return_freed_memory() -> None:
+    """What packing needed for a while stays with the allocator otherwise: a sixth of the weights."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, others need not
+        if trim is not None:
+            trim(0)
 
 
 def _stack(tensors: list[Tensor]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import shutil
@@ -217,6 +218,27 @@ def test_second_start_quantises_nothing_and_answers_the_same(
     save_file(tensors, folder / "model.safetensors")
     assert not torch.equal(logits(folder, third, fmt), expected)
     assert third.packed == first.packed
+
+
+@native
+@pytest.mark.parametrize("fmt", ["int8", "int4"])
+def test_head_of_a_large_vocabulary_is_packed_in_parts(
+    make_checkpoint: MakeCheckpoint, tmp_path: Path, fmt: WeightFormat
+) -> None:
+    folder = Path(shutil.copytree(make_checkpoint("qwen3"), tmp_path / "model"))
+    expected = logits(folder, CpuKernels(), fmt)
+    tensors = load_file(folder / "model.safetensors")
+    few = tensors["model.embed_tokens.weight"]
+    between = torch.randn(40_003, few.shape[1], dtype=few.dtype, generator=torch.Generator().manual_seed(0))
+    tensors["model.embed_tokens.weight"] = torch.cat((few, between, few))
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 2 * len(few) + len(between)}))
+    kernels = Counting()
+    found = logits(folder, kernels, fmt)
+    assert kernels.packed == 3 * 4 + 3
+    assert torch.equal(found[:, : len(few)], expected)
+    assert torch.equal(found[:, -len(few) :], expected)
 
 
 @native
