@@ -24,6 +24,7 @@ from headgate.cache.guards.polarity import Polarity, polarity_of
 from headgate.cache.guards.questions import grain_of, kinds_of, modal_of
 from headgate.cache.guards.reading import Token, read
 from headgate.cache.guards.statements import FACTS, Counted, Facts, in_table, of_kind
+from headgate.cache.guards.tenses import Times, times_of
 from headgate.cache.guards.vocabulary import kept, light, part_of_speech, weight
 from headgate.cache.guards.wording import core
 
@@ -62,7 +63,7 @@ class Reading:
         for kind in FACTS:
             _ = self.facts[kind]
         _ = self.spoken, self.said, self.words, self.polarity, self.kinds, self.plain, self.things, self.placed
-        _ = self.sides, self.time, self.grain, self.modal, self.full_names, self.property_of, self.amount_of
+        _ = self.sides, self.time, self.times, self.grain, self.modal, self.full_names, self.property_of, self.amount_of
         return self
 
     @cached_property
@@ -115,6 +116,11 @@ class Reading:
     def time(self) -> str:
         """`past`, `past deed`, `present`, ... by the verb that asks; empty where none does."""
         return _time(self.tokens)
+
+    @cached_property
+    def times(self) -> Times:
+        """The times that it says of its verbs."""
+        return times_of(self.tokens)
 
     @cached_property
     def grain(self) -> str:

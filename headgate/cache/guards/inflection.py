@@ -20,7 +20,7 @@ def _irregular() -> Mapping[str, str]:
         "choose chose chosen", "sell sold", "eat ate eaten", "sleep slept", "teach taught", "catch caught",
         "fight fought", "fly flew flown", "forget forgot forgotten", "drink drank drunk", "swim swam swum",
         "sing sang sung", "throw threw thrown", "win won", "steal stole stolen", "freeze froze frozen",
-        "bite bit bitten",
+        "bite bit bitten", "owe owed owing", "sue sued suing",
         "hide hid hidden", "ride rode ridden", "shake shook shaken", "wake woke woken", "blow blew blown",
         "dig dug", "feed fed", "hang hung", "shoot shot", "shine shone", "stick stuck", "swing swung", "lend lent",
         "use used", "found founded founding", "die died dying", "tie tied tying", "lie lied lying",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from headgate.cache.guards.content import swapped
@@ -233,6 +233,10 @@ def _said_plainly(words: Sequence[str]) -> Sequence[str]:
     return out
 
 
+_ME = frozenset({"me", "us"})
+_MINE = _ME | {"my", "our"}
+
+
 def _turned_on_me(one: Reading, other: Reading) -> bool:
     """Somebody does in the one text to me, or to mine, what I do to them in the other: can my landlord sue me."""
     mine, theirs = _said_plainly(one.plain), _said_plainly(other.plain)
@@ -242,17 +246,41 @@ def _turned_on_me(one: Reading, other: Reading) -> bool:
         if "v" not in parts_of_speech(deed) or not weight(deed) or deed not in mine:
             continue
         here = mine.index(deed)
-        if {"be", *_HAVING} & {*mine[:here]} or not _ACTING & {*theirs[max(0, there - 2) : there]}:
+        if not _ACTING & {*theirs[max(0, there - 2) : there]}:
+            continue
+        if not _does_it(one, mine, here):
             # Is my visa extended, how do I get my visa extended: it is done to them there too.
             continue
-        if {"me", "us"}.isdisjoint(one.spoken) and any(
-            form.endswith("ed") and kept(form) == deed for form in one.spoken
-        ):
-            # Photos deleted last year.
-            continue
-        for thing in itertools.takewhile(lambda word: word not in _BEHIND, theirs[there + 1 :]):
+        for thing in _done_to(theirs, there, mine, here):
             if thing != deed and thing in mine[:here] and acts(thing) and part_of_speech(thing) in "n?":
                 doer = mine.index(thing)
                 if not _ACTING & {*mine[doer:here]}:
                     return True
     return False
+
+
+def _does_it(seen: Reading, words: Sequence[str], at: int) -> bool:
+    """Whether who stands before the deed does it: it is told as going on, or I stand behind it."""
+    if _ME & {*words[at + 1 : at + 2]}:
+        return True
+    if "be" in words[:at]:
+        # She is tracking it, but: where is her order's tracking number.
+        return words[at - 1] != "'s" and any(form.endswith("ing") and kept(form) == words[at] for form in seen.spoken)
+    if _HAVING & {*words[:at]}:
+        return False
+    # Photos deleted last year.
+    return not _ME.isdisjoint(seen.spoken) or not any(
+        form.endswith("ed") and kept(form) == words[at] for form in seen.spoken
+    )
+
+
+def _done_to(theirs: Sequence[str], there: int, mine: Sequence[str], here: int) -> Iterator[str]:
+    """Those to whom I do it; behind a preposition those that stand where the other text has me or mine: she waits
+    for me, I wait for her."""
+    way = ""
+    turned = {before for before, word in itertools.pairwise(mine[here + 1 :]) if word in _MINE}
+    for word in theirs[there + 1 :]:
+        if word in _BEHIND:
+            way = word
+        elif not way or way in turned:
+            yield word

@@ -14,6 +14,7 @@ from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.polarity import same_bounds
 from headgate.cache.guards.questions import OPEN, agree, apart
 from headgate.cache.guards.roles import direction, doer_exchanged, order, turned_alike
+from headgate.cache.guards.tenses import clash
 from headgate.cache.guards.vocabulary import parts_of_speech, related, weight
 
 
@@ -42,7 +43,12 @@ def compare(stored: Reading, asked: Reading, *, whole: bool = True) -> Compariso
     Without `whole` the first kind that forbids ends it: of a pair that is forbidden nothing but `veto` is known then.
     """
     # Most pairs differ in what they mean; what else must be alike takes longer to find.
-    same = stored.said == asked.said and stored.alike == asked.alike and names_agree(stored, asked) in (True, None)
+    same = (
+        stored.said == asked.said
+        and stored.alike == asked.alike
+        and names_agree(stored, asked) in (True, None)
+        and not clash(stored.times, asked.times)
+    )
     found: Alignment | None = None
     turned: bool | None = None
     agree, conflict, one_sided = [], [], []
@@ -180,6 +186,8 @@ def _temporal(one: Reading, other: Reading) -> Verdict:
 
 
 def _tense(one: Reading, other: Reading) -> Verdict:
+    if clash(one.times, other.times):
+        return False
     if not one.time or not other.time:
         return None
     if one.time.split()[0] == other.time.split()[0]:
