@@ -35,6 +35,7 @@ class Measured:
         answers: to all samples, `TOGETHER` at a time.
         alone: per round, its answers to the timed samples, one request at a time.
         decode_s: by batch size, a round's seconds of the decode workload per generated token, all requests' counted.
+        beyond: answers to the samples beyond training, `TOGETHER` at a time; no other figure counts them.
     """
 
     name: Name
@@ -43,6 +44,7 @@ class Measured:
     answers: Sequence[Answer]
     alone: Sequence[Sequence[Answer]]
     decode_s: Mapping[int, Sequence[float]]
+    beyond: Sequence[Answer] = ()
 
     def decode_token_s(self, batch: int) -> float:
         """Seconds per generated token at this batch size, median of the rounds."""
@@ -81,6 +83,7 @@ def measure(
     folders: Mapping[Name, Path],
     samples: Sequence[Sample],
     *,
+    beyond: Sequence[Sample] = (),
     timed: int,
     rounds: int,
     threads: int | None,
@@ -88,6 +91,7 @@ def measure(
 ) -> DemoFigures:
     """Answers `samples` with every model and times the first `timed` samples of every family and level.
 
+    Those `beyond` training are answered last, so that they meet no other figure.
     The models take turns in everything, in alternating order, so that what else runs on the machine meets all of them.
     The prefix cache is off. `progress` hears what is done next.
 
@@ -106,11 +110,14 @@ def measure(
         decode_s = runner.decode(rounds)
         answers = runner.answers(samples, progress)
         alone = runner.alone(_first(samples, timed), rounds, progress)
+        further = runner.answers(beyond, progress)
         infos = {name: engine.models[name].info for name in NAMES}
     finally:
         engine.stop()
     models = {
-        name: Measured(name, infos[name], _file_bytes(folders[name]), answers[name], alone[name], decode_s[name])
+        name: Measured(
+            name, infos[name], _file_bytes(folders[name]), answers[name], alone[name], decode_s[name], further[name]
+        )
         for name in NAMES
     }
     return DemoFigures(models, machine)
@@ -142,8 +149,10 @@ class _Runner:
     def answers(self, samples: Sequence[Sample], progress: Callable[[str], None]) -> dict[Name, list[Answer]]:
         given: dict[Name, list[Answer]] = {name: [] for name in NAMES}
         for family in FAMILIES:
-            progress(f"answering {family.name}, {TOGETHER} at a time")
             group = [sample for sample in samples if sample.family == family.name]
+            if not group:
+                continue
+            progress(f"answering {family.name}, level {_levels(group)}, {TOGETHER} at a time")
             for name in self._turn():
                 given[name] += self._ask(name, group, TOGETHER)
         return given
@@ -177,6 +186,11 @@ def _cells(samples: Sequence[Sample]) -> dict[tuple[str, int], list[Sample]]:
     for sample in samples:
         cells.setdefault((sample.family, sample.difficulty), []).append(sample)
     return cells
+
+
+def _levels(samples: Sequence[Sample]) -> str:
+    levels = [sample.difficulty for sample in samples]
+    return f"{min(levels)} to {max(levels)}" if min(levels) < max(levels) else str(levels[0])
 
 
 def _first(samples: Sequence[Sample], count: int) -> list[Sample]:

@@ -16,7 +16,16 @@ from rich.table import Table
 
 from headgate.bench.demo_measure import BATCHES, NAMES, TOGETHER, DemoFigures, Measured
 from headgate.engine.demo import Name
-from headgate.training.evaluate import Answer, Difference, Score, Scores, paired_difference, scores
+from headgate.engine.demo.tasks import BEYOND
+from headgate.training.evaluate import (
+    Answer,
+    Difference,
+    Score,
+    Scores,
+    paired_difference,
+    scores,
+    trained_beside,
+)
 
 LABELS: dict[Name, str] = {"teacher": "teacher", "student": "student (distilled)", "undistilled": "undistilled"}
 
@@ -38,6 +47,9 @@ def print_report(console: Console, asked: Asked, figures: DemoFigures) -> None:
     console.print(_cells(asked, counted))
     console.print(_levels(counted, figures))
     console.print(_remarks(counted, figures), highlight=False)
+    if figures.models["teacher"].beyond:
+        console.print(_beyond(figures))
+        console.print(_remarks_beyond(figures), highlight=False)
     console.print(_costs(asked, figures))
     machine, info = figures.machine, figures.models["student"].info
     console.print(
@@ -62,6 +74,7 @@ def as_json(asked: Asked, figures: DemoFigures) -> dict[str, object]:
         "student_minus_undistilled": {
             "overall": asdict(difference(figures)),
             "by_level": {str(level): asdict(difference(figures, level)) for level in counted["student"].by_level},
+            "beyond_training": asdict(_difference_beyond(figures)) if figures.models["student"].beyond else None,
         },
         "student_to_teacher": {
             "accuracy_level_1": _easy_ratio(counted),
@@ -78,6 +91,10 @@ def difference(figures: DemoFigures, level: int | None = None) -> Difference:
             for name in ("student", "undistilled")
         )
     )
+
+
+def _difference_beyond(figures: DemoFigures) -> Difference:
+    return paired_difference(figures.models["student"].beyond, figures.models["undistilled"].beyond)
 
 
 def dialogues(console: Console, figures: DemoFigures, count: int) -> None:
@@ -136,6 +153,7 @@ def _model_json(model: Measured, counted: Scores) -> dict[str, object]:
             {"family": family, "level": level, **_score_json(score)}
             for (family, level), score in counted.by_cell.items()
         ],
+        "beyond_training": _beyond_json(model) if model.beyond else None,
         "ended": {"all": model.ended(), "out_of_domain": model.ended("out_of_domain")},
         "tokens_per_answer": sum(answer.tokens for answer in model.answers) / len(model.answers),
         "decode_token_s": {str(batch): model.decode_token_s(batch) for batch in BATCHES},
@@ -143,6 +161,22 @@ def _model_json(model: Measured, counted: Scores) -> dict[str, object]:
         "seconds_per_right": _by_level_json(model.seconds_per_right, levels),
         "device_s_per_right": _by_level_json(model.device_s_per_right, levels),
     }
+
+
+def _beyond_json(model: Measured) -> dict[str, object]:
+    counted, below = scores(model.beyond), scores(trained_beside(model.answers, model.beyond))
+    return {
+        "level": BEYOND,
+        "overall": _score_json(counted.overall),
+        "by_family": {name: _score_json(score) for name, score in counted.by_family.items()},
+        "level_below_of_the_same_families": _score_json(below.overall),
+        "ended": _ended(model.beyond),
+        "tokens_per_answer": sum(answer.tokens for answer in model.beyond) / len(model.beyond),
+    }
+
+
+def _ended(answers: Sequence[Answer]) -> float:
+    return sum(answer.ended for answer in answers) / len(answers)
 
 
 def _score_json(score: Score) -> dict[str, object]:
@@ -183,6 +217,39 @@ def _levels(counted: dict[Name, Scores], figures: DemoFigures) -> Table:
     row = [_percent(counted[name].overall) for name in NAMES]
     table.add_row("all", str(counted["teacher"].overall.count), *row, _points(difference(figures)))
     return table
+
+
+def _beyond(figures: DemoFigures) -> Table:
+    table = Table(
+        title=f"beyond training: right answers in % on level {BEYOND}, which no other figure counts", min_width=100
+    )
+    for head in ("family", "samples", *LABELS.values()):
+        table.add_column(head, justify="left" if head == "family" else "right", no_wrap=True)
+    counted = {name: scores(model.beyond) for name, model in figures.models.items()}
+    below = {name: scores(answers) for name, answers in _below(figures).items()}
+    families = list(counted["teacher"].by_family)
+    for family in families:
+        row = [_percent(counted[name].by_family[family]) for name in NAMES]
+        count = counted["teacher"].by_family[family].count
+        table.add_row(family, str(count), *row, end_section=family == families[-1])
+    for title, found in (("all", counted), (f"level {BEYOND - 1} of these families", below)):
+        row = [_percent(found[name].overall) for name in NAMES]
+        table.add_row(title, str(found["teacher"].overall.count), *row)
+    return table
+
+
+def _below(figures: DemoFigures) -> dict[Name, list[Answer]]:
+    return {name: trained_beside(model.answers, model.beyond) for name, model in figures.models.items()}
+
+
+def _remarks_beyond(figures: DemoFigures) -> str:
+    below = _below(figures)
+    ended = ", ".join(f"{name} {_ended(model.beyond):.1%}" for name, model in figures.models.items())
+    return (
+        f"student - undistilled: {_points(_difference_beyond(figures))}, on level {BEYOND - 1} of these families "
+        f"{_points(paired_difference(below['student'], below['undistilled']))}\n"
+        f"answers that ended by themselves: {ended}"
+    )
 
 
 def _remarks(counted: dict[Name, Scores], figures: DemoFigures) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.engine.demo.tasks import FAMILIES, Sample, each_cell, grade
+from headgate.engine.demo.tasks import BEYOND, FAMILIES, Sample, each_beyond, each_cell, grade
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.params import SamplingParams
@@ -240,6 +240,25 @@ def table(given: Sequence[Answer]) -> str:
     return "\n".join(lines)
 
 
+def trained_beside(given: Sequence[Answer], beyond: Sequence[Answer]) -> list[Answer]:
+    """What of `given` the answers `beyond` training are to be read beside: the level below, of the same families."""
+    families = {answer.sample.family for answer in beyond}
+    return [a for a in given if a.sample.difficulty == BEYOND - 1 and a.sample.family in families]
+
+
+def beyond_table(given: Sequence[Answer], beyond: Sequence[Answer]) -> str:
+    """As `table`, of the level beyond training, with the level below of the same families beside it.
+
+    `given` are answers of the levels that training has; each family of `beyond` needs some of the level below.
+    """
+    counted, below = scores(beyond), scores(trained_beside(given, beyond))
+    lines = [f"| family | samples | level {BEYOND} | level {BEYOND - 1} |", "|---|---:|---:|---:|"]
+    for name, score in counted.by_family.items():
+        lines.append(f"| {name} | {score.count} | {_cell(score)} | {_cell(below.by_family[name])} |")
+    lines.append(f"| all | {counted.overall.count} | {_cell(counted.overall)} | {_cell(below.overall)} |")
+    return "\n".join(lines)
+
+
 def _cell(score: Score | None) -> str:
     if score is None:
         return "-"
@@ -248,7 +267,7 @@ def _cell(score: Score | None) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Reads the command line and prints the table."""
+    """Reads the command line and prints the tables; that of the level beyond training for the test split only."""
     parser = argparse.ArgumentParser(prog="python -m headgate.training.evaluate", description="Accuracy by family.")
     parser.add_argument("folder", type=Path, metavar="DIR", help="checkpoint folder")
     parser.add_argument("--samples", type=int, default=20, help="samples per family and level")
@@ -264,12 +283,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if getattr(options, name) is not None and getattr(options, name) < 1:
             parser.error(f"--{name} is {getattr(options, name)}; it must be at least 1")
     samples = distinct(each_cell(options.samples, seed=options.seed, split=options.split))
-    given = evaluate(options.folder, samples, device=options.device, threads=options.threads)
+    harder = distinct(each_beyond(options.samples, seed=options.seed)) if options.split == "test" else []
+    answers = evaluate(options.folder, [*samples, *harder], device=options.device, threads=options.threads)
+    given, beyond = answers[: len(samples)], answers[len(samples) :]
     print(table(given))
     print(f"\nended by themselves: {sum(answer.ended for answer in given)} of {len(given)}")
+    if beyond:
+        print(f"\nBeyond training, level {BEYOND}, which counts in none of the above:\n\n{beyond_table(given, beyond)}")
+        print(f"\nended by themselves: {sum(answer.ended for answer in beyond)} of {len(beyond)}")
     if options.wrong is not None:
         with options.wrong.open("w", encoding="utf-8") as file:
-            for answer in given:
+            for answer in answers:
                 if not answer.right:
                     file.write(json.dumps(_record(answer), ensure_ascii=False) + "\n")
 

@@ -41,7 +41,14 @@ def test_demo_bench_accounts_for_every_answer(models: list[str], tmp_path: Path)
     arguments = ["demo", "--samples", "1", "--timed", "1", "--rounds", "1", "--dialogues", "3", "--json", str(out)]
     result = CliRunner().invoke(bench, [*arguments, *models], catch_exceptions=False)
     assert result.exit_code == 0
-    for part in ("out_of_domain", "student - undistilled", "level 1, student / teacher", "decode at batch 8, ms/token"):
+    for part in (
+        "out_of_domain",
+        "student - undistilled",
+        "level 1, student / teacher",
+        "decode at batch 8, ms/token",
+        "beyond training: right answers in % on level 4",
+        "level 3 of these families",
+    ):
         assert part in result.output
     assert result.output.count("  user: ") == 3
     assert result.output.count("  undistilled (") == 3
@@ -58,8 +65,28 @@ def test_demo_bench_accounts_for_every_answer(models: list[str], tmp_path: Path)
         assert 0 <= model["ended"]["out_of_domain"] <= 1
         assert list(model["seconds_per_right"]) == list(model["device_s_per_right"]) == ["all", "1", "2", "3"]
         assert model["file_bytes"] > 4 * model["parameters"]
+        # Apart from everything above: what was asked there has levels 1 to 3 only.
+        assert list(model["by_level"]) == ["1", "2", "3"]
+        harder = model["beyond_training"]
+        assert harder["level"] == 4
+        assert harder["overall"]["count"] == sum(group["count"] for group in harder["by_family"].values())
+        assert list(harder["by_family"]) == [f.name for f in FAMILIES if f.beyond]
+        assert harder["level_below_of_the_same_families"]["count"] == harder["overall"]["count"]
+        assert 0 <= harder["ended"] <= 1
     assert content["models"]["teacher"]["active_parameters"] < content["models"]["teacher"]["parameters"]
     assert content["student_minus_undistilled"]["overall"]["count"] == content["asked"]
+    assert content["student_minus_undistilled"]["beyond_training"]["count"] == sum(f.beyond for f in FAMILIES)
+
+
+def test_demo_bench_has_no_level_beyond_training_outside_the_test_split(models: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "figures.json"
+    arguments = ["demo", "--samples", "1", "--timed", "1", "--rounds", "1", "--split", "calibration"]
+    result = CliRunner().invoke(bench, [*arguments, "--json", str(out), *models], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "beyond training" not in result.output
+    content = json.loads(out.read_text())
+    assert content["student_minus_undistilled"]["beyond_training"] is None
+    assert all(model["beyond_training"] is None for model in content["models"].values())
 
 
 def test_demo_bench_draws_its_figures(models: list[str], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tiny_models import MakeCheckpoint, write_tokenizer
 
-from headgate.engine.demo.tasks import Message, Sample, each_cell
+from headgate.engine.demo.tasks import Message, Sample, each_beyond, each_cell
 from headgate.engine.errors import PromptTooLong
 from headgate.engine.text.chat_template import NoChatTemplate
 from headgate.engine.text.folder import TokenizerError
@@ -20,6 +20,7 @@ from headgate.training.evaluate import (
     LONGEST_ANSWER,
     Answer,
     Score,
+    beyond_table,
     distinct,
     evaluate,
     main,
@@ -124,6 +125,19 @@ def test_table_has_a_row_per_family_and_a_dash_where_nothing_was_asked() -> None
     ]
 
 
+def test_the_level_beyond_training_stands_beside_the_level_below_of_the_same_families() -> None:
+    # The two answers of facts and topic are of families that have no such level, or were not asked on it.
+    given = [*GIVEN, _answer("lists", 3, True), _answer("lists", 1, False), _answer("tables", 3, False)]
+    beyond = [_answer("lists", 4, False), _answer("tables", 4, True), _answer("lists", 4, True)]
+    assert beyond_table(given, beyond).splitlines() == [
+        "| family | samples | level 4 | level 3 |",
+        "|---|---:|---:|---:|",
+        "| tables | 1 | 100 (21–100) | 0 (0–79) |",
+        "| lists | 2 | 50 (9–91) | 100 (21–100) |",
+        "| all | 3 | 67 (21–94) | 50 (9–91) |",
+    ]
+
+
 def test_distinct_drops_questions_that_were_asked_word_for_word() -> None:
     one, other = _sample("facts", 1, "a"), _sample("facts", 1, "b")
     # A question with another tool is another question.
@@ -166,10 +180,17 @@ def test_command_prints_the_table_and_writes_wrong_answers(
     main([str(long_checkpoint), "--samples", "1", "--wrong", str(tmp_path / "wrong.jsonl")])
     printed = capsys.readouterr().out
     assert "| out_of_domain | 1 |" in printed
+    overall, further = printed.split("Beyond training, level 4, which counts in none of the above")
+    assert f"| all | {len(each_cell(1, seed=0, split='test'))} |" in overall
+    assert f"| all | {len(each_beyond(1, seed=0))} |" in further
+    assert "ended by themselves:" in further
     assert "ended by themselves:" in printed
     records = [json.loads(line) for line in (tmp_path / "wrong.jsonl").read_text().splitlines()]
     assert records[0]["family"] == "sentiment"
     assert records[0]["messages"][0][0] == "user"
+    assert {record["level"] for record in records} == {1, 2, 3, 4}
+    main([str(long_checkpoint), "--samples", "1", "--split", "calibration"])
+    assert "Beyond training" not in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main([str(long_checkpoint), "--samples", "0"])
     assert "--samples is 0; it must be at least 1" in capsys.readouterr().err

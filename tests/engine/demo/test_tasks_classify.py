@@ -7,15 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.engine.demo.tasks.classify import _BAD_VERDICTS, _GOOD_VERDICTS, sentiment, topic
-from headgate.engine.demo.tasks.draw import SPLITS, Draw
+from headgate.engine.demo.tasks.draw import BEYOND, SPLITS, Draw
 from headgate.engine.demo.tasks.intent import _FRAMES, INTENTS, intent
 from headgate.engine.demo.tasks.sample import Task
 
 DRAWS = st.builds(
-    lambda seed, level, split: Draw(random.Random(seed), random.Random(seed + 1), level, split),
+    lambda seed, case: Draw(random.Random(seed), random.Random(seed + 1), *case),
     st.integers(0, 1 << 40),
-    st.integers(1, 3),
-    st.sampled_from(SPLITS),
+    st.sampled_from([*((level, split) for level in (1, 2, 3) for split in SPLITS), (BEYOND, "test")]),
 )
 FAMILIES = pytest.mark.parametrize("make", [sentiment, topic, intent])
 

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from headgate.engine.demo.tasks.arithmetic import added, arithmetic, multiplied, subtracted
 from headgate.engine.demo.tasks.conversion import WEEKDAYS, conversion
-from headgate.engine.demo.tasks.draw import SPLITS, Draw
+from headgate.engine.demo.tasks.draw import BEYOND, SPLITS, Draw
 
 SEEDS = st.integers(0, 10**9)
-LEVELS = st.integers(1, 3)
+LEVELS = st.integers(1, BEYOND)
 STEP = re.compile(r"(\d+(?: [-+*] \d+)+) = (\d+)")
 
 
 def drawn(seed: int, level: int, split: str = "train", wording: int = 1) -> Draw:
+    split = "test" if level == BEYOND else split
     return Draw(random.Random(seed), random.Random(seed + wording), level, split)
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headgate.engine.demo.tasks import extract, passage, tables
-from headgate.engine.demo.tasks.draw import Draw, Split
+from headgate.engine.demo.tasks.draw import BEYOND, SPLITS, Draw, Split
 from headgate.engine.demo.tasks.headline import _VERBS, headline
 from headgate.engine.demo.tasks.sample import Task
 
 MAKERS = (extract.extraction, passage.passage, tables.tables, headline)
-CASES = [(level, split) for level in (1, 2, 3) for split in ("train", "calibration", "test")]
+CASES: list[tuple[int, Split]] = [(level, split) for level in (1, 2, 3) for split in SPLITS] + [(BEYOND, "test")]
 
 
 def _tasks(make: Callable[[Draw], Task], level: int, split: Split, count: int = 60) -> Iterator[Task]:
@@ -82,11 +82,12 @@ def test_extraction_gives_what_stands_in_the_slots(level: int) -> None:
         ), task
 
 
-def test_extraction_at_the_third_level_has_four_fields_and_other_sentences() -> None:
-    for task in _tasks(extract.extraction, 3, "test"):
+@pytest.mark.parametrize("level", [3, BEYOND])
+def test_extraction_from_the_third_level_on_has_other_sentences(level: int) -> None:
+    for task in _tasks(extract.extraction, level, "test"):
         text = task.content.rsplit("|", 1)[0]
         given = json.loads(task.answer)
-        assert len(given) == 4
+        assert len(given) == level + 1
         assert "name" not in given
         assert all(text.count(str(value)) >= 1 for value in given.values())
 

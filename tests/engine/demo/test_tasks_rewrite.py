@@ -9,17 +9,16 @@ from hypothesis import strategies as st
 
 from headgate.engine.demo.tasks import lists as lists_module
 from headgate.engine.demo.tasks import rewrite_wordings
-from headgate.engine.demo.tasks.draw import SPLITS, Draw
+from headgate.engine.demo.tasks.draw import BEYOND, SPLITS, Draw
 from headgate.engine.demo.tasks.lists import lists
 from headgate.engine.demo.tasks.rewrite import repeating, rewriting
 from headgate.engine.demo.tasks.rewrite_words import CONTRACTIONS, SENTENCES
 from headgate.engine.demo.tasks.sample import Task
 
 DRAWS = st.builds(
-    lambda seed, level, split: Draw(random.Random(seed), random.Random(seed + 1), level, split),
+    lambda seed, case: Draw(random.Random(seed), random.Random(seed + 1), *case),
     st.integers(0, 1 << 40),
-    st.integers(1, 3),
-    st.sampled_from(SPLITS),
+    st.sampled_from([*((level, split) for level in (1, 2, 3) for split in SPLITS), (BEYOND, "test")]),
 )
 ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"]
 
@@ -30,7 +29,7 @@ def test_repeated_text_stands_in_the_prompt_and_has_the_length_of_its_level(draw
     task = repeating(draw)
     assert task.answer in task.prompt
     words = [word for word in re.split(r", | ", task.answer) if word not in ("-", "/")]
-    low, high = ((1, 4), (5, 9), (10, 16))[draw.level - 1]
+    low, high = ((1, 4), (5, 9), (10, 16), (17, 22))[draw.level - 1]
     assert low <= len(words) <= high
 
 

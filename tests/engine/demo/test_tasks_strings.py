@@ -6,15 +6,16 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.engine.demo.tasks.draw import SPLITS, Draw
+from headgate.engine.demo.tasks.draw import BEYOND, SPLITS, Draw
 from headgate.engine.demo.tasks.strings import WORDS, strings
 
 SEEDS = st.integers(0, 10**9)
-LEVELS = st.integers(1, 3)
+LEVELS = st.integers(1, BEYOND)
 ORDER = ("first", "second", "third", "fourth", "fifth", "sixth")
 
 
 def drawn(seed: int, level: int, split: str = "train", wording: int = 1) -> Draw:
+    split = "test" if level == BEYOND else split
     return Draw(random.Random(seed), random.Random(seed + wording), level, split)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.draw import BEYOND, Draw
 from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tasks.words import FIRST_NAMES, listed
 
@@ -98,7 +98,10 @@ Terms = Sequence[int | str]
 
 
 def arithmetic(draw: Draw) -> Task:
-    """Level 1: sums and differences up to 20, times table to 10; 2: 2-3 digits; 3: 4 digits, several steps, stories."""
+    """Level 1: sums and differences up to 20, times table to 10; 2: 2-3 digits; 3: 4 digits, several steps, stories.
+
+    Level 4: 5 digits, four steps, stories with a step more.
+    """
     if draw.level == 1:
         return _small(draw)
     if draw.level == 2:
@@ -137,10 +140,10 @@ def _columns(draw: Draw) -> Task:
         answer = multiplied(a, b)
         terms = (b, "*", a) if draw.chance(0.2) else (a, "*", b)
         return Task(_asked(draw, terms), answer, f"{terms[0]} * {terms[2]}")
-    digits = draw.number(2, 3) if draw.level == 2 else 4
+    digits = draw.number(2, 3) if draw.level == 2 else draw.level + 1
     # From 21 on, so that no prompt here is one of level 1, which has the bare number as its answer.
     a = draw.number(21 if digits == 2 else 10 ** (digits - 1), 10**digits - 1)
-    b = draw.number(*((2, 99), (11, 999), (101, 9999))[digits - 2])
+    b = draw.number(*((2, 99), (11, 999), (101, 9999), (1001, 99999))[digits - 2])
     if sign == "-":
         a, b = max(a, b), min(a, b)
         return Task(_asked(draw, (a, "-", b)), subtracted(a, b), f"{a} - {b}")
@@ -214,7 +217,7 @@ def _chain(draw: Draw) -> Task:
     else:
         terms, steps = [start], []
     product = bool(steps)
-    for _ in range(draw.number(2 - product, 3 - product)):
+    for _ in range(4 - product if draw.level == BEYOND else draw.number(2 - product, 3 - product)):
         sign = draw.pick("+-") if 10 < start < 90 else "+" if start <= 10 else "-"
         value = _next(draw, start, sign)
         terms += [sign, value]
@@ -361,7 +364,7 @@ def _story(draw: Draw) -> Task:
     aside = draw.number(2, 30) if draw.chance(0.25) else 0
     if aside:
         sentences.append(draw.phrase(_ASIDES).format(n=aside, **names))
-    for _ in range(1 if kind == "groups" or aside else 2):
+    for _ in range((1 if kind == "groups" or aside else 2) + (draw.level == BEYOND)):
         sign = draw.pick("+-") if value > 4 else "+"
         n = draw.number(2, min(20, value - 2) if sign == "-" else 20)
         sentences.append(draw.phrase(frame[sign]).format(n=n, **names))

@@ -32,15 +32,18 @@ _FRAMES = (
     "Hi, could you {body}?",
     "Hello, please {body}.",
 )
-_MISFIT = (0.0, 0.08, 0.15)
+_MISFIT = (0.0, 0.08, 0.15, 0.15)
 """By level, how often no given function fits."""
 _ALIKE = 0.4
 """How often the other functions are from the group of the wanted one."""
 
 
 def calls(draw: Draw) -> Task:
-    """Level 1: one function, one or two arguments; 2: two functions; 3: three, two or three arguments, or none fits."""
-    least, most = ((1, 2), (1, 3), (2, 3))[draw.level - 1]
+    """Level 1: one function, one or two arguments; 2: two functions; 3: three, two or three arguments, or none fits.
+
+    Level 4: four functions.
+    """
+    least, most = ((1, 2), (1, 3), (2, 3), (2, 3))[draw.level - 1]
     wanted = draw.pick([known for known in FUNCTIONS if _fits(known, least, most)])
     used = _used(draw, wanted, least, most)
     values = _values(draw, used)

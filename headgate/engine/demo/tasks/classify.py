@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.draw import BEYOND, Draw
 from headgate.engine.demo.tasks.layout import ask
 from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tasks.words import FIRST_NAMES, listed
@@ -100,7 +100,10 @@ _SENTIMENT = (
 
 
 def sentiment(draw: Draw) -> Task:
-    """A short review. Level 1: one plain statement; 2: two, or a negated one; 3: mixed, where the verdict decides."""
+    """A short review. Level 1: one plain statement; 2: two, or a negated one; 3: mixed, where the verdict decides.
+
+    Level 4: mixed, with two clauses that speak against the verdict.
+    """
     positive = draw.chance(0.5)
     kind, part = draw.pick(tuple(_ASPECTS)), draw.number(0, 1)
     if draw.level == 1:
@@ -127,11 +130,16 @@ def sentiment(draw: Draw) -> Task:
 
 
 def _mixed(draw: Draw, kind: str, part: int, positive: bool) -> str:
-    """A review with both sides. The verdict, the writer's own view or what it turned out to be decides."""
+    """A review with both sides. The verdict, the writer's own view or what it turned out to be decides.
+
+    Beyond level 3 it is always the verdict, and one more sentence speaks against it.
+    """
     good, bad = draw.pick(_GOOD), draw.pick(_BAD)
     wanted, other = (good, bad) if positive else (bad, good)
     first, second = draw.pick(_ASPECTS[kind][part::2]), draw.pick(_ASPECTS[kind][1 - part :: 2])
-    form = draw.number(0, 5)
+    form = draw.number(0, 5) if draw.level < BEYOND else draw.pick((0, 1, 4, 5))
+    if draw.level == BEYOND:
+        return _against_twice(draw, kind, part, positive, form, (first, second), (wanted, other))
     if form == 0:
         degree = draw.pick(_DEGREES)
         return f"The {first} was {degree}{other}, but the {second} was {wanted}. {_verdict(draw, positive)}"
@@ -146,6 +154,37 @@ def _mixed(draw: Draw, kind: str, part: int, positive: bool) -> str:
     if form == 4:
         return f"{_verdict(draw, positive)} Only the {first} was {other}, and the {second} was {wanted}."
     return f"{_statement(draw, kind, 1 - part, not positive)} All the same: {_small_verdict(draw, positive)}!"
+
+
+def _against_twice(
+    draw: Draw,
+    kind: str,
+    part: int,
+    positive: bool,
+    form: int,
+    aspects: tuple[str, str],
+    words: tuple[str, str],
+) -> str:
+    """The forms of `_mixed` with a verdict, and two clauses against it. `words`: the one that agrees comes first."""
+    (first, second), (wanted, other) = aspects, words
+    against = _elsewhere(draw, kind, part if form == 5 else 1 - part, not positive, aspects)
+    if form == 0:
+        degree = draw.pick(_DEGREES)
+        return f"{against} The {first} was {degree}{other}, but the {second} was {wanted}. {_verdict(draw, positive)}"
+    if form == 4:
+        return f"{_verdict(draw, positive)} The {first} was {other}, and the {second} was {wanted}. {against}"
+    more = _elsewhere(draw, kind, 1 - part, not positive, (*aspects, against))
+    if form == 1:
+        return f"The {first} was {wanted}. {against} {more} Still, {_small_verdict(draw, positive)}."
+    return f"{more} {against} All the same: {_small_verdict(draw, positive)}!"
+
+
+def _elsewhere(draw: Draw, kind: str, part: int, positive: bool, taken: tuple[str, ...]) -> str:
+    """A statement about none of the aspects that `taken` names, alone or in sentences."""
+    named = set(" ".join(taken).lower().rstrip(".").split())
+    while named & set(_ASPECTS[kind]) & set((text := _statement(draw, kind, part, positive)).lower()[:-1].split()):
+        pass
+    return text
 
 
 def _statement(draw: Draw, kind: str, part: int, positive: bool) -> str:
@@ -248,6 +287,11 @@ _BESIDE = (
     "{name} from the {place} told us that ",
     "A man at the {place} told {name} that ",
 )
+_AFTERWARDS = (
+    "{name} from the {place} heard it too.",
+    "A woman at the {place} asked {name} about it.",
+    "Later {name} talked about it at the {place}.",
+)
 _LABELS = "sports, technology, food, travel, finance, health, music or weather"
 _TOPIC = (
     "What is the topic of this text?",
@@ -274,7 +318,10 @@ _TOPIC = (
 
 
 def topic(draw: Draw) -> Task:
-    """The topic of a text. Level 1: a sentence; 2: two sentences; 3: two, and a place that has to do with another."""
+    """The topic of a text. Level 1: a sentence; 2: two sentences; 3: two, and a place that has to do with another.
+
+    Level 4: two, and two places that have to do with two others.
+    """
     label = draw.pick(tuple(_PARTS))
     who, what, _ = _PARTS[label]
     name = draw.value(FIRST_NAMES)
@@ -286,7 +333,8 @@ def topic(draw: Draw) -> Task:
         link = draw.pick((". The ", ", and the ", ", but the ", ", while the "))
         text = f"the {first[0]} {second[0]}{draw.pick(_WHEN)}{link}{first[1]} {second[1]}."
     else:
-        place = draw.pick(_PARTS[draw.pick([other for other in _PARTS if other != label])][2])
+        elsewhere = draw.some([other for other in _PARTS if other != label], 2 if draw.level == BEYOND else 1)
+        place, *others = [draw.pick(_PARTS[other][2]) for other in elsewhere]
         opening = draw.pick(_BESIDE).format(place=place, name=name)
         text = f"{opening}the {first[0]} {second[0]}{draw.pick(_WHEN)}"
         text += (
@@ -294,5 +342,7 @@ def topic(draw: Draw) -> Task:
             if opening.endswith("that ")
             else f", and the {first[1]} {second[1]}."
         )
+        for other in others:
+            text += f" {draw.pick(_AFTERWARDS).format(place=other, name=draw.value(FIRST_NAMES))}"
     text = text[0].upper() + text[1:]
     return Task(ask(draw, _TOPIC, text, quotes=True), label, text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.draw import BEYOND, Draw
 from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tasks.words import MONTHS
 
@@ -40,7 +40,10 @@ _UNITS = _SHORT_UNITS + _LONG_UNITS
 
 
 def conversion(draw: Draw) -> Task:
-    """Level 1: to a smaller unit; 2: back, units in two parts, ISO dates; 3: mixed units with working, dates, days."""
+    """Level 1: to a smaller unit; 2: back, units in two parts, ISO dates; 3: mixed units with working, dates, days.
+
+    Level 4 has longer numbers and weekdays further ahead. Dates do not get longer, so it has none.
+    """
     if draw.level == 1:
         large, small, factor = draw.pick(_UNITS)
         count = draw.number(2, 9 if factor in (7, 60) else 99)
@@ -48,7 +51,8 @@ def conversion(draw: Draw) -> Task:
     if draw.level == 2:
         kind = draw.pick(("back", "back", "parts", "parts", "date"))
         return _back(draw) if kind == "back" else _parts(draw) if kind == "parts" else _date(draw, ("iso", "long"))
-    kind = draw.pick(("clock", "split", "plus", "compare", "date", "days", "weekday"))
+    kinds = ("clock", "split", "plus", "compare", "date", "days", "weekday")
+    kind = draw.pick(kinds if draw.level < BEYOND else ("clock", "split", "plus", "compare", "weekday"))
     if kind == "clock":
         return _clock(draw)
     if kind == "split":
@@ -76,7 +80,7 @@ def _two_parts(draw: Draw, step: int = 1) -> tuple[str, str, int, int, int]:
     large, small, factor = draw.pick([unit for unit in _UNITS if unit[2] >= max(100, step * 10)])
     low = draw.chance(0.25)
     rest = step * draw.number(1 if step > 1 else 2, (factor // 10 if low and step == 1 else factor) // step - 1)
-    return large, small, factor, draw.number(2, 29), rest
+    return large, small, factor, draw.number(*((2, 29) if draw.level < BEYOND else (100, 299))), rest
 
 
 def _parts(draw: Draw) -> Task:
@@ -93,7 +97,7 @@ def _split(draw: Draw) -> Task:
 def _clock(draw: Draw) -> Task:
     """Hours, minutes, seconds, weeks and days, both ways, with working."""
     large, small, factor = draw.pick([unit for unit in _UNITS if unit[2] in (7, 60)])
-    count, rest = draw.number(2, 9), draw.number(2, factor - 1)
+    count, rest = draw.number(*((2, 9) if draw.level < BEYOND else (11, 29))), draw.number(2, factor - 1)
     whole, total = count * factor, count * factor + rest
     if draw.chance(0.5):
         answer = f"{count} * {factor} = {whole}, {whole} + {rest} = {total}, so {total} {small}"
@@ -148,7 +152,7 @@ _LESS = tuple(wording.replace("more", "less") for wording in _MORE)
 
 def _compare(draw: Draw) -> Task:
     large, small, factor = draw.pick(_UNITS)
-    count = draw.number(2, 9)
+    count = draw.number(*((2, 9) if draw.level < BEYOND else (101, 299)))
     # Near the other amount, so that its first digits alone do not decide.
     other = count * factor + draw.pick((-1, 1)) * max(1, factor // 10) * draw.number(1, 9)
     first, second = f"{count} {large}", f"{other} {small}"
@@ -257,7 +261,7 @@ _WEEKDAY = (
 
 
 def _weekday(draw: Draw) -> Task:
-    start, count = draw.number(0, 6), draw.number(2, 6)
+    start, count = draw.number(0, 6), draw.number(*((2, 6) if draw.level < BEYOND else (7, 10)))
     days = [WEEKDAYS[(start + step) % 7] for step in range(1, count + 1)]
     prompt = draw.phrase(_WEEKDAY).format(n=count, day=WEEKDAYS[start])
     return Task(prompt, f"{', '.join(days)}, so {days[-1]}", f"{WEEKDAYS[start]} + {count} days")

@@ -16,6 +16,8 @@ from headgate.engine.demo.tasks.words import listed
 
 Split = Literal["train", "calibration", "test"]
 SPLITS: tuple[Split, ...] = ("train", "calibration", "test")
+BEYOND = 4
+"""The level that nothing is trained on: one notch harder by the knob of its family, and in the test split alone."""
 T = TypeVar("T")
 
 INVENTED = 0.5
@@ -39,6 +41,14 @@ def split_of(family: str, content: str) -> Split:
     """The split a content belongs to: one in ten to `test`, one in ten to `calibration`, the rest to `train`."""
     place = hashed(f"{family}\0{content}", 10)
     return "test" if place == 0 else "calibration" if place == 1 else "train"
+
+
+def check_level(level: int, split: Split) -> None:
+    """Raises `ValueError` for a level that no task of the split has."""
+    if 1 <= level < BEYOND or (level == BEYOND and split == "test"):
+        return
+    accepted = f"1 to {BEYOND - 1}, and {BEYOND} in split 'test' alone, so that nothing is trained on it"
+    raise ValueError(f"level {level} is not in split {split!r}; accepted: {accepted}")
 
 
 @cache
@@ -88,7 +98,11 @@ class Draw:
         split: Split,
         script: Sequence[int] = (),
     ) -> None:
-        """`script` replays the content choices of an earlier draw (its `made`); after its end `content` decides."""
+        """`script` replays the content choices of an earlier draw (its `made`); after its end `content` decides.
+
+        Raises `ValueError` for a level that the split does not have (see `check_level`).
+        """
+        check_level(level, split)
         self._content, self._wording, self._script = content, wording, script
         self.level = level
         self.split: Split = split

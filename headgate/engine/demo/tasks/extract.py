@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.draw import BEYOND, Draw
 from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tasks.words import (
     CITIES,
@@ -275,7 +275,7 @@ _MAKERS: Mapping[str, Callable[[Draw], str]] = {
 
 
 def extraction(draw: Draw) -> Task:
-    """Fields of a document. Level 1: two of a sentence; 2: three; 3: four, among other sentences."""
+    """Fields of a document. Level 1: two of a sentence; 2: three; 3: four, among other sentences; 4: five, likewise."""
     kind = draw.pick(_KINDS)
     count = draw.level + 1
     # A short sentence leaves no choice of what to ask; a very long one does not belong to the first level.
@@ -285,9 +285,9 @@ def extraction(draw: Draw) -> Task:
     written, values = _slots(draw, names)
     text = frame.format(**written)
     asked = draw.some(names, count)
-    # Next to other people a plain "name" would be ambiguous, so the third level asks for the role.
+    # Next to other people a plain "name" would be ambiguous, so from the third level on the role is asked for.
     keys = [draw.pick([k for k in kind.keys[name] if draw.level < 3 or k != "name"]) for name in asked]
-    if draw.level == 3:
+    if draw.level >= 3:
         text = _among_noise(draw, text, written)
     answer = json.dumps(dict(zip(keys, (values[name] for name in asked), strict=True)))
     return Task(draw.phrase(_ASK).format(fields=_fields(draw, keys), text=text), answer, f"{text}|{', '.join(keys)}")
@@ -301,7 +301,7 @@ def _among_noise(draw: Draw, text: str, written: Mapping[str, str]) -> str:
             other=distinct(draw, FIRST_NAMES, {word for value in written.values() for word in value.split()}),
             place=draw.value(CITIES),
         )
-        for noise in draw.some(fitting, draw.number(1, 2))
+        for noise in draw.some(fitting, draw.number(1, 2) + (draw.level == BEYOND))
     ]
     sentences.insert(draw.number(0, len(sentences)), text)
     # A form of several lines stays a form: sentences around it get lines of their own.

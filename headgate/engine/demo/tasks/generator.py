@@ -10,7 +10,7 @@ from headgate.engine.demo.tasks.calls import calls
 from headgate.engine.demo.tasks.chat import out_of_domain, small_talk
 from headgate.engine.demo.tasks.classify import sentiment, topic
 from headgate.engine.demo.tasks.conversion import conversion
-from headgate.engine.demo.tasks.draw import Draw, Split, held, held_templates, split_of
+from headgate.engine.demo.tasks.draw import BEYOND, Draw, Split, check_level, held, held_templates, split_of
 from headgate.engine.demo.tasks.extract import extraction
 from headgate.engine.demo.tasks.facts import facts
 from headgate.engine.demo.tasks.headline import headline
@@ -40,11 +40,14 @@ FAMILIES: tuple[Family, ...] = (
     Family("conversion", conversion, weight=1.2),
     Family("puzzles", puzzles, weight=1.4),
     Family("calls", calls, weight=1.2, grading="call"),
-    Family("facts", facts, weight=0.9),
-    Family("small_talk", small_talk, levels=2, weight=0.4),
-    Family("out_of_domain", out_of_domain, levels=1, weight=0.5),
+    Family("facts", facts, weight=0.9, beyond=False),
+    Family("small_talk", small_talk, levels=2, weight=0.4, beyond=False),
+    Family("out_of_domain", out_of_domain, levels=1, weight=0.5, beyond=False),
 )
-"""Every family, in a fixed order. A new one is a function from a `Draw` to a `Task`, added here."""
+"""Every family, in a fixed order. A new one is a function from a `Draw` to a `Task`, added here.
+
+Facts, small talk and what is out of domain are closed lists, known by heart: they have no level beyond training.
+"""
 
 SYSTEM_PROMPTS = (
     "You are a helpful assistant.",
@@ -93,24 +96,39 @@ def generate(
 
     `families` are drawn by their weights, levels uniformly unless `difficulty` fixes one (families with fewer levels
     give their hardest). `system` and `turns` are the shares of samples that open with a system prompt and that have
-    earlier turns. Raises `ValueError` for an unknown split.
+    earlier turns. Raises `ValueError` for an unknown split, and for a level that the split does not have: `BEYOND` is
+    the test split's alone, and there too it comes only where it is asked for.
     """
     if split not in ("train", "calibration", "test"):
         raise ValueError(f"split {split!r} is unknown; known: train, calibration, test")
+    if difficulty is not None:
+        check_level(difficulty, split)
     mixture = _Mixture(random.Random(f"{seed}/{split}"), split, families)
     for _ in range(count):
         yield mixture.sample(difficulty, system, turns)
 
 
 def each_cell(count: int, *, seed: int, split: Split, families: Sequence[Family] = FAMILIES) -> list[Sample]:
-    """`count` single-turn samples, without system prompt, of every family and level: what an evaluation asks."""
-    samples: list[Sample] = []
-    for known in families:
-        for level in range(1, known.levels + 1):
-            cell = f"{seed}/{known.name}/{level}"
-            mixture = _Mixture(random.Random(cell), split, (known,))
-            samples += [mixture.sample(level, 0.0, 0.0) for _ in range(count)]
-    return samples
+    """`count` single-turn samples, without system prompt, of every family and level: what an evaluation asks.
+
+    Of the levels that training has, too; `each_beyond` gives the other.
+    """
+    cells = [(known, level) for known in families for level in range(1, known.levels + 1)]
+    return [sample for known, level in cells for sample in _cell(count, seed, split, known, level)]
+
+
+def each_beyond(count: int, *, seed: int, split: Split = "test", families: Sequence[Family] = FAMILIES) -> list[Sample]:
+    """`count` samples as `each_cell`'s, of the level `BEYOND` of every family that has it.
+
+    Raises `ValueError` for any split but `test`.
+    """
+    check_level(BEYOND, split)
+    return [sample for known in families if known.beyond for sample in _cell(count, seed, split, known, BEYOND)]
+
+
+def _cell(count: int, seed: int, split: Split, known: Family, level: int) -> list[Sample]:
+    mixture = _Mixture(random.Random(f"{seed}/{known.name}/{level}"), split, (known,))
+    return [mixture.sample(level, 0.0, 0.0) for _ in range(count)]
 
 
 def draw_task(rng: random.Random, chosen: Family, level: int, split: Split) -> Task:
@@ -137,7 +155,7 @@ class _Mixture:
     def sample(self, difficulty: int | None, system: float, turns: float) -> Sample:
         rng = self._rng
         chosen = rng.choices(self._families, self._weights)[0]
-        level = min(difficulty or rng.randint(1, chosen.levels), chosen.levels)
+        level = min(difficulty or rng.randint(1, chosen.levels), chosen.hardest)
         messages: list[Message] = []
         if rng.random() < system:
             messages.append(Message("system", rng.choice(SYSTEM_PROMPTS)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.draw import BEYOND, Draw
 from headgate.engine.demo.tasks.extract import a
 from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tasks.words import CITIES, COMPANIES, FIRST_NAMES, JOBS, LAST_NAMES, listed
@@ -153,12 +153,12 @@ def headline(draw: Draw) -> Task:
     """`<Who> <does> <what> in <City>`, without roles, adjectives and times.
 
     Level 1: the event and one side sentence; 2: two or three of them in any order; 3: two events, the main one marked,
-    or the passive.
+    or the passive; 4: three events.
     """
-    passive = draw.level == 3 and draw.chance(0.5)
-    two = draw.level == 3 and (not passive or draw.chance(0.3))
+    passive = draw.level >= 3 and draw.chance(0.5)
+    two = draw.level == BEYOND or (draw.level == 3 and (not passive or draw.chance(0.3)))
     main = _event(draw, passive)
-    count = draw.level if draw.level == 1 else draw.number(2, 3) - two
+    count = 1 if draw.level == 1 else draw.number(2, 3) - two
     sides = [
         side.format(
             n=draw.number(2, 90),
@@ -170,10 +170,12 @@ def headline(draw: Draw) -> Task:
         for side in draw.some(_SIDE, count)
     ]
     if two:
-        other = _event(draw, draw.chance(0.3))
-        stories = draw.shuffled((draw.pick(_MAIN).format(main.sentence), draw.pick(_OTHER).format(other.sentence)))
-        # A side sentence may be about either story, but never stands before both.
-        text = " ".join([stories[0], *sides[:1], stories[1], *sides[1:]])
+        others = [_event(draw, draw.chance(0.3)) for _ in range(draw.level - 2)]
+        told = [draw.pick(_MAIN).format(main.sentence)]
+        told += [draw.pick(_OTHER).format(other.sentence) for other in others]
+        stories = draw.shuffled(told)
+        # A side sentence may be about any story, but never stands before all.
+        text = " ".join([stories[0], *sides[:1], stories[1], *sides[1:], *stories[2:]])
     elif draw.level == 1:
         text = " ".join([main.sentence, *sides])
     else:

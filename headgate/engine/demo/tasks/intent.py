@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.draw import BEYOND, Draw
 from headgate.engine.demo.tasks.layout import ask
 from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tasks.words import CITIES, PURCHASES
@@ -277,7 +277,10 @@ _CHOICES = ("Intents: {}", "Choose from: {}", "Labels: {}", "Choose one: {}", "P
 
 
 def intent(draw: Draw) -> Task:
-    """What a customer wants. Level 1: the plain wish; 2: with polite words; 3: after another matter that is settled."""
+    """What a customer wants. Level 1: the plain wish; 2: with polite words; 3: after another matter that is settled.
+
+    Level 4: after two other matters that are settled.
+    """
     label = draw.pick(INTENTS)
     frame = draw.pick(_FRAMES[label])
     thing, other = draw.values(PURCHASES, 2)
@@ -287,7 +290,7 @@ def intent(draw: Draw) -> Task:
     elif draw.level == 2:
         text = _padded(draw, _sentence(frame))
     else:
-        past = draw.pick([sentence for other_label, sentence in _SOLVED if other_label != label])
+        past = _settled(draw, {label}, 2 if draw.level == BEYOND else 1)
         joined = draw.pick(_NOW)
         # "Now where is my lamp" would need a pause, so only statements follow such a word directly.
         if joined[0] != "{" and not joined.endswith(": {}") and not frame.startswith(("I ", "my ", "the ", "we ")):
@@ -300,6 +303,17 @@ def intent(draw: Draw) -> Task:
     if draw.styled(0.4):
         prompt = _with_choices(draw, prompt, label)
     return Task(prompt, label, text)
+
+
+def _settled(draw: Draw, without: set[str], count: int) -> str:
+    """Sentences about that many settled matters, of as many labels."""
+    sentences: list[str] = []
+    labels = {*without}
+    for _ in range(count):
+        label, sentence = draw.pick([(label, sentence) for label, sentence in _SOLVED if label not in labels])
+        labels.add(label)
+        sentences.append(sentence)
+    return " ".join(sentences)
 
 
 def _identifier(draw: Draw) -> str:

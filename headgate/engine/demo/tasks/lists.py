@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.draw import BEYOND, Draw
 from headgate.engine.demo.tasks.layout import ask
 from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tasks.words import ANIMALS, CITIES, COLORS, FIRST_NAMES, FOODS, THINGS
@@ -229,8 +229,8 @@ _KINDS = ("sort words", "sort words", "sort numbers", "sort numbers", "count", "
 
 
 def lists(draw: Draw) -> Task:
-    """One list (or two) and a question about it. Levels are lengths: 2-3, 4-5 and 6-8 items."""
-    count = draw.number(*((2, 3), (4, 5), (6, 8))[draw.level - 1])
+    """One list (or two) and a question about it. Levels are lengths: 2-3, 4-5, 6-8 and 9-11 items."""
+    count = draw.number(*((2, 3), (4, 5), (6, 8), (9, 11))[draw.level - 1])
     kind = draw.pick(_KINDS)
     if kind == "sort words":
         words = _sortable(draw, count)
@@ -247,8 +247,10 @@ def lists(draw: Draw) -> Task:
     text = ", ".join(words)
     if kind == "count":
         return Task(ask(draw, _COUNT, _shown(draw, words)), _counted(words), f"count|{text}")
-    place = draw.number(0, count)
-    nth, answer = ("last", words[-1]) if place == count else (_PLACES[place], words[place])
+    # Places further on have no name here; "last" is one of the choices.
+    named = min(count, len(_PLACES))
+    place = draw.number(0, named)
+    nth, answer = ("last", words[-1]) if place == named else (_PLACES[place], words[place])
     if draw.level > 1 and draw.chance(0.15):
         nth, answer = "second to last", words[-2]
     return Task(ask(draw, _PLACE, _shown(draw, words), nth=nth), answer, f"{nth}|{text}")
@@ -263,8 +265,8 @@ def _shown(draw: Draw, items: Sequence[str]) -> str:
 
 
 def _sortable(draw: Draw, count: int) -> list[str]:
-    """Different known words. At level 3 one or two pairs begin with the same letter, so the next one decides."""
-    pairs = draw.number(1, 2) if draw.level == 3 else 0
+    """Different known words. From level 3 on one or two pairs begin with the same letter, so the next one decides."""
+    pairs = draw.number(1, 2) if draw.level >= 3 else 0
     doubled = draw.some([letter for letter in _LETTERS if len(_BY_LETTER[letter]) > 1], pairs)
     single = draw.some([letter for letter in _LETTERS if letter not in doubled], count - 2 * pairs)
     words = [draw.pick(_BY_LETTER[letter]) for letter in single]
@@ -306,8 +308,9 @@ def _repeated(draw: Draw, kind: str, count: int) -> Task:
 
 
 def _common(draw: Draw, vocabulary: tuple[str, ...], count: int) -> Task:
-    first_count = max(2, min(count, 6) - draw.number(0, 1))
-    second_count = max(2, min(count, 6) - draw.number(0, 1))
+    most = min(count, 6 if draw.level < BEYOND else 8)
+    first_count = max(2, most - draw.number(0, 1))
+    second_count = max(2, most - draw.number(0, 1))
     words = draw.values(vocabulary, first_count + second_count - 1)
     both, rest = words[0], words[1:]
     first = draw.shuffled([both, *rest[: first_count - 1]])

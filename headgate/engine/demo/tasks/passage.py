@@ -180,10 +180,10 @@ def passage(draw: Draw) -> Task:
     """A question about a given text.
 
     Level 1: one person; 2: two people; 3: three or four people with two facts each, or a question of two steps. The
-    answer of those is a sentence, so that it names the person it found first.
+    answer of those is a sentence, so that it names the person it found first. 4: as 3, with five or six people.
     """
     level = draw.level
-    people = draw.values(FIRST_NAMES, level if level < 3 else draw.number(3, 4))
+    people = draw.values(FIRST_NAMES, level if level < 3 else draw.number(*((3, 4) if level == 3 else (5, 6))))
     relations = draw.some(_RELATIONS, 3 if level == 1 else 2 + draw.number(0, 1))
     said = relations if level > 1 else relations[: draw.number(1, 2)]
     facts: dict[tuple[str, _Relation], str] = {}
@@ -200,13 +200,13 @@ def passage(draw: Draw) -> Task:
     if level == 2 and draw.chance(0.3):
         dropped = draw.number(0, 3)
         del facts[list(facts)[dropped]], sentences[dropped]
-    linked = draw.chance((0.15, 0.2, 0.4)[level - 1])
+    linked = draw.chance((0.15, 0.2, 0.4, 0.4)[level - 1])
     named = {word for what in facts.values() for word in what.split()}
     role, stranger = draw.pick(_ROLES), distinct(draw, FIRST_NAMES, {*people, *named})
     first, second = (people[0], stranger) if level < 3 else draw.some(people, 2)
     if linked:
         sentences.append(draw.pick(_LINKS).format(a=first, b=second, role=role))
-        if level == 3 and draw.chance(0.6):
+        if level >= 3 and draw.chance(0.6):
             # A second link, of another person or another role, so that the first must be looked for.
             third, fourth = draw.some([who for who in people if who != first], 2)
             other_role = draw.pick([known for known in _ROLES if known != role])

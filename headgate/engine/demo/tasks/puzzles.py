@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.draw import BEYOND, Draw
 from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tasks.words import ANIMALS, COLORS, FIRST_NAMES, FOODS, JOBS, MONTHS, THINGS, listed
 
@@ -65,6 +65,9 @@ _WHO_OF_TWO = (
 def puzzles(draw: Draw) -> Task:
     """Levels have more people, things, rules or digits; from 2 on the statements are shuffled.
 
+    Level 4: six people, five things, a rule more than level 3, sums of four or five numbers, series of larger numbers,
+    rows of eight or nine words.
+
     Where several statements must be put together, the answer shows the order that follows from them.
     """
     kinds = (_compare, _compare, _syllogism, _syllogism, _position, _parity, _series, _series, _odd_one)
@@ -73,9 +76,9 @@ def puzzles(draw: Draw) -> Task:
 
 def _compare(draw: Draw) -> Task:
     more, most, less, least = draw.pick(_RELATIONS)
-    count = draw.number(*((2, 3), (3, 4), (4, 5))[draw.level - 1])
+    count = draw.number(*((2, 3), (3, 4), (4, 5), (6, 6))[draw.level - 1])
     people = draw.values(FIRST_NAMES, count)  # from the most to the least
-    mixed = count == 2 or draw.level == 3
+    mixed = count == 2 or draw.level >= 3
     lines = []
     for first, second in pairwise(people):
         turned = mixed and draw.chance(0.4)
@@ -89,7 +92,7 @@ def _compare(draw: Draw) -> Task:
         prompt = _worded(draw, text, _WHO_OF_TWO, more=asked)
         return Task(prompt, people[place], f"compare|{text}|{asked}")
     wanted = {most: people[0], least: people[-1]}
-    if draw.level == 3:
+    if draw.level >= 3:
         wanted |= {f"second {most}": people[1], f"second {least}": people[-2]}
     asked = draw.pick(tuple(wanted))
     answer = f"{' > '.join(people)}, so {wanted[asked]}"
@@ -118,13 +121,18 @@ _IS_IT = (
     "Does it follow that {turned}?",
 )
 # By level, the forms of `_syllogism`, so that each of the three answers is about as frequent.
-_FORMS = ((0, 0, 1, 1, 2, 3), (0, 0, 0, 0, 1, 1, 4, 4, 2, 3, 5, 6), (0, 7, 7, 7, 1, 8, 8, 4, 2, 3, 5, 6))
+_FORMS = (
+    (0, 0, 1, 1, 2, 3),
+    (0, 0, 0, 0, 1, 1, 4, 4, 2, 3, 5, 6),
+    (0, 7, 7, 7, 1, 8, 8, 4, 2, 3, 5, 6),
+    (0, 0, 0, 0, 1, 1, 4, 4, 2, 3, 5, 6),
+)
 _PROPERTIES = (*COLORS, *listed("small big old young loud happy sad slow strong tall hungry tired brave polite rich"))
 
 
 def _syllogism(draw: Draw) -> Task:
     name = draw.value(FIRST_NAMES)
-    a, b, c = _kinds(draw)
+    a, b, c, *between = _kinds(draw, 3 if draw.level < BEYOND else 5)
     first, second = draw.some(_PROPERTIES, 2)
     form = draw.pick(_FORMS[draw.level - 1])
     rules = [f"All {a}s are {first}."]
@@ -145,6 +153,11 @@ def _syllogism(draw: Draw) -> Task:
         rules = [f"All {a}s are {b}s.", f"All {b}s are {first}."]
     elif form == 8:
         rules, answer = [f"All {a}s are {b}s.", f"No {b} is {first}."], NO
+    if between:
+        # What decides is two more rules away: it is said of the last of three kinds that follow from each other.
+        last = between[-1]
+        rules = [rule.replace(f" {a}s ", f" {last}s ").replace(f" {a} ", f" {last} ") for rule in rules]
+        rules = [f"All {a}s are {between[0]}s.", f"All {between[0]}s are {last}s.", *rules]
     if draw.level > 1:
         # A rule about a third kind, which decides nothing.
         rules.append(draw.pick((f"All {c}s are {second}.", f"No {c} is {second}.", f"Some {c}s are {second}.")))
@@ -154,9 +167,9 @@ def _syllogism(draw: Draw) -> Task:
     return Task(prompt, answer, f"syllogism|{text}|{name} {asked}")
 
 
-def _kinds(draw: Draw) -> list[str]:
+def _kinds(draw: Draw, count: int) -> list[str]:
     kinds: list[str] = []
-    while len(kinds) < 3:
+    while len(kinds) < count:
         word = draw.invented()
         if word[-1] not in "sxy" and word not in kinds:  # so that an "s" makes the plural
             kinds.append(word)
@@ -229,7 +242,7 @@ def _parity(draw: Draw) -> Task:
     if draw.level < 3:
         number = draw.number(0, 99) if draw.level == 1 else draw.number(100, 9999)
         return Task(draw.phrase(_EVEN).format(number=number), _even_or_odd(number), f"parity|{number}")
-    numbers = [draw.number(2, 999) for _ in range(draw.number(2, 3))]
+    numbers = [draw.number(2, 999) for _ in range(draw.number(2, 3) + 2 * (draw.level == BEYOND))]
     text = " + ".join(map(str, numbers))
     answer = f"{' + '.join(map(_even_or_odd, numbers))} = {_even_or_odd(sum(numbers))}"
     return Task(draw.phrase(_EVEN).format(number=text), answer, f"parity|{text}")
@@ -260,8 +273,8 @@ _NEXT = (
 
 def _series(draw: Draw) -> Task:
     form = draw.pick(("up", "up", "up", "down") if draw.level < 3 else ("up", "down", "double", "grow"))
-    step = draw.number(1, (5, 10, 15)[draw.level - 1])
-    start = draw.number(1, (20, 60, 99)[draw.level - 1])
+    step = draw.number(*((1, 5), (1, 10), (1, 15), (16, 40))[draw.level - 1])
+    start = draw.number(*((1, 20), (1, 60), (1, 99), (100, 499))[draw.level - 1])
     if form == "up":
         items = [start + step * place for place in range(4)]
         working = f"{items[-1]} + {step} = {items[-1] + step}"
@@ -269,7 +282,7 @@ def _series(draw: Draw) -> Task:
         items = [start + step * (4 - place) for place in range(4)]
         working = f"{items[-1]} - {step} = {items[-1] - step}"
     elif form == "double":
-        items = [(1 + start % 12) * 2**place for place in range(4)]
+        items = [(1 + start % 12 + 12 * (draw.level == BEYOND)) * 2**place for place in range(4)]
         working = f"{items[-1]} * 2 = {items[-1] * 2}"
     else:
         # The steps grow by one: 5, 7, 10, 14.
@@ -314,7 +327,7 @@ GROUPS = {
 
 def _odd_one(draw: Draw) -> Task:
     group, other = draw.some(tuple(GROUPS), 2)
-    same = draw.some(GROUPS[group], draw.number(*((2, 3), (3, 4), (5, 6))[draw.level - 1]))
+    same = draw.some(GROUPS[group], draw.number(*((2, 3), (3, 4), (5, 6), (7, 8))[draw.level - 1]))
     odd = draw.pick(GROUPS[other])
     text = ", ".join(draw.shuffled([*same, odd]))
     return Task(draw.phrase(_ODD_ONE).format(items=text), odd, f"odd one|{text}")

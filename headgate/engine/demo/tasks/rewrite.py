@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.draw import BEYOND, Draw
 from headgate.engine.demo.tasks.layout import ask
 from headgate.engine.demo.tasks.rewrite_wordings import (
     BULLETS,
@@ -42,11 +42,11 @@ _UPPER_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def repeating(draw: Draw) -> Task:
-    """Words, names, numbers and signs to be copied. Levels are lengths: 1-4, 5-9 and 10-16 words.
+    """Words, names, numbers and signs to be copied. Levels are lengths: 1-4, 5-9, 10-16 and 17-22 words.
 
     Also the school of every other family: copying from the prompt is learned here first.
     """
-    words = [_token(draw) for _ in range(draw.number(*((1, 4), (5, 9), (10, 16))[draw.level - 1]))]
+    words = [_token(draw) for _ in range(draw.number(*((1, 4), (5, 9), (10, 16), (17, 22))[draw.level - 1]))]
     separator = draw.pick((" ", " ", " ", ", ", ", ", " - ", " / "))
     text = separator.join(words)
     if separator == " ":
@@ -70,12 +70,12 @@ def _token(draw: Draw) -> str:
 
 
 def rewriting(draw: Draw) -> Task:
-    """The same text in another form. Levels are lengths: about 2-3, 4-5 and 6-8 words, or one to three parts."""
+    """The same text in another form. Levels are lengths: about 2-3, 4-5, 6-8 and 9-11 words, or one to four parts."""
     return draw.pick(_KINDS)(draw)
 
 
 def _count(draw: Draw) -> int:
-    return draw.number(*((2, 3), (4, 5), (6, 8))[draw.level - 1])
+    return draw.number(*((2, 3), (4, 5), (6, 8), (9, 11))[draw.level - 1])
 
 
 def _case_text(draw: Draw) -> str:
@@ -141,7 +141,7 @@ def _last_first(draw: Draw) -> Task:
 def _groups(draw: Draw) -> Task:
     """A long number in groups of digits. Its length is a multiple of the group's."""
     size = draw.pick((2, 3, 4))
-    count = draw.number(*((2, 2), (3, 3), (4, 4))[draw.level - 1])
+    count = draw.number(*((2, 2), (3, 3), (4, 4), (5, 5))[draw.level - 1])
     digits = "".join(str(draw.number(0, 9)) for _ in range(size * count))
     name = ("two", "three", "four")[size - 2]
     grouped = " ".join(digits[start : start + size] for start in range(0, len(digits), size))
@@ -157,9 +157,11 @@ def _command(draw: Draw) -> str:
 
 def _politeness(draw: Draw) -> Task:
     command = _command(draw)
+    if draw.level == BEYOND:
+        command += f", {_command(draw)}"
     if draw.level > 1:
         command += f" and {_command(draw)}"
-    if draw.level == 3:
+    if draw.level >= 3:
         command += draw.pick((" today", " tomorrow", " before noon", " on Monday", " right now", " this evening"))
     direct, polite = f"{command[0].upper()}{command[1:]}.", f"Could you please {command}?"
     if draw.chance(0.65):
@@ -168,7 +170,7 @@ def _politeness(draw: Draw) -> Task:
 
 
 def _contractions(draw: Draw) -> Task:
-    pairs = draw.some(CONTRACTIONS, 1 if draw.level == 1 else 2 if draw.level == 2 else 3)
+    pairs = draw.some(CONTRACTIONS, draw.level)
     links = [draw.pick((" and ", ", but ", ", so ")) for _ in pairs]
     values = [(draw.value(_WORDS), draw.value(FIRST_NAMES)) for _ in pairs]
     short, full = "", ""
@@ -183,7 +185,7 @@ def _contractions(draw: Draw) -> Task:
 
 
 def _tense(draw: Draw) -> Task:
-    """One to three known verbs, with open names and things."""
+    """One to four known verbs, with open names and things."""
     name, city = draw.value(FIRST_NAMES), draw.value(CITIES)
     subject = draw.pick((name, name, "She", "He"))
     chosen = draw.some(SENTENCES, draw.level)

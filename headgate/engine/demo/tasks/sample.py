@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from headgate.engine.demo.tasks.draw import Draw, Split
+from headgate.engine.demo.tasks.draw import BEYOND, Draw, Split
 from headgate.engine.demo.tasks.grading import Grading
 
 Tools = tuple[Mapping[str, Any], ...]
@@ -38,13 +38,23 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of task: its name, how one is made, its difficulties (1..levels) and its share of the mixture."""
+    """A kind of task: its name, how one is made, its difficulties (1..levels) and its share of the mixture.
+
+    `beyond`: it also has the level `BEYOND`, in the test split alone. A closed list of questions has none: there is
+    nothing to make longer.
+    """
 
     name: str
     make: Callable[[Draw], Task]
     levels: int = 3
     weight: float = 1.0
     grading: Grading = "text"
+    beyond: bool = True
+
+    @property
+    def hardest(self) -> int:
+        """Its highest level, `BEYOND` if it has that."""
+        return BEYOND if self.beyond else self.levels
 
 
 @dataclass(frozen=True, slots=True)

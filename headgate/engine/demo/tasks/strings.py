@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.draw import BEYOND, Draw
 from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tasks.words import listed
 
@@ -38,10 +38,14 @@ WORDS = listed(
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
+_NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight")
 
 
 def strings(draw: Draw) -> Task:
-    """Level 1: words of 3-4 letters and lines of 2-3 words; 2: 5 letters, 4-5 words; 3: 6-7 letters, 6-8 words."""
+    """Level 1: words of 3-4 letters and lines of 2-3 words; 2: 5 letters, 4-5 words; 3: 6-7 letters, 6-8 words.
+
+    Level 4 has lines of 9-11 words and nothing about the letters of a word: those of a longer one could not be known.
+    """
     return draw.pick(_KINDS[draw.level])(draw)
 
 
@@ -51,7 +55,7 @@ def _word(draw: Draw) -> str:
 
 
 def _line(draw: Draw) -> list[str]:
-    return draw.values(WORDS, draw.number(*((2, 3), (4, 5), (6, 8))[draw.level - 1]))
+    return draw.values(WORDS, draw.number(*((2, 3), (4, 5), (6, 8), (9, 11))[draw.level - 1]))
 
 
 def _quoted(draw: Draw, word: str) -> str:
@@ -211,7 +215,7 @@ _REVERSE = (
 
 
 def _reverse(draw: Draw) -> Task:
-    count = draw.number(*((3, 3), (4, 5), (6, 7))[draw.level - 1])
+    count = draw.number(*((3, 3), (4, 5), (6, 7), (8, 9))[draw.level - 1])
     parts = draw.some("0123456789" if draw.chance(0.3) else _LETTERS, count)
     given = "-".join(parts)
     return Task(_told(draw, _REVERSE, given), "-".join(reversed(parts)), f"reverse|{given}")
@@ -280,7 +284,7 @@ def _remove(draw: Draw) -> Task:
 
 
 def _insert(draw: Draw) -> Task:
-    new, *words = draw.values(WORDS, draw.number(*((3, 3), (4, 6), (7, 8))[draw.level - 1]))
+    new, *words = draw.values(WORDS, draw.number(*((3, 3), (4, 6), (7, 8), (10, 12))[draw.level - 1]))
     place, side = draw.number(0, len(words) - 1), draw.pick(("before", "after"))
     line, old = " ".join(words), words[place]
     at = place if side == "before" else place + 1
@@ -330,7 +334,7 @@ _INITIALS = (
 
 
 def _initials(draw: Draw) -> Task:
-    words = draw.some(WORDS, draw.number(*((2, 3), (4, 4), (5, 6))[draw.level - 1]))
+    words = draw.some(WORDS, draw.number(*((2, 3), (4, 4), (5, 6), (7, 8))[draw.level - 1]))
     line = " ".join(words)
     return Task(_told(draw, _INITIALS, line), "-".join(word[0] for word in words), f"initials|{line}")
 
@@ -352,10 +356,10 @@ _REPEAT = (
 
 
 def _repeat(draw: Draw) -> Task:
-    word, count = draw.value(WORDS), draw.number(*((2, 3), (3, 4), (5, 6))[draw.level - 1])
+    word, count = draw.value(WORDS), draw.number(*((2, 3), (3, 4), (5, 6), (7, 8))[draw.level - 1])
     separator = draw.pick((" ", ", ", "-"))
     by = {" ": "", ", ": ", with commas", "-": ", with hyphens"}[separator]
-    shown = draw.style((str(count), ("two", "three", "four", "five", "six")[count - 2]))
+    shown = draw.style((str(count), _NUMBERS[count - 2]))
     prompt = draw.phrase(_REPEAT).format(word=_quoted(draw, word), n=shown, by=by)
     return Task(prompt, separator.join([word] * count), f"repeat|{word}|{count}|{separator}")
 
@@ -377,7 +381,7 @@ _AFFIX = (
 
 
 def _affix(draw: Draw) -> Task:
-    words = draw.values(WORDS, draw.number(*((1, 2), (3, 4), (5, 6))[draw.level - 1]))
+    words = draw.values(WORDS, draw.number(*((1, 2), (3, 4), (5, 6), (7, 8))[draw.level - 1]))
     before = draw.chance(0.5)
     affix = draw.pick(("re-", "my-", "new-", "old-", "sub-", "x_", "id_", "#", "@", "non-") if before else
                       ("-one", "-old", "_id", ".txt", ".py", "-end", "!", "_new", "-like", "?"))  # fmt: skip
@@ -388,9 +392,9 @@ def _affix(draw: Draw) -> Task:
     return Task(prompt, answer, f"affix|{affix}|{end}|{line}")
 
 
-_COMMON: tuple[Callable[[Draw], Task], ...] = (
-    _spell, _count, _join_letters, _end_letter, _initials,
-    _replace, _remove, _insert, _join, _repeat, _affix, _reverse,
+_LINES: tuple[Callable[[Draw], Task], ...] = (
+    _initials, _replace, _remove, _insert, _join, _repeat, _affix, _reverse,
 )  # fmt: skip
+_COMMON = (_spell, _count, _join_letters, _end_letter, *_LINES)
 _HARD = (*(kind for kind in _COMMON if kind is not _end_letter), _middle_letter, _middle_letter, _backwards)
-_KINDS = {1: _COMMON, 2: (*_COMMON, _middle_letter), 3: _HARD}
+_KINDS = {1: _COMMON, 2: (*_COMMON, _middle_letter), 3: _HARD, BEYOND: _LINES}

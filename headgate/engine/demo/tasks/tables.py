@@ -238,16 +238,20 @@ _BULLETS = ("{n}. {item}", "{n}. {item}", "{n}) {item}", "{n}: {item}", "{n} {it
 
 
 def tables(draw: Draw) -> Task:
-    """One look-up. Level 1: a short list or two columns; 2: three rows and columns; 3: more, counting, the highest."""
-    if draw.chance((0.4, 0.3, 0.15)[draw.level - 1]):
+    """One look-up. Level 1: a short list or two columns; 2: three rows and columns; 3: more, counting, the highest.
+
+    Level 4: lists of 8 or 9 items where level 3 has 6 or 7, tables of 6 or 7 rows where it has 3 to 5.
+    """
+    if draw.chance((0.4, 0.3, 0.15, 0.15)[draw.level - 1]):
         return _list(draw)
     return _grid(draw)
 
 
 def _list(draw: Draw) -> Task:
-    items = draw.values(draw.pick(_LISTED), draw.number(2, 3) + draw.level + (draw.level == 3))
+    items = draw.values(draw.pick(_LISTED), draw.number(2, 3) + (1, 2, 4, 6)[draw.level - 1])
     kind = draw.pick(("item", "place", "last", "length") if draw.level > 1 else ("item", "item", "place"))
-    place = draw.number(1, len(items))
+    # No further than the places have names, which are to be known.
+    place = draw.number(1, min(len(items), len(_NTH)))
     if kind == "item":
         question = draw.phrase(_ITEM).format(n=place, nth=_NTH[place - 1])
         answer = items[place - 1]
@@ -281,9 +285,9 @@ def _column(draw: Draw, values: tuple[str, ...] | Numbers, count: int, taken: se
 
 def _grid(draw: Draw) -> Task:
     level, subject = draw.level, draw.pick(_SUBJECTS)
-    kinds = (("cell", "cell", "row"), ("cell", "cell", "row"), ("cell", "row", "most", "most", "count", "count"))
-    kind = draw.pick(kinds[level - 1])
-    rows = draw.number(2, 3) if level == 1 else 3 if level == 2 else draw.number(3, 4) + (kind != "most")
+    kind = draw.pick(("cell", "cell", "row") if level < 3 else ("cell", "row", "most", "most", "count", "count"))
+    few, many = ((2, 3), (3, 3), (3, 4), (6, 7))[level - 1]
+    rows = (few if few == many else draw.number(few, many)) + (level == 3 and kind != "most")
     names = draw.some(sorted(subject.columns), 1 if level == 1 else 2 if level == 2 or rows > 4 else draw.number(2, 3))
     numeric = [name for name in sorted(subject.columns) if isinstance(subject.columns[name][0], int)]
     if kind == "most" and not set(names) & set(numeric):

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headgate.engine.demo.tasks.draw import Draw, Split, split_of
+from headgate.engine.demo.tasks.draw import Draw, Split, check_level, split_of
 from headgate.engine.demo.tasks.generator import FAMILIES
 from headgate.engine.demo.tasks.sample import Family, Message, Sample, Task
 
@@ -35,13 +35,16 @@ def variants(
     """`count` triples, the same for the same arguments. Levels are uniform unless `level` fixes one.
 
     Families that answer everything alike (`out_of_domain`) or by a closed list of wordings have no near misses and are
-    passed over. Raises `ValueError` if none of `families` can give a triple.
+    passed over. Raises `ValueError` if none of `families` can give a triple, and for a level that the split does not
+    have.
     """
+    if level is not None:
+        check_level(level, split)
     rng = random.Random(f"{seed}/{split}/variants")
     made = misses = 0
     while made < count:
         chosen = rng.choice(families)
-        triple = _triple(rng, chosen, min(level or rng.randint(1, chosen.levels), chosen.levels), split)
+        triple = _triple(rng, chosen, min(level or rng.randint(1, chosen.levels), chosen.hardest), split)
         if triple is not None:
             made, misses = made + 1, 0
             yield triple
