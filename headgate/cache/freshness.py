@@ -8,6 +8,14 @@ from headgate.cache.guards.lexicon import LANGUAGES, NOT_ABOUT_NOW, TIME_SENSITI
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`|\b\w+\(\)", re.DOTALL)
+_QUOTED = re.compile(r'"[^"\n]{12,}"|“[^”\n]{12,}”')
+"""A sentence in quotation marks; a word in them may be what is asked about."""
+_GIVEN = re.compile(
+    r"\b(?:translate|rewrite|rephrase|proofread|paraphrase|passive|correct|summari[sz]e|shorten|shorter|formal)\b[^:?]{0,60}:"
+    r"(?=\s).*",
+    re.DOTALL,
+)
+"""A text that something is to be made of: what it tells is not asked."""
 _HOW_TO = re.compile(r" (?:how (?:to|do|can|could|should|would)|write|give me|show me) ")
 _DATE_IN_CODE = re.compile(
     r" (?:(?:the )?(?:current|today) (?:date|time|day|month|year|week|timestamp|datetime)s?(?: and time)?|today|now"
@@ -41,7 +49,8 @@ def time_sensitive(text: str) -> bool:
     What is called current, recent or live without being about now is not: the current directory, the last commit,
     time zones, where pandas live.
     """
-    plain = _asked(_CODE.sub(" ", text.lower().replace("’", "'")))
+    told = _GIVEN.sub(" ", _QUOTED.sub(" ", _CODE.sub(" ", text.lower().replace("’", "'"))))
+    plain = _asked(told)
     # 's is taken off, so that "today's" is found.
     words = [word.removesuffix("'s") for word in _WORD.findall(plain)]
     spoken = f" {' '.join(words)} "

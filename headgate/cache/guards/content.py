@@ -224,6 +224,8 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
         here, there = stored.index(deed), asked.index(deed)
         sides = {thing: (stored.index(thing) < here, asked.index(thing) < there) for thing in things if thing != deed}
         turned = [thing for thing, (one, other) in sides.items() if one != other]
+        if _attributive(stored, here, asked, there) or _attributive(asked, there, stored, here):
+            continue
         if (
             len(turned) > 1
             and any(thing in names or acts(thing) for thing in turned)
@@ -234,6 +236,11 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
         if turned and asking and not (_passive(stored, here) or _passive(asked, there)):
             return True
     return False
+
+
+def _attributive(one: Sequence[str], here: int, other: Sequence[str], there: int) -> bool:
+    """A cancelled flight in one text, a flight that was cancelled in the other."""
+    return here + 1 < len(one) and one[here + 1] in other[:there] and "be" in other[other.index(one[here + 1]) : there]
 
 
 def _beside(

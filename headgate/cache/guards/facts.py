@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from fractions import Fraction
 from itertools import repeat
+from types import MappingProxyType
 
 from headgate.cache.guards.casing import as_name
 from headgate.cache.guards.evidence import Reading, Verdict
 from headgate.cache.guards.lexicon import CASE_MATTERS, LANDS
+from headgate.cache.guards.reading import Token
 from headgate.cache.guards.statements import Counted
 from headgate.cache.guards.vocabulary import classes, related, weight
 
@@ -112,6 +114,19 @@ _NAMED = re.compile(r"[^\W\d][\w.:/()-]*")
 """A name in code, as people drop it: `useState`, `config.yaml`."""
 
 
+_SIGNS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        sign: frozenset(words.split())
+        for sign, words in {
+            "+": "plus", "@": "at", "€": "euro euros eur", "→": "to into", "=": "equals equal", "&": "and",
+            "#": "hash", "°": "degree degrees", "$": "dollar dollars usd", "£": "pound pounds gbp",
+        }.items()
+    }
+)  # fmt: skip
+"""Signs that others write as words."""
+_PUNCTUATION = "-–—/()&*_'’.•"
+
+
 def _unspoken(items: Counted, seen: Reading) -> list[str]:
     """What of one text's code or quotations the other does not say, marked or not."""
     written = " ".join([token.form for token in seen.tokens])
@@ -119,7 +134,9 @@ def _unspoken(items: Counted, seen: Reading) -> list[str]:
     return [
         form
         for form, _ in items
-        if form not in "-–—/()&*_" and (form not in written if "\\" in form else form.lower().strip("`") not in text)
+        if form not in _PUNCTUATION
+        and _SIGNS.get(form, frozenset()).isdisjoint(seen.spoken)
+        and (form not in written if "\\" in form else form.lower().strip("`") not in text)
     ]
 
 
@@ -157,10 +174,24 @@ def names_agree(one: Reading, other: Reading) -> Verdict:
     )
     for (here, written), (there, twin) in zip(mine, yours, strict=False):
         if written.form == twin.form and written.capital != twin.capital:
+            if _how_often(written.form, mine) != _how_often(twin.form, yours) and _both_write(
+                written.form, mine, yours
+            ):
+                # I've got it from IT, and: it is from IT.
+                continue
             small, large = ((one, here), (other, there)) if twin.capital else ((other, there), (one, here))
             if not as_name(small[0].tokens, small[1], large[0].tokens, large[1]):
                 return False
     return True
+
+
+def _how_often(form: str, tokens: Iterable[tuple[int, Token]]) -> int:
+    return sum(token.form == form for _, token in tokens)
+
+
+def _both_write(form: str, *sides: Iterable[tuple[int, Token]]) -> bool:
+    """Whether all write it with a capital letter somewhere."""
+    return all(any(token.form == form and token.capital for _, token in side) for side in sides)
 
 
 def _lands(seen: Reading) -> set[str]:

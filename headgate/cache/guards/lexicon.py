@@ -262,6 +262,7 @@ NOT_ABOUT_NOW = tuple(
         " scores?",
         "(?:open|opened) (?:source|sourced|to the public|to interpretation)|(?:is|are) open (?:source|set|sets|ended)",
         "how old (?:do|does|must|should|can|was|were|did|would|need)",
+        "how old (?:is|are) (?:a|an|children|kids|people|most|babies)",
         "how long ago",
         # What one is to do in a state of things that the text tells of.
         "(?:what|what (?:should|can|must|do) (?:i|we) (?:have to )?(?:do|try)) now",

@@ -103,8 +103,11 @@ class Polarity:
 _PLAIN = Polarity(0, 0, False, ())
 _TELLING = frozenset({*_BOUNDS, *_LEAVING_OUT, *_EXCEPT, *_HARD, *_SOFT, "free", "keep"}) | {word for word, _ in _ONLY}
 """A text with none of these, and no sign, denies, excepts and bounds nothing; most are such."""
+_SETTING = frozenset({"set", "sets", "setting", "tell", "telling"})
+_UNKNOWN = (["know"], ["sure"], ["idea"], ["clue"], ["understand"], ["remember"], ["certain"])
+_KNOWING = frozenset({"what", "which", "who", "when", "where", "why", "how", "if", "whether"})
 _TALKING = frozenset({"say", "says", "said", "saying"})
-_TURNING = _TELLING | _TALKING
+_TURNING = _TELLING | _TALKING | {"or", "yes"}
 """What any of them may begin with; all other words are passed over."""
 
 
@@ -135,8 +138,15 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
             continue
         following = words[at + 1] if at + 1 < len(words) else ""
         next_kind = tokens[at + 1].kind if at + 1 < len(tokens) else ""
-        if (word == "or" and following == "not") or (word in _TALKING and following == "no"):
-            # To say no to something is to decline it.
+        if (
+            (word == "or" and following in ("not", "no", "none"))
+            or (word == "yes" and following == "no")
+            or (word in _TALKING and following == "no")
+        ):
+            # Yes or no; to say no to something is to decline it.
+            at += 2
+            continue
+        if word in ("not", "no") and _asks_to_know(words, at):
             at += 2
             continue
         out = None
@@ -144,9 +154,12 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
             out = next((rule for rule in _LEAVING_OUT[word] if _stands(rule, words, at)), None)
         if out == ("take", "out") and (
             any(token.kind == "number" for token in tokens[at + 2 : at + 3])
-            or {"loan", "mortgage", "credit", "insurance", "policy"} & {*words}
+            or {"loan", "mortgage", "credit", "insurance", "policy", "cash", "money"} & {*words}
         ):
             # What is taken out there is taken on.
+            out = None
+        if out == ("apart", "from") and not _SETTING.isdisjoint(words[max(0, at - 7) : at]):
+            # What sets them apart.
             out = None
         if out is not None or word in _EXCEPT:
             excepts = True
@@ -164,6 +177,14 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
             perhaps += 1
         at += 1
     return Polarity(denials, perhaps, excepts, tuple(sorted(bounds)))
+
+
+def _asks_to_know(words: Sequence[str], at: int) -> bool:
+    """`I do not know how`, `no idea whether`: who says so asks."""
+    if words[at] == "not" and {*words[max(0, at - 2) : max(0, at - 1)]}.isdisjoint(("i", "we")):
+        # Why do I not know: that is asked.
+        return False
+    return words[at + 1 : at + 2] in _UNKNOWN and not _KNOWING.isdisjoint(words[at + 2 : at + 4])
 
 
 def _stands(phrase: tuple[str, ...], words: Sequence[str], at: int) -> bool:

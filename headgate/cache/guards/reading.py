@@ -130,7 +130,7 @@ def read(text: str) -> list[Token]:
             tokens.append(Token("date", dates.canonical(piece)))
         elif group == "fraction":
             tokens.append(Token("number", f"#{numbers.fraction(piece)}"))
-        elif group == "range":
+        elif group == "range" or piece == "→":
             tokens.append(Token("word", "to"))
         elif group == "other":
             tokens.append(Token("symbol", piece))
@@ -319,6 +319,10 @@ def _is_season(forms: list[str], at: int) -> bool:
     return bool(before) and before[-1] in _BEFORE_SEASON and forms[at + 1 : at + 2] != ["of"]
 
 
+_AGED = (["old"], ["olds"])
+_OLDER = frozenset({"older", "younger", "age", "aged"})
+
+
 def _with_unit(token: Token, forms: list[str], at: int) -> tuple[Token, int]:
     """Take a scale word and a unit that follow into the number."""
     digits = token.form[1:]
@@ -332,6 +336,13 @@ def _with_unit(token: Token, forms: list[str], at: int) -> tuple[Token, int]:
     if forms[at + more : at + more + 2] == ["per", "cent"]:
         return Token("number", numbers.canonical(digits, "%", scale)), more + 2
     unit = numbers.unit_of(forms[at + more]) if at + more < len(forms) else None
+    if (
+        unit is not None
+        and forms[at + more] in ("year", "years")
+        and (forms[at + more + 1 : at + more + 2] in _AGED or not _OLDER.isdisjoint(forms[max(0, at - 4) : at]))
+    ):
+        # A child of ten is ten years old.
+        return Token("number", numbers.canonical(digits, None, scale)), more + 1
     if unit is not None:
         more += 1
     return Token("number", numbers.canonical(digits, unit, scale)), more

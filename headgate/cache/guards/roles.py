@@ -14,6 +14,10 @@ from headgate.cache.guards.relations import Comparison as Compared
 from headgate.cache.guards.relations import compared, replaced_by, said_alike
 from headgate.cache.guards.vocabulary import acts, classes, kept, part_of_speech, parts_of_speech, related, weight
 
+_ACTING = frozenset({"i", "we"})
+_ME = frozenset({"me", "us"})
+_MINE = _ME | {"my", "our"}
+_I = _MINE | _ACTING
 _OPPOSITE_WAYS = {("from", "to"), ("before", "after")}
 _TOWARDS: Mapping[str, str] = MappingProxyType({"into": "to", "onto": "to"})
 
@@ -172,8 +176,12 @@ def _comparison(seen: Reading) -> Compared | None:
 
 
 def _done_by_the_other(one: Reading, other: Reading) -> bool:
-    """`If the landlord refuses`, `when the tenant refuses`, where both are named in both."""
-    if {"by", "be"} & {*one.plain, *other.plain}:
+    """`If the landlord refuses`, `when the tenant refuses`, where both are named in both; or I am one of them."""
+    if "by" in one.plain or "by" in other.plain:
+        return False
+    if _i_or(one.plain, other.plain) or _i_or(other.plain, one.plain):
+        return True
+    if "be" in one.plain or "be" in other.plain:
         return False
     for at, deed in enumerate(one.plain):
         if not at or part_of_speech(deed) != "v" or not weight(deed) or deed not in other.plain[1:]:
@@ -182,6 +190,32 @@ def _done_by_the_other(one: Reading, other: Reading) -> bool:
         doers = one.plain[at - 1], other.plain[there - 1]
         if all("P" in classes(doer) for doer in doers) and not related(*doers):
             return doers[0] in other.plain and doers[1] in one.plain
+    return False
+
+
+def _person(word: str) -> bool:
+    return weight(word) == 2 and classes(word)[:1] == "P"
+
+
+def _i_do(words: Sequence[str], deed: str) -> bool:
+    return any(word == deed and doer in _ACTING for doer, word in itertools.pairwise(words))
+
+
+def _i_or(mine: Sequence[str], theirs: Sequence[str]) -> bool:
+    """`If I paid`, `if my parents paid`, where both texts name the parents and me, and this is all that is done."""
+    if _I.isdisjoint(theirs):
+        return False
+    for whose, other, deed in zip(theirs, theirs[1:], theirs[2:], strict=False):
+        # Can I cancel it, can my provider cancel it.
+        somebody = whose in _MINE and part_of_speech(other) == "n" and acts(other)
+        if somebody and "v" in parts_of_speech(deed) and weight(deed) and _i_do(mine, deed) and not _i_do(theirs, deed):
+            return True
+    for doer, deed in itertools.pairwise(mine):
+        if doer not in _ACTING or part_of_speech(deed) != "v" or weight(deed) < 2 or mine.count(deed) > 1:
+            continue
+        for other, done in itertools.pairwise(theirs):
+            if done == deed and theirs.count(deed) == 1 and _person(other) and other in mine:
+                return True
     return False
 
 
@@ -212,7 +246,6 @@ def _who(words: Sequence[str]) -> tuple[bool, str]:
     return False, next((word for word in words[3:] if part_of_speech(word) == "v"), "")
 
 
-_ACTING = frozenset({"i", "we"})
 _BEHIND = frozenset({"in", "on", "at", "for", "with", "to", "from", "by", "about", "using", "via", "into", "as"})
 """Behind one of these stands nobody to whom it is done."""
 _HAVING = frozenset({"get", "have", "want", "need", "like", "obtain", "make", "let", "create"})
@@ -233,10 +266,6 @@ def _said_plainly(words: Sequence[str]) -> Sequence[str]:
     return out
 
 
-_ME = frozenset({"me", "us"})
-_MINE = _ME | {"my", "our"}
-
-
 def _turned_on_me(one: Reading, other: Reading) -> bool:
     """Somebody does in the one text to me, or to mine, what I do to them in the other: can my landlord sue me."""
     mine, theirs = _said_plainly(one.plain), _said_plainly(other.plain)
@@ -252,11 +281,42 @@ def _turned_on_me(one: Reading, other: Reading) -> bool:
             # Is my visa extended, how do I get my visa extended: it is done to them there too.
             continue
         for thing in _done_to(theirs, there, mine, here):
-            if thing != deed and thing in mine[:here] and acts(thing) and part_of_speech(thing) in "n?":
-                doer = mine.index(thing)
-                if not _ACTING & {*mine[doer:here]}:
-                    return True
+            able = (
+                thing != deed
+                and thing in mine[:here]
+                and acts(thing)
+                and weight(thing)
+                and part_of_speech(thing) in "n?"
+            )
+            if able and _subject_of(mine, mine.index(thing), here):
+                return True
     return False
+
+
+_CLAUSE = _BEHIND | {
+    "after",
+    "before",
+    "when",
+    "if",
+    "that",
+    "how",
+    "once",
+    "while",
+    "and",
+    "or",
+    "than",
+    "then",
+    *_ACTING,
+}
+
+
+def _subject_of(words: Sequence[str], doer: int, deed: int) -> bool:
+    """Whether the thing at a place stands before the deed as who does it: no other thing and no other clause between,
+    and something behind that it is done to. In `google sheets pivot table make` no table makes anything."""
+    between = words[doer + 1 : deed]
+    if not _CLAUSE.isdisjoint(between) or any(weight(word) == 2 and part_of_speech(word) in "n?" for word in between):
+        return False
+    return any(weight(word) or word in _MINE for word in words[deed + 1 :])
 
 
 def _does_it(seen: Reading, words: Sequence[str], at: int) -> bool:

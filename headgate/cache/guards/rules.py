@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
+from itertools import pairwise
 
 from headgate.cache.guards.comparison import KINDS, WEIGHED, Comparison
 from headgate.cache.guards.conditions import narrowed
 from headgate.cache.guards.content import Alignment, align, one_word_exchanged, replaced, said_otherwise
 from headgate.cache.guards.contrasts import contrary
 from headgate.cache.guards.evidence import Reading, Verdict, reading_of
-from headgate.cache.guards.facts import Judge, dates, facts, language, names_agree, numbers, written
+from headgate.cache.guards.facts import Judge, dates, either_way, facts, language, names_agree, numbers, written
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.polarity import same_bounds
 from headgate.cache.guards.questions import OPEN, agree, apart
@@ -283,6 +284,7 @@ _PERSONS = {"my": "my", "mine": "my", "our": "our", "your": "your", "his": "his"
 def _subject(one: Reading, other: Reading) -> Verdict:
     if (
         one.kinds == other.kinds == {"yes"}
+        and "should" not in (one.modal, other.modal)
         and _third(one) == _third(other)
         and {_second(one), _second(other)} in ({"i", "you"}, {"we", "you"})
     ):
@@ -295,9 +297,15 @@ def _subject(one: Reading, other: Reading) -> Verdict:
     if ours and theirs and not any(related(mine, yours) for mine in ours for yours in theirs):
         return False
     whose, others = ({_PERSONS[atom] for atom in _PERSONS.keys() & seen.meaning.atoms} for seen in (one, other))
-    if whose == others:
-        return True if whose else None
-    return False if whose and others else "one side"
+    if whose ^ others == {"my", "your"} and {_general(one), _general(other)} == {"i", "you"}:
+        return True
+    return either_way(whose, others)
+
+
+def _general(seen: Reading) -> str:
+    """`i` or `you` of whom it is asked what one should do: how often should you wash your hair."""
+    words = seen.spoken
+    return next((word for before, word in pairwise(words) if before == "should" and word in ("i", "you")), "")
 
 
 def _second(seen: Reading) -> str:

@@ -30,12 +30,16 @@ _SUBJECTS = _words("i you he she it we they")
 _REACH = 6
 _CLASHES = frozenset(
     frozenset(pair)
-    for pair in (("past", "present"), ("past", "future"), ("past", "ongoing"), ("done", "ongoing"), ("done", "future"))
+    for pair in (
+        *(("past", "present"), ("past", "future"), ("past", "ongoing")),
+        *(("done", "ongoing"), ("done", "future"), ("lasting", "future")),
+    )
 )
 
 
 def times_of(tokens: Sequence[Token]) -> Times:
-    """For each verb whose time is said the times it is said of: `past`, `present`, `ongoing`, `done` or `future`.
+    """For each verb whose time is said the times it is said of: `past`, `present`, `ongoing`, `done`, `lasting` (it has
+    been working) or `future`.
 
     Nouns between an auxiliary and its verb may be taken for verbs; in texts that ask alike they are in both.
     """
@@ -69,7 +73,7 @@ def _said_at(words: Sequence[str], at: int, word: str) -> Iterator[tuple[str, st
         if there and words[there] == "been" and not going:
             there = _behind(words, there, "ed")
         if going:
-            yield kept(words[going]), "ongoing" if _HAVING[word] == "done" else "past"
+            yield kept(words[going]), "lasting" if _HAVING[word] == "done" else "past"
         elif there:
             yield kept(words[there]), _HAVING[word]
     elif word == "who" and at + 1 < len(words) and _is_past(words[at + 1]):
