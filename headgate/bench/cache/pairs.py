@@ -33,7 +33,7 @@ FILES: Mapping[File, str] = {
     "blind": "handwritten_blind.txt",
 }
 """By what the others gave guards and rule have been mended; by what `unseen` gave only after it had been counted, and
-by the kinds of what passed, not by its pairs. Nothing was changed by what `blind` gave, which somebody wrote who had
+by the kinds of what passed. Nothing was changed by what `blind` gave, which somebody wrote who had
 read the guards but no result. The five before it were written by somebody who had seen neither guards nor pairs."""
 
 FAMILIAR = 0.85
