@@ -251,25 +251,29 @@ _BEHIND = frozenset({"in", "on", "at", "for", "with", "to", "from", "by", "about
 _HAVING = frozenset({"get", "have", "want", "need", "like", "obtain", "make", "let", "create"})
 
 
-_OWED = (("have", "to"), ("need", "to"), ("be", "allow", "to"), ("be", "able", "to"), ("be", "oblige", "to"))
+_OWED = {"have": (("to",),), "need": (("to",),), "be": (("allow", "to"), ("able", "to"), ("oblige", "to"))}
 
 
 def _said_plainly(words: Sequence[str]) -> Sequence[str]:
     """Without `have to`, `need to`, `be allowed to`: who has to do it does it."""
+    if "to" not in words:
+        return words
     out: list[str] = []
     at = 0
     while at < len(words):
-        owed = next((run for run in _OWED if tuple(words[at : at + len(run)]) == run), ())
+        owed = [run for run in _OWED.get(words[at], ()) if tuple(words[at + 1 : at + 1 + len(run)]) == run]
         if not owed:
             out.append(words[at])
-        at += len(owed) or 1
+        at += 1 + (len(owed[0]) if owed else 0)
     return out
 
 
 def _turned_on_me(one: Reading, other: Reading) -> bool:
     """Somebody does in the one text to me, or to mine, what I do to them in the other: can my landlord sue me."""
+    if _ACTING.isdisjoint(other.plain):
+        return False
     mine, theirs = _said_plainly(one.plain), _said_plainly(other.plain)
-    if _ACTING.isdisjoint(theirs) or {"by", "whom"} & {*mine, *theirs}:
+    if {"by", "whom"} & {*mine, *theirs}:
         return False
     for there, deed in enumerate(theirs):
         if "v" not in parts_of_speech(deed) or not weight(deed) or deed not in mine:
