@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 
 from headgate.cache.guards.vocabulary import weight
+from headgate.cache.guards.words import word_set
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_CLAUSES = _words("if when unless while once because although whenever during")
-_SUBJECTS = _words("i my you your it we our they their there one somebody someone")
-_ASKED_BEFORE = _words(
+_CLAUSES = word_set("if when unless while once because although whenever during")
+_SUBJECTS = word_set("i my you your it we our they their there one somebody someone")
+_ASKED_BEFORE = word_set(
     "whatdo whatis what know tell see check find wonder determine ask say sure idea when how why do be"
 )
 """`How can I tell if`, `what if`: there the clause is what is asked."""

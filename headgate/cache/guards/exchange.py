@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 
+from headgate.cache.guards.words import word_set
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_BOTH_WAYS = _words(
+_BOTH_WAYS = word_set(
     "difference differ compare comparison distance far sum relationship versus vs intersect intersection multiply"
 )
 """Words of a relation that holds both ways, wherever they stand."""
-_BETWEEN_THEM = _BOTH_WAYS | _words(
+_BETWEEN_THEM = _BOTH_WAYS | word_set(
     "different between equal same similar similarity alike marry mean common share rhyme relate relation related"
     " identical border friend cousin sibling sister brother twin near close neighbor neighbour meet compatible overlap"
     " parallel perpendicular synonymous equivalent correlate correlation coincide date divorce adjacent opposite"
     " alongside together interchangeable plus time add"
 )
 """Those that say so only between two things: Anna is the sister of Beth, but my sister sends my brother a letter."""
-_INSTEAD = _words("replace substitute exchange swap cover fill")
+_INSTEAD = word_set("replace substitute exchange swap cover fill")
 """What is replaced with what is told by the order."""
-_MIXING = _words("mix combine merge")
+_MIXING = word_set("mix combine merge")
 _LISTING = frozenset({"and", "or", "nor", "with", "beside", "vs"})
 _MILES = frozenset({"mile", "kilometer", "kilometre", "km"})
 _JOINING = _LISTING | {",", "&", "+", "*", "×", "·", "="}

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
+from headgate.cache.guards.words import word_set
+
 
 def _irregular() -> Mapping[str, str]:
     table: dict[str, str] = {}
@@ -43,12 +45,8 @@ def _irregular() -> Mapping[str, str]:
     return MappingProxyType(table)
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
 _IRREGULAR = _irregular()
-_NO_PLURAL = _words(
+_NO_PLURAL = word_set(
     "news physics mathematics maths economics politics ethics athletics gymnastics series species gas bus lens"
     " always perhaps this his its yes plus minus less unless across various previous serious famous business"
     " illness process address class glass boss loss mass pass cross dress press access success progress express"
@@ -57,25 +55,25 @@ _NO_PLURAL = _words(
     " alias angeles johannes tennis dennis james charles headquarters means scissors trousers jeans glasses clothes"
     " stairs thanks"
 )
-_NO_ING = _words(
+_NO_ING = word_set(
     "thing something nothing anything everything king ring sing bring spring string wing swing sting cling fling"
     " substring earring hamstring morning evening ceiling during wedding pudding sibling building meeting being"
 )
-_NO_ED = _words(
+_NO_ED = word_set(
     "bed red need feed seed speed weed bleed breed indeed proceed succeed exceed hundred sacred naked embed shed"
     " nosebleed seaweed hatred led united wed fed med shred sled ted fred"
 )
 _VOWELS = "aeiouy"
 
 
-_PLAIN_AT = _words("eat heat treat beat seat repeat float chat defeat cheat great format combat threat boat coat")
-_PLAIN_OR = _words("monitor color author tutor sponsor anchor mirror error favor honor labor neighbor editor")
-_WITH_E = _words(
+_PLAIN_AT = word_set("eat heat treat beat seat repeat float chat defeat cheat great format combat threat boat coat")
+_PLAIN_OR = word_set("monitor color author tutor sponsor anchor mirror error favor honor labor neighbor editor")
+_WITH_E = word_set(
     "requir acquir inquir delet complet compet typ schedul execut recip not quot vot dat rat stat mov lov giv liv"
 )
-_DOUBLE_L = _words("install enroll fulfill recall refill uninstall reinstall scroll unroll")
-_E_AFTER_NG = _words("chang exchang arrang rang challeng plung revenge reveng hing cring ting")
-_PLAIN_SHORT = _words(
+_DOUBLE_L = word_set("install enroll fulfill recall refill uninstall reinstall scroll unroll")
+_E_AFTER_NG = word_set("chang exchang arrang rang challeng plung revenge reveng hing cring ting")
+_PLAIN_SHORT = word_set(
     "visit edit limit audit open happen listen offer answer enter order cover deliver discover consider remember"
     " number cancel travel label model signal level control develop wonder render border transfer differ refer"
     " prefer suffer gather bother alter filter center master foster tailor vomit credit deposit exit inherit"

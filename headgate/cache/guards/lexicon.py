@@ -6,14 +6,12 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from headgate.cache.guards.words import word_set
+
 
 def _table(**groups: str) -> Mapping[str, str]:
     """Word → name of its group. An underscore in a group's name is for names that Python reserves."""
     return MappingProxyType({word: group.strip("_") for group, words in groups.items() for word in words.split()})
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 CONTRACTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -26,19 +24,25 @@ CONTRACTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )  # fmt: skip
 
-IS_AFTER = _words("what who where when why how that there here it he she which")
+IS_AFTER = word_set("what who where when why how that there here it he she which")
 """Words after which 's is a verb; elsewhere it marks possession."""
 
-WH = _words("what who whom whose when where why which how")
-BE = _words("is are am")
+WH = word_set("what who whom whose when where why which how")
+BE = word_set("is are am")
 
-LANGUAGES = _words(
+LANGUAGES = word_set(
     "english french german spanish italian portuguese dutch swedish norwegian danish finnish polish czech slovak"
     " hungarian romanian bulgarian greek turkish russian ukrainian arabic hebrew persian farsi hindi urdu bengali tamil"
     " chinese mandarin cantonese japanese korean vietnamese thai indonesian malay swahili latin esperanto welsh irish"
     " catalan basque croatian serbian python java javascript typescript rust go golang c ruby perl php kotlin swift"
     " scala haskell lua julia matlab sql bash powershell fortran cobol lisp clojure erlang elixir dart assembly"
 )
+
+COLORS = _table(
+    red="red", blue="blue", green="green", yellow="yellow", black="black", white="white", brown="brown",
+    purple="purple", pink="pink", orange="orange", gray="gray grey", gold="gold golden",
+)  # fmt: skip
+"""Colour words by colour."""
 
 _PEOPLES = _table(
     france="french", britain="british uk gb", ireland="irish", germany="german germans", china="chinese",
@@ -54,10 +58,10 @@ _PEOPLES = _table(
 LANDS: Mapping[str, str] = {**_PEOPLES, **{land: land for land in _PEOPLES.values()}}
 """Countries by what their people and things are called, and by their names."""
 
-AMBIGUOUS_LANGUAGES = _words("go c swift latin basic rust ruby dart julia scala thai assembly perl elixir polish")
+AMBIGUOUS_LANGUAGES = word_set("go c swift latin basic rust ruby dart julia scala thai assembly perl elixir polish")
 
-POLITE = _words("please kindly pls plz")
-ABOUT_WORDS = LANGUAGES | _words(
+POLITE = word_set("please kindly pls plz")
+ABOUT_WORDS = LANGUAGES | word_set(
     "word words say saying mean means meaning translate translation spell spelling pronounce synonym synonyms antonym"
     " rhyme rhymes letter letters phrase write rewrite reply respond repeat polite politely sentence email message"
 )
@@ -201,20 +205,20 @@ ASPECTS = _table(
     " cons drawbacks",
 )  # fmt: skip
 
-CASE_MATTERS = _words(
+CASE_MATTERS = word_set(
     "polish turkey march may us it who china nice job bath reading apple amazon go swift rust gap august mercury word"
     " excel access windows mobile chad target shell visa bill mark will frank jack rose grace hope faith joy dawn amber"
     " java oracle meta earth sun moon orange delta python jordan georgia lima cork hamlet iris art dick rob sue pat"
     " guy drew max ray dean earl duke baker smith cook young long king brown green white black stone wood"
 )
 """Words that are something else with a capital letter."""
-PRODUCTS = _words(
+PRODUCTS = word_set(
     "python java swift rust go apple amazon excel word access windows mobile target shell visa oracle meta delta earth"
     " sun moon"
 )
 """Those of them that are asked about so often that many leave the capital letter out."""
 
-TIME_SENSITIVE = _words(
+TIME_SENSITIVE = word_set(
     "today tonight now currently current latest newest yesterday tomorrow recent recently nowadays lately upcoming"
     " breaking live weather forecast news headlines o'clock trending score scores"
 )

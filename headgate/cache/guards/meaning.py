@@ -11,33 +11,29 @@ from headgate.cache.guards.phrases import rewritten
 from headgate.cache.guards.reading import Token
 from headgate.cache.guards.synonyms import WORDS
 from headgate.cache.guards.vocabulary import part_of_speech
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from headgate.cache.guards.words import word_set
 
 _PAST = frozenset({"was", "were", "did", "had"})
-_FILLERS = _words(
+_FILLERS = word_set(
     "really actually basically please kindly perhaps maybe possibly exactly there myself yourself"
     " the currently presently nowadays usually normally typically generally specifically"
 )
-_PREPOSITIONS = _words(
+_PREPOSITIONS = word_set(
     "from to into onto toward towards on at by with without for about over under above below through via against"
     " between among before after during since until till within inside outside near behind beside as per off up"
     " out except versus than"
 )
-_NAMED_BY_LETTER = _words(
+_NAMED_BY_LETTER = word_set(
     "vitamin plan hepatitis type group option grade class section exhibit series part point team influenza"
     " formula appendix level schedule model block unit gate terminal hall room building category letter answer"
     " choice column node version side string note vertex angle"
 )
-_ALSO_DEEDS = _words("plan schedule block model note answer exhibit group")
-_TIMELESS = _words(
+_ALSO_DEEDS = word_set("plan schedule block model note answer exhibit group")
+_TIMELESS = word_set(
     "actor composer producer designer singer author inventor founder director painter discoverer birthplace birthdate"
 )
 """Who wrote a book is who is its author."""
-_ASKS_FOR = _words("list name give suggest recommend write tell show create")
+_ASKS_FOR = word_set("list name give suggest recommend write tell show create")
 _WEAK = frozenset({"of", "in"})
 """Prepositions that are exchanged freely: grammar of a sentence, grammar in a sentence."""
 _FREE = frozenset({"and", "or"})

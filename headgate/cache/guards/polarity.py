@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from headgate.cache.guards.reading import Token
+from headgate.cache.guards.words import word_set
 
 Rule = TypeVar("Rule")
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 def _by_first_word(rules: Iterable[tuple[str, Rule]]) -> Mapping[str, tuple[Rule, ...]]:
@@ -23,18 +20,18 @@ def _by_first_word(rules: Iterable[tuple[str, Rule]]) -> Mapping[str, tuple[Rule
     return table
 
 
-_HARD = _words(
+_HARD = word_set(
     "not never without w/o no nobody nothing none neither nor cannot nowhere no_one hardly barely scarcely rarely"
     " seldom unless minus sans unable impossible"
 )
-_SOFT = _words(
+_SOFT = word_set(
     "stop stops stopping stopped quit quitting avoid avoiding avoids prevent prevents preventing fail fails failed"
     " failing failure lack lacks lacking missing refuse refuses refused deny denied forget forgot forgotten"
     " unsubscribe instead free anymore broken crash crashes unresponsive alternative substitute lost lose"
     " avoid ban banned forbid forbidden prohibited illegal"
 )
 """Words that may stand for a negation in other words: `it fails to start`, `it does not start`."""
-_EXCEPT = _words("except excluding excepting besides exclude omit omitting ignoring")
+_EXCEPT = word_set("except excluding excepting besides exclude omit omitting ignoring")
 _LEAVING_OUT = _by_first_word(
     (words.split()[0], tuple(words.split()))
     for words in (
@@ -62,7 +59,7 @@ _LEAVING_OUT = _by_first_word(
     )
 )
 _ONLY = tuple((word, "but") for word in ("nobody", "none", "nothing", "no_one"))
-_NUMBERED = _words("tracking order phone serial part model reference invoice passport account ticket booking case id")
+_NUMBERED = word_set("tracking order phone serial part model reference invoice passport account ticket booking case id")
 """Behind one of these `no` is a number."""
 _COUNTED = ("number", "date")
 _SAYING = ("number", "date", "code", "quoted")

@@ -8,16 +8,12 @@ from collections.abc import Sequence
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.reading import Token
 from headgate.cache.guards.vocabulary import part_of_speech
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from headgate.cache.guards.words import word_set
 
 OPEN = frozenset({"open"})
 """A text that names no kind: `Recipe for pancakes`. It conflicts with none."""
 
-_WH = _words("what which who whom whose when where why how")
+_WH = word_set("what which who whom whose when where why how")
 _BY_HEAD = {
     "howto": "how", "whatdo": "how", "why": "why", "duration": "long", "population": "count", "count": "count",
     "birthdate": "when", "birthplace": "where", "often": "often", "clock": "when", "differ": "differ",
@@ -42,11 +38,13 @@ _NOUNS = {
     "often": "frequency interval",
 }  # fmt: skip
 _OF_NOUN: dict[str, str] = {word: kind for kind, words in _NOUNS.items() for word in words.split()}
-_AUXILIARY = _words("is are am was were do does did can could may might will would shall should must has have had need")
-_SPANS = _words("second minute hour day week month year")
-_LENGTHS = _words("mile kilometer kilometre km meter metre")
-_STATES = _words("feel look seem sound smell taste rank")
-_DEEDS = _words("do try take use")
+_AUXILIARY = word_set(
+    "is are am was were do does did can could may might will would shall should must has have had need"
+)
+_SPANS = word_set("second minute hour day week month year")
+_LENGTHS = word_set("mile kilometer kilometre km meter metre")
+_STATES = word_set("feel look seem sound smell taste rank")
+_DEEDS = word_set("do try take use")
 
 
 _TELLING = ("count", "degree", "long", "when", "where", "who", "often", "differ")
@@ -165,7 +163,7 @@ def _interrogates(words: Sequence[str], at: int) -> bool:
     return following in _AUXILIARY or before in ("", "and", "know", "me")
 
 
-_WANTING_TO_KNOW = _words("me us up know out wonder wondering ask remember sure idea check exactly tell")
+_WANTING_TO_KNOW = word_set("me us up know out wonder wondering ask remember sure idea check exactly tell")
 
 
 def _of_wh(words: Sequence[str], at: int) -> frozenset[str]:
@@ -254,7 +252,7 @@ def _lasting(word: str) -> bool:
     return word in _COURSES or (word.endswith("ing") and len(word) > 5)
 
 
-_COURSES = _words(
+_COURSES = word_set(
     "travel flight drive cook bake roast boil wait train journey ride transit deliver delivery process run"
 )
 

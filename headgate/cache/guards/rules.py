@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from itertools import pairwise
 
 from headgate.cache.guards.comparison import KINDS, WEIGHED, Comparison
 from headgate.cache.guards.conditions import narrowed
 from headgate.cache.guards.content import Alignment, align, one_word_exchanged, replaced, said_otherwise
 from headgate.cache.guards.contrasts import contrary
 from headgate.cache.guards.evidence import Reading, Verdict, reading_of
-from headgate.cache.guards.facts import Judge, dates, either_way, facts, language, names_agree, numbers, written
+from headgate.cache.guards.facts import Judge, dates, facts, language, names_agree, numbers, written
 from headgate.cache.guards.inflection import base_form
+from headgate.cache.guards.lexicon import COLORS
 from headgate.cache.guards.polarity import same_bounds
 from headgate.cache.guards.questions import OPEN, agree, apart
 from headgate.cache.guards.roles import direction, doer_exchanged, order, turned_alike
+from headgate.cache.guards.subject import subject
 from headgate.cache.guards.tenses import clash
 from headgate.cache.guards.vocabulary import parts_of_speech, related, weight
 
@@ -216,18 +217,10 @@ def _question(one: Reading, other: Reading) -> Verdict:
     return agree(one.kinds, other.kinds)
 
 
-_COLORS = {
-    **{
-        word: word for word in ("red", "blue", "green", "yellow", "black", "white", "brown", "purple", "pink", "orange")
-    },
-    **{"gray": "gray", "grey": "gray", "gold": "gold", "golden": "gold"},
-}
-
-
 def _aspect(one: Reading, other: Reading) -> Verdict:
     if contrary(one.sides, other.sides):
         return False
-    mine, yours = ({_COLORS[word] for word in seen.words if word in _COLORS} for seen in (one, other))
+    mine, yours = ({COLORS[word] for word in seen.words if word in COLORS} for seen in (one, other))
     if mine and yours and mine.isdisjoint(yours):
         return False
     if _other_property(one, other) or _other_deed(one, other) or _other_deed(other, one):
@@ -270,50 +263,6 @@ def _other_deed(one: Reading, other: Reading) -> bool:
         and not any(related(doer[0], word) for word in other.words)
         and any("v" in parts_of_speech(word) and weight(word) == 2 for word in other.words)
     )
-
-
-_KIN = frozenset({
-    "mother", "father", "son", "daughter", "wife", "husband", "brother", "sister", "grandmother", "grandfather",
-    "grandparent", "parent", "uncle", "aunt", "cousin", "nephew", "niece", "friend", "boss", "colleague", "baby",
-    "toddler", "child", "teenager", "adult", "neighbor", "neighbour", "girlfriend", "boyfriend", "partner", "roommate",
-    "grandson", "granddaughter", "stepson", "stepdaughter",
-})  # fmt: skip
-_PERSONS = {"my": "my", "mine": "my", "our": "our", "your": "your", "his": "his", "her": "her", "their": "their"}
-
-
-def _subject(one: Reading, other: Reading) -> Verdict:
-    if (
-        one.kinds == other.kinds == {"yes"}
-        and "should" not in (one.modal, other.modal)
-        and _third(one) == _third(other)
-        and {_second(one), _second(other)} in ({"i", "you"}, {"we", "you"})
-    ):
-        return False
-    numbered = [seen for seen in (one, other) if "number" in seen.spoken]
-    if len(numbered) == 2 and one.facts["plural"] != other.facts["plural"]:
-        # The number of the planet, the number of planets.
-        return False
-    ours, theirs = (_KIN.intersection(seen.meaning.atoms) for seen in (one, other))
-    if ours and theirs and not any(related(mine, yours) for mine in ours for yours in theirs):
-        return False
-    whose, others = ({_PERSONS[atom] for atom in _PERSONS.keys() & seen.meaning.atoms} for seen in (one, other))
-    if whose ^ others == {"my", "your"} and {_general(one), _general(other)} == {"i", "you"}:
-        return True
-    return either_way(whose, others)
-
-
-def _general(seen: Reading) -> str:
-    """`i` or `you` of whom it is asked what one should do: how often should you wash your hair."""
-    words = seen.spoken
-    return next((word for before, word in pairwise(words) if before == "should" and word in ("i", "you")), "")
-
-
-def _second(seen: Reading) -> str:
-    return seen.tokens[1].form if len(seen.tokens) > 1 else ""
-
-
-def _third(seen: Reading) -> str:
-    return seen.tokens[2].form if len(seen.tokens) > 2 else ""
 
 
 def _statement(one: Reading, other: Reading) -> Verdict:
@@ -412,7 +361,7 @@ _JUDGES: dict[str, Judge] = {
     "aspect": _aspect,
     "answer": _answer,
     "question": _question,
-    "subject": _subject,
+    "subject": subject,
     "statement": _statement,
     "direction": direction,
     "order": order,

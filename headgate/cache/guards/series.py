@@ -6,26 +6,23 @@ import re
 from collections.abc import Sequence
 from types import MappingProxyType
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from headgate.cache.guards.words import word_set
 
 _ROMAN = re.compile(r"(?=[ivxl])(xl|l?x{0,3})(ix|iv|v?i{0,3})")
 _VALUES = {"i": 1, "v": 5, "x": 10, "l": 50}
-_IN_ORDER = _words(
+_IN_ORDER = word_set(
     "war part chapter act scene volume edition season episode grade quarter semester round phase stage lesson verse"
     " trimester term week canto movement period inning innings"
 )
 """The third act is act three."""
-_LETTERED = _IN_ORDER | _words(
+_LETTERED = _IN_ORDER | word_set(
     "type class level section article title table figure appendix group category division form factor model book"
     " mark version bowl amendment"
 )
 """Part IV is part 4."""
 _MAY_SAY_I = _LETTERED - {"war", "type", "phase", "bowl", "grade", "stage"}
 """`The book I read`: there I is who reads."""
-_AFTER_PLACE = _words("of in is was are were and or the to from for on at start begin end cover about")
+_AFTER_PLACE = word_set("of in is was are were and or the to from for on at start begin end cover about")
 SHORT = MappingProxyType({"wwi": 1, "wwii": 2, "ww1": 1, "ww2": 2})
 """The wars by their short names."""
 _QUARTER = re.compile(r"q([1-4])")

@@ -7,26 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.reading import Token
 from headgate.cache.guards.vocabulary import kept, parts_of_speech, weight
+from headgate.cache.guards.words import word_set
 
 Times = Mapping[str, frozenset[str]]
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
 
 
 _PLAIN_AFTER: Mapping[str, str] = {"did": "past", "do": "present", "does": "present", "will": "future"}
 """Auxiliaries with a base form behind the subject."""
 _BEING: Mapping[str, str] = {"is": "ongoing", "are": "ongoing", "am": "ongoing", "was": "past", "were": "past"}
 _HAVING: Mapping[str, str] = {"have": "done", "has": "done", "had": "past"}
-_TELLING = _words("did do does will is are am was were have has had who")
-_GOVERNED = _words("to do does did can could should would will must may might shall")
-_STOPS = _words(
+_TELLING = word_set("did do does will is are am was were have has had who")
+_GOVERNED = word_set("to do does did can could should would will must may might shall")
+_STOPS = word_set(
     "who what which when where why how that if because while until since before after in on at for with from by about"
     " into of and or but to can could should would will must may might shall is are am was were be do does did have"
     " has had"
 )
-_SUBJECTS = _words("i you he she it we they")
+_SUBJECTS = word_set("i you he she it we they")
 _REACH = 6
 _CLASHES = frozenset(
     frozenset(pair)

@@ -49,7 +49,6 @@ def test_only_the_test_split_has_it(split) -> None:
     for ask in (
         lambda: next(generate(1, seed=0, split=split, difficulty=BEYOND)),
         lambda: next(variants(1, seed=0, split=split, level=BEYOND)),
-        lambda: each_beyond(1, seed=0, split=split),
     ):
         with pytest.raises(ValueError, match=refusal):
             ask()
