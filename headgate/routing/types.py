@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,35 @@ class RouteFeatures:
     has_tools: bool = False
     turns: int = 1
     """Messages of the conversation."""
+    system: str = ""
+    """The system text."""
+    format: Literal["text", "json_object", "json_schema"] = "text"
+    """What form the answer must have."""
+    state: Vector | None = None
+    """The small model's hidden state `[dim]` at the last token of the prompt, where it was computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How likely each tier is to answer a request well enough, 0 to 1, and from what that was told."""
+
+    small: float
+    large: float
+    source: str
+    """`embedding`, `probe`, `neighbours` or `task`."""
+
+
+class QualityModel(Protocol):
+    """Tells how well each tier would answer."""
+
+    def estimate(self, features: RouteFeatures, task: str) -> Quality:
+        """The estimate for a request of a task class; under a millisecond."""
+        ...
+
+    @property
+    def wants_state(self) -> bool:
+        """Whether an estimate is better with the small model's state."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
