@@ -8,7 +8,8 @@ from headgate.cache.embedder import Embedder, Vector
 from headgate.gateway.destinations import Destination
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.wire.errors import model_not_found, overloaded
-from headgate.routing.task_router import Router, TaskClassifier
+from headgate.routing.classes import TaskClassifier
+from headgate.routing.task_router import Router
 from headgate.routing.tasks import Task
 from headgate.routing.types import Destination as Candidate
 from headgate.routing.types import NoneReady, NoRoute, Route, RouteFeatures, Tier

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.routing.task_router import Router, TaskClassifier
+from headgate.routing.classes import TaskClassifier
+from headgate.routing.task_router import Router
 from headgate.routing.tasks import load_tasks
 from headgate.routing.types import Destination, NoneReady, NoRoute, Route, RouteFeatures
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headgate.routing.task_router import TaskClassifier
+from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
-from headgate.routing.types import Vector
+from headgate.routing.types import RouteFeatures, Vector
 
 HELD_OUT = {
     "classification": [
@@ -102,16 +102,16 @@ async def test_held_out_prompts_find_their_class(encode: Callable[[str], Vector]
     classifier = await TaskClassifier.build(tasks, Embed(encode))
     asked = [(task, prompt, encode(prompt)) for task, prompts in HELD_OUT.items() for prompt in prompts]
     assert len(asked) >= 36
-    guesses = [classifier.classify(prompt, vector) for _, prompt, vector in asked]
+    guesses = [classifier.classify(RouteFeatures(prompt, vector)) for _, prompt, vector in asked]
     wrong = [(task, g, prompt) for (task, prompt, _), g in zip(asked, guesses, strict=True) if g.task != task]
     assert 1 - len(wrong) / len(asked) >= 0.8, wrong
     assert all(0.0 < g.confidence <= 1.0 for g in guesses)
 
     for noise in ("qwpo xzmnv 8812 lkjh", "%%%% ----"):
-        assert classifier.classify(noise, encode(noise)).task == "unknown"
+        assert classifier.classify(RouteFeatures(noise, encode(noise))).task == "unknown"
 
     vector = asked[0][2]
-    best = min(_seconds(lambda: classifier.classify("x", vector)) for _ in range(20))
+    best = min(_seconds(lambda: classifier.classify(RouteFeatures("x", vector))) for _ in range(20))
     assert best < 0.001
 
 
@@ -124,10 +124,10 @@ def _seconds(call: Callable[[], object]) -> float:
 def test_words_alone_find_most_classes() -> None:
     classifier = TaskClassifier(load_tasks())
     asked = [(task, prompt) for task, prompts in HELD_OUT.items() for prompt in prompts]
-    right = sum(classifier.classify(prompt, None).task == task for task, prompt in asked)
+    right = sum(classifier.classify(RouteFeatures(prompt, None)).task == task for task, prompt in asked)
     assert right / len(asked) >= 0.6
-    assert classifier.classify("mmh", None).task == "unknown"
-    assert classifier.classify("mmh", None).confidence == 0.0
+    assert classifier.classify(RouteFeatures("mmh", None)).task == "unknown"
+    assert classifier.classify(RouteFeatures("mmh", None)).confidence == 0.0
 
 
 def test_the_shipped_classes_are_complete_and_separate_from_the_held_out_set() -> None:
