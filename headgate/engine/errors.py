@@ -28,6 +28,10 @@ class ScoringFailed(EngineError):
     """A continuation was not scored to its end: a step failed, or the engine is stopping."""
 
 
+class ProbeFailed(EngineError):
+    """A prompt's hidden state was not computed: a step failed, or the engine is stopping."""
+
+
 class CheckpointError(EngineError):
     """A checkpoint folder cannot be served: the message names the file, and the tensor or key where there is one."""
 

@@ -30,8 +30,10 @@ class StepInputs:
         counts: tokens of each sequence.
         contexts: tokens of each sequence whose keys are in the cache after the step.
         tables: blocks of each sequence.
-        rows: the tokens whose logits are wanted, those to sample from first, then those that score given tokens.
+        rows: the tokens whose hidden states are wanted, those to sample from first, then those of probes, then those
+            that score given tokens.
         sampling: sequences that get a token, in the order of `rows`.
+        probing: sequences whose last state is reported, likewise.
         scoring: chunks whose tokens are scored, likewise.
     """
 
@@ -43,6 +45,7 @@ class StepInputs:
     tables: list[array[int]] = field(default_factory=list)
     rows: array[int] = field(default_factory=_numbers)
     sampling: list[Sequence] = field(default_factory=list)
+    probing: list[Sequence] = field(default_factory=list)
     scoring: list[Chunk] = field(default_factory=list)
 
     @classmethod
@@ -50,7 +53,7 @@ class StepInputs:
         """The inputs of a step over `chunks` with blocks of `size` tokens."""
         inputs = cls()
         tokens, positions, slots, rows = inputs.tokens, inputs.positions, inputs.slots, inputs.rows
-        score_rows = _numbers()
+        probe_rows, score_rows = _numbers(), _numbers()
         for chunk in chunks:
             sequence, start, count = chunk.sequence, chunk.start, chunk.count
             blocks, stop = sequence.table.blocks, start + count
@@ -70,8 +73,10 @@ class StepInputs:
                     score_rows.extend([len(tokens) + p - stop for p in chunk.scored])
                     inputs.scoring.append(chunk)
             elif stop == len(sequence.tokens):
-                rows.append(len(tokens) - 1)
-                inputs.sampling.append(sequence)
+                probed = sequence.request.probe
+                (probe_rows if probed else rows).append(len(tokens) - 1)
+                (inputs.probing if probed else inputs.sampling).append(sequence)
+        rows.extend(probe_rows)
         rows.extend(score_rows)
         return inputs
 

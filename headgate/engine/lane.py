@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from headgate.engine.errors import PromptTooLong
 from headgate.engine.inputs import Interrupt
-from headgate.engine.request import Delta, Finish, FinishReason, Request, TokenLogprob, TokenScore
-from headgate.engine.runner import Runner, Sampled, Scored
+from headgate.engine.request import Delta, Finish, FinishReason, HiddenState, Request, TokenLogprob, TokenScore
+from headgate.engine.runner import Probed, Runner, Sampled, Scored
 from headgate.engine.scheduler import Chunk, Scheduler
 from headgate.engine.sequence import Sequence
 
@@ -120,6 +120,10 @@ class Lane:
         """Raise PromptTooLong or ValueError if the request cannot be served."""
         if not request.prompt:
             raise ValueError("the prompt has no tokens; it must have at least one")
+        if request.probe and (request.n != 1 or request.score):
+            raise ValueError(
+                f"a probe has n {request.n} and {len(request.score)} tokens to score; 1 and 0 are accepted"
+            )
         if request.score:
             if request.n != 1:
                 raise ValueError(f"n is {request.n} with a continuation to score; 1 is accepted")
@@ -206,7 +210,7 @@ class Lane:
         # A sequence whose logits are broken must not share the blocks that broke them.
         broken = {s.sequence for s in sampled if s.broken}
         self._scheduler.commit([c for c in chunks if c.sequence not in broken] if broken else chunks)
-        return [self._advance(s, now) if isinstance(s, Sampled) else self._collect(s) for s in sampled]
+        return [self._report(s, now) for s in sampled]
 
     def check(self) -> None:
         """Raise AssertionError when the scheduler's or the cache's invariants do not hold."""
@@ -233,6 +237,15 @@ class Lane:
             if chunk.start < sequence.prompt_length:
                 self._prompt_tokens += min(chunk.count, sequence.prompt_length - chunk.start)
 
+    def _report(self, found: Sampled | Probed | Scored, now: float) -> Delta:
+        if isinstance(found, Sampled):
+            return self._advance(found, now)
+        if found.broken:
+            return self._fail(found.sequence, "the model's logits are not finite")
+        if isinstance(found, Probed):
+            return self._end(found.sequence, "stop", state=found.state)
+        return self._collect(found)
+
     def _advance(self, sampled: Sampled, now: float) -> Delta:
         sequence, tokens = sampled.sequence, tuple(sampled.tokens)
         if sampled.broken:
@@ -249,8 +262,6 @@ class Lane:
 
     def _collect(self, scored: Scored) -> Delta:
         sequence, request = scored.sequence, scored.sequence.request
-        if scored.broken:
-            return self._fail(sequence, "the model's logits are not finite")
         sequence.scores.extend(scored.scores)
         if len(sequence.scores) == len(request.score):
             return self._end(sequence, "stop", scores=scored.scores)
@@ -269,6 +280,7 @@ class Lane:
         logprobs: tuple[TokenLogprob, ...] = (),
         *,
         scores: tuple[TokenScore, ...] = (),
+        state: HiddenState | None = None,
         error: str | None = None,
         discard: bool = False,
     ) -> Delta:
@@ -293,4 +305,4 @@ class Lane:
             preemptions=sequence.preemptions,
             error=error,
         )
-        return Delta(sequence.request.id, sequence.choice, token_ids, logprobs, scores, finish.queue_s, finish)
+        return Delta(sequence.request.id, sequence.choice, token_ids, logprobs, scores, finish.queue_s, finish, state)

@@ -13,11 +13,11 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headgate.engine.errors import ScoringFailed
+from headgate.engine.errors import ProbeFailed, ScoringFailed
 from headgate.engine.lane import ModelStats
 from headgate.engine.loop import StepLoop
 from headgate.engine.mailbox import Mailbox
-from headgate.engine.request import Delta, Finish, Priority, Request, TokenScore
+from headgate.engine.request import Delta, Finish, HiddenState, Priority, Request, TokenScore
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.stream import ChoiceText, TextLogprob
@@ -105,6 +105,14 @@ class Score:
         """Log-probability below which `share` (0 to 1) of the tokens are: the smallest one at 0, the greatest at 1."""
         ordered = sorted(token.logprob for token in self.tokens)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Probe:
+    """What a model makes of a prompt before it answers: float32 `[hidden]`, and the account. Times are in seconds."""
+
+    state: HiddenState
+    finish: Finish
 
 
 class LocalModel:
@@ -208,25 +216,54 @@ class LocalModel:
         """
         if not continuation:
             raise ValueError("the continuation has no tokens; it must have at least one")
-        engine_id = f"{request_id}#{next(self._serial)}"
-        mailbox = self._mailbox()
-        mailbox.open(engine_id)
-        scores: list[TokenScore] = []
-        finish: Finish | None = None
-        try:
-            request = Request(engine_id, self.info.name, prompt, tenant=tenant, priority=priority, score=continuation)
-            self._loop.submit(request, mailbox.post)
-            while finish is None:
-                for delta in await mailbox.take(engine_id):
-                    scores.extend(delta.scores)
-                    finish = delta.finish
-        finally:
-            mailbox.close(engine_id)
-            if finish is None:
-                self._loop.cancel(engine_id)
+        deltas, finish = await self._run(
+            Request(
+                f"{request_id}#{next(self._serial)}",
+                self.info.name,
+                prompt,
+                tenant=tenant,
+                priority=priority,
+                score=continuation,
+            )
+        )
         if finish.reason != "stop":
             raise ScoringFailed(finish.error or "the engine is stopping")
-        return Score(tuple(scores), finish)
+        return Score(tuple(score for delta in deltas for score in delta.scores), finish)
+
+    async def probe(self, request_id: str, prompt: tuple[int, ...], *, tenant: str = "", weight: float = 1.0) -> Probe:
+        """The hidden state at the last token of `prompt`; nothing is generated.
+
+        The prompt's full blocks stay in the prefix cache: a `generate` of the same prompt and tenant that follows
+        computes only what is left of the last block.
+
+        Raises:
+            PromptTooLong, EngineStopped, ValueError: the request was not taken.
+            ProbeFailed: the engine ended it with an error or on its way down.
+        """
+        engine_id = f"{request_id}#{next(self._serial)}"
+        request = Request(engine_id, self.info.name, prompt, tenant=tenant, weight=weight, probe=True)
+        deltas, finish = await self._run(request)
+        state = deltas[-1].state
+        if finish.reason != "stop" or state is None:
+            raise ProbeFailed(finish.error or "the engine is stopping")
+        return Probe(state, finish)
+
+    async def _run(self, request: Request) -> tuple[list[Delta], Finish]:
+        """Everything the engine says of a request of one choice. Cancelling the call cancels the request."""
+        mailbox = self._mailbox()
+        mailbox.open(request.id)
+        deltas: list[Delta] = []
+        finish: Finish | None = None
+        try:
+            self._loop.submit(request, mailbox.post)
+            while finish is None:
+                deltas.extend(await mailbox.take(request.id))
+                finish = deltas[-1].finish
+        finally:
+            mailbox.close(request.id)
+            if finish is None:
+                self._loop.cancel(request.id)
+        return deltas, finish
 
     def _render(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headgate.engine.sampling.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 Priority = Literal["foreground", "background"]
+HiddenState = NDArray[np.float32]
+"""`[hidden]`: what the last layer makes of a token, normalised, as the output layer reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,9 @@ class Request:
 
     With `score` nothing is generated: these tokens are taken as the continuation, and each of them comes back with its
     log-probability. `n` is 1 then.
+
+    With `probe` nothing is generated either: what comes back is the hidden state at the prompt's last token. The
+    prompt's blocks stay in the prefix cache for the request that continues it. `n` is 1, and `score` is empty.
     """
 
     id: str
@@ -32,6 +40,7 @@ class Request:
     weight: float = 1.0
     priority: Priority = "foreground"
     score: tuple[int, ...] = ()
+    probe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +103,5 @@ class Delta:
     queue_s: float = 0.0
     """As in Finish; known from the first token on."""
     finish: Finish | None = None
+    state: HiddenState | None = None
+    """Of a request with `probe`, in its last delta."""

@@ -16,7 +16,7 @@ from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, tensor
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.decoder import Decoder
-from headgate.engine.request import TokenLogprob, TokenScore
+from headgate.engine.request import HiddenState, TokenLogprob, TokenScore
 from headgate.engine.sampling.logprobs import measure
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
 from headgate.engine.scheduler import Chunk
@@ -53,6 +53,15 @@ class Scored:
     broken: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Probed:
+    """The hidden state at a prompt's last token. `broken`: it was not finite."""
+
+    sequence: Sequence
+    state: HiddenState
+    broken: bool = False
+
+
 class Runner:
     """Builds the step's inputs, runs the decoder, samples."""
 
@@ -73,8 +82,8 @@ class Runner:
         """Whether `run` computes several steps in a row."""
         return self._decoder.decodes
 
-    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Scored]:
-        """Compute the chunks, sample for those that end at their sequence's last known token, score what is to be.
+    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
+        """Compute the chunks, sample for those that end at their sequence's last known token, probe or score others.
 
         Where `repeats`, and all sequences only lack the token that each step gives them, up to `most` steps follow each
         other; all sequences get equally many tokens. See `Decoder.decode` for what ends them early.
@@ -93,7 +102,7 @@ class Runner:
         )
         slots = tensor(inputs.slots, device)
         batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size)
-        if not inputs.scoring and inputs.sampling:
+        if inputs.sampling and not inputs.probing and not inputs.scoring:
             started = time.perf_counter()
             logits = self._decoder.forward(tokens, positions, batch, cache, rows)
             self._forward_seconds += time.perf_counter() - started
@@ -104,7 +113,9 @@ class Runner:
         logits = self._decoder.logits(first) if inputs.sampling else first
         self._forward_seconds += time.perf_counter() - started
         sampled = self._sample(logits, inputs.sampling) if inputs.sampling else []
-        return [*sampled, *self._score(hidden[len(inputs.sampling) :], inputs.scoring)]
+        rest = hidden[len(inputs.sampling) :]
+        probed = _probed(rest[: len(inputs.probing)], inputs.probing)
+        return [*sampled, *probed, *self._score(rest[len(inputs.probing) :], inputs.scoring)]
 
     def discard(self, blocks: Seq[int]) -> None:
         """Wipe blocks whose contents may be broken."""
@@ -145,6 +156,17 @@ class Runner:
             scores = tuple(TokenScore(token, row[0], bool(row[1])) for token, row in islice(rows, len(chunk.scored)))
             scored.append(Scored(chunk.sequence, scores, any(math.isnan(s.logprob) for s in scores)))
         return scored
+
+
+def _probed(hidden: Tensor, sequences: Seq[Sequence]) -> list[Probed]:
+    """What `hidden` [sequences, hidden] says of each prompt's end."""
+    if not sequences:
+        return []
+    states = hidden.float().cpu()
+    finite = torch.isfinite(states).all(-1).tolist()
+    # Copies, so that one state does not keep all of a step's alive.
+    rows = zip(sequences, states, finite, strict=True)
+    return [Probed(sequence, state.numpy().copy(), not sound) for sequence, state, sound in rows]
 
 
 def _row(sequence: Sequence) -> SamplingRow:

@@ -43,7 +43,8 @@ class Chunk:
     @property
     def samples(self) -> bool:
         """Whether the chunk ends at the last known token, so that its logits give the next one."""
-        return not self.sequence.request.score and self.start + self.count == len(self.sequence.tokens)
+        request = self.sequence.request
+        return not request.score and not request.probe and self.start + self.count == len(self.sequence.tokens)
 
     @property
     def scored(self) -> range:

@@ -57,7 +57,7 @@ class Sequence:
     def __post_init__(self) -> None:
         self.prompt_length = len(self.request.prompt)
         self.plain = self.request.sampling.plain
-        self.direct = self.request.sampling.direct and not self.request.score
+        self.direct = self.request.sampling.direct and not self.request.score and not self.request.probe
         self.background = self.request.priority == "background"
 
     @property

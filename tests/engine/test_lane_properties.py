@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from headgate.engine.kv.pool import BlockPool, OutOfBlocks
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
 from headgate.engine.request import Delta, Priority, Request, TokenScore
-from headgate.engine.runner import Sampled, Scored
+from headgate.engine.runner import Probed, Sampled, Scored
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Chunk, Limits, Scheduler
 from headgate.engine.sequence import Sequence
@@ -46,7 +47,7 @@ class MemoryModel:
     def repeats(self) -> bool:
         return True
 
-    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Scored]:
+    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
         """Up to `most` steps, no more after one that ends a sequence, nor after the `self.early`-th."""
         assert not interrupt.flag
         assert most == 1 or all(c.count == 1 and c.samples and not c.sequence.background for c in chunks)
@@ -60,7 +61,12 @@ class MemoryModel:
             if any(tokens[-1] in sequence.ends for sequence, tokens in found.items()):
                 break
         sampled = [Sampled(sequence, tokens) for sequence, tokens in found.items()]
-        return [*sampled, *(Scored(c.sequence, self._scores(c)) for c in chunks if c.scored)]
+        probed = [
+            Probed(c.sequence, np.array(c.sequence.tokens, np.float32))
+            for c in chunks
+            if c.sequence.request.probe and c.start + c.count == len(c.sequence.tokens)
+        ]
+        return [*sampled, *probed, *(Scored(c.sequence, self._scores(c)) for c in chunks if c.scored)]
 
     def _compute(self, chunks: Seq[Chunk], found: Mapping[Sequence, list[int]], step: int) -> None:
         # A step writes all its keys before any attention reads them.
@@ -153,6 +159,11 @@ class LaneMachine(RuleBasedStateMachine):
         prompt = tuple(1 + i * i % 5 for i in range(length))
         self._submit(Request(f"r{self.submitted}", "m", prompt, tenant=tenant, priority=priority, score=tuple(score)))
 
+    @rule(length=st.integers(1, 40), tenant=st.sampled_from(["a", "b"]), weight=st.sampled_from([0.5, 2.0]))
+    def probe(self, length: int, tenant: str, weight: float) -> None:
+        prompt = tuple(1 + i * i % 5 for i in range(length))
+        self._submit(Request(f"r{self.submitted}", "m", prompt, tenant=tenant, weight=weight, probe=True))
+
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
@@ -230,6 +241,10 @@ class LaneMachine(RuleBasedStateMachine):
                 assert self.scored[request.id] == [
                     TokenScore(token, -float(first + i), False) for i, token in enumerate(request.score)
                 ]
+            elif request.probe and delta.finish.reason == "stop":
+                assert not tokens
+                assert delta.state is not None
+                assert delta.state.tolist() == list(request.prompt)
             elif delta.finish.reason in ("stop", "length"):
                 assert tokens == expected_output(request)
             self.open[delta.request_id].discard(delta.index)
@@ -444,6 +459,9 @@ def test_a_prompt_that_cannot_fit_is_refused() -> None:
         lane.check_prompt(Request("r", "m", ()))
     with pytest.raises(PromptTooLong, match="49 tokens"):
         lane.check_prompt(Request("r", "m", (1,) * 40, score=(1,) * 9))
+    for refused in (Request("r", "m", (1,), n=2, probe=True), Request("r", "m", (1,), score=(1,), probe=True)):
+        with pytest.raises(ValueError, match="a probe has n"):
+            lane.check_prompt(refused)
     with pytest.raises(ValueError, match="n is 2 with a continuation to score; 1 is accepted"):
         lane.check_prompt(Request("r", "m", (1,), n=2, score=(1,)))
 

@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
+from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
-from headgate.engine.local import LocalModel, TextDelta
+from headgate.engine.errors import PromptTooLong
+from headgate.engine.kernels.choice import KernelSet
+from headgate.engine.local import LocalModel, Probe, Score, TextDelta
+from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.tokenizer import Tokenizer
 
@@ -139,6 +144,72 @@ def test_the_greedy_answer_scores_as_greedy_token_by_token(model: LocalModel) ->
     assert [t.likeliest for t in other.tokens[:11]] == [True] * 10 + [False]
     with pytest.raises(ValueError, match="the continuation has no tokens"):
         asyncio.run(model.score("s", PROMPT, ()))
+
+
+@pytest.mark.parametrize("kernels", ["auto", "reference"])
+@pytest.mark.parametrize(
+    ("architecture", "dtype"), [("qwen3", "float32"), ("qwen3", "bfloat16"), ("qwen3-moe", "float32")]
+)
+def test_a_probe_gives_the_last_hidden_state_and_leaves_the_prompt_in_the_cache(
+    make_checkpoint: MakeCheckpoint, architecture: str, dtype: str, kernels: KernelSet
+) -> None:
+    folder = make_checkpoint(architecture)
+    write_tokenizer(folder)
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    prompts = [tuple(range(40, 40 + length)) for length in (1, 16, 75)]
+    with torch.inference_mode():
+        expected = [oracle.model(torch.tensor([p])).last_hidden_state[0, -1].numpy() for p in prompts]
+        scored = oracle(torch.tensor([prompts[-1]])).logits[0, 9:-1].log_softmax(-1)
+    # A step takes 24 tokens, so that the longest prompt comes in several, beside the others and an answer.
+    engine = Engine(EngineSettings(kernels=kernels, max_step_tokens=24, max_running=8))
+    engine.load(ModelSpec("m", folder, dtype=dtype))
+    engine.start()
+    model = engine.models["m"]
+
+    async def ask() -> tuple[list[Probe], Score, list[Finish]]:
+        greedy = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
+
+        async def answer(name: str, prompt: tuple[int, ...], tenant: str) -> Finish:
+            finishes = [d.finish async for d in model.generate(name, prompt, greedy, tenant=tenant)]
+            assert finishes[-1] is not None
+            return finishes[-1]
+
+        given = asyncio.create_task(answer("other", prompts[-1], "other"))
+        score = asyncio.create_task(model.score("s", prompts[-1][:10], prompts[-1][10:], tenant="scorer"))
+        probes = await asyncio.gather(*(model.probe("p", prompt, tenant="t") for prompt in prompts))
+        await given
+        return probes, await score, [await answer("a", prompts[-1], tenant) for tenant in ("t", "stranger")]
+
+    probes, score, (mine, strangers) = asyncio.run(ask())
+    engine.stop()
+    for probe, state, prompt in zip(probes, expected, prompts, strict=True):
+        assert (probe.state.dtype, probe.state.shape) == (np.float32, state.shape)
+        np.testing.assert_allclose(probe.state, state, atol=2e-3 if dtype == "float32" else 0.15)
+        assert (probe.finish.reason, probe.finish.prompt_tokens, probe.finish.completion_tokens) == (
+            "stop",
+            len(prompt),
+            0,
+        )
+        assert probe.finish.device_s > 0
+    wanted = [row[token].item() for row, token in zip(scored, prompts[-1][10:], strict=True)]
+    assert [t.logprob for t in score.tokens] == pytest.approx(wanted, abs=2e-3 if dtype == "float32" else 0.3)
+    assert (mine.cached_tokens, strangers.cached_tokens) == (64, 0)
+
+
+def test_a_probe_that_cannot_be_computed_says_so(model: LocalModel) -> None:
+    with pytest.raises(PromptTooLong):
+        asyncio.run(model.probe("p", tuple([5] * 600)))
+
+    async def leave() -> None:
+        task = asyncio.create_task(model.probe("p", PROMPT))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(leave())
+    asyncio.run(model.probe("after", PROMPT))
+    assert model.stats().kv_blocks_used == 0
 
 
 def test_chat_template_is_applied(model: LocalModel, tiny_checkpoint: Path) -> None:
