@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from tokenizers import Tokenizer
 
-from headgate.engine.demo.tasks import each_cell, generate
+from headgate.engine.demo.tasks import FAMILIES, each_cell, generate
 from headgate.engine.demo.tokenizer import END_OF_TEXT, conversation_segments, load_tokenizer, token_id, train_tokenizer
 from headgate.training.batches import Encoded, Stream, encode, stream
 from headgate.training.card import Training, card
@@ -40,6 +40,27 @@ TOKENS = 3840
 """Of a step, padding included."""
 CHUNK = 4096
 """Samples generated and bucketed together."""
+FURTHER = 3
+"""Questions after the first about one text or table, whose tokens then serve several answers."""
+SHARES: Mapping[str, float] = {
+    "sentiment": 0.3,
+    "topic": 0.3,
+    "intent": 0.4,
+    "extraction": 1.4,
+    "passage": 2.2,
+    "tables": 2.4,
+    "headline": 0.9,
+    "lists": 2.4,
+    "repeating": 0.8,
+    "strings": 2.8,
+    "arithmetic": 1.6,
+    "conversion": 1.3,
+    "puzzles": 2.2,
+    "facts": 0.6,
+    "out_of_domain": 0.4,
+}
+"""Weights of families in training, where they are not the families' own: more of what the first teacher had not learnt
+(look-ups, letters, orders), less of what it knew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +195,11 @@ def _started(run: Run, start: Path, tokenizer: Tokenizer) -> Any:
 def demo_stream(tokenizer: Tokenizer, seed: int) -> Stream:
     """Endless batches of the demo tasks' train split; no sample comes twice but by chance."""
 
+    families = [replace(known, weight=SHARES.get(known.name, known.weight)) for known in FAMILIES]
+
     def chunk(number: int) -> list[Encoded]:
         # Chunks have seeds of their own, so that any one can be made without its predecessors.
-        samples = generate(CHUNK, seed=seed * 1_000_003 + number)
+        samples = generate(CHUNK, seed=seed * 1_000_003 + number, families=families, further=FURTHER)
         return [encode(tokenizer, conversation_segments(sample)) for sample in samples]
 
     return stream(chunk, pad=token_id(tokenizer, END_OF_TEXT), tokens=TOKENS, seed=seed, together=world())

@@ -184,6 +184,26 @@ def test_mixture_holds_system_prompts_and_earlier_turns() -> None:
     assert all(len(sample.messages) == 1 for sample in plain)
 
 
+def test_texts_and_tables_are_asked_about_again() -> None:
+    asked: list[int] = []
+    for sample in generate(600, seed=0, families=(family("passage"), family("tables")), system=0, turns=0, further=3):
+        first, *rest = sample.messages
+        questions = [turn.content for turn in rest if turn.role == "user"]
+        assert [turn.role for turn in sample.messages] == ["user", *["assistant", "user"] * len(questions)]
+        assert len({first.content, *questions}) == 1 + len(questions) <= 4
+        # What it is about is sent once.
+        assert all(len(question) < len(first.content) for question in questions)
+        asked.append(len(questions))
+    assert sum(asked) > 1.5 * len(asked)
+    assert all(len(sample.messages) == 1 for sample in generate(50, seed=0, system=0, turns=0, further=0))
+
+
+def test_other_families_are_asked_once() -> None:
+    others = tuple(known for known in FAMILIES if known.name not in ("passage", "tables"))
+    given = [list(generate(300, seed=1, families=others, further=count)) for count in (0, 3)]
+    assert given[0] == given[1]
+
+
 def test_weights_order_the_mixture() -> None:
     counts = {known.name: 0 for known in FAMILIES}
     for sample in generate(10_000, seed=2):

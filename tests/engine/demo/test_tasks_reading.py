@@ -21,7 +21,15 @@ CASES: list[tuple[int, Split]] = [(level, split) for level in (1, 2, 3) for spli
 
 def _tasks(make: Callable[[Draw], Task], level: int, split: Split, count: int = 60) -> Iterator[Task]:
     for seed in range(count):
-        yield make(Draw(random.Random(seed), random.Random(seed + 1), level, split))
+        draw = Draw(random.Random(seed), random.Random(seed + 1), level, split)
+        task = make(draw)
+        if seed % 2 and draw.given is not None:
+            # Asked again of the same text or table.
+            again = Draw(random.Random(-seed), random.Random(seed + 2), level, split, draw.made[: draw.given])
+            task = make(again)
+            assert again.made[: draw.given] == draw.made[: draw.given]
+            assert task.question in task.prompt
+        yield task
 
 
 @pytest.mark.parametrize("make", MAKERS)

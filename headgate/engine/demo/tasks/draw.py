@@ -88,7 +88,7 @@ class Draw:
     and so the answer. Wording: `phrase`, `style`, `styled`. They must not change the answer.
     """
 
-    __slots__ = ("_content", "_script", "_wording", "level", "made", "split")
+    __slots__ = ("_content", "_script", "_wording", "given", "level", "made", "split")
 
     def __init__(
         self,
@@ -108,6 +108,12 @@ class Draw:
         self.split: Split = split
         self.made: list[int] = []
         """The content choices so far, each a number below the count of its alternatives."""
+        self.given: int | None = None
+        """How many of them made what is asked about; None until `settled`, and where a question has no such thing."""
+
+    def settled(self) -> None:
+        """Says that what is asked about stands, and only the question follows: another may be asked of the same."""
+        self.given = len(self.made)
 
     def _below(self, count: int) -> int:
         place = len(self.made)

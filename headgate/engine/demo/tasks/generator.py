@@ -91,13 +91,15 @@ def generate(
     difficulty: int | None = None,
     system: float = 0.15,
     turns: float = 0.1,
+    further: int = 0,
 ) -> Iterator[Sample]:
     """`count` samples, the same for the same arguments on every machine.
 
     `families` are drawn by their weights, levels uniformly unless `difficulty` fixes one (families with fewer levels
     give their hardest). `system` and `turns` are the shares of samples that open with a system prompt and that have
-    earlier turns. Raises `ValueError` for an unknown split, and for a level that the split does not have: `BEYOND` is
-    the test split's alone, and there too it comes only where it is asked for.
+    earlier turns. What can be asked about again, a text or a table, is, up to `further` times, in turns that follow.
+    Raises `ValueError` for an unknown split, and for a level that the split does not have: `BEYOND` is the test
+    split's alone, and there too it comes only where it is asked for.
     """
     if split not in ("train", "calibration", "test"):
         raise ValueError(f"split {split!r} is unknown; known: train, calibration, test")
@@ -105,7 +107,7 @@ def generate(
         check_level(difficulty, split)
     mixture = _Mixture(random.Random(f"{seed}/{split}"), split, families)
     for _ in range(count):
-        yield mixture.sample(difficulty, system, turns)
+        yield mixture.sample(difficulty, system, turns, further)
 
 
 def each_cell(count: int, *, seed: int, split: Split, families: Sequence[Family] = FAMILIES) -> list[Sample]:
@@ -124,7 +126,7 @@ def each_beyond(count: int, *, seed: int, families: Sequence[Family] = FAMILIES)
 
 def _cell(count: int, seed: int, split: Split, known: Family, level: int) -> list[Sample]:
     mixture = _Mixture(random.Random(f"{seed}/{known.name}/{level}"), split, (known,))
-    return [mixture.sample(level, 0.0, 0.0) for _ in range(count)]
+    return [mixture.sample(level, 0.0, 0.0, 0) for _ in range(count)]
 
 
 def draw_task(rng: random.Random, chosen: Family, level: int, split: Split) -> Task:
@@ -133,12 +135,28 @@ def draw_task(rng: random.Random, chosen: Family, level: int, split: Split) -> T
     Closed lists may have no such content for the small splits. Their wordings are held out all the same, so there any
     content will do after some tries.
     """
+    return _drawn(rng, chosen, level, split)[0]
+
+
+def _drawn(rng: random.Random, chosen: Family, level: int, split: Split) -> tuple[Task, Draw]:
+    """A task as `draw_task` gives it, with the draw that made it."""
     tries = 0
     while True:
-        task = chosen.make(Draw(rng, rng, level, split))
+        draw = Draw(rng, rng, level, split)
+        task = chosen.make(draw)
         tries += 1
         if split_of(chosen.name, task.content) == split or (split != "train" and tries == _TRIES):
-            return task
+            return task, draw
+
+
+def _asked_next(rng: random.Random, chosen: Family, first: Task, draw: Draw, count: int) -> list[Task]:
+    """Up to `count` other questions about what `first` asks about, each of the split and none of them twice."""
+    tasks = {first.content: first}
+    for _ in range(2 * count):
+        task = chosen.make(Draw(rng, rng, draw.level, draw.split, draw.made[: draw.given]))
+        if len(tasks) <= count and split_of(chosen.name, task.content) == draw.split:
+            tasks.setdefault(task.content, task)
+    return list(tasks.values())[1:]
 
 
 class _Mixture:
@@ -148,7 +166,7 @@ class _Mixture:
         self._rng, self._split, self._families = rng, split, families
         self._weights = [known.weight for known in families]
 
-    def sample(self, difficulty: int | None, system: float, turns: float) -> Sample:
+    def sample(self, difficulty: int | None, system: float, turns: float, further: int) -> Sample:
         rng = self._rng
         chosen = rng.choices(self._families, self._weights)[0]
         level = min(difficulty or rng.randint(1, chosen.levels), chosen.hardest)
@@ -164,8 +182,12 @@ class _Mixture:
                 messages += [Message("user", earlier.prompt), Message("assistant", earlier.answer)]
             if chosen.name == "small_talk" and level == 2:
                 return self._recall(messages)
-        task = draw_task(rng, chosen, level, self._split)
+        task, draw = _drawn(rng, chosen, level, self._split)
         messages.append(Message("user", task.prompt))
+        if further and draw.given is not None:
+            for following in _asked_next(rng, chosen, task, draw, further):
+                messages += [Message("assistant", task.answer), Message("user", following.question)]
+                task = following
         return Sample(
             messages=tuple(messages),
             answer=task.answer,

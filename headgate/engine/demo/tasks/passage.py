@@ -213,6 +213,7 @@ def passage(draw: Draw) -> Task:
             other = draw.pick(((third, role, fourth), (first, other_role, third), (third, other_role, first)))
             sentences.append(draw.pick(_LINKS).format(a=other[0], b=other[2], role=other[1]))
     text = " ".join(draw.shuffled(sentences))
+    draw.settled()
     if linked and (level < 3 or draw.chance(0.25)):
         question = draw.phrase(_WHO_IS).format(a=first, role=role)
         answer, asked = second, f"{first}'s {role}"
@@ -237,4 +238,5 @@ def passage(draw: Draw) -> Task:
             answer, asked = who, f"who {_statement(relation.does, who, what)}"
         else:
             question, answer = draw.phrase(relation.questions).format(who=who), what
-    return Task(draw.phrase(_PASSAGE).format(text=text, question=question), answer, f"{text}|{asked}")
+    prompt = draw.phrase(_PASSAGE).format(text=text, question=question)
+    return Task(prompt, answer, f"{text}|{asked}", question=question)

@@ -27,13 +27,15 @@ class Task:
 
     `content` is the canonical form of what is asked, whatever the wording: the same content has the same answer. Its
     hash decides the split, so the same content never occurs in two of them. Where the answers are a closed list, the
-    content includes the wording.
+    content includes the wording. `question` is the prompt without what is asked about, where that can be told apart:
+    what a user would ask next who has already sent the rest.
     """
 
     prompt: str
     answer: str
     content: str
     tools: Tools = ()
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,6 +249,7 @@ def tables(draw: Draw) -> Task:
 
 def _list(draw: Draw) -> Task:
     items = draw.values(draw.pick(_LISTED), draw.number(2, 3) + (1, 2, 4, 6)[draw.level - 1])
+    draw.settled()
     kind = draw.pick(("item", "place", "last", "length") if draw.level > 1 else ("item", "item", "place"))
     # No further than the places have names, which are to be known.
     place = draw.number(1, min(len(items), len(_NTH)))
@@ -264,7 +265,7 @@ def _list(draw: Draw) -> Task:
     bullet = draw.style(_BULLETS)
     table = "\n".join(bullet.format(n=number, item=item) for number, item in enumerate(items, 1))
     prompt = draw.phrase(_LIST_LAYOUT).format(table=table, question=question)
-    return Task(prompt, answer, f"{kind} {place}|{', '.join(items)}")
+    return Task(prompt, answer, f"{kind} {place}|{', '.join(items)}", question=question)
 
 
 def _column(draw: Draw, values: tuple[str, ...] | Numbers, count: int, taken: set[str]) -> list[str]:
@@ -303,6 +304,7 @@ def _grid(draw: Draw) -> Task:
         two = columns[asked][:2]
         columns[asked] = draw.shuffled([*two, *(draw.pick(two) for _ in range(rows - 2))])
     table = [[subject.head, *names], *([labels[i], *(columns[name][i] for name in names)] for i in range(rows))]
+    draw.settled()
     place = draw.number(0, rows - 1)
     row, value = labels[place], columns[asked][place]
     if kind == "cell":
@@ -320,4 +322,4 @@ def _grid(draw: Draw) -> Task:
         answer, what = labels[ranked[0]], "highest" if highest else "lowest"
     text = draw.style(_TWO_COLUMNS if len(names) == 1 else _GRIDS)(table)
     prompt = draw.phrase(_LAYOUT).format(table=text, question=question)
-    return Task(prompt, answer, f"{kind} {asked} {what}|{_joined(',')(table)}")
+    return Task(prompt, answer, f"{kind} {asked} {what}|{_joined(',')(table)}", question=question)
