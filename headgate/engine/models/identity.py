@@ -1,0 +1,32 @@
+"""What tells one checkpoint from another wherever it lies, without reading all of it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+_WHOLE = frozenset({".json", ".jinja", ".model"})
+_PAGE = 4096
+_PAGES = 64
+
+
+def checkpoint_identity(folder: Path) -> str:
+    """A digest of what a checkpoint computes, 16 hexadecimal digits: the same for a copy, another after more training.
+
+    Configuration, tokenizer and chat template are read whole; of each file of weights its size, its first and its last
+    page and 62 pages between them, so that a hundred gigabytes take milliseconds. Weights that differ only elsewhere
+    are not told apart, which training never makes.
+    """
+    digest = sha256()
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".safetensors":
+            size = path.stat().st_size
+            digest.update(f"{path.name}:{size}".encode())
+            with path.open("rb") as file:
+                for page in range(_PAGES):
+                    file.seek(max(0, size - _PAGE) * page // (_PAGES - 1))
+                    digest.update(file.read(_PAGE))
+        elif path.suffix in _WHOLE and path.is_file():
+            digest.update(f"{path.name}:".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,207 @@
+"""The outcome table: prompts, how two models answered them, and what the router could have known beforehand.
+
+A folder with `outcomes.jsonl`, whose first line says which models and which embedder it is of, and `arrays.npz` beside
+it with a row for each prompt. `headgate route learn` makes it; estimates of quality are fitted on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.routing.types import RouteFeatures, Vector
+
+Part = Literal["train", "calibration", "test"]
+"""Estimates are fitted on `train`, thresholds set on `calibration`, figures taken on `test`."""
+Flags = NDArray[np.float64]
+"""`[prompts]`, 1.0 or 0.0."""
+
+_VERSION = 1
+_LINES, _ARRAYS = "outcomes.jsonl", "arrays.npz"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What one model made of a prompt. `device_s`: its share of the seconds of the steps it was computed in."""
+
+    right: bool
+    tokens: int
+    device_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Confidence:
+    """Log-probabilities that a model gave the tokens of its own answer: what a cascade decides on."""
+
+    mean: float
+    least: float
+    q05: float
+    q10: float
+    q25: float
+    q50: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One prompt and both answers.
+
+    Attributes:
+        text: the last user text, which is what is embedded.
+        system: the system text.
+        turns: messages of the conversation.
+        prompt_chars: characters of all of it, tools included.
+        has_tools: whether tools were offered.
+        family: the kind of task, as far as the maker of the prompts names it.
+        level: its difficulty, 0 where the maker names none.
+        part: what the prompt is used for.
+        prompt_tokens: of the small model.
+        probe_s: device seconds of the small model's pass over the prompt alone.
+        after_probe_s: device seconds of the small model's answer from that pass.
+        small: the small model's answer to the prompt straight away.
+        large: the large model's answer.
+        confidence: of the small model's answer.
+    """
+
+    text: str
+    system: str
+    turns: int
+    prompt_chars: int
+    has_tools: bool
+    family: str
+    level: int
+    part: Part
+    prompt_tokens: int
+    probe_s: float
+    after_probe_s: float
+    small: Attempt
+    large: Attempt
+    confidence: Confidence
+
+
+class TableError(ValueError):
+    """An outcome table cannot be read, or does not belong to what it is used with; the message names the file."""
+
+
+class _Header(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+    small: str
+    large: str
+    embedder: str
+    prompts: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OutcomeTable:
+    """Outcomes and what belongs to each of them, in the same order.
+
+    Attributes:
+        small: identity of the small checkpoint.
+        large: of the large one.
+        embedder: name of the embedding model; empty where nothing was embedded.
+        outcomes: one per prompt.
+        states: float32 `[prompts, hidden]`, the small model's hidden state at the last token of each prompt.
+        vectors: float32 `[prompts, dim]`, the embedding of each text; dim is 0 where nothing was embedded.
+    """
+
+    small: str
+    large: str
+    embedder: str
+    outcomes: tuple[Outcome, ...]
+    states: Vector
+    vectors: Vector
+
+    def __post_init__(self) -> None:
+        for name, rows in (("states", len(self.states)), ("vectors", len(self.vectors))):
+            if rows != len(self.outcomes):
+                raise TableError(f"{name} has {rows} rows; {len(self.outcomes)}, one per prompt, is accepted")
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    def rows(self, part: Part) -> NDArray[np.int64]:
+        """Places of a part's prompts."""
+        return np.array([place for place, one in enumerate(self.outcomes) if one.part == part], np.int64)
+
+    def take(self, places: Sequence[int] | NDArray[np.int64]) -> OutcomeTable:
+        """The prompts at these places, in this order; a place may come several times."""
+        index = np.asarray(places, np.int64)
+        chosen = tuple(self.outcomes[place] for place in index)
+        return OutcomeTable(self.small, self.large, self.embedder, chosen, self.states[index], self.vectors[index])
+
+    def right(self, tier: Literal["small", "large"]) -> Flags:
+        """Which answers of a model are right."""
+        return np.array([(one.small if tier == "small" else one.large).right for one in self.outcomes], np.float64)
+
+    def features(self, place: int) -> RouteFeatures:
+        """What the router knows of a prompt when the small model has passed over it."""
+        one = self.outcomes[place]
+        return RouteFeatures(
+            text=one.text,
+            vector=self.vectors[place] if self.vectors.shape[1] else None,
+            prompt_chars=one.prompt_chars,
+            has_tools=one.has_tools,
+            turns=one.turns,
+            system=one.system,
+            state=self.states[place],
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the files into the folder, which is made if it is not there."""
+        folder.mkdir(parents=True, exist_ok=True)
+        header = _Header(_VERSION, self.small, self.large, self.embedder, len(self))
+        lines = [msgspec.json.encode(header), *(msgspec.json.encode(one) for one in self.outcomes)]
+        # The lines go last: a table that was broken off has none, and is not taken for a whole one.
+        (folder / _LINES).unlink(missing_ok=True)
+        np.savez_compressed(folder / _ARRAYS, states=self.states, vectors=self.vectors)
+        (folder / _LINES).write_bytes(b"\n".join(lines) + b"\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> OutcomeTable:
+        """Read what `save` wrote.
+
+        Raises:
+            TableError: the files are missing, of another version, or do not go together.
+        """
+        path = folder / _LINES
+        try:
+            lines = path.read_bytes().splitlines()
+        except OSError as error:
+            raise TableError(f"{path}: {error.strerror or error}; `headgate route learn` makes a table") from None
+        if not lines:
+            raise TableError(f"{path} is empty; `headgate route learn` makes a table")
+        header, outcomes = _read(path, lines)
+        try:
+            with np.load(folder / _ARRAYS) as arrays:
+                states, vectors = arrays["states"], arrays["vectors"]
+        except (OSError, KeyError, ValueError) as error:
+            raise TableError(f"{folder / _ARRAYS} cannot be read: {error}") from None
+        if len(states) != len(outcomes) or len(vectors) != len(outcomes):
+            raise TableError(
+                f"{folder / _ARRAYS} has {len(states)} states and {len(vectors)} vectors; {len(outcomes)} of each, "
+                f"one per line of {_LINES}, are accepted"
+            )
+        return cls(header.small, header.large, header.embedder, outcomes, states, vectors)
+
+
+def _read(path: Path, lines: Sequence[bytes]) -> tuple[_Header, tuple[Outcome, ...]]:
+    number = 1
+    try:
+        version = msgspec.json.decode(lines[0], type=dict[str, object]).get("version")
+        if version != _VERSION:
+            raise TableError(f"{path}: version is {version!r}; {_VERSION} is accepted, make the table anew")
+        header = msgspec.json.decode(lines[0], type=_Header)
+        decoder = msgspec.json.Decoder(Outcome)
+        outcomes = []
+        for number, line in enumerate(lines[1:], 2):  # noqa: B007
+            outcomes.append(decoder.decode(line))
+    except msgspec.DecodeError as error:
+        raise TableError(f"{path}:{number}: {error}") from None
+    if len(outcomes) != header.prompts:
+        raise TableError(f"{path} has {len(outcomes)} prompts; {header.prompts}, as its first line says, are accepted")
+    return header, tuple(outcomes)

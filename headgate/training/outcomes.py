@@ -1,0 +1,231 @@
+"""Makes outcome tables: both models answer prompts whose answers can be graded, and what the router sees is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from headgate.cache.embedder import default_folder, identity
+from headgate.cache.encoder import BertEncoder
+from headgate.engine.demo.tasks import BEYOND, Message, Sample, generate, grade
+from headgate.engine.demo.tasks.draw import hashed
+from headgate.engine.demo.tasks.grading import Grading
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.local import LocalModel, Probe, Score
+from headgate.engine.models.identity import checkpoint_identity
+from headgate.engine.sampling.params import SamplingParams
+from headgate.routing.outcomes import Attempt, Confidence, Outcome, OutcomeTable, Part
+from headgate.routing.types import Vector
+from headgate.training.evaluate import LONGEST_ANSWER, distinct
+
+TURN = 256
+"""Prompts that one model answers before it is the other's turn."""
+_PARTS: tuple[Part, ...] = ("train", "train", "calibration", "test")
+_EMBEDDED_AT_ONCE = 64
+
+T = TypeVar("T")
+Told = Callable[[str], None]
+
+
+class PromptError(ValueError):
+    """Prompts that no table can be made of. The message names the file and the line."""
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True):
+    messages: list[Message]
+    answer: str
+    grading: Grading = "text"
+    family: str = "prompts"
+    level: int = 0
+    tools: list[dict[str, Any]] = msgspec.field(default_factory=list)
+
+
+def demo_prompts(count: int, *, seed: int) -> list[Sample]:
+    """About `count` different prompts of the demo tasks, equally many of each level from 1 to `BEYOND`.
+
+    All are of the generator's test split, because the models know the others: wordings, words and combinations that
+    training had. A router that learned from those would expect too much of both models.
+    """
+    each = -(-count // BEYOND)
+    levels = range(1, BEYOND + 1)
+    return distinct([s for level in levels for s in generate(each, seed=seed, split="test", difficulty=level)])
+
+
+def read_prompts(path: Path) -> list[Sample]:
+    """Prompts from JSON lines `{"messages", "answer", "grading", "family", "level", "tools"}`, the last four optional.
+
+    Raises:
+        PromptError: the file cannot be read, or a line is not of this form.
+    """
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise PromptError(f"{path}: {error.strerror or error}") from None
+    samples = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            read = msgspec.json.decode(line, type=_Line)
+        except msgspec.DecodeError as error:
+            raise PromptError(f"{path}:{number}: {error}") from None
+        if not read.messages or read.messages[-1].role != "user":
+            raise PromptError(f"{path}:{number}: messages end with no user text; one is needed")
+        if read.grading == "number" and not any(c.isdigit() for c in read.answer):
+            raise PromptError(f"{path}:{number}: answer is {read.answer!r} with grading 'number'; a number is accepted")
+        asked = json.dumps([[turn.role, turn.content] for turn in read.messages])
+        tools = tuple(read.tools)
+        samples.append(
+            Sample(tuple(read.messages), read.answer, read.family, read.level, asked, "test", read.grading, tools)
+        )
+    if not samples:
+        raise PromptError(f"{path} has no prompts; at least one line is needed")
+    return distinct(samples)
+
+
+def dealt(sample: Sample) -> Part:
+    """What a prompt is used for: half of all contents are fitted on, a quarter each calibrated and tested on.
+
+    By a hash of what is asked, whatever the wording: the same content never comes in two parts, and the parts differ by
+    nothing but chance, which a threshold set on one and held to on another needs.
+    """
+    return _PARTS[hashed(f"route\0{sample.family}\0{sample.content}", len(_PARTS))]
+
+
+def make_table(
+    small: Path,
+    large: Path,
+    samples: Sequence[Sample],
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    tell: Told = lambda _: None,
+) -> OutcomeTable:
+    """Both checkpoints' greedy answers to the samples. Not to be called in an event loop.
+
+    Without the package of the embedding model the table has no vectors.
+
+    Raises:
+        EngineError, TokenizerError: a checkpoint cannot be served, or a prompt does not fit its context length.
+        NoChatTemplate, TemplateError: it has no chat template, or one that refuses a sample.
+    """
+    folder = default_folder()
+    vectors = np.zeros((len(samples), 0), np.float32)
+    if folder is not None:
+        tell("embedding the prompts")
+        vectors = embedded(BertEncoder(folder), [sample.prompt for sample in samples])
+    engine = Engine(EngineSettings(device=device, threads=threads))
+    engine.load(ModelSpec("small", small), ModelSpec("large", large))
+    engine.start()
+    try:
+        outcomes, states = asyncio.run(ask_both(engine.models["small"], engine.models["large"], samples, tell=tell))
+    finally:
+        engine.stop()
+    named = identity(str(folder)) if folder is not None else ""
+    return OutcomeTable(checkpoint_identity(small), checkpoint_identity(large), named, outcomes, states, vectors)
+
+
+def embedded(encoder: BertEncoder, texts: Sequence[str]) -> Vector:
+    """float32 `[texts, dim]`, of unit norm."""
+    starts = range(0, len(texts), _EMBEDDED_AT_ONCE)
+    rows = [one.vector for at in starts for one in encoder.encode(texts[at : at + _EMBEDDED_AT_ONCE])]
+    return np.stack(rows).astype(np.float32) if rows else np.zeros((0, encoder.dim), np.float32)
+
+
+async def ask_both(
+    small: LocalModel, large: LocalModel, samples: Sequence[Sample], *, tell: Told = lambda _: None
+) -> tuple[tuple[Outcome, ...], Vector]:
+    """Outcomes in the order of the samples, and the small model's states `[samples, hidden]`.
+
+    The two models take turns, a few hundred prompts each, so that a slow minute of the machine falls on both. All
+    requests of a turn are with the engine at once, and each is a tenant of its own: no prompt's seconds are fewer for
+    what another one left in the prefix cache.
+    """
+    outcomes: list[Outcome] = []
+    states: list[Vector] = []
+    for start in range(0, len(samples), TURN):
+        made = await _turn(small, large, samples[start : start + TURN], start)
+        outcomes.extend(outcome for outcome, _ in made)
+        states.extend(state for _, state in made)
+        tell(f"asked {len(outcomes)} of {len(samples)} prompts")
+    return tuple(outcomes), np.stack(states)
+
+
+async def _turn(
+    small: LocalModel, large: LocalModel, samples: Sequence[Sample], start: int
+) -> list[tuple[Outcome, Vector]]:
+    names = [f"prompt-{start + place}" for place in range(len(samples))]
+    conversations = [[{"role": turn.role, "content": turn.content} for turn in s.messages] for s in samples]
+    asked = list(zip(conversations, [list(s.tools) or None for s in samples], strict=True))
+    prompts = [await small.render_chat(messages, tools) for messages, tools in asked]
+    plain = await _all(_answer(small, p, f"{n}/plain") for n, p in zip(names, prompts, strict=True))
+    probes = await _all(small.probe(n, p, tenant=n) for n, p in zip(names, prompts, strict=True))
+    after = await _all(_answer(small, p, n) for n, p in zip(names, prompts, strict=True))
+    scores = await _all(small.score(n, p, a.ids, tenant=n) for n, p, a in zip(names, prompts, plain, strict=True))
+    prompts = [await large.render_chat(messages, tools) for messages, tools in asked]
+    better = await _all(_answer(large, p, n) for n, p in zip(names, prompts, strict=True))
+    return [
+        (_outcome(sample, answer, probe, again.device_s, score, other), probe.state)
+        for sample, answer, probe, again, score, other in zip(
+            samples, plain, probes, after, scores, better, strict=True
+        )
+    ]
+
+
+async def _all(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All at once; the first that fails cancels the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(request) for request in requests]
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    text: str
+    ids: tuple[int, ...]
+    device_s: float
+
+
+def _outcome(
+    sample: Sample, small: _Answer, probe: Probe, after_probe_s: float, score: Score, large: _Answer
+) -> Outcome:
+    chars = sum(len(turn.content) for turn in sample.messages) + sum(len(json.dumps(tool)) for tool in sample.tools)
+    return Outcome(
+        text=sample.prompt,
+        system=next((turn.content for turn in sample.messages if turn.role == "system"), ""),
+        turns=len(sample.messages),
+        prompt_chars=chars,
+        has_tools=bool(sample.tools),
+        family=sample.family,
+        level=sample.difficulty,
+        part=dealt(sample),
+        prompt_tokens=probe.finish.prompt_tokens,
+        probe_s=probe.finish.device_s,
+        after_probe_s=after_probe_s,
+        small=Attempt(grade(sample, small.text), len(small.ids), small.device_s),
+        large=Attempt(grade(sample, large.text), len(large.ids), large.device_s),
+        confidence=Confidence(score.mean, *(score.quantile(share) for share in (0.0, 0.05, 0.1, 0.25, 0.5))),
+    )
+
+
+async def _answer(model: LocalModel, prompt: tuple[int, ...], name: str) -> _Answer:
+    sampling = SamplingParams(temperature=0.0, max_tokens=LONGEST_ANSWER)
+    text, ids, finish = "", list[int](), None
+    async for delta in model.generate(name, prompt, sampling, tenant=name):
+        text += delta.text
+        ids.extend(delta.token_ids)
+        finish = delta.finish or finish
+    if finish is None or finish.reason not in ("stop", "length"):
+        reason = "nothing" if finish is None else finish.error or finish.reason
+        raise RuntimeError(f"{model.info.name}: the engine ended {name} with {reason}")
+    return _Answer(text, tuple(ids), finish.device_s)

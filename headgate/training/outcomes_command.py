@@ -1,0 +1,72 @@
+"""`headgate route learn`: the command line of outcome tables and of what is fitted on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.group()
+def route() -> None:
+    """Teach the router which model answers what well enough."""
+
+
+@route.command()
+@click.option("--small", type=_FOLDER, help="Checkpoint folder of the small model.  [default: the demo student]")
+@click.option("--large", type=_FOLDER, help="Checkpoint folder of the large model.  [default: the demo teacher]")
+@click.option(
+    "--prompts",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="JSON lines of messages, answer and, if wanted, grading (text, number, json, call), family, level and tools. "
+    "[default: the demo tasks]",
+)
+@click.option("--samples", type=click.IntRange(min=8), default=4000, show_default=True, help="Prompts of demo tasks.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the demo tasks.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("outcomes"),
+    show_default=True,
+    help="Folder of the table.",
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
+def learn(
+    small: Path | None,
+    large: Path | None,
+    prompts: Path | None,
+    samples: int,
+    seed: int,
+    out: Path,
+    device: str,
+    threads: int | None,
+) -> None:
+    """Ask both models prompts whose answers are graded, and keep what the router could have known beforehand."""
+    # Imported here: torch takes seconds, and --help needs none of it.
+    from headgate.engine.demo import checkpoint
+    from headgate.engine.errors import EngineError
+    from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
+    from headgate.engine.text.folder import TokenizerError
+    from headgate.training.outcomes import PromptError, demo_prompts, make_table, read_prompts
+
+    try:
+        asked = demo_prompts(samples, seed=seed) if prompts is None else read_prompts(prompts)
+        table = make_table(
+            small or checkpoint("student"),
+            large or checkpoint("teacher"),
+            asked,
+            device=device,
+            threads=threads,
+            tell=lambda text: click.echo(text, err=True),
+        )
+        table.save(out)
+    except (PromptError, EngineError, TokenizerError, NoChatTemplate, TemplateError) as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or out}: {error.strerror or error}") from None
+    shares = [f"{tier} right on {table.right(tier).mean():.1%}" for tier in ("small", "large")]
+    parts = f"{len(table.rows('train'))} to fit on, {len(table.rows('calibration'))} to calibrate on"
+    click.echo(f"{out}: {len(table)} prompts, {parts}; {', '.join(shares)}")

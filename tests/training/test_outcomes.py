@@ -1,0 +1,131 @@
+"""`headgate route learn`: prompts in, both models' outcomes and what the router could have known out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+from tiny_models import MakeCheckpoint, write_tokenizer
+
+from headgate.engine.demo.tasks import BEYOND, grade
+from headgate.engine.models.identity import checkpoint_identity
+from headgate.routing.outcomes import OutcomeTable
+from headgate.training.evaluate import evaluate
+from headgate.training.outcomes import PromptError, dealt, demo_prompts, make_table, read_prompts
+from headgate.training.outcomes_command import route
+
+
+@pytest.fixture(scope="module")
+def pair(make_checkpoint: MakeCheckpoint) -> tuple[Path, Path]:
+    """Two random models whose contexts hold every question of the generator, read byte by byte."""
+    small = make_checkpoint("qwen3", max_position_embeddings=2048, num_hidden_layers=1)
+    large = make_checkpoint("qwen3", max_position_embeddings=2048, num_hidden_layers=2)
+    write_tokenizer(small)
+    write_tokenizer(large)
+    return small, large
+
+
+def test_demo_prompts_are_held_out_of_all_levels_and_dealt_by_content() -> None:
+    samples = demo_prompts(400, seed=3)
+    assert samples == demo_prompts(400, seed=3)
+    assert {s.split for s in samples} == {"test"}
+    levels = [s.difficulty for s in samples]
+    assert all(levels.count(level) > 60 for level in range(1, BEYOND + 1))
+    assert any(len(s.messages) > 1 for s in samples)
+    parts = [dealt(s) for s in samples]
+    assert all(0.15 < parts.count(part) / len(parts) < 0.35 for part in ("calibration", "test"))
+    assert set(parts) == {"train", "calibration", "test"}
+    # The same content, asked in other words, lies in the same part.
+    by_content: dict[str, set[str]] = {}
+    for sample in samples:
+        by_content.setdefault(f"{sample.family} {sample.content}", set()).add(dealt(sample))
+    assert all(len(parts) == 1 for parts in by_content.values())
+
+
+def test_a_table_holds_what_both_models_said_and_what_the_small_one_knew(pair: tuple[Path, Path]) -> None:
+    samples = demo_prompts(8, seed=0)[:4]
+    small, large = pair
+    table = make_table(small, large, samples)
+    assert (table.small, table.large) == (checkpoint_identity(small), checkpoint_identity(large))
+    assert [one.text for one in table.outcomes] == [s.prompt for s in samples]
+    for tier, folder in (("small", small), ("large", large)):
+        answers = evaluate(folder, samples)
+        given = [getattr(one, tier) for one in table.outcomes]
+        assert [(a.right, a.tokens) for a in given] == [(a.right, a.tokens) for a in answers]
+        assert all(a.right == grade(s, said.text) for a, s, said in zip(given, samples, answers, strict=True))
+    for one in table.outcomes:
+        assert min(one.probe_s, one.after_probe_s, one.small.device_s, one.large.device_s) > 0
+        assert one.confidence.least <= one.confidence.q05 <= one.confidence.q25 <= one.confidence.q50 <= 0
+        assert one.confidence.least <= one.confidence.mean
+    assert table.vectors.shape[0] == 4
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(small, dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(small)
+    for place in (0, 3):
+        messages = [{"role": turn.role, "content": turn.content} for turn in samples[place].messages]
+        tools = list(samples[place].tools) or None
+        text = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
+        ids = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
+        assert ids.shape[1] == table.outcomes[place].prompt_tokens
+        with torch.inference_mode():
+            state = oracle.model(ids).last_hidden_state[0, -1].numpy()
+        np.testing.assert_allclose(table.states[place], state, atol=5e-3)
+
+
+def test_prompts_are_read_from_a_file_and_refused_with_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    ask = [{"role": "user", "content": "2+2?"}]
+    good = {"messages": ask, "answer": "4", "grading": "number", "family": "sums", "level": 2}
+    path.write_text(f"{json.dumps(good)}\n\n{json.dumps(good)}\n", encoding="utf-8")
+    (only,) = read_prompts(path)
+    assert (only.prompt, only.answer, only.grading, only.family, only.difficulty) == ("2+2?", "4", "number", "sums", 2)
+    for broken, complaint in (
+        ({**good, "answer": "four"}, "answer is 'four' with grading 'number'; a number"),
+        ({**good, "grading": "vibes"}, "grading"),
+        ({**good, "messages": []}, "no user text"),
+        ({**good, "messages": [*ask, {"role": "assistant", "content": "4"}]}, "no user text"),
+        ({"messages": ask}, "answer"),
+        ({**good, "wanted": 1}, "wanted"),
+    ):
+        path.write_text(f"{json.dumps(good)}\n{json.dumps(broken)}\n", encoding="utf-8")
+        with pytest.raises(PromptError, match=rf"prompts\.jsonl:2: .*{complaint}"):
+            read_prompts(path)
+    path.write_text("\n", encoding="utf-8")
+    with pytest.raises(PromptError, match="has no prompts"):
+        read_prompts(path)
+    with pytest.raises(PromptError, match="No such file"):
+        read_prompts(tmp_path / "none.jsonl")
+
+
+def test_an_identity_is_a_copys_too_and_not_another_models(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(pair[0], copy)
+    for file in copy.iterdir():
+        file.touch()
+    assert checkpoint_identity(copy) == checkpoint_identity(pair[0]) != checkpoint_identity(pair[1])
+    weights = copy / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-3] ^= 1
+    weights.write_bytes(bytes(data))
+    assert checkpoint_identity(copy) != checkpoint_identity(pair[0])
+
+
+def test_the_command_writes_a_table_and_says_what_is_wrong(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    lines = [{"messages": [{"role": "user", "content": f"say {word}"}], "answer": word} for word in ("a", "b", "c")]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    options = ["learn", "--small", str(pair[0]), "--large", str(pair[1]), "--out", str(tmp_path / "table")]
+    made = CliRunner().invoke(route, [*options, "--prompts", str(path)])
+    assert made.exit_code == 0, made.output
+    assert "table: 3 prompts" in made.output
+    table = OutcomeTable.load(tmp_path / "table")
+    assert [one.text for one in table.outcomes] == ["say a", "say b", "say c"]
+    path.write_text('{"messages": 1}\n', encoding="utf-8")
+    refused = CliRunner().invoke(route, [*options, "--prompts", str(path)])
+    assert refused.exit_code == 1
+    assert "prompts.jsonl:1:" in refused.output
