@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
+from numpy.typing import NDArray
 
 DIGEST_BYTES = 16
 
@@ -35,7 +36,7 @@ class PrefixIndex:
         salt = f"{len(tenant)}:{tenant}{len(adapter)}:{adapter}{dtype}".encode()
         return blake2b(salt, key=self._key, digest_size=DIGEST_BYTES, person=b"root").digest()
 
-    def identity(self, parent: bytes, tokens: Sequence[int]) -> bytes:
+    def identity(self, parent: bytes, tokens: Sequence[int] | NDArray[np.int32]) -> bytes:
         """Identity of a block that holds `tokens` after `parent`."""
         body = np.asarray(tokens, dtype=np.int32).tobytes()
         return blake2b(parent + body, key=self._key, digest_size=DIGEST_BYTES, person=b"block").digest()

@@ -28,6 +28,7 @@ from headgate.engine.request import Request
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Limits, Scheduler
 from headgate.engine.text.chat_template import ChatTemplate
+from headgate.engine.text.folder import text_revision
 from headgate.engine.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
@@ -202,6 +203,9 @@ class Engine:
             device=str(self.device),
             revision=loaded.revision,
             defaults=_sampling_defaults(spec.path),
+            text_revision=text_revision(spec.path),
+            max_running=settings.max_running,
+            max_step_tokens=settings.max_step_tokens,
         )
         return LocalModel(info, tokenizer, ChatTemplate.load(spec.path), self._loop)
 

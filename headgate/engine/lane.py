@@ -27,6 +27,8 @@ class ModelStats:
 
     running: int
     waiting: int
+    pending_tokens: int
+    """Prompt tokens that running and waiting sequences still lack, as far as no block is known to hold them."""
     kv_blocks_used: int
     kv_blocks_total: int
     prefix_queries: int
@@ -100,6 +102,7 @@ class Lane:
         return ModelStats(
             running=len(self._scheduler.running),
             waiting=self._scheduler.waiting_count,
+            pending_tokens=self._scheduler.pending_tokens,
             kv_blocks_used=tables.total_blocks - tables.free_blocks,
             kv_blocks_total=tables.total_blocks,
             prefix_queries=self._scheduler.queried_tokens,
@@ -115,6 +118,10 @@ class Lane:
             background_preemptions=self._scheduler.background.preemptions,
             background_seconds=self._background_seconds,
         )
+
+    def resident(self, tenant: str, prompt: tuple[int, ...]) -> int:
+        """Tokens of a prompt that need not be computed; may be asked from another thread."""
+        return self._scheduler.tables.resident(tenant, prompt)
 
     def check_prompt(self, request: Request) -> None:
         """Raise PromptTooLong or ValueError if the request cannot be served."""

@@ -57,6 +57,10 @@ class ModelInfo:
     device: str
     revision: str
     defaults: SamplingDefaults
+    text_revision: str = ""
+    """Models of one revision turn a conversation into the same tokens."""
+    max_running: int = 64
+    max_step_tokens: int = 512
 
     def weight_bytes_read(self, batch: int) -> float:
         """Bytes of weights a decode step of `batch` tokens reads.
@@ -130,10 +134,9 @@ class LocalModel:
         """Gauges and counters of the model's lane."""
         return self._loop.stats(self.info.name)
 
-    @property
-    def waiting(self) -> int:
-        """`stats().waiting` alone, which every routed request asks for."""
-        return self._loop.waiting(self.info.name)
+    def resident(self, prompt: tuple[int, ...], tenant: str) -> int:
+        """Leading tokens of a prompt whose keys and values are cached for the tenant now."""
+        return self._loop.resident(self.info.name, tenant, prompt)
 
     async def render_chat(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
@@ -168,8 +171,10 @@ class LocalModel:
         tenant: str = "",
         weight: float = 1.0,
         priority: Priority = "foreground",
-    ) -> AsyncGenerator[TextDelta]:
+    ) -> AsyncGenerator[TextDelta, bool | None]:
         """Stream `n` continuations of `prompt`. Closing the iterator cancels what still runs before the next step.
+
+        Sending True cancels it too, but the last deltas still come, with the account of what was computed.
 
         Raises:
             PromptTooLong, EngineStopped, ValueError: the request was not taken.
@@ -192,8 +197,8 @@ class LocalModel:
                     if choices[delta.index].overrun:
                         # Its last delta comes with the account, at the latest one step from now.
                         self._loop.cancel(engine_id, delta.index)
-                    if text is not None:
-                        yield text
+                    if text is not None and (yield text):
+                        self._loop.cancel(engine_id)
         finally:
             mailbox.close(engine_id)
             if not all(choice.finished for choice in choices):

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -58,6 +58,8 @@ class StepLoop:
         self._lanes: dict[str, Lane] = {}
         self._inbox: queue.SimpleQueue[_Submit | _Cancel | _Stop] = queue.SimpleQueue()
         self._live: dict[str, tuple[Lane, Listener, set[int]]] = {}
+        self._entering: dict[str, Request] = {}
+        """Submitted, and not known to a lane yet."""
         self._admitting = False
         self._drained = threading.Event()
         self._draining = threading.Event()
@@ -77,12 +79,20 @@ class StepLoop:
         self._lanes[name] = lane
 
     def stats(self, model: str) -> ModelStats:
-        """A model's figures."""
-        return self._lane(model).stats
+        """A model's figures. Who has just submitted something finds it among what waits."""
+        stats = self._lane(model).stats
+        entering = [r for r in list(self._entering.values()) if r.model == model and r.priority == "foreground"]
+        if not entering:
+            return stats
+        return replace(
+            stats,
+            waiting=stats.waiting + sum(r.n for r in entering),
+            pending_tokens=stats.pending_tokens + sum(len(r.prompt) for r in entering),
+        )
 
-    def waiting(self, model: str) -> int:
-        """Sequences that have not been admitted, or were preempted."""
-        return self._lane(model).waiting
+    def resident(self, model: str, tenant: str, prompt: tuple[int, ...]) -> int:
+        """Tokens of a prompt whose keys and values the tenant would find in the model's cache now."""
+        return self._lane(model).resident(tenant, prompt)
 
     def context_length(self, model: str) -> int:
         """Most tokens of a sequence, prompt and output together: the model's own limit or the cache's."""
@@ -118,6 +128,7 @@ class StepLoop:
         self._lane(request.model).check_prompt(request)
         if not self._admitting:
             raise EngineStopped("the engine takes no requests: it is stopping or was not started")
+        self._entering[request.id] = request
         self._tell(_Submit(request, listener, self._clock()))
 
     def cancel(self, request_id: str, choice: int | None = None) -> None:
@@ -192,6 +203,7 @@ class StepLoop:
                     lane = self._lanes[request.model]
                     self._live[request.id] = (lane, listener, set(range(request.n)))
                     lane.submit(request, at)
+                    self._entering.pop(request.id, None)
                 case _Cancel(request_id, choice):
                     if request_id in self._live:
                         out.extend(self._live[request_id][0].cancel(request_id, choice))

@@ -117,6 +117,16 @@ class Scheduler:
         return sum(len(queue) for queue in list(self._waiting.values()))
 
     @property
+    def pending_tokens(self) -> int:
+        """Prompt tokens that are still to be computed; may be read from another thread, so it looks at copies.
+
+        A sequence that decodes lacks one token and counts none.
+        """
+        waiting = [sequence for queue in list(self._waiting.values()) for sequence in list(queue)]
+        gaps = [len(sequence.tokens) - sequence.computed for sequence in (*list(self.running), *waiting)]
+        return sum(gap for gap in gaps if gap > 1)
+
+    @property
     def idle(self) -> bool:
         """Nothing runs and nothing waits."""
         return self.quiet and not len(self.background)

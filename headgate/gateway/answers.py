@@ -82,14 +82,17 @@ class Answers:
             self._cache.understand(embedder, index, rule, judge, watch)
 
     def question(
-        self, request: ChatRequest, principal: Principal, candidates: Sequence[Destination]
+        self, request: ChatRequest, principal: Principal, candidates: Sequence[Destination], variant: str = ""
     ) -> Question | Bypass:
-        """What to ask the cache, or why it has no part in the request. `candidates` is where it could be generated."""
+        """What to ask the cache, or why it has no part in the request.
+
+        `candidates` is where it could be generated, `variant` by which policy that is chosen, if not by the team's.
+        """
         if self._cache is None:
             return Bypass("off")
         if self._policy.epoch != self._epoch.current:
             self._policy = replace(self._policy, epoch=self._epoch.current)
-        return question_of(request, principal, candidates, self._policy, self._fingerprinter)
+        return question_of(request, principal, candidates, self._policy, self._fingerprinter, variant)
 
     async def look_up(self, question: Question) -> Lookup:
         """The verdict, and the embedding where one was made."""

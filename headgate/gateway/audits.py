@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
@@ -26,8 +26,8 @@ from headgate.cache.watch import Watch
 from headgate.engine.errors import EngineError
 from headgate.engine.local import Score
 from headgate.engine.request import Priority
-from headgate.gateway.destinations import Outcome, Prepared
-from headgate.gateway.request import ChatRequest, Choice, Chunk, Joiner
+from headgate.gateway.destinations import Outcome, Pieces, Prepared, Read
+from headgate.gateway.request import ChatRequest, Choice, Joiner
 from headgate.gateway.routes import Routes
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import ApiError
@@ -53,7 +53,7 @@ class Examiner(Protocol):
         """Whether no user's request is computed or waits there."""
         ...
 
-    async def prepare(self, request: ChatRequest) -> Prepared:
+    async def prepare(self, request: ChatRequest, read: Read | None = None) -> Prepared:
         """As of a destination."""
         ...
 
@@ -69,7 +69,7 @@ class Examiner(Protocol):
 
     def generate(
         self, prepared: Prepared, request_id: str, principal: Principal, *, priority: Priority = "foreground"
-    ) -> AsyncGenerator[Chunk | Outcome]:
+    ) -> Pieces:
         """As of a destination."""
         ...
 
@@ -212,8 +212,8 @@ class Audits:
     async def _examine(self, ticket: _Ticket) -> Label | None:
         """What the model that would have answered says of the answer that was served."""
         request, entry, principal = ticket.request, ticket.hit.entry, ticket.principal
-        route = await self._routes.choose(request, ticket.vector)
-        model = self._routes.destinations[route.model]
+        plan = await self._routes.plan(request, ticket.vector, principal)
+        model = self._routes.destinations[plan.route.model]
         if not isinstance(model, Examiner) or not entry.choices:
             return None
         prepared, cached = await model.prepare(replace(request, n=1)), entry.choices[0]

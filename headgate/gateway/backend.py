@@ -159,7 +159,8 @@ class Loader:
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._engine = engine
-        self._fingerprinter = Fingerprinter(_fingerprint_secret(settings))
+        self._secret = _fingerprint_secret(settings)
+        self._fingerprinter = Fingerprinter(self._secret)
         self._embedder_folder, self._embedder_why = embedder_folder(settings)
         self._embedder: SentenceEmbedder | None = None
         self._index: SharedIndex | None = None
@@ -270,8 +271,9 @@ class Loader:
     def _open(self) -> tuple[Answers, Routes]:
         settings = self._settings
         tiers = {m.id: m.tier for m in settings.models if m.tier is not None}
-        destinations = [LocalDestination(self._engine.models[m.id]) for m in settings.models]
-        routes = Routes(destinations, tiers, load_tasks())
+        destinations = [LocalDestination(self._engine.models[m.id], lacks=m.lacks) for m in settings.models]
+        routes = Routes(destinations, tiers, load_tasks(), settings, secret=self._secret)
+        self._metrics.routing.watch(routes.breakers)
         if self._redis is None and settings.cache.exact.enabled:
             self._memory = MemoryStore(int(settings.cache.exact.max_bytes), time.time)
         store: Store | None = self._redis or self._memory

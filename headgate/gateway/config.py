@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from headgate.gateway.policies import problems
 from headgate.gateway.settings import ENV_PREFIX, Settings, secret_name
 from headgate.gateway.wire.decode import nearest
 
@@ -40,6 +41,11 @@ def load_settings(path: Path | None) -> Settings:
         # pydantic-settings: a variable that should hold JSON does not.
         cause = f": {error.__cause__}" if error.__cause__ else ""
         raise ConfigError([f"environment: {error}{cause}"]) from None
+    contradictions = [
+        f"{_where(keys, tree, path, text)}: '{_dotted(keys)}': {message}" for keys, message in problems(settings)
+    ]
+    if contradictions:
+        raise ConfigError(contradictions)
     strays = _unknown_variables(os.environ, settings)
     if strays:
         raise ConfigError(strays)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,6 +16,8 @@ from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, overloaded, server_error
+from headgate.routing.price import Load, Rates, StepRates, Work, first_rates
+from headgate.routing.types import Need
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,21 @@ class Outcome:
     usage: Usage
     queue_s: float
     device_s: float
+
+
+Pieces = AsyncGenerator[Chunk | Outcome, bool | None]
+Read = dict[str, tuple[int, ...]]
+"""A request's prompt by the revision of tokenizer and template that made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """How a destination stands."""
+
+    load: Load
+    rates: Rates
+    device: str
+    """Destinations of one device take turns on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +83,61 @@ class Destination(Protocol):
         ...
 
     @property
-    def waiting(self) -> int:
-        """Requests that wait for room there, now."""
+    def lacks(self) -> frozenset[Need]:
+        """What it does not understand."""
+        ...
+
+    def live(self) -> Live | None:
+        """How it stands now, where that can be known."""
+        ...
+
+    def resident(self, prepared: Prepared, principal: Principal) -> int:
+        """Tokens of the prompt that it would not have to compute now."""
         ...
 
     def temperature(self, sampling: Sampling) -> float:
         """The temperature a request would run at here."""
         ...
 
-    async def prepare(self, request: ChatRequest) -> Prepared:
-        """Everything that can be refused before work begins; ApiError 400 where it is."""
+    async def prepare(self, request: ChatRequest, read: Read | None = None) -> Prepared:
+        """Everything that can be refused before work begins; ApiError 400 where it is.
+
+        `read` holds, and takes, what those who read texts in the same way have made of this request.
+        """
         ...
 
-    def generate(self, prepared: Prepared, request_id: str, principal: Principal) -> AsyncGenerator[Chunk | Outcome]:
-        """The answer's chunks as they come, then its account. Closing the generator ends the work."""
+    def generate(self, prepared: Prepared, request_id: str, principal: Principal) -> Pieces:
+        """The answer's chunks as they come, then its account. Closing the generator ends the work.
+
+        Sending True asks it to end the work and to come to its account.
+        """
         ...
 
 
 class LocalDestination:
     """A model of the engine in this process."""
 
-    def __init__(self, model: LocalModel) -> None:
+    def __init__(
+        self,
+        model: LocalModel,
+        *,
+        lacks: frozenset[Need] = frozenset(),
+        device: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Serve a model.
+
+        Args:
+            model: of an engine.
+            lacks: what it does not understand besides pictures, which the engine does not.
+            device: tells apart the devices of several engines; those of one engine share one.
+            clock: monotonic seconds.
+        """
         self._model = model
         self._info: ModelInfo = model.info
+        self._lacks: frozenset[Need] = frozenset((*lacks, "vision"))
+        self._device = device
+        self._rates = StepRates(start_rates(model.info), clock)
         info = model.info
         self._facts = Facts(info.context_length, info.parameters, info.active_parameters, info.dtype)
 
@@ -106,18 +157,34 @@ class LocalDestination:
         return self._facts
 
     @property
-    def waiting(self) -> int:
-        """Sequences the scheduler has not begun."""
-        return self._model.waiting
+    def lacks(self) -> frozenset[Need]:
+        """As configured."""
+        return self._lacks
+
+    def live(self) -> Live:
+        """From the engine's memory; the rates by its own steps."""
+        stats, info = self._model.stats(), self._info
+        self._rates.report(Work(stats.steps, stats.prompt_tokens, stats.generated_tokens, stats.step_seconds))
+        load = Load(stats.running, stats.waiting, stats.pending_tokens, info.max_running, info.max_step_tokens)
+        return Live(load, self._rates.rates, self._device)
+
+    def resident(self, prepared: Prepared, principal: Principal) -> int:
+        """Those of the team's blocks that the engine would find."""
+        return self._model.resident(prepared.prompt, principal.team)
 
     def temperature(self, sampling: Sampling) -> float:
         """The request's own, else the checkpoint's."""
         return self._info.defaults.temperature if sampling.temperature is None else sampling.temperature
 
-    async def prepare(self, request: ChatRequest) -> Prepared:
+    async def prepare(self, request: ChatRequest, read: Read | None = None) -> Prepared:
         """Tokenise and check against the model: context, vocabulary, chat template."""
         self._check_vocabulary(request)
-        prompt = await self._tokens(request)
+        revision = self._info.text_revision
+        prompt = None if read is None else read.get(revision)
+        if prompt is None:
+            prompt = await self._tokens(request)
+            if read is not None:
+                read[revision] = prompt
         if not prompt:
             raise invalid("The prompt has no tokens; at least one is needed.", "prompt", "empty_prompt")
         room = self._info.context_length - len(prompt)
@@ -147,7 +214,7 @@ class LocalDestination:
 
     async def generate(
         self, prepared: Prepared, request_id: str, principal: Principal, *, priority: Priority = "foreground"
-    ) -> AsyncGenerator[Chunk | Outcome]:
+    ) -> Pieces:
         """Run it. ApiError 500 where a step failed, 503 where the engine takes nothing any more."""
         request = prepared.request
         finishes: list[Finish] = []
@@ -165,7 +232,9 @@ class LocalDestination:
                 async for delta in stream:
                     if delta.finish is not None:
                         finishes.append(delta.finish)
-                    yield _chunk(delta)
+                    if (yield _chunk(delta)):
+                        finishes.extend(await _ended(stream))
+                        break
             finally:
                 await stream.aclose()
         except PromptTooLong as error:
@@ -219,6 +288,33 @@ class LocalDestination:
             ignore_eos=asked.ignore_eos,
             logprobs=request.logprobs,
         )
+
+
+def start_rates(info: ModelInfo) -> Rates:
+    """What steps may take, before any was measured: from the model's size and what such a device usually does."""
+    read_bytes_s, flops = _USUAL["cuda" if info.device.startswith("cuda") else "cpu"]
+    return first_rates(
+        weight_bytes=info.weight_bytes_read(1),
+        active_parameters=info.active_parameters,
+        read_bytes_s=read_bytes_s,
+        flops=flops,
+    )
+
+
+async def _ended(stream: AsyncGenerator[TextDelta, bool | None]) -> list[Finish]:
+    """End a stream before its end; the accounts of the choices that had not ended."""
+    finishes = []
+    with suppress(StopAsyncIteration):
+        delta = await stream.asend(True)
+        while True:
+            if delta.finish is not None:
+                finishes.append(delta.finish)
+            delta = await anext(stream)
+    return finishes
+
+
+_USUAL = {"cpu": (10e9, 200e9), "cuda": (1e12, 100e12)}
+"""Bytes read and operations done in a second."""
 
 
 def _chunk(delta: TextDelta) -> Chunk:

@@ -10,20 +10,19 @@ from functools import partial
 from typing import Literal, Protocol
 
 from headgate.cache.answers import Lookup
-from headgate.cache.embedder import Vector
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
 from headgate.cache.verdict import Hit, Miss, Near
 from headgate.gateway.answers import Answers, restore
+from headgate.gateway.attempts import Ask, Attempts, Begun
 from headgate.gateway.audits import Audits
-from headgate.gateway.destinations import Destination, Outcome, Prepared
+from headgate.gateway.destinations import Destination, Outcome
 from headgate.gateway.question import Bypass, Question
 from headgate.gateway.request import ChatRequest, Chunk, Joiner
-from headgate.gateway.routes import Routes
+from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.metrics import Metrics
-from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.telemetry.record import Chosen, RequestRecord
 from headgate.gateway.wire.errors import ApiError, not_cached, overloaded
-from headgate.routing.types import Route
 
 CacheVerdict = Literal["exact", "semantic", "near", "miss", "bypass"]
 
@@ -48,6 +47,8 @@ class Opened:
     """What the generation of a stored answer took."""
     bound: float | None = None
     """Upper bound on the share of wrong answers among those served like this one, where there is one."""
+    chosen: Chosen | None = None
+    """What the choice of the model followed from, where there was one."""
 
 
 Event = Opened | Chunk | Outcome
@@ -166,6 +167,7 @@ class Road:
         self._metrics = metrics
         self._audits = audits
         self._clock = clock
+        self._attempts = Attempts(routes, clock)
         self._flights: SingleFlight[Event] = SingleFlight()
 
     def answer(
@@ -179,7 +181,10 @@ class Road:
 
     @asynccontextmanager
     async def _answer(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
-        question = self._answers.question(request, principal, self._routes.candidates(request.model))
+        routes, name = self._routes, request.model
+        question = self._answers.question(
+            request, principal, routes.candidates(name, principal), routes.variant(name, principal)
+        )
         job = Job(record.request_id, request, principal, question)
         async with self._events(job) as events:
             opened = await self._opening(events)
@@ -187,6 +192,7 @@ class Road:
                 # Who joins another's generation computes nothing: to him it is a hit on the very same request.
                 opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0)
             record.verdict, record.model, record.route = opened.verdict, opened.model, opened.reason
+            record.chosen = opened.chosen
             self._metrics.cache.lookup(opened.verdict, opened.why)
             if opened.age_s is not None:
                 self._metrics.cache.hit(opened.verdict, opened.age_s)
@@ -264,55 +270,97 @@ class Road:
         yield stored.outcome
 
     async def _generate(self, job: Job, found: Lookup | None) -> AsyncGenerator[Event]:
-        vector = found.vector if found is not None else None
-        route, destination, prepared = await self._place(job, vector)
-        self._metrics.route(destination.id, route.reason)
+        plan = await self._routes.plan(job.request, found.vector if found is not None else None, job.principal)
+        began = self._clock()
+        begun = await self._begin(job, plan)
+        destination, breaker = begun.destination, self._routes.breakers[begun.destination.id]
+        self._routes.begun(plan, destination.id)
+        self._metrics.routing.decided(plan, destination.id, begun.reason)
         verdict, why, similarity = _told(job, found)
         key = found.fingerprint.exact_key if found is not None else None
         fingerprint = self._routes.fingerprint(destination.id)
-        yield Opened(verdict, why, destination.id, fingerprint, route.reason, similarity, key)
         joiner = Joiner()
         observe = self._metrics.inter_token(destination.id)
         last: dict[int, float] = {}
-        pieces = destination.generate(prepared, job.id, job.principal)
+        pieces, said = begun.pieces, False
         try:
+            yield Opened(
+                verdict, why, destination.id, fingerprint, begun.reason, similarity, key, chosen=self._chosen(plan)
+            )
             async for piece in pieces:
                 if isinstance(piece, Outcome):
+                    breaker.succeeded()
+                    said = True
                     if self._audits is not None and found is not None and isinstance(found.verdict, Near):
                         question = job.request.last_user_text or ""
                         self._audits.answered(found.verdict, question, destination.id, joiner.choices())
+                    self._learn(job, plan, begun, piece, self._clock() - began)
+                    piece = await self._with_rejected(begun, piece)
                     await self._settle(job, found, destination, joiner, piece)
                 else:
                     joiner.add(piece)
                     self._observe_gap(observe, piece, last)
                 yield piece
+        except ApiError as error:
+            if error.status >= 500:
+                said = True
+                breaker.failed()
+            raise
         finally:
+            if not said:
+                breaker.left()
             await pieces.aclose()
 
-    async def _place(self, job: Job, vector: Vector | None) -> tuple[Route, Destination, Prepared]:
-        """The first destination of the route whose context holds the request; its own refusal where none does."""
-        route = await self._routes.choose(job.request, vector, job.principal.team)
-        names = (route.model, *route.fallbacks)
-        for position, name in enumerate(names):
-            destination = self._routes.destinations[name]
-            try:
-                prepared = await destination.prepare(job.request)
-            except ApiError as error:
-                # The router only guesses how many tokens a text has.
-                if error.code != "context_length_exceeded" or position == len(names) - 1:
-                    raise
-            else:
-                return (route if position == 0 else replace(route, reason="context")), destination, prepared
-        raise AssertionError("a route names at least one destination")
+    async def _begin(self, job: Job, plan: Plan) -> Begun:
+        """The answer of the plan's model, or of another where that fails and the request leaves a choice."""
+        route = plan.route
+        if route.fallbacks:
+            return await self._attempts.begin(Ask(job.id, job.request, job.principal), plan)
+        if route.model in plan.refusals:
+            raise plan.refusals[route.model]
+        destination = self._routes.destinations[route.model]
+        prepared = plan.prepared.get(route.model) or await destination.prepare(job.request)
+        self._routes.breakers[route.model].begin()
+        return Begun(destination, route.reason, destination.generate(prepared, job.id, job.principal))
+
+    def _chosen(self, plan: Plan) -> Chosen | None:
+        """What the log is told of a decision; nothing where the request named its model."""
+        if not plan.features:
+            return None
+        return Chosen(plan.route.task, plan.route.confidence, plan.features, self._routes.revision, plan.predicted_s)
+
+    def _learn(self, job: Job, plan: Plan, begun: Begun, outcome: Outcome, seconds: float) -> None:
+        """How long such answers are, and how far off the price was."""
+        self._routes.answered(plan, outcome.usage.completion_tokens // job.request.n)
+        if begun.destination.id == plan.route.model and begun.rejected is None and plan.predicted_s is not None:
+            self._metrics.routing.priced(begun.destination.id, plan.predicted_s, seconds)
+
+    async def _with_rejected(self, begun: Begun, outcome: Outcome) -> Outcome:
+        """The account with that of an answer which did not stand: who asked caused both."""
+        rejected = None if begun.rejected is None else await begun.rejected
+        if rejected is None:
+            return outcome
+        theirs = rejected.outcome
+        self._metrics.generated(
+            rejected.model,
+            theirs.usage.prompt_tokens,
+            theirs.usage.completion_tokens,
+            theirs.usage.cached_tokens,
+            theirs.queue_s,
+        )
+        tokens = theirs.usage.completion_tokens
+        usage = replace(
+            outcome.usage, completion_tokens=outcome.usage.completion_tokens + tokens, rejected_tokens=tokens
+        )
+        return replace(outcome, usage=usage, device_s=outcome.device_s + theirs.device_s)
 
     async def _settle(
         self, job: Job, found: Lookup | None, destination: Destination, joiner: Joiner, outcome: Outcome
     ) -> None:
         """The generation is whole: count it, and store it before the flight lands, so that none falls between."""
         usage = outcome.usage
-        self._metrics.generated(
-            destination.id, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, outcome.queue_s
-        )
+        own_tokens = usage.completion_tokens - usage.rejected_tokens
+        self._metrics.generated(destination.id, usage.prompt_tokens, own_tokens, usage.cached_tokens, outcome.queue_s)
         if isinstance(job.question, Question) and found is not None:
             kept = await self._answers.store(job.question, found, destination.id, joiner.choices(), outcome)
             self._metrics.cache.stored(kept)

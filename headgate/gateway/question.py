@@ -21,7 +21,7 @@ KEY_EPOCH = "2"
 
 Share = Literal["team", "user"]
 
-_NO_MATTER = ("model", "stream", "include_usage", "cache", "user")
+_NO_MATTER = ("model", "stream", "include_usage", "cache", "user", "session")
 """Fields of a request that do not change its answer, or that the key has elsewhere. All others are in it."""
 _GREEDY_NO_MATTER = ("temperature", "top_p", "top_k", "min_p", "seed")
 """Fields of the sampling that change nothing where the likeliest token is taken."""
@@ -98,6 +98,7 @@ def question_of(
     candidates: Sequence[Destination],
     policy: CachePolicy,
     fingerprinter: Fingerprinter,
+    variant: str = "",
 ) -> Question | Bypass:
     """What to ask the cache, or why not.
 
@@ -107,6 +108,7 @@ def question_of(
         candidates: where it could be generated.
         policy: which answers are kept.
         fingerprinter: makes the keys.
+        variant: names the routing policy, where it is another than the team's.
     """
     control = request.cache
     # Where the destinations' defaults differ, the most random one decides.
@@ -127,7 +129,7 @@ def question_of(
     query = CacheQuery(
         scope=_scope(request, principal, policy),
         model=request.model,
-        revision=_revision(candidates, policy.epoch),
+        revision=_revision(candidates, policy.epoch, variant),
         context=canonical_json(_context(request, greedy=greedy)),
         text=normalized(text) if text and policy.normalize_text else text or "",
     )
@@ -169,8 +171,8 @@ def _scope(request: ChatRequest, principal: Principal, policy: CachePolicy) -> s
     return canonical_json([principal.team, principal.key_id, request.user]).decode("utf-8", "surrogatepass")
 
 
-def _revision(candidates: Sequence[Destination], epoch: str) -> str:
-    parts = [KEY_EPOCH, epoch, *sorted(f"{d.id}={d.revision}" for d in candidates)]
+def _revision(candidates: Sequence[Destination], epoch: str, variant: str) -> str:
+    parts = [KEY_EPOCH, epoch, *sorted(f"{d.id}={d.revision}" for d in candidates), *([variant] if variant else [])]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

@@ -109,6 +109,8 @@ class ChatRequest:
     cache: CacheControl = field(default_factory=CacheControl)
     user: str | None = None
     """The end user, as the client names it."""
+    session: str | None = None
+    """The conversation, as the client names it."""
 
     @property
     def last_user_text(self) -> str | None:
@@ -125,6 +127,8 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    rejected_tokens: int = 0
+    """Of the completion's tokens, those of an answer that was not given because another model was sent for."""
 
 
 @dataclass(slots=True)

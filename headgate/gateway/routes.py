@@ -1,97 +1,267 @@
-"""Names on the wire to destinations: `auto` goes by task, `small` and `large` by tier, an id to its model."""
+"""Names on the wire to destinations: `auto` leaves the choice to us, `small` and `large` name a tier, an id its model.
+
+Everything that the router decides over is gathered here: what the request is, who asks, and how each destination
+stands at this moment.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from headgate.cache.embedder import Embedder, Vector
-from headgate.gateway.destinations import Destination
+from headgate.gateway.destinations import Destination, Live, Prepared, Read
+from headgate.gateway.policies import InForce, Policies
 from headgate.gateway.request import ChatRequest
-from headgate.gateway.wire.errors import model_not_found, overloaded
+from headgate.gateway.settings import Settings
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.wire.errors import ApiError, model_not_found, not_permitted, overloaded
+from headgate.routing.breaker import Breaker, BreakerLimits
 from headgate.routing.classes import TaskClassifier
-from headgate.routing.task_router import Router
+from headgate.routing.policy import Decision, Judgement, Policy, Router
+from headgate.routing.price import AnswerLengths, Neighbour, Signals, Tariff, price
+from headgate.routing.session import Sessions, session_key
 from headgate.routing.tasks import Task
 from headgate.routing.types import Destination as Candidate
-from headgate.routing.types import NoneReady, NoRoute, Route, RouteFeatures, Tier
+from headgate.routing.types import Need, NoneReady, NoRoute, QualityModel, Route, RouteFeatures, Tier
 
 AUTO = "auto"
 POLICIES = (AUTO, "small", "large")
+_NEW = Judgement()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where a request goes, and what is needed to send it there or elsewhere."""
+
+    decision: Decision
+    in_force: InForce
+    prepared: Mapping[str, Prepared] = field(default_factory=dict)
+    """The request as each destination that takes it would run it; none where it names its model."""
+    refusals: Mapping[str, ApiError] = field(default_factory=dict)
+    session: str = ""
+    features: str = ""
+    """A keyed hash of what was decided over."""
+    choose_s: float = 0.0
+    """What deciding took, but for embedding the text."""
+
+    @property
+    def route(self) -> Route:
+        """The decision's."""
+        return self.decision.route
+
+    def tier_of(self, model: str) -> Tier | None:
+        """The tier of a model that was weighed."""
+        return next((w.destination.tier for w in self.decision.weighed if w.destination.name == model), None)
+
+    @property
+    def predicted_s(self) -> float | None:
+        """Seconds until the last token, by the price at which the model was chosen."""
+        for weighed in self.decision.weighed:
+            if weighed.destination.name == self.route.model and weighed.destination.price is not None:
+                return weighed.destination.price.seconds
+        return None
 
 
 class Routes:
     """Every destination, the names it is known by, and the router between them."""
 
-    def __init__(self, destinations: Sequence[Destination], tiers: Mapping[str, Tier], tasks: Sequence[Task]) -> None:
+    def __init__(
+        self,
+        destinations: Sequence[Destination],
+        tiers: Mapping[str, Tier],
+        tasks: Sequence[Task],
+        settings: Settings | None = None,
+        *,
+        quality: QualityModel | None = None,
+        secret: bytes | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Name the destinations; until `understand` is called tasks are told by their words.
 
         Args:
             destinations: at least one; ids are unique.
             tiers: tier by id, for the models that have one.
             tasks: the task classes of the router.
+            settings: policies, prices and limits; None: the defaults.
+            quality: tells how well each tier would answer; None: the task class's tier decides.
+            secret: of the hashes of features, up to 64 bytes; None: a random one.
+            clock: monotonic seconds.
         """
+        settings = Settings() if settings is None else settings
+        routing = settings.routing
         self._by_id = {d.id: d for d in destinations}
         self._tiers = dict(tiers)
         self._tasks = tasks
-        self._router = Router(tasks, TaskClassifier(tasks))
-        # Whatever else there is to know of a request, one that names a model goes there.
-        self._named = {d.id: self._router.choose(RouteFeatures(""), d.id, [self._state(d)]) for d in destinations}
+        self._quality = quality
+        self._router = Router(tasks, TaskClassifier(tasks), quality)
+        self._secret = secrets.token_bytes(32) if secret is None else secret[:64]
+        self._clock = clock
+        self._policies = Policies(settings, clock)
+        self._restrict = self._policies.restrict
+        limits = BreakerLimits(routing.breaker.failures, routing.breaker.open_s, routing.breaker.longest_s)
+        self._breakers = {d.id: Breaker(limits, clock) for d in destinations}
+        self._sessions = Sessions(routing.sessions.most)
+        self._lengths = AnswerLengths()
+        self._signals = Signals("queue" in routing.price.signals, "kv" in routing.price.signals)
+        self._tariffs = _tariffs(settings)
         self._embedder: Embedder | None = None
+        self.takeover_s = routing.takeover_s
+        self.revision = blake2b(settings.model_dump_json().encode(), digest_size=4).hexdigest()
+        """Changes with the configuration."""
+        # Whatever else there is to know of a request, one that names a model goes there.
+        everybody = InForce(Policy())
+        self._named = {
+            d.id: Plan(self._router.decide(_NEW, d.id, [Candidate(d.id, "large")], Policy()), everybody)
+            for d in destinations
+        }
 
     @property
     def destinations(self) -> Mapping[str, Destination]:
         """By id, in the order of the configuration."""
         return self._by_id
 
+    @property
+    def breakers(self) -> Mapping[str, Breaker]:
+        """By destination."""
+        return self._breakers
+
     async def understand(self, embedder: Embedder) -> None:
         """From now on tell tasks by meaning: the embedder has been loaded."""
-        self._router = Router(self._tasks, await TaskClassifier.build(self._tasks, embedder))
+        self._router = Router(self._tasks, await TaskClassifier.build(self._tasks, embedder), self._quality)
         self._embedder = embedder
 
     def tier(self, model_id: str) -> Tier | None:
         """The configured tier of a model."""
         return self._tiers.get(model_id)
 
-    def candidates(self, name: str) -> list[Destination]:
-        """Where a name may lead; ApiError 404 where it leads nowhere.
+    def candidates(self, name: str, principal: Principal | None = None) -> list[Destination]:
+        """Where a name may lead; ApiError 404 where it leads nowhere, 403 where the principal may not go there.
 
         The names of policies may lead to every model with a tier, or to all where none has one.
         """
+        allowed = self._policies.of(principal).policy.models if self._restrict and principal is not None else None
         if name in self._by_id:
+            if allowed is not None and name not in allowed:
+                shown = ", ".join(sorted(allowed))
+                raise not_permitted(f"The model '{name}' may not be used with this key. Available: {shown}.")
             return [self._by_id[name]]
         if name not in POLICIES:
             raise model_not_found(name, ", ".join([*POLICIES, *self._by_id]))
-        return [d for d in self._by_id.values() if d.id in self._tiers] or list(self._by_id.values())
+        found = [d for d in self._by_id.values() if d.id in self._tiers] or list(self._by_id.values())
+        return found if allowed is None else [d for d in found if d.id in allowed] or found
+
+    def variant(self, name: str, principal: Principal) -> str:
+        """Equal for keys of a team for which a name leads to the same answers; empty where the team's policy holds."""
+        return self._policies.variant(principal) if name in POLICIES else ""
 
     def fingerprint(self, model_id: str) -> str:
         """OpenAI's `system_fingerprint`: changes with the weights."""
         return f"hg-{self._by_id[model_id].revision[:10]}"
 
-    async def choose(self, request: ChatRequest, vector: Vector | None, team: str = "") -> Route:
-        """Where to generate and why. `vector` embeds the last user text, where the cache computed it for the `team`.
+    async def plan(self, request: ChatRequest, vector: Vector | None, principal: Principal) -> Plan:
+        """Where to generate and why. `vector` embeds the last user text, where the cache computed it for the team.
 
-        ApiError 404 where the name leads nowhere, 503 where nothing is ready.
+        Nothing is counted until `begun` is told. ApiError 404 where the name leads nowhere, 403 where the principal
+        may use no model, 503 where nothing is ready; what every destination refuses in the prompt is refused.
         """
         named = self._named.get(request.model)
         if named is not None:
             return named
         text = request.last_user_text or ""
         if vector is None and request.model == AUTO and self._embedder is not None and text.strip():
-            vector = await self._embed(self._embedder, text, team)
-        features = RouteFeatures(
-            text=text,
-            vector=vector,
-            prompt_chars=_prompt_chars(request),
-            max_tokens=request.max_tokens or 0,
-            turns=max(len(request.messages), 1),
-        )
+            vector = await self._embed(self._embedder, text, principal.team)
+        started = self._clock()
+        features = features_of(request, vector)
+        judgement = self._router.judge(features) if request.model == AUTO else _NEW
+        in_force = self._policies.of(principal)
+        prepared, refusals = await self._prepare(request)
+        session = self._session(request, principal)
         try:
-            return self._router.choose(
-                features, request.model, [self._state(d) for d in self.candidates(request.model)]
+            decision = self._router.decide(
+                judgement,
+                request.model,
+                self._weigh(request, judgement, prepared, refusals, principal),
+                in_force.policy,
+                needs=needs_of(request),
+                incumbent=self._sessions.destination(session) if session else "",
+                may_escalate=in_force.may_escalate,
             )
         except NoneReady as error:
             raise overloaded(f"No model is ready: {error}.") from None
-        except NoRoute:
-            raise model_not_found(request.model, ", ".join([*POLICIES, *self._by_id])) from None
+        except NoRoute as error:
+            raise not_permitted(f"No model can be used for this request: {error}.") from None
+        hashed = self._hash(features, request.model)
+        return Plan(decision, in_force, prepared, refusals, session, hashed, self._clock() - started)
+
+    def begun(self, plan: Plan, model: str) -> None:
+        """A planned request is answered by a model."""
+        # Where a conversation had to go, it need not stay.
+        if plan.session and model == plan.route.model and not plan.route.reason.startswith("fallback:"):
+            self._sessions.keep(plan.session, model)
+        if plan.decision.requested == AUTO:
+            plan.in_force.count(large=self._tiers.get(model) == "large")
+
+    def answered(self, plan: Plan, tokens: int) -> None:
+        """A planned request was answered with so many tokens a choice."""
+        if plan.decision.requested in POLICIES:
+            self._lengths.learn(plan.route.task, tokens)
+
+    async def _prepare(self, request: ChatRequest) -> tuple[dict[str, Prepared], dict[str, ApiError]]:
+        prepared: dict[str, Prepared] = {}
+        refusals: dict[str, ApiError] = {}
+        read: Read = {}
+        for destination in self.candidates(request.model):
+            try:
+                prepared[destination.id] = await destination.prepare(request, read)
+            except ApiError as error:
+                refusals[destination.id] = error
+        return prepared, refusals
+
+    def _weigh(
+        self,
+        request: ChatRequest,
+        judgement: Judgement,
+        prepared: Mapping[str, Prepared],
+        refusals: Mapping[str, ApiError],
+        principal: Principal,
+    ) -> list[Candidate]:
+        live = {name: destination.live() for name, destination in self._by_id.items()}
+        expected = self._lengths.expected(judgement.task, request.max_tokens)
+        found = []
+        for name in (d.id for d in self.candidates(request.model)):
+            destination, stands = self._by_id[name], live[name]
+            refusal = refusals.get(name)
+            refused = "" if refusal is None else "context" if refusal.code == "context_length_exceeded" else "refused"
+            cost = None
+            if stands is not None and name in prepared:
+                cost = price(
+                    prompt_tokens=len(prepared[name].prompt),
+                    resident_tokens=destination.resident(prepared[name], principal) if self._signals.kv else 0,
+                    output_tokens=expected * request.n,
+                    rates=stands.rates,
+                    load=stands.load,
+                    neighbours=_neighbours(name, stands, live),
+                    tariff=self._tariffs.get(name, Tariff()),
+                    signals=self._signals,
+                )
+            found.append(
+                Candidate(
+                    name,
+                    # A model without a tier is only asked where no other is: it may then be taken for a large one.
+                    self._tiers.get(name, "large"),
+                    down=not self._breakers[name].allows,
+                    queue_depth=0 if stands is None or not self._signals.queue else stands.load.waiting,
+                    refusal=refused,
+                    context_length=destination.facts.context_length,
+                    lacks=destination.lacks,
+                    price=cost,
+                )
+            )
+        return found
 
     async def _embed(self, embedder: Embedder, text: str, team: str) -> Vector | None:
         try:
@@ -100,11 +270,61 @@ class Routes:
             # The words still tell the task; the cache reports an embedder that fails.
             return None
 
-    def _state(self, destination: Destination) -> Candidate:
-        # A model without a tier is only asked where no other is: it may then be taken for a large one.
-        tier = self._tiers.get(destination.id, "large")
-        return Candidate(destination.id, tier, destination.facts.context_length, queue_depth=destination.waiting)
+    def _session(self, request: ChatRequest, principal: Principal) -> str:
+        if request.session:
+            return session_key(principal.team, request.session)
+        first = next((m.content for m in request.messages if m.role == "user" and m.content), None)
+        if first is None:
+            return ""
+        return session_key(principal.team, request.user or "", _system(request), first)
+
+    def _hash(self, features: RouteFeatures, requested: str) -> str:
+        digest = blake2b(key=self._secret, digest_size=8)
+        for part in (requested, features.system, features.text):
+            raw = part.encode("utf-8", "surrogatepass")
+            digest.update(b"%d:" % len(raw))
+            digest.update(raw)
+        counts = (features.prompt_chars, features.max_tokens, features.turns, features.has_tools, features.format)
+        digest.update(repr(counts).encode())
+        if features.vector is not None:
+            digest.update(features.vector.tobytes())
+        return digest.hexdigest()
 
 
-def _prompt_chars(request: ChatRequest) -> int:
-    return sum(len(m.content or "") for m in request.messages) + len(request.prompt or "")
+def features_of(request: ChatRequest, vector: Vector | None) -> RouteFeatures:
+    """What the router is told of a request."""
+    return RouteFeatures(
+        text=request.last_user_text or "",
+        vector=vector,
+        prompt_chars=sum(len(m.content or "") for m in request.messages) + len(request.prompt or ""),
+        max_tokens=request.max_tokens or 0,
+        turns=max(len(request.messages), 1),
+        system=_system(request),
+    )
+
+
+def needs_of(request: ChatRequest) -> frozenset[Need]:
+    """What a destination must understand for it: a conversation with calls of tools is not for every template."""
+    tools = any(m.role == "tool" or m.tool_calls for m in request.messages)
+    return frozenset({"tools"}) if tools else frozenset()
+
+
+def _system(request: ChatRequest) -> str:
+    return "\n".join(m.content for m in request.messages if m.role == "system" and m.content)
+
+
+def _neighbours(name: str, stands: Live, live: Mapping[str, Live | None]) -> tuple[Neighbour, ...]:
+    others = (o for other, o in live.items() if other != name and o is not None and o.device == stands.device)
+    return tuple(Neighbour(o.load, o.rates) for o in others)
+
+
+def _tariffs(settings: Settings) -> dict[str, Tariff]:
+    return {
+        model.id: Tariff(
+            model.price.usd_per_million_prompt_tokens / 1e6,
+            model.price.usd_per_million_completion_tokens / 1e6,
+            settings.engine.usd_per_device_hour / 3600,
+            settings.routing.price.usd_per_waited_hour / 3600,
+        )
+        for model in settings.models
+    }

@@ -6,8 +6,12 @@ import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator, model_validator
+from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
+from headgate.gateway.section import Section, TeamName
+from headgate.routing.types import Need
 
 ENV_PREFIX = "HEADGATE_"
 DEMO_PATHS = ("demo:student", "demo:teacher")
@@ -19,15 +23,6 @@ GIB = 1024 * MIB
 
 def _bytes(count: int) -> ByteSize:
     return ByteSize(count)
-
-
-TeamName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-
-
-class Section(BaseModel):
-    """A block of keys. Unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ServerSettings(Section):
@@ -104,6 +99,10 @@ class ModelSection(Section):
     context_length: int | None = Field(
         default=None, ge=2, description="Most tokens of prompt and answer; null: the model's."
     )
+    lacks: frozenset[Need] = Field(
+        default=frozenset(), description="What it does not understand, such as [tools]: such requests go elsewhere."
+    )
+    price: ModelPriceSection = ModelPriceSection()
 
     @field_validator("id")
     @classmethod
@@ -280,6 +279,7 @@ class Settings(BaseSettings):
     engine: EngineSection = EngineSection()
     models: tuple[ModelSection, ...] = Field(default=DEMO_MODELS, description="What is served; at least one.")
     cache: CacheSection = CacheSection()
+    routing: RoutingSection = RoutingSection()
     keys: tuple[KeySection, ...] = Field(default=(), description="API keys; none: the server is open.")
     logging: LoggingSection = LoggingSection()
 

@@ -58,17 +58,56 @@ class QualityModel(Protocol):
         ...
 
 
+Need = Literal["tools", "vision", "json"]
+"""What a request needs a destination to understand besides text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a request is expected to cost at a destination. Times are seconds."""
+
+    queue_s: float
+    """Until its turn."""
+    prefill_s: float
+    """Its prompt, as far as it has to be read."""
+    decode_s: float
+    """Its answer, at the batch after admission."""
+    device_s: float = 0.0
+    """The device's time that would not be spent without it."""
+    others_s: float = 0.0
+    """How much longer all others wait because of that, together."""
+    usd: float = 0.0
+    score: float = 0.0
+    """All of it as one figure in seconds: the least is chosen."""
+    computed_tokens: int = 0
+    """Prompt tokens that have to be read."""
+    output_tokens: float = 0.0
+    """Expected of the answer."""
+
+    @property
+    def seconds(self) -> float:
+        """From now to the last token."""
+        return self.queue_s + self.prefill_s + self.decode_s
+
+
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """One model as it stands now."""
+    """One model as it stands now, for one request."""
 
     name: str
     tier: Tier
-    context_length: int
-    """Tokens of prompt and answer together."""
     ready: bool = True
+    down: bool = False
+    """It failed lately and is left alone."""
     queue_depth: int = 0
     """Requests that wait for it."""
+    refusal: str = ""
+    """Why it would refuse the request: `context` where that is too small, else `refused`; empty where it takes it."""
+    context_length: int = 0
+    """Tokens of prompt and answer together."""
+    lacks: frozenset[Need] = frozenset()
+    price: Price | None = None
+    """What the request would cost there, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +116,8 @@ class Route:
 
     model: str
     reason: str
-    """A stable token: `requested`, `tier:small`, `task:math`, `escalate:code`, `context`, `fallback:no_small`."""
+    """A stable token: `requested`, `tier:small`, `task:code`, `quality:small`, `price`, `fallback:down`, … (see
+    docs/routing.md)."""
     confidence: float
     """Of the task, 0 to 1; 1 where no task had to be guessed."""
     task: str

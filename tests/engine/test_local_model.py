@@ -15,6 +15,7 @@ from tiny_models import MakeCheckpoint, write_tokenizer
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.errors import PromptTooLong
 from headgate.engine.kernels.choice import KernelSet
+from headgate.engine.kv.tables import KVTables
 from headgate.engine.local import LocalModel, Probe, Score, TextDelta
 from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
@@ -233,3 +234,51 @@ def test_a_slow_reader_gets_merged_deltas(model: LocalModel) -> None:
     deltas = asyncio.run(read_slowly())
     assert len(deltas) <= 3
     assert text_of(deltas) == text_of(run(model)[0])
+
+
+def test_a_stream_told_to_end_still_gives_its_account(model: LocalModel) -> None:
+    async def ended() -> tuple[int, list[TextDelta]]:
+        params = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True)
+        stream = model.generate("r", PROMPT, params)
+        seen = len((await anext(stream)).token_ids)
+        rest = [await stream.asend(True)]
+        rest.extend([delta async for delta in stream])
+        return seen, rest
+
+    seen, rest = asyncio.run(ended())
+    finish = rest[-1].finish
+    assert finish is not None
+    assert finish.reason == "cancelled"
+    assert seen <= finish.completion_tokens < 400
+    assert finish.device_s > 0
+
+
+def test_what_is_cached_of_a_prompt_is_told_by_tenant(model: LocalModel) -> None:
+    prompt = tuple(range(100, 150))
+    assert model.resident(prompt, "") == 0
+
+    async def read() -> None:
+        params = SamplingParams(temperature=0.0, max_tokens=1)
+        async for _ in model.generate("r", prompt, params):
+            pass
+
+    asyncio.run(read())
+    assert model.resident(prompt, "") == 48
+    assert model.resident((*prompt[:20], 7, *prompt[21:]), "") == 16
+    assert model.resident(prompt[:48], "") == 32, "the last token is always computed"
+    assert model.resident(prompt[:1], "") == 0
+    assert model.resident(prompt, "somebody else") == 0
+
+
+def test_asking_what_is_cached_does_not_keep_it_longer() -> None:
+    tables = KVTables(4, 2, b"key")
+    for tokens in ((1, 2, 3), (4, 5, 6)):
+        table = tables.table("")
+        assert tables.extend(table, 3)
+        tables.publish(table, tokens, 2)
+        tables.release(table)
+    assert [tables.resident("", tokens) for tokens in ((1, 2, 3), (4, 5, 6))] == [2, 2]
+    other = tables.table("")
+    assert tables.extend(other, 6)
+    assert [tables.resident("", tokens) for tokens in ((1, 2, 3), (4, 5, 6))] == [0, 2]
+    assert KVTables(4, 2, b"key", prefix_cache=False).resident("", (1, 2, 3)) == 0

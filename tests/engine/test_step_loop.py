@@ -273,3 +273,35 @@ def test_two_models_share_the_kv_budget(tiny_checkpoint: Path) -> None:
     used = sum(blocks[name] * 16 * model.info.kv_bytes_per_token for name, model in engine.models.items())
     assert blocks["a"] == blocks["b"]
     assert 0.9 * (1 << 20) < used <= 1 << 20
+
+
+def test_who_has_just_asked_finds_it_among_what_waits(engine: Engine) -> None:
+    listening, go_on = threading.Event(), threading.Event()
+
+    def hold(_: Sequence[Delta]) -> None:
+        listening.set()
+        assert go_on.wait(20)
+
+    ended: queue.SimpleQueue[Delta] = queue.SimpleQueue()
+
+    def post(deltas: Sequence[Delta]) -> None:
+        for delta in deltas:
+            ended.put(delta)
+
+    engine.submit(Request("first", "m", (5, 6, 7), replace(GREEDY, max_tokens=1)), hold)
+    assert listening.wait(20)
+    # The step thread stands still: what is submitted now no lane has seen.
+    try:
+        for at in range(2):
+            engine.submit(Request(f"r{at}", "m", (5,) * 100, replace(GREEDY, max_tokens=1), n=2), post)
+        engine.submit(Request("b", "m", (5,) * 100, replace(GREEDY, max_tokens=1), priority="background"), post)
+        stats, others = engine.models["m"].stats(), engine.models["other"].stats()
+    finally:
+        go_on.set()
+    assert (stats.waiting, stats.pending_tokens) == (4, 200)
+    assert (others.waiting, others.pending_tokens) == (0, 0)
+    finished = 0
+    while finished < 5:
+        finished += ended.get(timeout=20).finish is not None
+    stats = engine.models["m"].stats()
+    assert (stats.running, stats.waiting, stats.pending_tokens) == (0, 0, 0)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headgate.engine.sampling.params import SamplingParams
-from headgate.gateway.destinations import Facts, Outcome, Prepared
+from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import context_exceeded
+from headgate.routing.types import Need
 
 OUTCOME = Outcome(Usage(5, 2, 1), 0.25, 0.5)
 
@@ -23,7 +24,8 @@ class FakeDestination:
     revision: str = "0123456789abcdef"
     default_temperature: float = 0.0
     facts: Facts = field(default_factory=lambda: Facts(100))
-    waiting: int = 0
+    lacks: frozenset[Need] = frozenset()
+    stands: Live | None = None
     pieces: Sequence[Chunk | Exception] = (Chunk(0, "a"), Chunk(0, "b", finish_reason="stop", token_ids=(1, 2)))
     gate: asyncio.Event | None = None
     prompt_tokens: int = 5
@@ -34,14 +36,18 @@ class FakeDestination:
     def temperature(self, sampling: Sampling) -> float:
         return self.default_temperature if sampling.temperature is None else sampling.temperature
 
-    async def prepare(self, request: ChatRequest) -> Prepared:
+    def live(self) -> Live | None:
+        return self.stands
+
+    def resident(self, _prepared: Prepared, _principal: Principal) -> int:
+        return 0
+
+    async def prepare(self, request: ChatRequest, _read: Read | None = None) -> Prepared:
         if self.prompt_tokens > self.facts.context_length:
             raise context_exceeded(self.facts.context_length, self.prompt_tokens, None)
         return Prepared(request, (1,) * self.prompt_tokens, SamplingParams())
 
-    async def generate(
-        self, _prepared: Prepared, _request_id: str, _principal: Principal
-    ) -> AsyncGenerator[Chunk | Outcome]:
+    async def generate(self, _prepared: Prepared, _request_id: str, _principal: Principal) -> Pieces:
         self.begun += 1
         self.started.set()
         *pieces, last = self.pieces

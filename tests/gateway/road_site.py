@@ -14,6 +14,7 @@ from headgate.gateway.pipeline import Road
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.request import ChatRequest, Message
 from headgate.gateway.routes import Routes
+from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
@@ -32,11 +33,13 @@ class Site:
         cached: bool = True,
         policy: CachePolicy | None = None,
         share: InsertShare | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.now = 0.0
         self.metrics = Metrics()
         tiers = {d.id: tier for d in destinations for tier in ("small", "large") if d.id.startswith(tier)}
-        self.routes = Routes(destinations, tiers, load_tasks())
+        self.routes = Routes(destinations, tiers, load_tasks(), settings, clock=lambda: self.now)
+        self.metrics.routing.watch(self.routes.breakers)
         self.store = MemoryStore(1_000_000, lambda: self.now)
         self.answers = Answers(
             self.store if cached else None,

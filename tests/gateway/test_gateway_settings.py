@@ -100,6 +100,59 @@ def test_refusals_name_file_line_key_and_what_is_accepted(
         assert hint in problem
 
 
+ROUTING = """\
+models:
+  - {id: a, path: x, tier: small}
+  - {id: b, path: y, tier: large}
+keys:
+  - {id: k, team: red, secret: env:K}
+routing:
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "hints"),
+    [
+        ("  chain: [a, teacher]\n", ":7:", ["'routing.chain[1]'", "no model 'teacher'", "The models are a, b"]),
+        ("  chain: []\n", ":7:", ["'routing.chain' is []", "at least 1 item"]),
+        ("  models: []\n", ":7:", ["'routing.models' is []", "at least 1 item"]),
+        ("  models: [a, a]\n", ":7:", ["'a' is given twice"]),
+        ("  threshold: 1.5\n", ":7:", ["'routing.threshold' is 1.5"]),
+        ("  thresold: 0.5\n", ":7:", ["unknown key 'routing.thresold'", "threshold"]),
+        ("  models: [a]\n  chain: [a, b]\n", ":8:", ["'routing.chain[1]'", "models allowed are a"]),
+        ("  models: [b]\n  escalations: 0.2\n", ":8:", ["limited to 0.2", "tier small"]),
+        ("  cascade: {enabled: true}\n  escalations: 0\n", ":7:", ["limited to 0"]),
+        ("  models: [a]\n  cascade:\n    enabled: true\n", ":8:", ["needs both tiers", "the tier large"]),
+        ("  breaker: {open_s: 90}\n", ":7:", ["open_s (90.0) must not be above longest_s (60.0)"]),
+        ("  teams:\n    blue: {threshold: 0.2}\n", ":8:", ["no key is of the team 'blue'", "red"]),
+        ("  teams:\n    red:\n      models: [c]\n", ":9:", ["'routing.teams.red.models[0]'", "no model 'c'"]),
+        ("  keys:\n    l: {threshold: 0.2}\n", ":8:", ["there is no key 'l'; the keys are k"]),
+        (
+            "  teams: {red: {models: [a]}}\n  keys:\n    k: {models: [a, b]}\n",
+            ":9:",
+            ["'routing.keys.k.models[1]'", "not among the models of the key's team, which are a"],
+        ),
+        ("  escalations: 0.5\n  keys:\n    k: {models: [b]}\n", ":9:", ["limited to 0.5", "tier small"]),
+    ],
+)
+def test_policies_that_cannot_be_meant_are_refused_with_the_line(
+    tmp_path: Path, text: str, place: str, hints: list[str]
+) -> None:
+    (problem,) = problems(tmp_path, ROUTING + text)
+    assert place in problem
+    for hint in hints:
+        assert hint in problem
+
+
+def test_policies_that_can_be_meant_are_taken(tmp_path: Path) -> None:
+    file = tmp_path / "headgate.yaml"
+    file.write_text(
+        ROUTING + "  chain: [b, a]\n  escalations: 0.3\n  cascade: {enabled: true}\n"
+        "  teams: {red: {models: [a, b], threshold: 0.2}}\n  keys: {k: {chain: [a], escalations: 0.1}}\n"
+    )
+    assert load_settings(file).routing.teams["red"].threshold == 0.2
+
+
 @pytest.mark.parametrize(
     ("given", "read"),
     [

@@ -201,11 +201,11 @@ async def test_names_lead_to_destinations() -> None:
     small, large = FakeDestination("small-1"), FakeDestination("large-1")
     routes = Routes([small, large], {"small-1": "small", "large-1": "large"}, load_tasks())
     for name, expected, reason in [("small", small, "tier:small"), ("large", large, "tier:large")]:
-        route = await routes.choose(replace(ASK, model=name), None)
+        route = (await routes.plan(replace(ASK, model=name), None, RED)).route
         assert (route.model, route.reason) == (expected.id, reason)
-    assert (await routes.choose(replace(ASK, model="large-1"), None)).reason == "requested"
+    assert (await routes.plan(replace(ASK, model="large-1"), None, RED)).route.reason == "requested"
     code = replace(ASK, model="auto", messages=(Message("user", "Write a python function `def add(a, b):`"),))
-    assert (await routes.choose(code, None)).model == "large-1"
+    assert (await routes.plan(code, None, RED)).route.model == "large-1"
     with pytest.raises(ApiError) as caught:
         routes.candidates("gpt-9")
     assert (caught.value.status, caught.value.code) == (404, "model_not_found")
@@ -217,7 +217,7 @@ async def test_a_prompt_longer_than_the_router_guessed_goes_where_it_fits() -> N
     roomy = FakeDestination("large-1", facts=Facts(1000), prompt_tokens=200)
     site = Site(tight, roomy)
     _, _, record = await site.ask(replace(ASK, model="small"))
-    assert (record.model, record.route) == ("large-1", "context")
+    assert (record.model, record.route) == ("large-1", "fallback:context")
     with pytest.raises(ApiError) as caught:
         await Site(tight).ask(replace(ASK, model="small"))
     assert caught.value.code == "context_length_exceeded"

@@ -73,6 +73,7 @@ NO_MATTER: dict[str, st.SearchStrategy[Any]] = {
     "include_usage": st.booleans(),
     "cache": st.builds(CacheControl, max_age_s=st.none() | st.just(5.0), tags=st.just(("a",))),
     "user": st.none() | WORDS,
+    "session": st.none() | WORDS,
 }
 REQUESTS = st.fixed_dictionaries(MATTERS)
 

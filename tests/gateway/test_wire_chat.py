@@ -119,11 +119,17 @@ def test_an_unknown_parameter_comes_with_the_nearest_known_one() -> None:
         {"tools": []}, {"tools": None}, {"tool_choice": "auto"}, {"response_format": {"type": "text"}},
         {"modalities": ["text"]}, {"service_tier": "default"}, {"store": False}, {"parallel_tool_calls": True},
         {"reasoning_effort": "none"}, {"metadata": {"a": "b"}},
-        {"prompt_cache_key": "k"}, {"verbosity": "medium"}, {"logit_bias": {}}, {"n": 1}, {"temperature": None},
+        {"verbosity": "medium"}, {"logit_bias": {}}, {"n": 1}, {"temperature": None},
     ],
 )  # fmt: skip
 def test_parameters_that_change_nothing_are_accepted(neutral: dict[str, Any]) -> None:
     assert parse(**neutral) == parse()
+
+
+def test_a_conversation_has_the_name_that_the_client_gives_it() -> None:
+    assert parse(prompt_cache_key="k") == replace(parse(), session="k")
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "a"}], "prompt_cache_key": "k"}'
+    assert parse_chat(body, CacheControl(), "of the header").session == "of the header"
 
 
 def test_the_end_user_is_who_openais_newer_field_names() -> None:

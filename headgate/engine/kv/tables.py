@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from headgate.cache.prefix import PrefixIndex
 from headgate.engine.kv.pool import BlockPool
 
@@ -78,6 +80,22 @@ class KVTables:
             table.identities.append(parent)
         table.found = len(table.blocks)
         return len(table.blocks) * size
+
+    def resident(self, tenant: str, tokens: Sequence[int]) -> int:
+        """Tokens that `attach_prefix` would find now. Changes nothing, not even what is overwritten first.
+
+        May be called from another thread: what it finds may be gone by the time that it is used.
+        """
+        if not self._prefix_cache:
+            return 0
+        size = self.block_size
+        known = np.asarray(tokens, dtype=np.int32)
+        parent = self._index.root(tenant, dtype=self._dtype)
+        for start in range(0, len(known) - size, size):
+            parent = self._index.identity(parent, known[start : start + size])
+            if self._index.find(parent) is None:
+                return start
+        return max(0, (len(known) - 1) // size * size)
 
     def extend(self, table: BlockTable, tokens: int) -> bool:
         """Make room for `tokens` tokens in all. False, with nothing changed, when the pool lacks the blocks."""

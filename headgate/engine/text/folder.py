@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,16 @@ class TokenizerFolder:
         )
         eos = _eos_ids(path / "generation_config.json") or _eos_ids(path / "config.json")
         return cls(path, special, further, eos, _templates(path, config))
+
+
+def text_revision(folder: Path) -> str:
+    """Equal for folders that turn texts and conversations into the same tokens: a digest of the files that say how."""
+    digest = blake2b(digest_size=16)
+    for path in sorted([*folder.glob("*token*.json"), *folder.glob("chat_template*")]):
+        raw = path.read_bytes()
+        digest.update(f"{path.name}:{len(raw)}:".encode())
+        digest.update(raw)
+    return digest.hexdigest()
 
 
 def read_object(path: Path, *, required: bool) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.chat_reply import ChatReply
-from headgate.gateway.wire.headers import cache_control
+from headgate.gateway.wire.headers import cache_control, session
 
 
 async def chat_completions(http: web.Request) -> web.StreamResponse:
     """Answer a conversation."""
-    request = parse_chat(await read_body(http), cache_control(http.headers))
+    request = parse_chat(await read_body(http), cache_control(http.headers), session(http.headers))
     record = http[keys.RECORD]
     record.stream = request.stream
     backend = await keys.backend(http)

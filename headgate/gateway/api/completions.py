@@ -15,7 +15,7 @@ from headgate.gateway.middleware import read_body
 from headgate.gateway.pipeline import Answer, Opened
 from headgate.gateway.request import Chunk, Usage
 from headgate.gateway.wire.completions import CompletionReply, parse_completion
-from headgate.gateway.wire.headers import cache_control
+from headgate.gateway.wire.headers import cache_control, session
 
 _LEAST_FIRST = ("bypass", "miss", "near", "semantic", "exact")
 
@@ -53,6 +53,7 @@ class Batch:
             sum(p.usage.prompt_tokens for p in parts),
             sum(p.usage.completion_tokens for p in parts),
             sum(p.usage.cached_tokens for p in parts),
+            sum(p.usage.rejected_tokens for p in parts),
         )
         return Outcome(usage, max(p.queue_s for p in parts), sum(p.device_s for p in parts))
 
@@ -87,7 +88,7 @@ class Batch:
 
 async def completions(http: web.Request) -> web.StreamResponse:
     """Continue texts."""
-    requests = parse_completion(await read_body(http), cache_control(http.headers))
+    requests = parse_completion(await read_body(http), cache_control(http.headers), session(http.headers))
     record = http[keys.RECORD]
     first = requests[0]
     record.stream = first.stream

@@ -13,6 +13,7 @@ from headgate.engine.local import LocalModel
 from headgate.gateway.telemetry.cache_metrics import CacheMetrics
 from headgate.gateway.telemetry.labelled import Labelled
 from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.telemetry.route_metrics import RouteMetrics
 
 # Doubling from 10 ms, the buckets of OpenTelemetry's GenAI durations.
 DURATION_BUCKETS = tuple(0.01 * 2**i for i in range(14))
@@ -54,17 +55,11 @@ class Metrics:
         self._generation = self._tokens("headgate_generation_tokens", "Tokens the engine generated.")
         self._cached = self._tokens("headgate_cached_prompt_tokens", "Prompt tokens taken from the prefix cache.")
         self._series: dict[str, _Series] = {}
-        self._routes = Labelled(
-            Counter("headgate_routes", "Routing decisions.", ["model", "reason"], registry=self.registry)
-        )
+        self.routing = RouteMetrics(self.registry)
 
     def inter_token(self, model: str) -> Callable[[float], None]:
         """What takes the seconds since the choice's token before; looked up once for all tokens of an answer."""
         return self._of(model).inter_token
-
-    def route(self, model: str, reason: str) -> None:
-        """One decision where to generate."""
-        self._routes.count(model, reason)
 
     def generated(self, model: str, prompt: int, completion: int, cached: int, queue_s: float) -> None:
         """One generation of the engine, whoever listened to it."""

@@ -7,6 +7,20 @@ import logging
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A routing decision as the log has it."""
+
+    task: str
+    confidence: float
+    features: str
+    """A keyed hash of what was decided over."""
+    config: str
+    """Revision of the configuration."""
+    predicted_s: float | None
+    """What the price said that the answer would take."""
+
+
 @dataclass(slots=True)
 class RequestRecord:
     """Filled in along the road, read once at its end. Durations are seconds; never holds content."""
@@ -27,6 +41,7 @@ class RequestRecord:
     queue_s: float = 0.0
     first_token_s: float | None = None
     total_s: float = 0.0
+    chosen: Chosen | None = None
 
 
 def write_access_line(logger: logging.Logger, record: RequestRecord) -> None:
@@ -49,4 +64,13 @@ def write_access_line(logger: logging.Logger, record: RequestRecord) -> None:
         "total_ms": round(record.total_s * 1e3, 1),
         "error": record.error,
     }
+    if record.chosen is not None:
+        chosen = record.chosen
+        fields |= {
+            "task": chosen.task,
+            "confidence": round(chosen.confidence, 3),
+            "features": chosen.features,
+            "config": chosen.config,
+            "predicted_ms": None if chosen.predicted_s is None else round(chosen.predicted_s * 1e3, 1),
+        }
     logger.info(json.dumps({name: value for name, value in fields.items() if value not in (None, "")}))

@@ -93,8 +93,11 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
 _DECODER = msgspec.json.Decoder(ChatCompletionRequest)
 
 
-def parse_chat(body: bytes, cache: CacheControl) -> ChatRequest:
-    """The request in `body`; ApiError 400 where it is malformed or asks for something not implemented."""
+def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> ChatRequest:
+    """The request in `body`; ApiError 400 where it is malformed or asks for something not implemented.
+
+    `cache` and `session` are what its headers say.
+    """
     wire = decode(body, ChatCompletionRequest, _DECODER)
     refuse_unsupported(wire, CHAT_NEUTRAL)
     check_stream_options(wire.stream, wire.stream_options)
@@ -113,6 +116,7 @@ def parse_chat(body: bytes, cache: CacheControl) -> ChatRequest:
         include_usage=_include_usage(wire.stream_options),
         cache=cache,
         user=wire.safety_identifier if wire.safety_identifier is not None else wire.user,
+        session=session if session is not None else wire.prompt_cache_key,
     )
 
 

@@ -72,7 +72,7 @@ class Completion(Struct):
 _DECODER = msgspec.json.Decoder(CompletionRequest)
 
 
-def parse_completion(body: bytes, cache: CacheControl) -> list[ChatRequest]:
+def parse_completion(body: bytes, cache: CacheControl, session: str | None = None) -> list[ChatRequest]:
     """One request per prompt in `body`; ApiError 400 where it is malformed or asks for something not implemented."""
     wire = decode(body, CompletionRequest, _DECODER)
     refuse_unsupported(wire, COMPLETION_NEUTRAL)
@@ -95,6 +95,7 @@ def parse_completion(body: bytes, cache: CacheControl) -> list[ChatRequest]:
             include_usage=bool(wire.stream_options and wire.stream_options.include_usage),
             cache=cache,
             user=wire.user,
+            session=session,
         )
         for prompt in _prompts(wire.prompt)
     ]

@@ -18,6 +18,7 @@ CACHE = "x-headgate-cache"
 CACHE_KEY = "x-headgate-cache-key"
 CACHE_TAGS = "x-headgate-cache-tags"
 MAX_ERROR = "x-headgate-max-error"
+SESSION = "x-headgate-session"
 SIMILARITY = "x-headgate-similarity"
 BOUND = "x-headgate-bound"
 AGE = "age"
@@ -68,6 +69,15 @@ def cache_control(headers: MultiMapping[str]) -> CacheControl:
         elif name == "max-age":
             max_age = _seconds(value.strip('"'))
     return CacheControl(no_cache, no_store, only_if_cached, max_age, _max_error(headers), _tags(headers))
+
+
+def session(headers: MultiMapping[str]) -> str | None:
+    """The conversation's name, as the client gives it; ApiError 400 where it is longer than 256 characters."""
+    name = headers.get(SESSION)
+    if name is not None and len(name) > 256:
+        message = f"Invalid '{SESSION}': {len(name)} characters. Expected at most 256."
+        raise invalid(message, SESSION, "string_above_max_length")
+    return name
 
 
 def _seconds(value: str) -> float:

@@ -1,0 +1,222 @@
+"""From a plan to an answer that has begun: failing over, and checking a small model's answer before it is given.
+
+Until something was said to the client the model can still be replaced. So the first piece of an answer is waited for,
+bounded, before it is told who answers; what fails until then is tried elsewhere, and the reason of the route says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from headgate.gateway.destinations import Destination, Outcome, Pieces, Prepared
+from headgate.gateway.request import ChatRequest, Chunk
+from headgate.gateway.routes import Plan, Routes
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.wire.errors import ApiError, server_error
+from headgate.routing.cascade import Cascade
+
+logger = logging.getLogger("headgate.gateway")
+
+_CAUSES = {"context_length_exceeded": "context"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request as it is sent to destinations."""
+
+    id: str
+    request: ChatRequest
+    principal: Principal
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An answer that was computed, in part, and not given."""
+
+    model: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An answer whose model is settled."""
+
+    destination: Destination
+    reason: str
+    pieces: Pieces
+    """All of them, those that were held back included."""
+    rejected: asyncio.Task[Rejected | None] | None = None
+    """The account of the small model's answer that did not stand; there when `pieces` has ended."""
+
+
+class Attempt:
+    """A request at one destination, whose first pieces are held back."""
+
+    def __init__(self, destination: Destination, prepared: Prepared, ask: Ask, *, checked: bool) -> None:
+        """Send it. `checked`: the probabilities of its tokens are needed here, whether the client wants them or not."""
+        self._bare = checked and ask.request.logprobs is None
+        if self._bare:
+            prepared = replace(prepared, sampling=replace(prepared.sampling, logprobs=0))
+        self.destination = destination
+        self.logprobs: list[float] = []
+        self.tokens = 0
+        self.finished = False
+        self._pieces = destination.generate(prepared, ask.id, ask.principal)
+        self._held: list[Chunk | Outcome] = []
+        self._coming: asyncio.Task[Chunk | Outcome | None] | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing came of it yet."""
+        return not self._held
+
+    async def hear(self, within_s: float) -> bool:
+        """Hold back one more piece; False where none comes in time. ApiError where the destination fails."""
+        if self._coming is None:
+            self._coming = asyncio.create_task(_next(self._pieces))
+        await asyncio.wait({self._coming}, timeout=within_s)
+        if not self._coming.done():
+            return False
+        coming, self._coming = self._coming, None
+        piece = coming.result()
+        if piece is None:
+            return False
+        self._held.append(piece)
+        if isinstance(piece, Chunk):
+            self.logprobs.extend(entry.logprob for entry in piece.logprobs)
+            self.tokens += len(piece.token_ids)
+            self.finished = piece.finish_reason is not None
+        return True
+
+    async def whole(self) -> Pieces:
+        """Every piece, from the first one on."""
+        try:
+            for piece in self._held:
+                yield self._shown(piece)
+            if self._coming is not None:
+                coming = await self._coming
+                self._coming = None
+                if coming is not None:
+                    yield self._shown(coming)
+            async for piece in self._pieces:
+                yield self._shown(piece)
+        finally:
+            await self.close()
+
+    async def end(self) -> Rejected | None:
+        """Have it stop, and its account; None where it failed before it could give one."""
+        try:
+            if self._coming is not None:
+                await self._coming
+                self._coming = None
+            pieces = list(self._held)
+            with suppress(StopAsyncIteration):
+                pieces.append(await self._pieces.asend(True))
+                while True:
+                    pieces.append(await anext(self._pieces))
+        except ApiError:
+            return None
+        finally:
+            await self.close()
+        accounts = [piece for piece in pieces if isinstance(piece, Outcome)]
+        return Rejected(self.destination.id, accounts[0]) if accounts else None
+
+    async def close(self) -> None:
+        """End the work, if it has not ended."""
+        if self._coming is not None:
+            self._coming.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await self._coming
+            self._coming = None
+        await self._pieces.aclose()
+
+    def _shown(self, piece: Chunk | Outcome) -> Chunk | Outcome:
+        if self._bare and isinstance(piece, Chunk):
+            piece.logprobs = ()
+        return piece
+
+
+class Attempts:
+    """Sends a request to destinations, one after the other, until one answers."""
+
+    def __init__(self, routes: Routes, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: monotonic seconds."""
+        self._routes = routes
+        self._clock = clock
+
+    async def begin(self, ask: Ask, plan: Plan) -> Begun:
+        """The answer of the first destination that gives one; ApiError, the last one's, where none does."""
+        route = plan.route
+        rule = plan.decision.cascade if ask.request.n == 1 else None
+        reason, failure = route.reason, server_error()
+        doubtful: Attempt | None = None
+        try:
+            for name in (route.model, *route.fallbacks):
+                if doubtful is not None and self._routes.tier(name) != "large":
+                    continue
+                checked = rule if name == route.model else None
+                try:
+                    attempt, verdict = await self._sent(ask, plan, name, checked)
+                except ApiError as error:
+                    failure = error
+                    if doubtful is None:
+                        reason = f"fallback:{_CAUSES.get(error.code or '', 'failed')}"
+                    continue
+                if verdict == "escalated":
+                    doubtful, reason = attempt, "cascade:escalated"
+                    continue
+                if verdict:
+                    reason = f"cascade:{verdict}"
+                rejected = None if doubtful is None else asyncio.create_task(doubtful.end())
+                doubtful = None
+                return Begun(attempt.destination, reason, attempt.whole(), rejected)
+            if doubtful is not None:
+                # Nobody else answers: an unsure answer is better than none.
+                kept, doubtful = doubtful, None
+                return Begun(kept.destination, "cascade:kept", kept.whole())
+            raise failure
+        finally:
+            if doubtful is not None:
+                await doubtful.close()
+
+    async def _sent(self, ask: Ask, plan: Plan, name: str, checked: Cascade | None) -> tuple[Attempt, str]:
+        """The request at a destination that has begun to answer it, or takes longer than one can wait to know."""
+        destination = self._routes.destinations[name]
+        if name in plan.refusals:
+            raise plan.refusals[name]
+        prepared = plan.prepared.get(name) or await destination.prepare(ask.request)
+        breaker = self._routes.breakers[name]
+        breaker.begin()
+        attempt = Attempt(destination, prepared, ask, checked=checked is not None)
+        try:
+            await attempt.hear(self._routes.takeover_s)
+            return attempt, "" if checked is None else await self._check(attempt, checked)
+        except BaseException as error:
+            await attempt.close()
+            fault = isinstance(error, Exception) and (not isinstance(error, ApiError) or error.status >= 500)
+            # What it refuses of one request says nothing of the next.
+            breaker.failed() if fault else breaker.left()
+            if isinstance(error, ApiError) or not isinstance(error, Exception):
+                raise
+            logger.exception("request %s failed at '%s'", ask.id, name)
+            raise server_error() from None
+
+    async def _check(self, attempt: Attempt, rule: Cascade) -> str:
+        """Whether a small model's answer stands: `kept`, `escalated`, or `late` where it has not even begun."""
+        if attempt.silent:
+            return "late"
+        until = self._clock() + rule.hold_s
+        while not attempt.finished and attempt.tokens < rule.hold_tokens:
+            left = until - self._clock()
+            if left <= 0 or not await attempt.hear(left):
+                break
+        return "kept" if rule.stands(attempt.logprobs) else "escalated"
+
+
+async def _next(pieces: Pieces) -> Chunk | Outcome | None:
+    return await anext(pieces, None)

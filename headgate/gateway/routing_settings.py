@@ -1,0 +1,126 @@
+"""The block `routing:` of the settings, and what else an operator says of models so that they can be chosen between."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from headgate.gateway.section import Section, TeamName
+
+Names = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class ModelPriceSection(Section):
+    """What a model's tokens cost in money, beside the device's time."""
+
+    usd_per_million_prompt_tokens: float = Field(default=0.0, ge=0, description="US dollars; 0: nothing.")
+    usd_per_million_completion_tokens: float = Field(default=0.0, ge=0, description="US dollars; 0: nothing.")
+
+
+class CascadeSection(Section):
+    """The small model answers, and the large one where the small one was not sure."""
+
+    enabled: bool = Field(default=False, description="Whether small models' answers to `auto` are checked.")
+    quantile: float = Field(
+        default=0.1, ge=0, le=1, description="Share of the tokens that may be less probable than least_probability."
+    )
+    least_probability: float = Field(
+        default=0.5, gt=0, le=1, description="Probability that the token at the quantile must have."
+    )
+    hold_tokens: int = Field(default=32, ge=1, le=4096, description="Tokens held back, at most, to find out.")
+    hold_ms: float = Field(default=2000.0, gt=0, le=60_000, description="Milliseconds the same may take, at most.")
+
+
+class PolicySection(Section):
+    """What a team or a key has otherwise than `routing`. null leaves it as it is there."""
+
+    threshold: float | None = Field(default=None, ge=0, le=1, description="As routing.threshold.")
+    models: Names | None = Field(default=None, description="As routing.models; of a key, some of its team's.")
+    chain: Names | None = Field(default=None, description="As routing.chain.")
+    escalations: float | None = Field(default=None, ge=0, le=1, description="As routing.escalations.")
+    cascade: CascadeSection | None = Field(default=None, description="As routing.cascade, as a whole.")
+
+    @field_validator("models", "chain")
+    @classmethod
+    def _distinct(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return _each_once(names)
+
+
+class SessionSection(Section):
+    """Conversations stay with their model, whose cache holds their beginning."""
+
+    most: int = Field(default=10_000, ge=0, description="Conversations remembered; 0: every turn is chosen afresh.")
+    switch_gain: float = Field(
+        default=0.2, ge=0, le=1, description="Share of the price another model must save for one to move there."
+    )
+    band: float = Field(
+        default=0.05, ge=0, le=1, description="How far above the threshold one must be to go back to the small model."
+    )
+
+
+class BreakerSection(Section):
+    """When a model that fails is left alone."""
+
+    failures: int = Field(default=3, ge=1, description="Failures in a row after which it is.")
+    open_s: float = Field(default=5.0, gt=0, description="Seconds until one request tries it again.")
+    longest_s: float = Field(default=60.0, gt=0, description="That pause doubles with each failed trial up to this.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> BreakerSection:
+        if self.open_s > self.longest_s:
+            raise ValueError(f"open_s ({self.open_s}) must not be above longest_s ({self.longest_s})")
+        return self
+
+
+class PriceSection(Section):
+    """What the price of an answer is made of."""
+
+    signals: frozenset[Literal["queue", "kv"]] = Field(
+        default=frozenset({"queue", "kv"}),
+        description="Live figures that count: queue (who waits and runs), kv (what of the prompt is cached).",
+    )
+    usd_per_waited_hour: float = Field(
+        default=0.0, ge=0, description="What an hour less of waiting may cost, in US dollars; 0: money does not count."
+    )
+
+
+class RoutingSection(Section):
+    """How `auto`, `small` and `large` become a model."""
+
+    threshold: float = Field(
+        default=0.5, ge=0, le=1, description="Probability of a good answer above which a small model may be chosen."
+    )
+    models: Names | None = Field(default=None, description="Ids of the models that may be asked; null: all.")
+    chain: Names | None = Field(
+        default=None, description="Ids in the order in which others are tried; null: the cheapest first."
+    )
+    max_queue: int = Field(default=256, ge=1, description="Requests waiting for a model from which others are taken.")
+    max_wait_s: float = Field(
+        default=30.0, gt=0, description="Queues longer than this are left to requests that have no choice."
+    )
+    takeover_s: float = Field(
+        default=5.0, gt=0, le=60, description="How long a model may fail before its first token and be replaced."
+    )
+    escalations: float = Field(
+        default=1.0, ge=0, le=1, description="Largest share of a window's `auto` requests that may go to a large model."
+    )
+    escalation_window_s: float = Field(default=3600.0, gt=0, description="Seconds of that window; it slides.")
+    price: PriceSection = PriceSection()
+    sessions: SessionSection = SessionSection()
+    breaker: BreakerSection = BreakerSection()
+    cascade: CascadeSection = CascadeSection()
+    teams: dict[TeamName, PolicySection] = Field(default={}, description="Exceptions, by team.")
+    keys: dict[str, PolicySection] = Field(default={}, description="Exceptions, by the id of an API key.")
+
+    @field_validator("models", "chain")
+    @classmethod
+    def _distinct(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return _each_once(names)
+
+
+def _each_once(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if names is not None and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"'{twice}' is given twice")
+    return names

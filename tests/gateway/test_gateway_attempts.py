@@ -1,0 +1,253 @@
+"""Failing over and checking answers, over destinations that do as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gateway_fakes import OUTCOME, FakeDestination
+from road_site import ASK, RED, Site
+
+from headgate.engine.text.stream import TextLogprob
+from headgate.gateway.destinations import Facts, Live
+from headgate.gateway.request import ChatRequest, Chunk, Message
+from headgate.gateway.settings import Settings
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.wire.errors import ApiError, overloaded, server_error
+from headgate.routing.price import Load, Rates
+
+HELLO = replace(ASK, model="auto", messages=(Message("user", "Hello!"),))
+MATHS = replace(ASK, model="auto", messages=(Message("user", "What is 12 * 7?"),))
+BROKEN = (server_error("a step failed"),)
+
+
+def routed(**routing: Any) -> Settings:
+    models = [{"id": "small-1", "path": "x", "tier": "small"}, {"id": "large-1", "path": "x", "tier": "large"}]
+    return Settings(models=models, routing=routing)
+
+
+def pair(small: Sequence[Chunk | Exception] | None = None, **given: Any) -> tuple[FakeDestination, FakeDestination]:
+    says = (Chunk(0, "small", finish_reason="stop", token_ids=(1, 2)),)
+    large = (Chunk(0, "large", finish_reason="stop", token_ids=(3,)),)
+    return FakeDestination("small-1", pieces=small or says, **given), FakeDestination("large-1", pieces=large)
+
+
+def sure(*probabilities: float) -> list[Chunk]:
+    """An answer of one token a piece, as sure as told: natural logarithms."""
+    pieces = [
+        Chunk(0, f"{at}", (TextLogprob(f"{at}", (48 + at,), value),), token_ids=(at,))
+        for at, value in enumerate(probabilities)
+    ]
+    pieces[-1].finish_reason = "stop"
+    return pieces
+
+
+async def told(site: Site, request: ChatRequest = HELLO, who: Principal = RED) -> tuple[str, str, str]:
+    """What was said, by whom, and why."""
+    record = RequestRecord("id", "/v1/chat/completions")
+    text = ""
+    async with site.road.answer(request, who, record) as answer:
+        while batch := await answer.next_batch():
+            text += "".join(chunk.text for chunk in batch)
+    return text, record.model, record.route
+
+
+@pytest.mark.parametrize("failure", [server_error(), overloaded("The server is shutting down."), ValueError("a bug")])
+async def test_a_destination_that_dies_before_it_says_anything_is_replaced(failure: Exception) -> None:
+    small, large = pair((failure,))
+    site = Site(small, large)
+    assert await told(site) == ("large", "large-1", "fallback:failed")
+    assert (small.begun, small.closed, large.begun, large.closed) == (1, 1, 1, 1)
+    assert site.count('headgate_routes_total{model="large-1",reason="fallback:failed"} 1.0')
+    assert site.count('headgate_route_escalations_total{kind="fallback",model="large-1"} 1.0')
+
+
+async def test_after_something_was_said_a_failure_is_told() -> None:
+    small, large = pair((Chunk(0, "a"), server_error("a step failed")))
+    with pytest.raises(ApiError, match="a step failed"):
+        await told(Site(small, large))
+    assert large.begun == 0
+
+
+async def test_where_all_fail_the_last_one_says_so_and_who_names_a_model_is_not_sent_elsewhere() -> None:
+    small, large = pair(BROKEN)
+    large.pieces = (server_error("so did this one"),)
+    with pytest.raises(ApiError, match="so did this one"):
+        await told(Site(small, large))
+    small, large = pair(BROKEN)
+    with pytest.raises(ApiError, match="a step failed"):
+        await told(Site(small, large), replace(HELLO, model="small-1"))
+    assert large.begun == 0
+
+
+async def test_a_destination_that_keeps_failing_is_left_alone_until_a_trial_succeeds() -> None:
+    small, large = pair(BROKEN)
+    site = Site(small, large, cached=False, settings=routed(breaker={"failures": 2, "open_s": 5}))
+    assert [(await told(site))[2] for _ in range(3)] == ["fallback:failed", "fallback:failed", "fallback:down"]
+    assert small.begun == 2
+    assert site.count('headgate_route_breaker_state{model="small-1"} 2.0')
+    site.now += 5
+    assert site.count('headgate_route_breaker_state{model="small-1"} 1.0')
+    assert (await told(site))[2] == "fallback:failed"
+    site.now += 10
+    small.pieces = (Chunk(0, "well again", finish_reason="stop"),)
+    assert await told(site) == ("well again", "small-1", "task:chit_chat")
+    assert site.count('headgate_route_breaker_state{model="small-1"} 0.0')
+
+
+async def test_failures_of_requests_that_name_the_model_count_too() -> None:
+    small, large = pair(BROKEN)
+    site = Site(small, large, cached=False, settings=routed(breaker={"failures": 1}))
+    with pytest.raises(ApiError):
+        await told(site, replace(HELLO, model="small-1"))
+    assert (await told(site))[2] == "fallback:down"
+
+
+async def test_what_a_client_asks_wrongly_opens_no_breaker() -> None:
+    small, large = pair(prompt_tokens=200)
+    site = Site(small, large, settings=routed(breaker={"failures": 1}))
+    assert (await told(site))[2] == "fallback:context"
+    assert site.count('headgate_route_breaker_state{model="small-1"} 0.0')
+
+
+async def test_who_is_silent_too_long_keeps_the_request() -> None:
+    small, large = pair(gate=asyncio.Event())
+    site = Site(small, large, settings=routed(takeover_s=0.01))
+    async with site.road.answer(HELLO, RED, RequestRecord("id", "e")) as answer:
+        assert answer.opened.model == "small-1"
+        assert small.gate is not None
+        small.gate.set()
+        assert [chunk.text for chunk in await answer.next_batch()] == ["small"]
+    assert large.begun == 0
+
+
+@pytest.mark.parametrize("tokens", [(-0.1, -0.2), (-0.1,) * 19 + (-9.0,)])
+async def test_a_sure_answer_stands(tokens: tuple[float, ...]) -> None:
+    small, large = pair(sure(*tokens))
+    site = Site(small, large, settings=routed(cascade={"enabled": True}))
+    text, model, route = await told(site)
+    assert (text, model, route) == ("".join(str(at) for at in range(len(tokens))), "small-1", "cascade:kept")
+    assert large.begun == 0
+
+
+async def test_an_unsure_answer_is_replaced_before_anything_is_said_and_both_are_accounted_for() -> None:
+    small, large = pair(sure(-0.1, -3.0, -3.0))
+    site = Site(small, large, settings=routed(cascade={"enabled": True}))
+    async with site.road.answer(HELLO, RED, RequestRecord("id", "e")) as answer:
+        assert (answer.opened.model, answer.opened.reason) == ("large-1", "cascade:escalated")
+        assert [chunk.text for chunk in await answer.next_batch()] == ["large"]
+        assert await answer.next_batch() == []
+        usage = answer.outcome.usage
+    assert (usage.completion_tokens, usage.rejected_tokens) == (2 * OUTCOME.usage.completion_tokens, 2)
+    assert answer.outcome.device_s == 2 * OUTCOME.device_s
+    assert (small.closed, large.closed) == (1, 1)
+    for model in ("small-1", "large-1"):
+        assert site.count(f'headgate_generation_tokens_total{{model="{model}"}} 2.0')
+    assert site.count('headgate_route_escalations_total{kind="cascade",model="large-1"} 1.0')
+    assert await told(site) == ("large", "large-1", "cache-exact"), "what was given is what is kept"
+
+
+async def test_what_is_held_back_is_bounded() -> None:
+    small, large = pair([*sure(-0.1, -0.1, -0.1), *sure(-9.0, -9.0)], gate=asyncio.Event())
+    small.pieces[2].finish_reason = None  # type: ignore[union-attr]
+    site = Site(small, large, settings=routed(cascade={"enabled": True, "hold_tokens": 3}))
+    async with site.road.answer(HELLO, RED, RequestRecord("id", "e")) as answer:
+        assert answer.opened.reason == "cascade:kept", "decided by three tokens, with more to come"
+    small, large = pair([*sure(-0.1, -0.1), *sure(-9.0)], gate=asyncio.Event())
+    small.pieces[1].finish_reason = None  # type: ignore[union-attr]
+    site = Site(small, large, settings=routed(cascade={"enabled": True, "hold_ms": 10}))
+    site.road = type(site.road)(routes=site.routes, answers=site.answers, metrics=site.metrics)
+    async with site.road.answer(HELLO, RED, RequestRecord("id", "e")) as answer:
+        assert answer.opened.reason == "cascade:kept", "decided by what there was in time"
+    assert small.closed == 1
+
+
+async def test_an_unsure_answer_is_better_than_none() -> None:
+    small, large = pair(sure(-5.0, -5.0))
+    large.pieces = BROKEN
+    assert await told(Site(small, large, settings=routed(cascade={"enabled": True}))) == (
+        "01",
+        "small-1",
+        "cascade:kept",
+    )
+
+
+async def test_log_probabilities_that_nobody_asked_for_are_not_shown() -> None:
+    for logprobs, shown in ((None, 0), (0, 1)):
+        small, large = pair(sure(-0.1))
+        site = Site(small, large, settings=routed(cascade={"enabled": True}))
+        async with site.road.answer(replace(HELLO, logprobs=logprobs), RED, RequestRecord("id", "e")) as answer:
+            (chunk,) = await answer.next_batch()
+            assert len(chunk.logprobs) == shown
+
+
+@pytest.mark.parametrize("cascade", [False, True])
+async def test_who_leaves_while_answers_are_held_back_ends_all_work(cascade: bool) -> None:
+    small, large = pair([*sure(-0.1), *sure(-0.1)], gate=asyncio.Event())
+    small.pieces[0].finish_reason = None  # type: ignore[union-attr]
+    if not cascade:
+        small.pieces = small.pieces[1:]
+    site = Site(small, large, settings=routed(cascade={"enabled": cascade}))
+    asking = asyncio.create_task(told(site))
+    await small.started.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert (small.closed, large.begun) == (1, 0)
+
+
+async def test_the_budget_of_escalations_is_kept() -> None:
+    small, large = pair()
+    site = Site(small, large, cached=False, settings=routed(escalations=0.0))
+    assert await told(site, MATHS) == ("small", "small-1", "budget")
+    assert (await told(site, replace(MATHS, model="large")))[1] == "large-1"
+
+
+async def test_teams_and_keys_have_policies_of_their_own() -> None:
+    keys = [{"id": "k1", "team": "red", "secret": "env:K1"}, {"id": "k2", "team": "blue", "secret": "env:K2"}]
+    settings = Settings(
+        **routed().model_dump(exclude={"routing", "keys"}),
+        keys=keys,
+        routing={"teams": {"red": {"models": ["small-1"]}}, "keys": {"k2": {"escalations": 0}}},
+    )
+    site = Site(*pair(), settings=settings)
+    red, blue = Principal("red", "k1"), Principal("blue", "k2")
+    assert (await told(site, MATHS, red))[1:] == ("small-1", "fallback:not_allowed")
+    assert (await told(site, MATHS, blue))[1:] == ("small-1", "budget")
+    assert (await told(site, MATHS, Principal("blue", "k3")))[1] == "large-1"
+    with pytest.raises(ApiError, match=r"'large-1' may not be used with this key\. Available: small-1") as caught:
+        await told(site, replace(MATHS, model="large-1"), red)
+    assert caught.value.status == 403
+
+
+async def test_a_crowded_model_sends_who_has_a_choice_elsewhere_and_conversations_stay() -> None:
+    rates = Rates(0.01, 0.001, 0.001)
+    small, large = pair()
+    large.stands = Live(Load(), Rates(0.03, 0.003, 0.003), "b")
+    small.stands = Live(Load(), rates, "a")
+    site = Site(small, large, cached=False, settings=routed(sessions={"switch_gain": 0.9}))
+    assert (await told(site))[1:] == ("small-1", "task:chit_chat")
+    small.stands = Live(Load(running=60, waiting=20, pending_tokens=5000), rates, "a")
+    other = replace(HELLO, messages=(Message("user", "Hello there!"),))
+    assert (await told(site, other))[1:] == ("large-1", "price")
+    small.stands = Live(Load(), rates, "a")
+    assert (await told(site, other))[1:] == ("large-1", "sticky")
+    assert (await told(site, replace(other, session="new")))[1:] == ("small-1", "task:chit_chat")
+    assert site.count('headgate_route_price_ratio_count{model="small-1"} 2.0')
+
+
+async def test_a_conversation_with_tools_goes_where_they_are_understood() -> None:
+    small, large = pair(lacks=frozenset({"tools"}))
+    messages = (Message("user", "Hello!"), Message("tool", "hi", tool_call_id="1"), Message("user", "Hello!"))
+    assert (await told(Site(small, large), replace(HELLO, messages=messages)))[2] == "fallback:lacks_tools"
+
+
+async def test_the_roomiest_says_what_does_not_fit() -> None:
+    small, large = pair(prompt_tokens=2000)
+    large.prompt_tokens, large.facts = 2000, Facts(1000)
+    with pytest.raises(ApiError, match="maximum context length is 1000 tokens"):
+        await told(Site(small, large))
