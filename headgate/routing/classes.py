@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from headgate.routing.lexical import guess
-from headgate.routing.tasks import UNKNOWN, Task
+from headgate.routing.background import BackgroundCalls
+from headgate.routing.classes_head import HeadSettings, LinearHead, Vocabulary
+from headgate.routing.classes_vectors import KnownVectors
+from headgate.routing.lexical import Cues
+from headgate.routing.surface import Reader
+from headgate.routing.tasks import BACKGROUND, UNKNOWN, Example, Task
 from headgate.routing.types import RouteFeatures, Vector
 
-_NEIGHBOURS = 3
-_SHARPNESS = 20.0
-_LEAST_COSINE = 0.2
-_WORD_BONUS = 0.15
+_TOOLS_TASK = "function_calling"
 
 
 class TextEmbedder(Protocol):
     """Gives a text its unit vector."""
+
+    @property
+    def name(self) -> str:
+        """Which model it is; vectors of different names do not compare."""
+        ...
 
     async def embed(self, text: str) -> Vector:
         """The vector `[dim]`, float32, unit norm."""
@@ -35,61 +42,87 @@ class TaskGuess:
 
 
 class TaskClassifier:
-    """Compares a prompt's embedding with example prompts; without an embedding it looks at words.
+    """Tells a request's class by its embedding, its words and its form; without an embedding by the last two.
 
-    Score of a class: the mean cosine with its three nearest examples and the cosine with its centroid, half each, and
-    a small bonus where its words occur. A softmax over the classes gives the confidence.
+    Two heads are fitted on the examples, one with vectors and one without, so that a request whose embedding failed is
+    told as well as it can be. What clients send on their own account is told by patterns before either is asked, and a
+    request that brings tools is `function_calling`.
     """
 
-    def __init__(self, tasks: Sequence[Task], vectors: Sequence[Sequence[Vector]] = (), *, least: float = 0.35) -> None:
-        """A classifier over the classes.
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        vectors: Sequence[Sequence[Vector]] = (),
+        *,
+        settings: HeadSettings | None = None,
+    ) -> None:
+        """A classifier over the classes. It is fitted by `fit`, or by the first request that needs it.
 
         Args:
-            tasks: the classes.
-            vectors: for each class, the unit vectors `[dim]` of its examples; empty leaves the words only.
-            least: confidence below which a prompt is `unknown`, 0 to 1.
+            tasks: the classes, as `load_tasks` gives them.
+            vectors: for each class, the unit vectors `[dim]` of its examples; empty leaves words and form only.
+            settings: how the heads are fitted.
         """
-        if not 0.0 <= least <= 1.0:
-            raise ValueError(f"least is {least}; 0 to 1 is accepted")
-        if vectors and len(vectors) != len(tasks):
-            raise ValueError(f"vectors are given for {len(vectors)} classes; {len(tasks)} are accepted")
-        self._names = tuple(task.name for task in tasks)
-        self._least = least
-        self._examples: Vector | None = None
-        if vectors:
-            self._examples = np.stack([vector for group in vectors for vector in group])
-            ends = np.cumsum([len(group) for group in vectors])
-            self._spans = [(int(end) - len(group), int(end)) for end, group in zip(ends, vectors, strict=True)]
-            centroids = np.stack([self._examples[start:end].mean(axis=0) for start, end in self._spans])
-            self._centroids = centroids / np.linalg.norm(centroids, axis=1, keepdims=True)
+        if vectors and [len(group) for group in vectors] != [len(task.examples) for task in tasks]:
+            raise ValueError(
+                f"vectors are given for {[len(group) for group in vectors]} examples of the classes; "
+                f"{[len(task.examples) for task in tasks]} are accepted"
+            )
+        self._tasks = tuple(tasks)
+        self._names = tuple(task.name for task in tasks if task.examples)
+        self._known = frozenset(task.name for task in tasks)
+        self._vectors = [vector for group in vectors for vector in group]
+        self._settings = settings if settings is not None else HeadSettings()
+        self._reader = Reader(Cues.load())
+        self._background = BackgroundCalls.load()
+        self._plain: LinearHead | None = None
+        self._full: LinearHead | None = None
 
     @classmethod
     async def build(cls, tasks: Sequence[Task], embedder: TextEmbedder | None) -> TaskClassifier:
-        """Embed every example once."""
-        if embedder is None:
-            return cls(tasks)
-        return cls(tasks, [[await embedder.embed(example) for example in task.examples] for task in tasks])
+        """Embed every example whose vector does not come with the package, and fit in a thread."""
+        vectors: list[list[Vector]] = []
+        if embedder is not None:
+            known = KnownVectors.load(embedder.name)
+
+            async def embed(example: Example) -> Vector:
+                found = known.find(example.text)
+                return found if found is not None else await embedder.embed(example.text)
+
+            vectors = [list(await asyncio.gather(*(embed(example) for example in task.examples))) for task in tasks]
+        classifier = cls(tasks, vectors)
+        await asyncio.to_thread(classifier.fit)
+        return classifier
+
+    def fit(self) -> None:
+        """Fit both heads, unless that was done; takes some tenths of a second."""
+        self._heads()
 
     def classify(self, features: RouteFeatures) -> TaskGuess:
         """The class of a request, or `unknown`."""
-        if features.has_tools and "function_calling" in self._names:
-            return TaskGuess("function_calling", 1.0)
-        vector = features.vector
-        found = guess(features.text)
-        if found is not None and found[0] not in self._names:
-            found = None
-        if vector is None or self._examples is None:
-            if found is None:
-                return TaskGuess(UNKNOWN, 0.0)
-            return TaskGuess(*found)
-        cosines = self._examples @ vector
-        nearest = np.array([np.sort(cosines[start:end])[-_NEIGHBOURS:].mean() for start, end in self._spans])
-        scores = 0.5 * nearest + 0.5 * (self._centroids @ vector)
-        if found is not None:
-            scores[self._names.index(found[0])] += _WORD_BONUS * found[1]
-        weights = np.exp(_SHARPNESS * (scores - scores.max()))
-        best = int(scores.argmax())
-        confidence = float(weights[best] / weights.sum())
-        # A prompt far from everything can still be closer to one class than to the others.
-        known = confidence >= self._least and float(nearest[best]) >= _LEAST_COSINE
-        return TaskGuess(self._names[best] if known else UNKNOWN, confidence)
+        if BACKGROUND in self._known and self._background.includes(features):
+            return TaskGuess(BACKGROUND, 1.0)
+        if features.has_tools and _TOOLS_TASK in self._known:
+            return TaskGuess(_TOOLS_TASK, 1.0)
+        plain, full = self._heads()
+        reading = self._reader.read(features)
+        head, dense = plain, reading.marks
+        if full is not None and features.vector is not None:
+            head, dense = full, np.concatenate([features.vector, reading.marks])
+        chances = head.confidences(head.scores(reading, dense))
+        best = int(chances.argmax())
+        confidence = float(chances[best])
+        return TaskGuess(self._names[best] if confidence >= head.least else UNKNOWN, confidence)
+
+    def _heads(self) -> tuple[LinearHead, LinearHead | None]:
+        if self._plain is None:
+            readings = [self._reader.read(example.features()) for task in self._tasks for example in task.examples]
+            sizes = [len(task.examples) for task in self._tasks if task.examples]
+            labels = [label for label, size in enumerate(sizes) for _ in range(size)]
+            vocabulary = Vocabulary(readings)
+            marks = np.stack([reading.marks for reading in readings])
+            if self._vectors:
+                dense = np.hstack([np.stack(self._vectors), marks])
+                self._full = LinearHead(vocabulary, dense, labels, len(sizes), self._settings)
+            self._plain = LinearHead(vocabulary, marks, labels, len(sizes), self._settings)
+        return self._plain, self._full

@@ -1,77 +1,17 @@
-"""Task classes by words and marks, for a server without an embedding model."""
+"""Words that hint at what is asked for, in a dozen languages: read from data, looked up in microseconds."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
 
-_RULES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (task, re.compile(pattern, re.IGNORECASE | re.MULTILINE))
-    for task, pattern in (
-        (
-            "code",
-            r"```|^\s*(?:def|class|import|from \w+ import|#include|public|const|let|var)\b.*[\w(){:;]"
-            r"|\bselect\b.+\bfrom\b|[{};]\s*$|\w\(\)"
-            r"|\b(?:python|javascript|typescript|java|sql|regex|regular expression|html|css|dockerfile|bash)\b"
-            r"|\b(?:unit tests?|stack trace|code|refactor|git|debug|compile)\b|\bC\+\+|\bC#",
-        ),
-        (
-            "translation",
-            r"\btranslat\w+|\bhow do (?:you|i) say\b|\binto (?:english|french|german|spanish|italian|dutch)\b",
-        ),
-        ("summarization", r"\bsummar\w+|\btl;?dr\b|\bkey (?:points|takeaways)\b|\bcondense\b|\brecap\b|\bgist\b"),
-        (
-            "rewriting",
-            r"\bre-?(?:write|phrase|word)\b|\bparaphrase\b|\bproofread\b"
-            r"|\b(?:fix|correct|check) (?:the |my )?(?:grammar|spelling)"
-            r"|\bmore (?:formal|polite|casual|concise)\b|\bgrammar\b",
-        ),
-        ("classification", r"\bclassif\w+|\bsentiment\b|\bcategori[sz]e\b|\blabel\b|\bspam\b|\bpositive or negative\b"),
-        ("extraction", r"\bextract\b|\bpull (?:out|the)\b|\bfind (?:all|every)\b|\bnamed entit\w+|\bpick out\b"),
-        (
-            "math",
-            r"\d\s*[-+*/×÷^=]\s*\(?-?[\dx]|\b(?:solve|calculate|compute|derivative|integral|equation|probability|percent)\b"
-            r"|\bhow much (?:change|is \d)|\bsquare root\b|\b(?:sum|product|average) of\b|\btimes \d|\bprove that\b",
-        ),
-        (
-            "planning",
-            r"\bplan\b|\bschedule\b|\bitinerary\b|\broadmap\b|\btimeline\b|\bmilestones?\b"
-            r"|\bstep[- ]by[- ]step\b|\bstrategy\b",
-        ),
-        (
-            "function_calling",
-            r"^(?:set|book|turn|send|play|remind|order|transfer|start|cancel|call|add)\b"
-            r"|\b(?:use|call) the \w+ (?:tool|function|api)\b",
-        ),
-        (
-            "long_form",
-            r"\b(?:essay|story|article|blog|speech|poem|novel|cover letter|report|newsletter|lyrics)\b"
-            r"|\bin (?:depth|detail)\b",
-        ),
-        (
-            "chit_chat",
-            r"^\W*(?:hi|hello|hey|thanks|thank you|good (?:morning|evening|night)|bye|goodbye|lol|ok)\b"
-            r"|\bhow are you\b|\byour name\b|\bwho are you\b|\bjoke\b",
-        ),
-        ("short_qa", r"^\W*(?:what|who|when|where|which|how (?:many|old|tall|far|long)|is|are|does|did|define)\b"),
-    )
-)
-# How far to trust a rule: it saw a word, not the meaning. Greetings and question words say least.
-_CONFIDENCE = 0.7
-_WEAK = frozenset({"short_qa"})
-_WEAK_CONFIDENCE = 0.5
-_SHORT_CHARS = 120
+import yaml
 
-
-def guess(text: str) -> tuple[str, float] | None:
-    """The first class whose words occur and how sure that is, or None. The order of the rules settles ties."""
-    for task, pattern in _RULES:
-        if task in _WEAK and len(text) > _SHORT_CHARS:
-            continue
-        if pattern.search(text):
-            return task, _WEAK_CONFIDENCE if task in _WEAK else _CONFIDENCE
-    return None
-
-
+_WORDS = re.compile(r"c\+\+|[cf]#|[^\W\d]+(?:\.js)?(?:'[^\W\d]+)*|\d+")
+_ELISION = re.compile(r"\b(l|d|j|qu|n|s|c|m|t|un|dell|all)'(?=\w)")
+_UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_LONGEST_PHRASE = 4
 _CODE = re.compile(
     r"```|^\s*(?:def \w+\(|class \w+[(:]|#include\b|import \w+$|public (?:static|class)\b)", re.MULTILINE
 )
@@ -80,3 +20,57 @@ _CODE = re.compile(
 def has_code(text: str) -> bool:
     """Whether a text carries source code, not only talk of it."""
     return _CODE.search(text) is not None
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in lower case, numbers as `0`; scripts without spaces are cut into pairs of characters."""
+    found: list[str] = []
+    for word in _WORDS.findall(_ELISION.sub(r"\1 ", text.lower().replace("’", "'"))):
+        if word[0].isdigit():
+            found.append("0")
+        elif len(word) > 1 and _UNSPACED.match(word):
+            found.extend(word[at : at + 2] for at in range(len(word) - 1))
+        else:
+            found.append(word)
+    return found
+
+
+class Cues:
+    """A lexicon: groups of words, phrases and stems, and where they occur in a text."""
+
+    def __init__(self, groups: Mapping[str, str]) -> None:
+        """Index the groups: each lists its entries apart by blanks; a hyphen joins a phrase, `*` ends a stem."""
+        self.names = tuple(groups)
+        self._exact: dict[str, list[int]] = {}
+        self._stems: dict[str, list[int]] = {}
+        self._unspaced: list[tuple[str, int]] = []
+        for at, entries in enumerate(groups.values()):
+            for entry in entries.split():
+                if _UNSPACED.match(entry):
+                    self._unspaced.append((entry, at))
+                elif entry.endswith("*"):
+                    self._stems.setdefault(entry[:-1], []).append(at)
+                else:
+                    self._exact.setdefault(" ".join(words(entry)), []).append(at)
+        self._stem_lengths = sorted({len(stem) for stem in self._stems})
+
+    @classmethod
+    def load(cls) -> Cues:
+        """The lexicon that ships."""
+        path = files("headgate.routing") / "data" / "cues.yaml"
+        return cls(yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader))
+
+    def find(self, text: str, tokens: Sequence[str]) -> list[tuple[int, int]]:
+        """Every occurrence in a text as (group, place of its first word); `tokens` are the text's `words`."""
+        found: list[tuple[int, int]] = []
+        for at, token in enumerate(tokens):
+            for end in range(at + 1, min(at + _LONGEST_PHRASE, len(tokens)) + 1):
+                phrase = token if end == at + 1 else " ".join(tokens[at:end])
+                found.extend((group, at) for group in self._exact.get(phrase, ()))
+            for length in self._stem_lengths:
+                if length > len(token):
+                    break
+                found.extend((group, at) for group in self._stems.get(token[:length], ()))
+        if _UNSPACED.search(text):
+            found.extend((group, text.index(entry)) for entry, group in self._unspaced if entry in text)
+        return found

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
 Tier = Literal["small", "large"]
+AnswerFormat = Literal["text", "json_object", "json_schema"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class RouteFeatures:
     """Messages of the conversation."""
     system: str = ""
     """The system text."""
-    format: Literal["text", "json_object", "json_schema"] = "text"
+    format: AnswerFormat = "text"
     """What form the answer must have."""
     state: Vector | None = None
     """The small model's hidden state `[dim]` at the last token of the prompt, where it was computed."""

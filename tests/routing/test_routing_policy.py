@@ -31,9 +31,12 @@ class Fixed:
         return Quality(self.small, 0.9, "embedding")
 
 
+TASKS = load_tasks()
+CLASSIFIER = TaskClassifier(TASKS)
+
+
 def router(small: float | None = None) -> Router:
-    tasks = load_tasks()
-    return Router(tasks, TaskClassifier(tasks), None if small is None else Fixed(small))
+    return Router(TASKS, CLASSIFIER, None if small is None else Fixed(small))
 
 
 def costs(score: float, queue_s: float = 0.0) -> Price:
@@ -77,7 +80,7 @@ def test_a_tier_is_its_model(requested: str, model: str, other: str) -> None:
         ("What is 12 * 7?", "teacher", "task:math"),
         ("Write a Python function that adds", "teacher", "task:code"),
         ("Plan a trip to Rome", "teacher", "task:planning"),
-        ("mmh", "teacher", "task:unknown"),
+        ("wkjhf 88 bbn", "teacher", "task:unknown"),
     ],
 )
 def test_without_a_quality_model_the_tier_of_the_task_decides(text: str, model: str, reason: str) -> None:
