@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from headgate.gateway import keys, middleware
-from headgate.gateway.api import cache_admin, chat, completions, health, metrics, models, openapi
+from headgate.gateway.api import cache_admin, chat, completions, health, metrics, models, openapi, route_admin
 from headgate.gateway.backend import Loader, StartError, make_engine
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
@@ -55,6 +55,7 @@ def make_app(settings: Settings) -> web.Application:
     app.router.add_get("/admin/cache/audits", cache_admin.audits)
     app.router.add_get("/admin/cache/labels", cache_admin.labels)
     app.router.add_post("/admin/cache/lift", cache_admin.lift)
+    app.router.add_post("/admin/route", route_admin.explain)
     app.router.add_get("/health", health.health)
     app.router.add_get("/ready", health.ready)
     app.router.add_get("/metrics", metrics.metrics)

@@ -26,18 +26,18 @@ from headgate.cache.store.base import Store
 from headgate.cache.store.journal import FileJournal, Journal
 from headgate.cache.store.memory import MemoryStore
 from headgate.cache.watch import Watch
-from headgate.engine.demo import checkpoint
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
-from headgate.engine.models.hub import locate
+from headgate.engine.errors import EngineError
 from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import AuditPolicy, Audits
 from headgate.gateway.destinations import LocalDestination
+from headgate.gateway.explain import model_path
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.pipeline import Road
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
-from headgate.gateway.settings import CacheSection, ModelSection, SemanticCacheSection, Settings, secret_name
+from headgate.gateway.settings import CacheSection, SemanticCacheSection, Settings, secret_name
 from headgate.gateway.shared_state import Epoch, SharedState
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.cache_metrics import CacheState
@@ -90,21 +90,6 @@ def make_engine(settings: Settings) -> Engine:
             keep_quantized=section.keep_quantized,
         )
     )
-
-
-def model_path(section: ModelSection) -> Path:
-    """The folder of a model, downloaded first if it is a hub id; `demo:` paths are the bundled pair.
-
-    Raises:
-        CheckpointError: there is no such folder, and no hub that gives it.
-    """
-    match section.path:
-        case "demo:student":
-            return checkpoint("student")
-        case "demo:teacher":
-            return checkpoint("teacher")
-        case path:
-            return locate(path)
 
 
 def embedder_folder(settings: Settings) -> tuple[Path | None, str]:
@@ -232,6 +217,7 @@ class Loader:
         await asyncio.to_thread(self._load_models)
         self._engine.start()
         answers, routes = self._open()
+        await self._measure(routes)
         if self._shared is not None:
             await self._shared.start()
         for model in self._settings.models:
@@ -267,6 +253,17 @@ class Loader:
                 for m in self._settings.models
             )
         )
+
+    async def _measure(self, routes: Routes) -> None:
+        """Know how fast the models are where there is a choice between them."""
+        local = [d for d in routes.destinations.values() if isinstance(d, LocalDestination)]
+        if len(local) < 2:
+            return
+        try:
+            for destination in local:
+                await destination.measure()
+        except EngineError as error:
+            logger.warning("how fast the models are is not known until they answer: %s", error)
 
     def _open(self) -> tuple[Answers, Routes]:
         settings = self._settings

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
-from typing import Any
 
 import click
 
-_TIMEOUT_S = 60.0
+from headgate.gateway.admin_client import ask, key_option, read
 
 url_option = click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
-key_option = click.option(
-    "--api-key", envvar="OPENAI_API_KEY", help="A key with `admin: true`; an open server needs none from its machine."
-)
 
 
 @click.group()
@@ -50,7 +44,7 @@ def invalidate(
         raise click.UsageError(
             "give one of --key, --tag, --author, --team, --epoch and --all, or --tag or --author with --team"
         )
-    gone = _ask(f"{url.rstrip('/')}/admin/cache/invalidate", api_key, wanted)["invalidated"]
+    gone = ask(f"{url.rstrip('/')}/admin/cache/invalidate", api_key, wanted)["invalidated"]
     answers = f"{gone} {'answer' if gone == 1 else 'answers'}"
     click.echo(f"{answers} forgotten." if epoch is None else f"The epoch is '{epoch}'; {answers} stored, of any epoch.")
 
@@ -61,7 +55,7 @@ def invalidate(
 @click.option("--json", "as_json", is_flag=True, help="As the server says it.")
 def audits(url: str, api_key: str | None, as_json: bool) -> None:
     """What audits found: the share of wrong hits, the threshold, and the answers that are held back."""
-    report = _ask(f"{url.rstrip('/')}/admin/cache/audits", api_key, None)
+    report = ask(f"{url.rstrip('/')}/admin/cache/audits", api_key, None)
     if as_json:
         click.echo(json.dumps(report, indent=2))
         return
@@ -93,7 +87,7 @@ def lift(url: str, api_key: str | None, key: str | None, threshold: bool, everyt
     wanted = {name: value for name, value in given.items() if value is not None}
     if len(wanted) != 1:
         raise click.UsageError("give one of --key, --all and --threshold")
-    done = _ask(f"{url.rstrip('/')}/admin/cache/lift", api_key, wanted)
+    done = ask(f"{url.rstrip('/')}/admin/cache/lift", api_key, wanted)
     if threshold:
         click.echo("The threshold is as certified." if done["threshold_lowered"] else "The threshold had not risen.")
     else:
@@ -105,7 +99,7 @@ def lift(url: str, api_key: str | None, key: str | None, threshold: bool, everyt
 @key_option
 def labels(url: str, api_key: str | None) -> None:
     """Print the label log, a JSON object a line: what the rule can be fitted on anew."""
-    click.echo(_read(f"{url.rstrip('/')}/admin/cache/labels", api_key, None).decode(), nl=False)
+    click.echo(read(f"{url.rstrip('/')}/admin/cache/labels", api_key, None).decode(), nl=False)
 
 
 @cache.command()
@@ -114,7 +108,7 @@ def labels(url: str, api_key: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As the server says it.")
 def stats(url: str, api_key: str | None, as_json: bool) -> None:
     """What the cache holds, and what it did since the server started."""
-    report = _ask(f"{url.rstrip('/')}/admin/cache", api_key, None)
+    report = ask(f"{url.rstrip('/')}/admin/cache", api_key, None)
     if as_json:
         click.echo(json.dumps(report, indent=2))
         return
@@ -124,41 +118,3 @@ def stats(url: str, api_key: str | None, as_json: bool) -> None:
             click.echo(f"{name:<12} {told}")
         elif value is not None:
             click.echo(f"{name:<12} {value}")
-
-
-def _ask(url: str, api_key: str | None, body: dict[str, Any] | None) -> dict[str, Any]:
-    """The server's JSON; ClickException where it is not there or refuses."""
-    try:
-        answer: dict[str, Any] = json.loads(_read(url, api_key, body))
-    except ValueError as error:
-        raise click.ClickException(f"{url} cannot be asked: {error}") from None
-    return answer
-
-
-def _read(url: str, api_key: str | None, body: dict[str, Any] | None) -> bytes:
-    headers = {"Content-Type": "application/json"}
-    if api_key:
-        headers["Authorization"] = f"Bearer {api_key}"
-    data = None if body is None else json.dumps(body).encode()
-    try:
-        request = urllib.request.Request(url, data, headers)
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
-            page: bytes = response.read()
-            return page
-    except urllib.error.HTTPError as error:
-        raise click.ClickException(_refusal(error)) from None
-    except ValueError as error:
-        raise click.ClickException(f"{url} cannot be asked: {error}") from None
-    except OSError as error:
-        reason = getattr(error, "reason", error)
-        raise click.ClickException(
-            f"no server answers at {url} ({reason}); start one with `headgate serve`, or name it with --url"
-        ) from None
-
-
-def _refusal(error: urllib.error.HTTPError) -> str:
-    try:
-        message = json.loads(error.read())["error"]["message"]
-    except (ValueError, LookupError, TypeError):
-        message = error.reason
-    return f"the server refuses with {error.code}: {message}"

@@ -17,6 +17,7 @@ from headgate import __version__
 from headgate.gateway import terminal
 from headgate.gateway.cache_commands import cache
 from headgate.gateway.config import CONFIG_VARIABLE, ConfigError, load_settings
+from headgate.gateway.route_commands import explain
 from headgate.gateway.settings import Settings
 
 COMMANDS = "headgate.commands"
@@ -112,6 +113,7 @@ def chat(url: str, model: str, api_key: str | None, max_tokens: int | None, ques
 
 
 main.add_command(cache)
+main.add_command(explain)
 
 
 @main.group()

@@ -194,6 +194,19 @@ class LocalDestination:
             raise context_exceeded(self._info.context_length, len(prompt), request.max_tokens)
         return Prepared(request, prompt, self._sampling(request))
 
+    async def measure(self) -> None:
+        """Have the model take some steps, so that its rates are known before anybody asks it.
+
+        EngineError where it cannot.
+        """
+        prompt = tuple(1 + at % (self._info.vocab_size - 1) for at in range(min(64, self._info.context_length // 2)))
+        for tokens, new, choices in _STEPS:
+            sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
+            generated = self._model.generate("start", prompt[:tokens], sampling, n=choices, tenant="\0start")
+            async for _ in generated:
+                pass
+            self.live()
+
     @property
     def idle(self) -> bool:
         """Whether no user's request is computed or waits here."""
@@ -313,8 +326,10 @@ async def _ended(stream: AsyncGenerator[TextDelta, bool | None]) -> list[Finish]
     return finishes
 
 
+_STEPS = ((64, 1, 1), (2, 8, 1), (2, 8, 4), (64, 1, 1), (2, 8, 1))
+"""What is measured at the start: prompt tokens, new tokens, choices."""
 _USUAL = {"cpu": (10e9, 200e9), "cuda": (1e12, 100e12)}
-"""Bytes read and operations done in a second."""
+"""Bytes read and operations done in a second, before anything was measured."""
 
 
 def _chunk(delta: TextDelta) -> Chunk:

@@ -36,8 +36,9 @@ _LARGE: frozenset[Tier] = frozenset({"large"})
 class Policy:
     """What is in force for a team or a key."""
 
-    threshold: float = 0.5
-    """Probability of a good answer above which the small tier may be chosen."""
+    threshold: float = 0.1
+    """Gain, the probability by which the large tier's answer is likelier to be good, up to which the small one may be
+    chosen. From -1, never, to 1, always."""
     models: frozenset[str] | None = None
     """Those that may be chosen; None: all."""
     chain: tuple[str, ...] = ()
@@ -47,14 +48,17 @@ class Policy:
     max_wait_s: float = 30.0
     """Who has a choice leaves a model whose queue takes longer to those who have none."""
     switch_gain: float = 0.2
-    """Share of the price that another model must save for a conversation to move there."""
+    """Share of the price that another model must save for a conversation to move there, or to begin with the large tier
+    where the small one is good enough."""
     band: float = 0.05
-    """How far above the threshold a conversation with the large tier must be to go back to the small one."""
+    """How far below the threshold the gain must be for a conversation with the large tier to go back to the small."""
     cascade: Cascade | None = None
     """How a small model's answer is checked before it is given; None: it is not."""
 
     def __post_init__(self) -> None:
-        for name in ("threshold", "switch_gain", "band"):
+        if not -1 <= self.threshold <= 1:
+            raise ValueError(f"threshold must be in [-1, 1], got {self.threshold}")
+        for name in ("switch_gain", "band"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
         if self.max_queue < 1 or self.max_wait_s <= 0:
@@ -180,8 +184,8 @@ class Router:
         quality = judgement.quality
         if quality is not None:
             large_now = any(d.name == incumbent and d.tier == "large" for d in destinations)
-            needed = policy.threshold + (policy.band if large_now else 0.0)
-            floor, why = (BOTH, "quality:small") if quality.small > needed else (_LARGE, "quality:large")
+            most = policy.threshold - (policy.band if large_now else 0.0)
+            floor, why = (BOTH, "quality:small") if quality.gain <= most else (_LARGE, "quality:large")
         elif self._tiers.get(judgement.task, "large") == "large":
             floor, why = _LARGE, f"task:{judgement.task}"
         elif judgement.code:
@@ -277,17 +281,18 @@ def _wait_s(destination: Destination) -> float:
 def _cheapest(pool: Sequence[Destination], policy: Policy, incumbent: str) -> tuple[Destination, str]:
     """Which of those that are good enough, and whether that is for the price or because the conversation is there.
 
-    Without prices the small tier is cheaper, and within a tier the shorter queue.
+    A new conversation is taken for one with the small tier: prices are estimates, and those that hardly differ should
+    not send it to a larger model. Without prices the small tier is cheaper, and within a tier the shorter queue.
     """
     soon = [d for d in pool if _wait_s(d) <= policy.max_wait_s] or list(pool)
     priced = all(d.price is not None for d in soon)
     best = min(soon, key=lambda d: (False if priced else d.tier == "large", _score(d), d.tier == "large"))
     stays = next((d for d in soon if d.name == incumbent), None)
-    if stays is None or stays is best:
+    small = min((d for d in soon if d.tier == "small"), key=_score, default=None)
+    rival = stays or small
+    if rival is None or rival is best or (priced and _score(best) < _score(rival) * (1 - policy.switch_gain)):
         return best, "price"
-    if priced and _score(best) < _score(stays) * (1 - policy.switch_gain):
-        return best, "price"
-    return stays, "sticky"
+    return rival, "price" if stays is None else "sticky"
 
 
 def _reason(chosen: Destination, weighed: tuple[Weighed, ...], floor: frozenset[Tier], why: str, moved: str) -> str:

@@ -49,7 +49,8 @@ _LEAST_SHARE = 0.02
 _LEAST_SECONDS = 0.002
 _SWEEPS = 12
 _USUAL_SHARE = 0.03
-"""How fast the usual follows the present, once it is known: the present's half-life over its own."""
+"""How fast the usual follows the present once it is known: the present's half-life over its own. Before, it is the
+mean of all that was measured."""
 
 
 class StepRates:
@@ -62,7 +63,7 @@ class StepRates:
     """
 
     def __init__(
-        self, first: Rates, clock: Callable[[], float], *, half_life_s: float = 20.0, usual_s: float = 0.01
+        self, first: Rates, clock: Callable[[], float], *, half_life_s: float = 20.0, usual_s: float = 0.001
     ) -> None:
         """Start from `first`. ValueError for a rate, half-life or weight that is not positive."""
         if min(*_of(first), half_life_s, usual_s) <= 0:
@@ -72,7 +73,7 @@ class StepRates:
         self._half_life_s = half_life_s
         self._usual_s = usual_s
         self._seen = Work()
-        self._seen_s = 0.0
+        self._seen_work = 0.0
         self._at = clock()
         # Normal equations of the rates as multiples of the usual: sums of weight * x_i * x_j and of weight * x_i * s.
         self._products = [[0.0] * 3 for _ in range(3)]
@@ -104,9 +105,8 @@ class StepRates:
             for j in range(3):
                 self._products[i][j] += weight * row[i] * row[j]
         self._solve()
-        self._seen_s += seconds
-        share = min(1.0, seconds / self._half_life_s)
-        self._settle(share * max(_USUAL_SHARE, self._half_life_s / (self._half_life_s + self._seen_s)))
+        self._seen_work += sum(row)
+        self._settle(max(min(1.0, _USUAL_SHARE * seconds / self._half_life_s), sum(row) / self._seen_work))
 
     def _fade(self) -> None:
         now = self._clock()

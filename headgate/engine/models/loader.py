@@ -42,6 +42,28 @@ class LoadedDecoder:
     """Hex digest that changes when the configuration or the weights' names, shapes, sizes or times do."""
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointFacts:
+    """What a checkpoint's files tell without its weights; fields as of `LoadedDecoder`."""
+
+    spec: DecoderSpec
+    parameters: int
+    active_parameters: int
+    revision: str
+
+
+def read_facts(folder: Path) -> CheckpointFacts:
+    """The facts of the checkpoint in `folder`; no tensor is read.
+
+    Raises:
+        CheckpointError: naming the file that is missing or damaged.
+    """
+    config = read_json(folder / "config.json")
+    spec, source = read_spec(config), CheckpointTensors(folder)
+    parameters = source.parameters_named
+    return CheckpointFacts(spec, parameters, parameters - _idle_expert_parameters(spec), _revision(config, source))
+
+
 def load_decoder(
     folder: Path,
     kernels: Kernels,

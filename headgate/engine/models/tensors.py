@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import mmap
 import struct
 from collections.abc import Iterator
@@ -87,6 +88,11 @@ class CheckpointTensors:
             except (SafetensorError, OSError, ValueError) as error:
                 raise CheckpointError(f"{path}: not a readable safetensors file: {error}") from error
             self._places.update(_places(path, self._files[path]))
+
+    @property
+    def parameters_named(self) -> int:
+        """Numbers in all tensors of the files, used or not."""
+        return sum(math.prod(place.shape) for place in self._places.values())
 
     @property
     def files(self) -> list[Path]:

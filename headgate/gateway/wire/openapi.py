@@ -17,11 +17,13 @@ from headgate.gateway.wire.errors import ErrorBody
 from headgate.gateway.wire.health import Health, Readiness
 from headgate.gateway.wire.models import ModelBody, ModelList
 from headgate.gateway.wire.neutral import CHAT_NEUTRAL, COMPLETION_NEUTRAL, Neutral
+from headgate.gateway.wire.route import RouteReport
 
 TYPES = (
     ChatCompletionRequest, ChatCompletion, ChatCompletionChunk, CompletionRequest, Completion,
     ModelList, ModelBody, ErrorBody, Health, Readiness,
     Invalidation, Invalidated, CacheReport, AuditReport, LabelLine, Lift, Lifted,
+    RouteReport,
 )  # fmt: skip
 
 _REPLY_HEADERS = {
@@ -92,6 +94,9 @@ def _paths() -> dict[str, Any]:
         "/admin/cache/audits": {"get": _get("What audits found of the answers served by meaning", AuditReport)},
         "/admin/cache/labels": {"get": _lines("The label log, a JSON object a line", LabelLine)},
         "/admin/cache/lift": {"post": _admin("Serve again what audits hold back", Lift, Lifted)},
+        "/admin/route": {
+            "post": _admin("Say where a conversation would go", ChatCompletionRequest, RouteReport, "explainRoute")
+        },
         "/health": {"get": _get("Is the process alive", Health)},
         "/ready": {"get": _get("Are requests answered", Readiness, unready=Readiness)},
         "/metrics": {"get": {"summary": "Prometheus metrics", "operationId": "metrics", "responses": text}},
@@ -116,10 +121,10 @@ def _post(summary: str, request: type, reply: type, event: type) -> dict[str, An
     }
 
 
-def _admin(summary: str, request: type, reply: type) -> dict[str, Any]:
+def _admin(summary: str, request: type, reply: type, operation: str = "") -> dict[str, Any]:
     return {
         "summary": summary,
-        "operationId": _operation(request),
+        "operationId": operation or _operation(request),
         "requestBody": {"required": True, "content": _json(request)},
         "responses": {"200": {"description": summary, "content": _json(reply)}, "default": _error()},
     }

@@ -1,0 +1,24 @@
+"""`POST /admin/route`: where a conversation would be answered now, and why. Nothing is generated or counted."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from headgate.gateway import keys
+from headgate.gateway.explain import route_report
+from headgate.gateway.middleware import read_body
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.wire.chat import parse_chat
+from headgate.gateway.wire.headers import cache_control, session
+
+
+async def explain(http: web.Request) -> web.Response:
+    """The decision about a chat completion's body, for the team and key of the query, else for who asks."""
+    request = parse_chat(await read_body(http), cache_control(http.headers), session(http.headers))
+    own = http[keys.PRINCIPAL]
+    who = Principal(http.query.get("team", own.team), http.query.get("key", own.key_id))
+    routes = (await keys.backend(http)).routes
+    routes.candidates(request.model, who)
+    body = route_report(await routes.plan(request, None, who), routes.revision)
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -1,0 +1,149 @@
+"""Explaining where a request would go: as a value for the wire, and without a server, on what is configured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.cache.embedder import SentenceEmbedder
+from headgate.engine.demo import checkpoint
+from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
+from headgate.engine.loop import StepLoop
+from headgate.engine.models.hub import locate
+from headgate.engine.models.loader import read_facts
+from headgate.engine.text.chat_template import ChatTemplate
+from headgate.engine.text.folder import text_revision
+from headgate.engine.text.tokenizer import Tokenizer
+from headgate.gateway.destinations import Live, LocalDestination, Prepared, start_rates
+from headgate.gateway.routes import Plan, Routes
+from headgate.gateway.settings import EngineSection, ModelSection, Settings
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.wire.route import PriceBody, QualityBody, RouteReport, WeighedBody
+from headgate.routing.explain import counterfactuals, lines, rule
+from headgate.routing.policy import Weighed
+from headgate.routing.price import Load
+from headgate.routing.tasks import load_tasks
+
+_WIDTHS = {"native": 2.0, "int8": 1.0, "int4": 0.5}
+"""Bytes of a weight."""
+
+
+class ConfiguredModel(LocalDestination):
+    """A model as it is configured, not loaded: it reads texts, and stands idle with nothing in its cache."""
+
+    def live(self) -> Live:
+        """Idle, at the rates that its size suggests."""
+        info = self._info
+        return Live(Load(max_running=info.max_running, max_step_tokens=info.max_step_tokens), start_rates(info), "")
+
+    def resident(self, prepared: Prepared, principal: Principal) -> int:  # noqa: ARG002  as of any destination
+        """Nothing is."""
+        return 0
+
+
+def configured_model(section: ModelSection, engine: EngineSection) -> ConfiguredModel:
+    """A configured model by the files of its checkpoint, none of its weights read.
+
+    Raises:
+        CheckpointError, TokenizerError: a file is missing or damaged; the message names it.
+    """
+    folder = model_path(section)
+    facts = read_facts(folder)
+    read_bytes = facts.active_parameters * _WIDTHS[section.weights]
+    info = ModelInfo(
+        name=section.id,
+        path=str(folder),
+        architecture=facts.spec.architecture,
+        context_length=min(section.context_length or facts.spec.context_length, facts.spec.context_length),
+        vocab_size=facts.spec.vocab_size,
+        parameters=facts.parameters,
+        active_parameters=facts.active_parameters,
+        weight_bytes=int(read_bytes),
+        expert_bytes=0.0,
+        experts=0,
+        experts_per_token=0,
+        kv_bytes_per_token=0,
+        dtype=section.dtype,
+        weights=section.weights,
+        device=engine.device,
+        revision=facts.revision,
+        defaults=SamplingDefaults(),
+        text_revision=text_revision(folder),
+        max_running=engine.max_running,
+        max_step_tokens=engine.max_step_tokens,
+    )
+    model = LocalModel(info, Tokenizer.load(folder), ChatTemplate.load(folder), StepLoop())
+    return ConfiguredModel(model, lacks=section.lacks)
+
+
+def model_path(section: ModelSection) -> Path:
+    """The folder of a model, downloaded first if it is a hub id; `demo:` paths are the bundled pair.
+
+    Raises:
+        CheckpointError: there is no such folder, and no hub that gives it.
+    """
+    match section.path:
+        case "demo:student":
+            return checkpoint("student")
+        case "demo:teacher":
+            return checkpoint("teacher")
+        case path:
+            return locate(path)
+
+
+async def configured_routes(settings: Settings, embedder_folder: Path | None) -> Routes:
+    """Routes between the configured models, with task classes told by meaning where there is an embedder.
+
+    Raises:
+        CheckpointError, TokenizerError: a model's files are missing or damaged.
+    """
+    destinations = [configured_model(section, settings.engine) for section in settings.models]
+    tiers = {m.id: m.tier for m in settings.models if m.tier is not None}
+    routes = Routes(destinations, tiers, load_tasks(), settings)
+    if embedder_folder is not None:
+        embedder = SentenceEmbedder(embedder_folder)
+        await embedder.load()
+        await routes.understand(embedder)
+    return routes
+
+
+def route_report(plan: Plan, config: str) -> RouteReport:
+    """The wire form of a plan."""
+    decision, route = plan.decision, plan.route
+    judgement, quality = decision.judgement, decision.judgement.quality
+    return RouteReport(
+        decision.requested,
+        route.model,
+        route.reason,
+        rule(decision),
+        list(route.fallbacks),
+        judgement.task,
+        judgement.confidence,
+        None if quality is None else QualityBody(quality.small, quality.large, quality.gain, quality.source),
+        decision.policy.threshold,
+        decision.incumbent,
+        decision.cascade is not None,
+        [_weighed(entry) for entry in decision.weighed],
+        counterfactuals(decision),
+        plan.features,
+        config,
+        1e3 * plan.choose_s,
+        lines(decision),
+    )
+
+
+def _weighed(entry: Weighed) -> WeighedBody:
+    destination, price = entry.destination, entry.destination.price
+    body = None
+    if price is not None:
+        body = PriceBody(
+            price.queue_s,
+            price.prefill_s,
+            price.decode_s,
+            price.device_s,
+            price.others_s,
+            price.usd,
+            price.score,
+            price.computed_tokens,
+            price.output_tokens,
+        )
+    return WeighedBody(destination.name, destination.tier, entry.at_floor, entry.excluded, body)

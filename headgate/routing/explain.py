@@ -1,0 +1,136 @@
+"""A decision in words and figures: what it followed from, and what would have changed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headgate.routing.policy import Decision, Weighed
+from headgate.routing.types import Price
+
+_RULES = {
+    "requested": "the request names this model",
+    "tier": "the request names this tier",
+    "task": "the task class's tier, since no model of quality is there",
+    "escalate": "the text holds source code, which the large tier answers",
+    "quality": "the gain of the large tier against the threshold",
+    "price": "the small tier is good enough, and this model is cheaper as it stands",
+    "sticky": "the conversation is here already, and no other model is cheaper by enough",
+    "budget": "the large tier would answer, but the budget of escalations is spent",
+}
+_CAUSES = {
+    "not_ready": "is not loaded",
+    "down": "failed lately and is left alone",
+    "overloaded": "has too long a queue",
+    "context": "holds too few tokens",
+    "refused": "refuses the request",
+    "not_allowed": "may not be used by this key",
+}
+
+
+def rule(decision: Decision) -> str:
+    """What decided, as a sentence without its full stop."""
+    kind, _, cause = decision.route.reason.partition(":")
+    if kind != "fallback":
+        return _RULES[kind]
+    if cause.startswith("no_"):
+        return f"no model has the tier {cause.removeprefix('no_')}"
+    return f"the model that would have been chosen {excluded(cause)}"
+
+
+def excluded(cause: str) -> str:
+    """Why a destination could not be chosen, as the rest of a sentence about it."""
+    if cause.startswith("lacks_"):
+        return f"does not understand {cause.removeprefix('lacks_')}"
+    return _CAUSES[cause]
+
+
+def counterfactuals(decision: Decision) -> list[str]:
+    """What would have led elsewhere, each a sentence without its full stop."""
+    return list(_counterfactuals(decision))
+
+
+def _counterfactuals(decision: Decision) -> Iterator[str]:
+    judgement, policy, route = decision.judgement, decision.policy, decision.route
+    chosen = next(w for w in decision.weighed if w.destination.name == route.model)
+    quality = judgement.quality
+    if decision.requested == "auto" and quality is not None:
+        large_now = any(
+            w.destination.name == decision.incumbent and w.destination.tier == "large" for w in decision.weighed
+        )
+        most = policy.threshold - (policy.band if large_now else 0.0)
+        if quality.gain <= most:
+            yield (
+                f"large alone would have been good enough with a gain above {most:.2f} (it is {quality.gain:.2f}), "
+                f"which is a quality of the small tier below {quality.large - most:.2f} (it is {quality.small:.2f})"
+            )
+        else:
+            yield (
+                f"small would have been allowed with a gain of {most:.2f} or less (it is {quality.gain:.2f}), which is "
+                f"a quality of the small tier of {quality.large - most:.2f} or more (it is {quality.small:.2f})"
+            )
+    elif decision.requested == "auto":
+        yield "another task class, or a model of quality, may have led to another tier"
+    mine = chosen.destination.price
+    for other in decision.weighed:
+        if other is chosen:
+            continue
+        name = other.destination.name
+        if other.excluded:
+            yield f"{name} could not be chosen: it {excluded(other.excluded)}"
+        elif other.at_floor and mine is not None and other.destination.price is not None:
+            yield _cheaper(decision, chosen, other, mine, other.destination.price)
+
+
+def _cheaper(decision: Decision, chosen: Weighed, other: Weighed, mine: Price, theirs: Price) -> str:
+    name = other.destination.name
+    longest = decision.policy.max_wait_s
+    if theirs.queue_s > longest:
+        return f"{name} would have been considered with a queue of at most {longest:g} s (it is {theirs.queue_s:.1f} s)"
+    most = mine.score
+    if chosen.destination.name == decision.incumbent or chosen.destination.tier == "small":
+        most *= 1 - decision.policy.switch_gain
+    return f"{name} would have been chosen at a price below {_s(most)} (it is {_s(theirs.score)})"
+
+
+def lines(decision: Decision) -> list[str]:
+    """For a terminal."""
+    judgement, route = decision.judgement, decision.route
+    found = [f"model        {route.model} ({route.reason})", f"rule         {rule(decision)}"]
+    if judgement.task:
+        found.append(f"task         {judgement.task}, {100 * judgement.confidence:.0f} % sure")
+    quality = judgement.quality
+    if quality is not None:
+        found.append(
+            f"quality      small {quality.small:.2f}, large {quality.large:.2f} (by {quality.source}); "
+            f"gain {quality.gain:.2f}, threshold {decision.policy.threshold:.2f}"
+        )
+    if decision.incumbent:
+        found.append(f"conversation with {decision.incumbent}")
+    if decision.cascade is not None:
+        rules = decision.cascade
+        found.append(
+            f"checked      the quantile {rules.quantile:g} of its first {rules.hold_tokens} tokens' probabilities"
+        )
+    if route.fallbacks:
+        found.append(f"then         {', '.join(route.fallbacks)}")
+    if any(w.destination.price is not None for w in decision.weighed):
+        found.extend(_table(decision.weighed))
+    found.extend(f"otherwise    {text}" for text in counterfactuals(decision))
+    return found
+
+
+def _table(weighed: Sequence[Weighed]) -> Iterator[str]:
+    yield f"{'price':<13}{'queue':>10}{'prompt':>10}{'answer':>10}{'others':>10}{'money':>10}{'score':>10}"
+    for entry in weighed:
+        price = entry.destination.price
+        note = f"  {excluded(entry.excluded)}" if entry.excluded else "" if entry.at_floor else "  not good enough"
+        if price is None:
+            yield f"  {entry.destination.name:<11}{note}"
+            continue
+        times = (price.queue_s, price.prefill_s, price.decode_s, price.others_s)
+        told = "".join(f"{_s(seconds):>10}" for seconds in times)
+        yield f"  {entry.destination.name:<11}{told}{f'${price.usd:.2g}':>10}{_s(price.score):>10}{note}"
+
+
+def _s(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

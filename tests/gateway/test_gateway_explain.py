@@ -1,0 +1,146 @@
+"""Asking where a request would go: over HTTP, and from the command line with and without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp.test_utils import TestClient
+from click.testing import CliRunner, Result
+from gateway_site import forget_environment, site
+
+from headgate.gateway.cli import main
+
+Client = TestClient[Any, Any]
+Serve = Callable[..., Awaitable[Client]]
+STAY = {"sessions": {"switch_gain": 1}}
+"""Nobody moves for a price: two models of one checkpoint cost the same, give or take."""
+HELLO: dict[str, Any] = {"model": "auto", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4}
+MATHS = {**HELLO, "messages": [{"role": "user", "content": "What is 12 * 7?"}]}
+
+
+@pytest.fixture
+async def serve(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    forget_environment(monkeypatch)
+    async with AsyncExitStack() as stack:
+        yield lambda **sections: stack.enter_async_context(site(tiny_checkpoint, **sections))
+
+
+def run(tmp_path: Path, body: Any, *arguments: str) -> Result:
+    file = tmp_path / "request.json"
+    file.write_text(body if isinstance(body, str) else json.dumps(body))
+    return CliRunner().invoke(main, ["explain", "--request", str(file), *arguments])
+
+
+async def test_a_server_says_where_a_request_would_go_and_does_nothing(serve: Serve) -> None:
+    client = await serve()
+    report = await (await client.post("/admin/route", json=MATHS)).json()
+    assert (report["model"], report["reason"], report["task"]) == ("tiny-2", "task:math", "math")
+    assert report["fallbacks"] == ["tiny"]
+    prices = {entry["model"]: entry["price"] for entry in report["destinations"]}
+    assert prices["tiny"]["score"] > 0
+    assert prices["tiny"]["output_tokens"] == 4
+    assert len(report["features"]) == 16
+    assert len(report["config"]) == 8
+    metrics = await (await client.get("/metrics")).text()
+    assert "headgate_routes_total{" not in metrics
+    assert "headgate_generation_tokens_total{" not in metrics
+
+
+async def test_what_the_log_and_the_report_say_is_the_same(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    client = await serve(routing=STAY)
+    report = await (await client.post("/admin/route", json=HELLO)).json()
+    with caplog.at_level("INFO", "headgate.access"):
+        answer = await client.post("/v1/chat/completions", json=HELLO)
+        named = await client.post("/v1/chat/completions", json={**HELLO, "model": "tiny"})
+    assert answer.headers["x-headgate-route"] == report["reason"] == "task:chit_chat"
+    auto, by_name = (json.loads(record.message) for record in caplog.records if record.name == "headgate.access")
+    assert {name: auto[name] for name in ("task", "features", "config")} == {
+        name: report[name] for name in ("task", "features", "config")
+    }
+    assert auto["predicted_ms"] > 0
+    assert named.headers["x-headgate-route"] == "requested"
+    assert "features" not in by_name
+
+
+async def test_resident_tokens_lower_the_price(serve: Serve) -> None:
+    client = await serve(routing=STAY)
+    long = {**HELLO, "messages": [{"role": "user", "content": "Hello! " * 40}]}
+    before = await (await client.post("/admin/route", json=long)).json()
+    await client.post("/v1/chat/completions", json=long)
+    after = await (await client.post("/admin/route", json=long)).json()
+
+    def computed(report: Any) -> dict[str, int]:
+        return {entry["model"]: entry["price"]["computed_tokens"] for entry in report["destinations"]}
+
+    assert computed(after)["tiny"] <= 16 < computed(before)["tiny"]
+    assert computed(after)["tiny-2"] == computed(before)["tiny-2"]
+    assert after["conversation"] == "tiny"
+
+
+async def test_only_admins_may_ask_and_they_may_ask_for_others(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RED_KEY", "red-secret")
+    monkeypatch.setenv("BOSS_KEY", "boss-secret")
+    keys = [
+        {"id": "one", "team": "red", "secret": "env:RED_KEY"},
+        {"id": "boss", "team": "ops", "secret": "env:BOSS_KEY", "admin": True},
+    ]
+    client = await serve(keys=keys, routing={"teams": {"red": {"models": ["tiny"]}}})
+    boss = {"Authorization": "Bearer boss-secret"}
+    assert (await client.post("/admin/route", json=MATHS)).status == 401
+    refused = await client.post("/admin/route", json=MATHS, headers={"Authorization": "Bearer red-secret"})
+    assert refused.status == 403
+    own = await (await client.post("/admin/route", json=MATHS, headers=boss)).json()
+    theirs = await (await client.post("/admin/route?team=red&key=one", json=MATHS, headers=boss)).json()
+    assert (own["model"], theirs["model"], theirs["reason"]) == ("tiny-2", "tiny", "fallback:not_allowed")
+    for model, status in (("gpt-9", 404), ("tiny-2", 403)):
+        named = await client.post("/admin/route?team=red", json={**MATHS, "model": model}, headers=boss)
+        assert named.status == status
+    assert (await client.post("/admin/route", json={"model": "auto"}, headers=boss)).status == 400
+
+
+async def test_the_command_asks_a_server(serve: Serve, tmp_path: Path) -> None:
+    client = await serve()
+    url = str(client.make_url("")).rstrip("/")
+    told = await asyncio.to_thread(run, tmp_path, MATHS, "--url", url)
+    assert told.exit_code == 0, told.output
+    assert "model        tiny-2 (task:math)" in told.output
+    missing = await asyncio.to_thread(run, tmp_path, {**MATHS, "model": "gpt-9"}, "--url", url)
+    assert missing.exit_code == 1
+    assert "The model 'gpt-9' does not exist" in missing.output
+    unreadable = await asyncio.to_thread(run, tmp_path, "{", "--url", url)
+    assert "not JSON" in unreadable.output
+
+
+def test_the_command_needs_no_server(tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_environment(monkeypatch)
+    config = tmp_path / "headgate.yaml"
+    settings = {
+        "models": [
+            {"id": "tiny", "path": str(tiny_checkpoint), "tier": "small"},
+            {"id": "tiny-2", "path": str(tiny_checkpoint), "tier": "large"},
+        ],
+        "keys": [{"id": "k", "team": "red", "secret": "env:K"}],
+        "cache": {"semantic": {"enabled": False}},
+        "routing": {"keys": {"k": {"models": ["tiny-2"]}}},
+    }
+    config.write_text(yaml.safe_dump(settings))
+    told = run(tmp_path, HELLO, "--config", str(config), "--json")
+    assert told.exit_code == 0, told.output
+    report = json.loads(told.output)
+    assert (report["model"], report["reason"]) == ("tiny", "task:chit_chat")
+    assert all(entry["price"]["queue_s"] == 0 for entry in report["destinations"])
+    kept = run(tmp_path, HELLO, "--config", str(config), "--key", "k")
+    assert "tiny-2 (fallback:not_allowed)" in kept.output
+    for body, said in (({**HELLO, "model": "gpt"}, "does not exist"), ({**HELLO, "tools": [1]}, "'tools' is not")):
+        refused = run(tmp_path, body, "--config", str(config))
+        assert refused.exit_code == 1
+        assert said in refused.output
+    config.write_text("routing: {chain: []}")
+    assert "routing.chain" in run(tmp_path, HELLO, "--config", str(config)).output
