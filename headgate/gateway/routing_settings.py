@@ -35,7 +35,7 @@ class CascadeSection(Section):
 class PolicySection(Section):
     """What a team or a key has otherwise than `routing`. null leaves it as it is there."""
 
-    threshold: float | None = Field(default=None, ge=-1, le=1, description="As routing.threshold.")
+    threshold: float | None = Field(default=None, ge=0, le=1, description="As routing.threshold.")
     models: Names | None = Field(default=None, description="As routing.models; of a key, some of its team's.")
     chain: Names | None = Field(default=None, description="As routing.chain.")
     escalations: float | None = Field(default=None, ge=0, le=1, description="As routing.escalations.")
@@ -55,7 +55,7 @@ class SessionSection(Section):
         default=0.2, ge=0, le=1, description="Share of the price another model must save for one to move there."
     )
     band: float = Field(
-        default=0.05, ge=0, le=1, description="How far below the threshold one must be to go back to the small model."
+        default=0.05, ge=0, le=1, description="How far above the threshold one must be to go back to the small model."
     )
 
 
@@ -89,10 +89,10 @@ class RoutingSection(Section):
     """How `auto`, `small` and `large` become a model."""
 
     threshold: float = Field(
-        default=0.1,
-        ge=-1,
+        default=0.5,
+        ge=0,
         le=1,
-        description="By how much a large model may be likelier to answer well and a small one be chosen all the same.",
+        description="Probability of a good answer above which a small model may be chosen.",
     )
     models: Names | None = Field(default=None, description="Ids of the models that may be asked; null: all.")
     chain: Names | None = Field(

@@ -12,7 +12,7 @@ _RULES = {
     "tier": "the request names this tier",
     "task": "the task class's tier, since no model of quality is there",
     "escalate": "the text holds source code, which the large tier answers",
-    "quality": "the gain of the large tier against the threshold",
+    "quality": "the small tier's quality against the threshold",
     "price": "the small tier is good enough, and this model is cheaper as it stands",
     "sticky": "the conversation is here already, and no other model is cheaper by enough",
     "budget": "the large tier would answer, but the budget of escalations is spent",
@@ -50,24 +50,15 @@ def counterfactuals(decision: Decision) -> list[str]:
 
 
 def _counterfactuals(decision: Decision) -> Iterator[str]:
-    judgement, policy, route = decision.judgement, decision.policy, decision.route
+    judgement, route = decision.judgement, decision.route
     chosen = next(w for w in decision.weighed if w.destination.name == route.model)
     quality = judgement.quality
-    if decision.requested == "auto" and quality is not None:
-        large_now = any(
-            w.destination.name == decision.incumbent and w.destination.tier == "large" for w in decision.weighed
-        )
-        most = policy.threshold - (policy.band if large_now else 0.0)
-        if quality.gain <= most:
-            yield (
-                f"large alone would have been good enough with a gain above {most:.2f} (it is {quality.gain:.2f}), "
-                f"which is a quality of the small tier below {quality.large - most:.2f} (it is {quality.small:.2f})"
-            )
+    needed = decision.needed
+    if decision.requested == "auto" and quality is not None and needed is not None:
+        if quality.small > needed:
+            yield f"large alone would have been good enough above {quality.small:.2f} (the threshold is {needed:.2f})"
         else:
-            yield (
-                f"small would have been allowed with a gain of {most:.2f} or less (it is {quality.gain:.2f}), which is "
-                f"a quality of the small tier of {quality.large - most:.2f} or more (it is {quality.small:.2f})"
-            )
+            yield f"small would have been allowed below {quality.small:.2f} (the threshold is {needed:.2f})"
     elif decision.requested == "auto":
         yield "another task class, or a model of quality, may have led to another tier"
     mine = chosen.destination.price
@@ -102,7 +93,7 @@ def lines(decision: Decision) -> list[str]:
     if quality is not None:
         found.append(
             f"quality      small {quality.small:.2f}, large {quality.large:.2f} (by {quality.source}); "
-            f"gain {quality.gain:.2f}, threshold {decision.policy.threshold:.2f}"
+            f"threshold {decision.needed:.2f}"
         )
     if decision.incumbent:
         found.append(f"conversation with {decision.incumbent}")

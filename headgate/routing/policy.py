@@ -8,8 +8,8 @@ floor can serve, somebody else does, and the reason says so.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from headgate.routing.cascade import Cascade
 from headgate.routing.classes import TaskClassifier
@@ -36,9 +36,10 @@ _LARGE: frozenset[Tier] = frozenset({"large"})
 class Policy:
     """What is in force for a team or a key."""
 
-    threshold: float = 0.1
-    """Gain, the probability by which the large tier's answer is likelier to be good, up to which the small one may be
-    chosen. From -1, never, to 1, always."""
+    threshold: float = 0.5
+    """Probability of a good answer above which the small tier may be chosen."""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    """The same by the source of the estimate, for those whose threshold was calibrated."""
     models: frozenset[str] | None = None
     """Those that may be chosen; None: all."""
     chain: tuple[str, ...] = ()
@@ -51,20 +52,25 @@ class Policy:
     """Share of the price that another model must save for a conversation to move there, or to begin with the large tier
     where the small one is good enough."""
     band: float = 0.05
-    """How far below the threshold the gain must be for a conversation with the large tier to go back to the small."""
+    """How far above the threshold a conversation with the large tier must be to go back to the small one."""
     cascade: Cascade | None = None
     """How a small model's answer is checked before it is given; None: it is not."""
 
     def __post_init__(self) -> None:
-        if not -1 <= self.threshold <= 1:
-            raise ValueError(f"threshold must be in [-1, 1], got {self.threshold}")
-        for name in ("switch_gain", "band"):
+        for name in ("threshold", "switch_gain", "band"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}")
         if self.max_queue < 1 or self.max_wait_s <= 0:
             raise ValueError(
                 f"max_queue must be at least 1 and max_wait_s positive: {self.max_queue}, {self.max_wait_s}"
             )
+
+    def needed(self, source: str, *, large_now: bool) -> float:
+        """What an estimate from a source must be above for the small tier to be chosen.
+
+        `large_now`: whether the conversation is with the large tier.
+        """
+        return self.thresholds.get(source, self.threshold) + (self.band if large_now else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,15 @@ class Decision:
     """How the answer is to be checked, where it is."""
 
     @property
+    def needed(self) -> float | None:
+        """What the small tier's quality was compared with, where that decided."""
+        quality = self.judgement.quality
+        if quality is None:
+            return None
+        now = next((w.destination.tier for w in self.weighed if w.destination.name == self.incumbent), "small")
+        return self.policy.needed(quality.source, large_now=now == "large")
+
+    @property
     def escalates(self) -> bool:
         """Whether the large tier answers what was left to us."""
         tier = next((w.destination.tier for w in self.weighed if w.destination.name == self.route.model), "small")
@@ -122,6 +137,9 @@ class Router:
         """Task class and quality of a request that leaves the choice to us."""
         found = self._classifier.classify(features)
         quality = None if self._quality is None else self._quality.estimate(features, found.task)
+        if quality is not None and quality.source == "task":
+            # It knows nothing of this request but what is true of all of them.
+            quality = None
         return Judgement(found.task, found.confidence, quality, quality is None and has_code(features.text))
 
     def decide(
@@ -184,8 +202,8 @@ class Router:
         quality = judgement.quality
         if quality is not None:
             large_now = any(d.name == incumbent and d.tier == "large" for d in destinations)
-            most = policy.threshold - (policy.band if large_now else 0.0)
-            floor, why = (BOTH, "quality:small") if quality.gain <= most else (_LARGE, "quality:large")
+            enough = quality.small > policy.needed(quality.source, large_now=large_now)
+            floor, why = (BOTH, "quality:small") if enough else (_LARGE, "quality:large")
         elif self._tiers.get(judgement.task, "large") == "large":
             floor, why = _LARGE, f"task:{judgement.task}"
         elif judgement.code:

@@ -45,11 +45,6 @@ class Quality:
     source: str
     """`embedding`, `probe`, `neighbours` or `task`."""
 
-    @property
-    def gain(self) -> float:
-        """By how much the large tier is likelier to answer well, -1 to 1."""
-        return self.large - self.small
-
 
 class QualityModel(Protocol):
     """Tells how well each tier would answer."""

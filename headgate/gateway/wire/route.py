@@ -10,7 +10,6 @@ class QualityBody(Struct):
 
     small: float
     large: float
-    gain: float
     source: str
 
 
@@ -51,7 +50,7 @@ class RouteReport(Struct):
     task: str
     confidence: float
     quality: QualityBody | None
-    threshold: float
+    threshold: float | None
     conversation: str
     """The model of its last turn; empty where that is not known."""
     cascade: bool
