@@ -23,9 +23,9 @@ class HeadSettings:
     """Penalty of the weights; an example's squared length is about 2.5."""
     most_upweight: float = 4.0
     """How many times as much an example of a small class counts at most."""
-    familiar_weight: float = 0.5
+    familiar_weight: float = 0.4
     """How much it counts what share of a request's words the examples have."""
-    refused: float = 0.01
+    refused: float = 0.003
     """The share of rightly told examples that may be called unknown for want of confidence."""
 
 

@@ -41,11 +41,14 @@ class Reading:
 class Reader:
     """Reads requests with a lexicon. Pure."""
 
-    def __init__(self, cues: Cues, *, form_weight: float = 0.3, cue_weight: float = 0.2) -> None:
-        """A reader; the weights scale the form of a request and its cues against its words."""
+    def __init__(
+        self, cues: Cues, *, form_weight: float = 0.3, cue_weight: float = 0.15, system_weight: float = 0.8
+    ) -> None:
+        """A reader; the weights scale the form of a request, its cues and the system's against its words."""
         self._cues = cues
         self._form_weight = form_weight
-        self._cue_weight = cue_weight
+        count = len(cues.names)
+        self._weights = np.repeat(np.array([cue_weight, cue_weight, system_weight], np.float32), count)
         self._json = cues.names.index("json")
 
     @property
@@ -76,7 +79,7 @@ class Reader:
                 cues[2 * count + group] = 1.0
         if features.format != "text":
             cues[2 * count + self._json] = 1.0
-        marks = np.concatenate([self._form_weight * surface(features, asked), self._cue_weight * cues])
+        marks = np.concatenate([self._form_weight * surface(features, asked), self._weights * cues])
         return Reading(frozenset(grams), marks)
 
 

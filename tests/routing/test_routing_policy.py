@@ -81,7 +81,7 @@ def test_a_tier_is_its_model(requested: str, model: str, other: str) -> None:
         ("What is 12 * 7?", "teacher", "task:math"),
         ("Write a Python function that adds", "teacher", "task:code"),
         ("Plan a trip to Rome", "teacher", "task:planning"),
-        ("wkjhf 88 bbn", "teacher", "task:unknown"),
+        ("&&&& ////", "teacher", "task:unknown"),
     ],
 )
 def test_without_a_quality_model_the_tier_of_the_task_decides(text: str, model: str, reason: str) -> None:
