@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headgate.engine.errors import PromptTooLong
 from headgate.engine.inputs import Interrupt
-from headgate.engine.request import Delta, Finish, FinishReason, HiddenState, Request, TokenLogprob, TokenScore
+from headgate.engine.request import Delta, Finish, FinishReason, PromptState, Request, TokenLogprob, TokenScore
 from headgate.engine.runner import Probed, Runner, Sampled, Scored
 from headgate.engine.scheduler import Chunk, Scheduler
 from headgate.engine.sequence import Sequence
@@ -287,7 +287,7 @@ class Lane:
         logprobs: tuple[TokenLogprob, ...] = (),
         *,
         scores: tuple[TokenScore, ...] = (),
-        state: HiddenState | None = None,
+        state: PromptState | None = None,
         error: str | None = None,
         discard: bool = False,
     ) -> Delta:

@@ -17,7 +17,7 @@ from headgate.engine.errors import ProbeFailed, ScoringFailed
 from headgate.engine.lane import ModelStats
 from headgate.engine.loop import StepLoop
 from headgate.engine.mailbox import Mailbox
-from headgate.engine.request import Delta, Finish, HiddenState, Priority, Request, TokenScore
+from headgate.engine.request import Delta, Finish, Priority, PromptState, Request, TokenScore
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.stream import ChoiceText, TextLogprob
@@ -113,9 +113,9 @@ class Score:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """What a model makes of a prompt before it answers: float32 `[hidden]`, and the account. Times are in seconds."""
+    """What a model makes of a prompt before it answers, and the account. Times are in seconds."""
 
-    state: HiddenState
+    state: PromptState
     finish: Finish
 
 
@@ -236,7 +236,7 @@ class LocalModel:
         return Score(tuple(score for delta in deltas for score in delta.scores), finish)
 
     async def probe(self, request_id: str, prompt: tuple[int, ...], *, tenant: str = "", weight: float = 1.0) -> Probe:
-        """The hidden state at the last token of `prompt`; nothing is generated.
+        """The state at the last token of `prompt`; nothing is generated.
 
         The prompt's full blocks stay in the prefix cache: a `generate` of the same prompt and tenant that follows
         computes only what is left of the last block.

@@ -12,8 +12,11 @@ from headgate.engine.sampling.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 Priority = Literal["foreground", "background"]
-HiddenState = NDArray[np.float32]
-"""`[hidden]`: what the last layer makes of a token, normalised, as the output layer reads it."""
+PromptState = NDArray[np.float32]
+"""`[hidden + FORECAST]`: what the last layer makes of a prompt's last token, normalised, as the output layer reads it;
+then what that says of the next token: natural-log probabilities of the five likeliest, and the entropy in nats."""
+LIKELIEST = 5
+FORECAST = LIKELIEST + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +30,8 @@ class Request:
     With `score` nothing is generated: these tokens are taken as the continuation, and each of them comes back with its
     log-probability. `n` is 1 then.
 
-    With `probe` nothing is generated either: what comes back is the hidden state at the prompt's last token. The
-    prompt's blocks stay in the prefix cache for the request that continues it. `n` is 1, and `score` is empty.
+    With `probe` nothing is generated either: what comes back is the state at the prompt's last token. The prompt's
+    blocks stay in the prefix cache for the request that continues it. `n` is 1, and `score` is empty.
     """
 
     id: str
@@ -103,5 +106,5 @@ class Delta:
     queue_s: float = 0.0
     """As in Finish; known from the first token on."""
     finish: Finish | None = None
-    state: HiddenState | None = None
+    state: PromptState | None = None
     """Of a request with `probe`, in its last delta."""

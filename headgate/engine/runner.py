@@ -16,7 +16,7 @@ from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, tensor
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.decoder import Decoder
-from headgate.engine.request import HiddenState, TokenLogprob, TokenScore
+from headgate.engine.request import LIKELIEST, PromptState, TokenLogprob, TokenScore
 from headgate.engine.sampling.logprobs import measure
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
 from headgate.engine.scheduler import Chunk
@@ -55,10 +55,10 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probed:
-    """The hidden state at a prompt's last token. `broken`: it was not finite."""
+    """The state at a prompt's last token. `broken`: it was not finite."""
 
     sequence: Sequence
-    state: HiddenState
+    state: PromptState
     broken: bool = False
 
 
@@ -114,8 +114,11 @@ class Runner:
         self._forward_seconds += time.perf_counter() - started
         sampled = self._sample(logits, inputs.sampling) if inputs.sampling else []
         rest = hidden[len(inputs.sampling) :]
-        probed = _probed(rest[: len(inputs.probing)], inputs.probing)
-        return [*sampled, *probed, *self._score(rest[len(inputs.probing) :], inputs.scoring)]
+        return [
+            *sampled,
+            *self._probe(rest[: len(inputs.probing)], inputs.probing),
+            *self._score(rest[len(inputs.probing) :], inputs.scoring),
+        ]
 
     def discard(self, blocks: Seq[int]) -> None:
         """Wipe blocks whose contents may be broken."""
@@ -134,6 +137,20 @@ class Runner:
             return failed + self._sample(logits[sound], [sequences[i] for i in sound])
         drawings = zip(sequences, drawn.token_ids, drawn.logprobs, strict=True)
         return [Sampled(sequence, (token,), logprob) for sequence, token, logprob in drawings]
+
+    def _probe(self, hidden: Tensor, sequences: Seq[Sequence]) -> list[Probed]:
+        """What `hidden` [sequences, hidden] says of each prompt's end."""
+        if not sequences:
+            return []
+        started = time.perf_counter()
+        logprobs = self._decoder.logits(hidden).float().log_softmax(-1)
+        self._forward_seconds += time.perf_counter() - started
+        entropy = -(logprobs.exp() * logprobs).sum(-1, keepdim=True)
+        states = torch.cat([hidden.float(), logprobs.topk(LIKELIEST, -1).values, entropy], dim=-1).cpu()
+        finite = torch.isfinite(states).all(-1).tolist()
+        # Copies, so that one state does not keep all of a step's alive.
+        rows = zip(sequences, states, finite, strict=True)
+        return [Probed(sequence, state.numpy().copy(), not sound) for sequence, state, sound in rows]
 
     def _score(self, hidden: Tensor, chunks: Seq[Chunk]) -> list[Scored]:
         """Scores of the chunks' given tokens from `hidden` [rows, hidden], one row per token, chunk after chunk."""
@@ -156,17 +173,6 @@ class Runner:
             scores = tuple(TokenScore(token, row[0], bool(row[1])) for token, row in islice(rows, len(chunk.scored)))
             scored.append(Scored(chunk.sequence, scores, any(math.isnan(s.logprob) for s in scores)))
         return scored
-
-
-def _probed(hidden: Tensor, sequences: Seq[Sequence]) -> list[Probed]:
-    """What `hidden` [sequences, hidden] says of each prompt's end."""
-    if not sequences:
-        return []
-    states = hidden.float().cpu()
-    finite = torch.isfinite(states).all(-1).tolist()
-    # Copies, so that one state does not keep all of a step's alive.
-    rows = zip(sequences, states, finite, strict=True)
-    return [Probed(sequence, state.numpy().copy(), not sound) for sequence, state, sound in rows]
 
 
 def _row(sequence: Sequence) -> SamplingRow:

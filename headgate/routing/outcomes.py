@@ -105,7 +105,7 @@ class OutcomeTable:
         large: of the large one.
         embedder: name of the embedding model; empty where nothing was embedded.
         outcomes: one per prompt.
-        states: float32 `[prompts, hidden]`, the small model's hidden state at the last token of each prompt.
+        states: float32 `[prompts, dim]`, the small model's state at the last token of each prompt.
         vectors: float32 `[prompts, dim]`, the embedding of each text; dim is 0 where nothing was embedded.
     """
 

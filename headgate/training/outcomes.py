@@ -142,7 +142,7 @@ def embedded(encoder: BertEncoder, texts: Sequence[str]) -> Vector:
 async def ask_both(
     small: LocalModel, large: LocalModel, samples: Sequence[Sample], *, tell: Told = lambda _: None
 ) -> tuple[tuple[Outcome, ...], Vector]:
-    """Outcomes in the order of the samples, and the small model's states `[samples, hidden]`.
+    """Outcomes in the order of the samples, and the small model's states `[samples, dim]`.
 
     The two models take turns, a few hundred prompts each, so that a slow minute of the machine falls on both. All
     requests of a turn are with the engine at once, and each is a tenant of its own: no prompt's seconds are fewer for

@@ -151,7 +151,7 @@ def test_the_greedy_answer_scores_as_greedy_token_by_token(model: LocalModel) ->
 @pytest.mark.parametrize(
     ("architecture", "dtype"), [("qwen3", "float32"), ("qwen3", "bfloat16"), ("qwen3-moe", "float32")]
 )
-def test_a_probe_gives_the_last_hidden_state_and_leaves_the_prompt_in_the_cache(
+def test_a_probe_gives_the_state_at_the_end_and_leaves_the_prompt_in_the_cache(
     make_checkpoint: MakeCheckpoint, architecture: str, dtype: str, kernels: KernelSet
 ) -> None:
     folder = make_checkpoint(architecture)
@@ -159,7 +159,12 @@ def test_a_probe_gives_the_last_hidden_state_and_leaves_the_prompt_in_the_cache(
     oracle = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     prompts = [tuple(range(40, 40 + length)) for length in (1, 16, 75)]
     with torch.inference_mode():
-        expected = [oracle.model(torch.tensor([p])).last_hidden_state[0, -1].numpy() for p in prompts]
+        expected = []
+        for prompt in prompts:
+            said = oracle(torch.tensor([prompt]), output_hidden_states=True)
+            logprobs = said.logits[0, -1].log_softmax(-1)
+            likeliest, entropy = logprobs.topk(5).values, -(logprobs.exp() * logprobs).sum()
+            expected.append(torch.cat([said.hidden_states[-1][0, -1], likeliest, entropy[None]]).numpy())
         scored = oracle(torch.tensor([prompts[-1]])).logits[0, 9:-1].log_softmax(-1)
     # A step takes 24 tokens, so that the longest prompt comes in several, beside the others and an answer.
     engine = Engine(EngineSettings(kernels=kernels, max_step_tokens=24, max_running=8))

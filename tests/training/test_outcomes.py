@@ -74,7 +74,7 @@ def test_a_table_holds_what_both_models_said_and_what_the_small_one_knew(pair: t
         assert ids.shape[1] == table.outcomes[place].prompt_tokens
         with torch.inference_mode():
             state = oracle.model(ids).last_hidden_state[0, -1].numpy()
-        np.testing.assert_allclose(table.states[place], state, atol=5e-3)
+        np.testing.assert_allclose(table.states[place][: len(state)], state, atol=5e-3)
 
 
 def test_prompts_are_read_from_a_file_and_refused_with_their_line(tmp_path: Path) -> None:
