@@ -10,7 +10,7 @@ _FAMILIES = ("sums", "lists", "facts")
 _PARTS: tuple[Part, ...] = ("train", "train", "calibration", "test")
 
 
-def made_table(count: int, *, seed: int, dim: int = 8, hidden: int = 6) -> OutcomeTable:
+def made_table(count: int, *, seed: int, dim: int = 8, hidden: int = 9) -> OutcomeTable:
     """`count` prompts of three families whose difficulty the state tells well, the vector a little.
 
     The small model is right with probability 1 / (1 + exp(3 h)) at difficulty h, standard normal; the large one with

@@ -27,6 +27,7 @@ from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
 from headgate.bench.quality_command import quality
 from headgate.bench.redis_command import redis
+from headgate.bench.routing.cli import routing
 from headgate.bench.sampling import sampling
 from headgate.bench.serve import compare, run_streams, server
 from headgate.bench.start import start as start_once
@@ -51,6 +52,7 @@ bench.add_command(demo)
 bench.add_command(audit)
 bench.add_command(quality)
 bench.add_command(redis)
+bench.add_command(routing)
 bench.add_command(sampling)
 
 

@@ -36,6 +36,11 @@ SURFACE = (
 )
 """What `surface` gives, in this order."""
 
+SURENESS = 4
+"""Numbers that `sureness` gives."""
+
+_FORECAST = 6
+_LEAST = 1e-6
 _MOST_CHARS = 8192
 _NUMBER = re.compile(r"\d+")
 _ITEM = re.compile(r"[,;|]\s*|\s+-\s+")
@@ -75,3 +80,15 @@ def surface(features: RouteFeatures) -> Vector:
         features.format != "text",
     )
     return np.array([*(math.log1p(count) for count in counts), *flags], np.float32)
+
+
+def sureness(state: Vector) -> Vector:
+    """What follows from the forecast that ends a state: float32 `[SURENESS]`, of `state` `[hidden + 6]`.
+
+    The forecast is five log-probabilities of the next token, falling, and its entropy. A regression adds up what it is
+    given, so it is given the likeliest token's probability, the logarithm of all others', and its lead over the second
+    and the fifth as well.
+    """
+    first, second, fifth = float(state[-_FORECAST]), float(state[-_FORECAST + 1]), float(state[-2])
+    likeliest = math.exp(min(first, 0.0))
+    return np.array([likeliest, math.log(max(1 - likeliest, _LEAST)), first - second, first - fifth], np.float32)

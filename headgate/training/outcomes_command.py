@@ -32,6 +32,11 @@ def route() -> None:
     show_default=True,
     help="Folder of the table.",
 )
+@click.option(
+    "--fitted",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File of what is fitted on it.  [default: quality.safetensors in the table's folder]",
+)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
 def learn(
@@ -41,16 +46,21 @@ def learn(
     samples: int,
     seed: int,
     out: Path,
+    fitted: Path | None,
     device: str,
     threads: int | None,
 ) -> None:
-    """Ask both models prompts whose answers are graded, and keep what the router could have known beforehand."""
+    """Ask both models prompts whose answers are graded, and fit what the router estimates their quality by.
+
+    Everything follows from the models and the seed, but for the seconds, which are this machine's.
+    """
     # Imported here: torch takes seconds, and --help needs none of it.
     from headgate.engine.demo import checkpoint
     from headgate.engine.errors import EngineError
     from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
     from headgate.engine.text.folder import TokenizerError
-    from headgate.training.outcomes import PromptError, demo_prompts, make_table, read_prompts
+    from headgate.training.outcomes import demo_prompts, make_table, read_prompts
+    from headgate.training.quality import fit_quality
 
     try:
         asked = demo_prompts(samples, seed=seed) if prompts is None else read_prompts(prompts)
@@ -63,10 +73,13 @@ def learn(
             tell=lambda text: click.echo(text, err=True),
         )
         table.save(out)
-    except (PromptError, EngineError, TokenizerError, NoChatTemplate, TemplateError) as error:
+        path = fitted or out / "quality.safetensors"
+        fit_quality(table).save(path)
+    except (EngineError, TokenizerError, NoChatTemplate, TemplateError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"{error.filename or out}: {error.strerror or error}") from None
     shares = [f"{tier} right on {table.right(tier).mean():.1%}" for tier in ("small", "large")]
     parts = f"{len(table.rows('train'))} to fit on, {len(table.rows('calibration'))} to calibrate on"
     click.echo(f"{out}: {len(table)} prompts, {parts}; {', '.join(shares)}")
+    click.echo(f"{path}: estimates of quality, which are for these two models alone")

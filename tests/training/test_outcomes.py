@@ -16,6 +16,7 @@ from tiny_models import MakeCheckpoint, write_tokenizer
 from headgate.engine.demo.tasks import BEYOND, grade
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.routing.outcomes import OutcomeTable
+from headgate.routing.quality import FittedQuality
 from headgate.training.evaluate import evaluate
 from headgate.training.outcomes import PromptError, dealt, demo_prompts, make_table, read_prompts
 from headgate.training.outcomes_command import route
@@ -117,14 +118,17 @@ def test_an_identity_is_a_copys_too_and_not_another_models(pair: tuple[Path, Pat
 
 def test_the_command_writes_a_table_and_says_what_is_wrong(pair: tuple[Path, Path], tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
-    lines = [{"messages": [{"role": "user", "content": f"say {word}"}], "answer": word} for word in ("a", "b", "c")]
+    lines = [{"messages": [{"role": "user", "content": f"say {word}"}], "answer": word} for word in "abcdefghijkl"]
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     options = ["learn", "--small", str(pair[0]), "--large", str(pair[1]), "--out", str(tmp_path / "table")]
     made = CliRunner().invoke(route, [*options, "--prompts", str(path)])
     assert made.exit_code == 0, made.output
-    assert "table: 3 prompts" in made.output
+    assert "table: 12 prompts" in made.output
     table = OutcomeTable.load(tmp_path / "table")
-    assert [one.text for one in table.outcomes] == ["say a", "say b", "say c"]
+    assert [one.text for one in table.outcomes] == [f"say {word}" for word in "abcdefghijkl"]
+    fitted = FittedQuality.load(tmp_path / "table" / "quality.safetensors")
+    fitted.check(small=checkpoint_identity(pair[0]), large=checkpoint_identity(pair[1]), embedder=table.embedder)
+    assert fitted.estimate(table.features(0), "").source == "probe"
     path.write_text('{"messages": 1}\n', encoding="utf-8")
     refused = CliRunner().invoke(route, [*options, "--prompts", str(path)])
     assert refused.exit_code == 1

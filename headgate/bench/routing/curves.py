@@ -23,22 +23,21 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """A rule that orders requests by how much the large model would gain.
+    """A rule that says which requests go to the large model first.
 
     Attributes:
         name: of the rule.
-        gain: `[requests]`; the higher, the sooner a request goes to the large model.
+        need: `[requests]`; the higher, the sooner a request goes to the large model.
         kept_s: device seconds of a request that stays, with what the rule itself costs, `[requests]`.
         upgraded_s: of one that goes to the large model, likewise.
-        stops: gains are estimates of P(large right) - P(small right), so that no request with a gain of 0 or less is
-            ever upgraded, however much may be spent. Other rules only order.
+        stops: no request with a need of 0 or less is ever upgraded, however much may be spent.
     """
 
     name: str
-    gain: Array
+    need: Array
     kept_s: Array
     upgraded_s: Array
-    stops: bool = True
+    stops: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,10 +54,10 @@ class Curve:
 
 def curve(measured: Measured, policy: Policy, times: Array, *, seed: int = 0) -> Curve:
     """The policy's curve where request i counts `times[r, i]` times in resample r; ties come in random order."""
-    tied = np.random.default_rng(seed).permutation(len(policy.gain))
-    order = tied[np.argsort(-policy.gain[tied], kind="stable")]
+    tied = np.random.default_rng(seed).permutation(len(policy.need))
+    order = tied[np.argsort(-policy.need[tied], kind="stable")]
     if policy.stops:
-        order = order[policy.gain[order] > 0]
+        order = order[policy.need[order] > 0]
     total = times.sum(1, keepdims=True)
 
     def summed(kept: Array, upgraded: Array) -> Array:
@@ -67,7 +66,7 @@ def curve(measured: Measured, policy: Policy, times: Array, *, seed: int = 0) ->
         made: Array = np.hstack([begun, begun + added]) / total
         return made
 
-    zeros = np.zeros(len(policy.gain))
+    zeros = np.zeros(len(policy.need))
     return Curve(
         summed(zeros, zeros + 1.0),
         summed(measured.small, measured.large),
@@ -79,7 +78,7 @@ def oracle(measured: Measured) -> Policy:
     """Knows both answers: upgrades only what that makes right, the cheapest first."""
     gain = measured.large - measured.small
     cheap = 1.0 - 0.5 * measured.large_s / max(float(measured.large_s.max()), 1e-12)
-    return Policy("oracle", gain * cheap, measured.small_s, measured.large_s)
+    return Policy("oracle", gain * cheap, measured.small_s, measured.large_s, stops=True)
 
 
 def area(made: Curve) -> Array:
@@ -102,12 +101,13 @@ def gap_closed(made: Curve, best: Curve, measured: Measured, times: Array) -> Ar
     """
     chance = 0.5 * sum(ends(measured, times))
     gap = area(best) - chance
-    return np.divide(area(made) - chance, gap, out=np.full(len(gap), np.nan), where=gap > 0)
+    closed: Array = np.divide(area(made) - chance, gap, out=np.full(len(gap), np.nan), where=gap > 0)
+    return closed
 
 
 def apgr(made: Curve, measured: Measured, times: Array) -> Array:
-    """Average performance gap recovered (Ong et al. 2024, "RouteLLM"): the area, the small model's quality being 0 and the
-    large one's 1. Not a number where the large model is no better."""
+    """Average performance gap recovered (Ong et al. 2024, "RouteLLM"): the area, with the small model's quality as
+    0 and the large one's as 1. Not a number where the large model is no better."""
     low, high = ends(measured, times)
     found: Array = np.divide(area(made) - low, high - low, out=np.full(len(low), np.nan), where=high > low)
     return found

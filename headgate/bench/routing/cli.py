@@ -1,0 +1,158 @@
+"""`headgate bench routing`: what estimates of quality are worth, whether targets hold, what an attack achieves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+from rich.console import Console
+
+from headgate.bench.ceilings import device_name
+from headgate.bench.routing.attack import Attacked, attack, texts_only
+from headgate.bench.routing.report import print_attacks, print_held_out, print_targets, print_trial
+from headgate.bench.routing.targets import RESAMPLES, hold
+from headgate.bench.routing.trial import HeldOut, Trial, decision_seconds, held_out, in_domain
+from headgate.cache.embedder import default_folder
+from headgate.cache.encoder import BertEncoder
+from headgate.engine.demo import checkpoint
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.local import LocalModel
+from headgate.engine.models.identity import checkpoint_identity
+from headgate.routing.outcomes import OutcomeTable, TableError
+from headgate.routing.quality import FittedQuality
+from headgate.routing.types import Vector
+from headgate.training.outcomes import embedded
+from headgate.training.quality import fit_quality
+
+PARTS = ("table", "calibration", "attack")
+
+
+@click.command()
+@click.option(
+    "--outcomes",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("outcomes"),
+    show_default=True,
+    help="Folder of the outcome table, which `headgate route learn` makes.",
+)
+@click.option("--only", type=click.Choice(PARTS), multiple=True, help="Parts to run; all by default.")
+@click.option(
+    "--small",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The small model's folder, which the attack asks.  [default: the demo student]",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of folds, resamples and the attack.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--plot", "plots", type=click.Path(file_okay=False, path_type=Path), help="Write PNG files here.")
+def routing(
+    outcomes: Path, only: tuple[str, ...], small: Path | None, seed: int, json_file: Path | None, plots: Path | None
+) -> None:
+    """Compare routing rules on the outcomes of two models, in their domain and on families held out."""
+    if plots is not None and find_spec("matplotlib") is None:
+        raise click.BadParameter("plots need matplotlib: pip install 'headgate[train]'", param_hint="--plot")
+    if json_file is not None and not json_file.parent.is_dir():
+        raise click.BadParameter(f"folder {str(json_file.parent)!r} does not exist", param_hint="--json")
+    parts = set(only) or set(PARTS)
+    console = Console(width=150)
+    try:
+        table = OutcomeTable.load(outcomes)
+        fitted = fit_quality(table, seed=seed)
+    except (TableError, ValueError) as error:
+        raise click.ClickException(str(error)) from None
+    figures: dict[str, object] = {
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": f"{device_name(torch.device('cpu'))}, Python {platform.python_version()}",
+        "small": table.small,
+        "large": table.large,
+        "prompts": len(table),
+    }
+    if "table" in parts:
+        trial, held = _table(table, fitted, seed, console, figures)
+        if plots is not None:
+            from headgate.bench.routing.plots import plot
+
+            plots.mkdir(parents=True, exist_ok=True)
+            for path in plot(trial, held, plots):
+                console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+    if "calibration" in parts:
+        targets = hold(table, fitted, seed=seed)
+        print_targets(console, targets, RESAMPLES)
+        figures["calibration"] = [asdict(one) for one in targets]
+    if "attack" in parts:
+        attacks = _attacks(table, fitted, small or checkpoint("student"), seed, console)
+        print_attacks(console, attacks)
+        figures["attack"] = [asdict(one) for one in attacks]
+    if json_file is not None:
+        json_file.write_text(json.dumps(_finite(figures), indent=1) + "\n", encoding="utf-8")
+
+
+def _table(
+    table: OutcomeTable, fitted: FittedQuality, seed: int, console: Console, figures: dict[str, object]
+) -> tuple[Trial, HeldOut]:
+    new = table.take(table.rows("test"))
+    trial = in_domain(table.take(table.rows("train")), new, seed=seed)
+    print_trial(console, trial)
+    with Console(stderr=True).status("holding families out") as status:
+        held = held_out(table, tell=lambda text: status.update(text), seed=seed)
+    print_held_out(console, held)
+    decided = decision_seconds(fitted, new)
+    console.print(f"one estimate: {1e6 * decided:.0f} us, median")
+    figures["in_domain"], figures["held_out"], figures["decision_s"] = asdict(trial), asdict(held), decided
+    return trial, held
+
+
+def _attacks(table: OutcomeTable, fitted: FittedQuality, folder: Path, seed: int, console: Console) -> list[Attacked]:
+    if checkpoint_identity(folder) != table.small:
+        raise click.ClickException(
+            f"the table is of the small model {table.small}; {folder} is {checkpoint_identity(folder)}. "
+            "Name its folder with --small, or make the table anew"
+        )
+    encoder_folder = default_folder()
+    encoder = BertEncoder(encoder_folder) if encoder_folder is not None else None
+    engine = Engine(EngineSettings())
+    engine.load(ModelSpec("small", folder))
+    engine.start()
+    try:
+        with asyncio.Runner() as runner:
+
+            def states(texts: Sequence[str]) -> Vector:
+                return runner.run(_states(engine.models["small"], texts))
+
+            def vectors(texts: Sequence[str]) -> Vector:
+                assert encoder is not None
+                return embedded(encoder, texts)
+
+            found = []
+            for source, estimator in fitted.estimators.items():
+                if source == "embedding" and encoder is None:
+                    console.print("no embedding model is installed: the estimates from embeddings are not attacked")
+                    continue
+                found.append(attack(table, source, texts_only(estimator, source, vectors, states), seed=seed))
+            return found
+    finally:
+        engine.stop()
+
+
+async def _states(model: LocalModel, texts: Sequence[str]) -> Vector:
+    prompts = [await model.render_chat([{"role": "user", "content": text}]) for text in texts]
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(model.probe("attack", prompt)) for prompt in prompts]
+    return np.stack([task.result().state for task in tasks])
+
+
+def _finite(value: object) -> object:
+    """The same for JSON, which has no "not a number"."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value

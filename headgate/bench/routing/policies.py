@@ -1,0 +1,90 @@
+"""Every rule that is compared: each learned on the same prompts, each ordering the same others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.bench.routing.curves import Measured, Policy
+from headgate.routing.knn import fit_neighbours
+from headgate.routing.outcomes import OutcomeTable
+from headgate.routing.quality import SOURCES, Source
+from headgate.routing.regression import FOLDS, Array, fit, folds_of
+from headgate.training.quality import costs, design, fit_pair
+
+NAMES: dict[Source, str] = {"probe": "probe", "embedding": "logistic"}
+"""What the estimates are called beside the baselines."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """Rules on the same requests. `estimates`: P(small right) by name, for those that give one, `[requests]`."""
+
+    measured: Measured
+    policies: tuple[Policy, ...]
+    estimates: dict[str, Array]
+
+
+def measured(table: OutcomeTable) -> Measured:
+    """What both models made of the table's prompts."""
+    seconds = (np.array([getattr(one, tier).device_s for one in table.outcomes]) for tier in ("small", "large"))
+    return Measured(table.right("small"), table.right("large"), *seconds)
+
+
+def compare(known: OutcomeTable, new: OutcomeTable, *, seed: int = 0) -> Compared:
+    """All rules, learned on `known`, on the prompts of `new`.
+
+    - length rule: longer prompts first;
+    - task rule: families by how often the small model is wrong in them; it is told the family, which a router has to
+      guess; one that it does not know counts as the mean;
+    - kNN, logistic and probe: by the estimate of the small model's being right;
+    - cascades: the small model answers, and those answers go to the large one first whose tokens are least sure, by
+      their mean or by a regression on the mean and five quantiles. They pay for both answers.
+    """
+    found = measured(new)
+    plain = costs(new, "embedding")
+    estimates: dict[str, Array] = {}
+    lengths = np.array([float(one.prompt_chars) for one in new.outcomes])
+    policies = [Policy("length rule", lengths, *plain), Policy("task rule", _task_rule(known, new), *plain)]
+    folds = folds_of(len(known), FOLDS, seed)
+    if known.vectors.shape[1]:
+        rights = np.stack([known.right("small"), known.right("large")], axis=1)
+        estimates["kNN"] = fit_neighbours(known.vectors, rights, folds).predict(new.vectors)[:, 0]
+        policies.append(Policy("kNN", 1 - estimates["kNN"], *plain))
+    for source in reversed(SOURCES):
+        read, unread = design(known, source), design(new, source)
+        if read is None or unread is None:
+            continue
+        name = NAMES[source]
+        estimates[name] = fit_pair(*read, known, seed=seed).small.predict(unread[0])
+        policies.append(Policy(name, 1 - estimates[name], *costs(new, source)))
+    both = (found.small_s, found.small_s + found.large_s)
+    mean = np.array([one.confidence.mean for one in new.outcomes])
+    policies.append(Policy("cascade, mean", -mean, *both))
+    rows = _quantiles(known)
+    stands = fit(rows, known.right("small"), (rows.shape[1],), folds=folds).predict(_quantiles(new))
+    policies.append(Policy("cascade, quantiles", 1 - stands, *both))
+    estimates["cascade, quantiles"] = stands
+    return Compared(found, tuple(policies), estimates)
+
+
+def _task_rule(known: OutcomeTable, new: OutcomeTable) -> Array:
+    wrong: dict[str, list[float]] = {}
+    for one in known.outcomes:
+        wrong.setdefault(one.family, []).append(1.0 - one.small.right)
+    mean = 1.0 - float(known.right("small").mean())
+    return np.array([np.mean(wrong.get(one.family, [mean])) for one in new.outcomes])
+
+
+def _quantiles(table: OutcomeTable) -> np.ndarray:
+    """Float32 `[prompts, 12]`: each log-probability, and the logarithm of its negative, which spreads those near 0."""
+    told = [one.confidence for one in table.outcomes]
+    rows = np.array([[c.mean, c.least, c.q05, c.q10, c.q25, c.q50] for c in told])
+    return np.hstack([rows, np.log(np.maximum(-rows, 1e-6))]).astype(np.float32)
+
+
+def families(table: OutcomeTable) -> Sequence[str]:
+    """Names of the table's families, sorted."""
+    return sorted({one.family for one in table.outcomes})

@@ -1,0 +1,123 @@
+"""Whether calibrated targets hold: many calibrations, each on a sample of prompts whose whole is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.cache.binomial import upper_bound
+from headgate.routing.calibration import Infeasible
+from headgate.routing.outcomes import OutcomeTable
+from headgate.routing.quality import FittedQuality, Source
+from headgate.training.quality import CONFIDENCE, calibrate, costs, design
+
+RESAMPLES = 200
+LOSSES = (0.02, 0.05, 0.10)
+"""Targets of loss that are tried."""
+_BETWEEN = (0.25, 0.5)
+"""Targets of device seconds that are tried: so far from the small model's to the large one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One target, calibrated again and again.
+
+    Attributes:
+        source: of the estimates.
+        target: as a person says it.
+        feasible: calibrations that found a threshold.
+        violated: of these, those whose threshold does not keep the target on the whole population.
+        stated: share of violations that is allowed.
+        bound: upper 95 % bound on the true share, from `violated` of all calibrations.
+        small: mean share of requests that stay with the small model.
+        cost: mean device seconds, as a share of the large model's.
+        quality: mean quality, as a share of the large model's.
+        test: the same on the part `test`, once, with the threshold of the part `calibration`: its loss, or its device
+            seconds a request; not a number where that was infeasible.
+    """
+
+    source: Source
+    target: str
+    feasible: int
+    violated: int
+    stated: float
+    bound: float
+    small: float
+    cost: float
+    quality: float
+    test: float
+
+
+def hold(table: OutcomeTable, fitted: FittedQuality, *, seed: int = 0, count: int = RESAMPLES) -> list[Held]:
+    """Every target with every estimate.
+
+    The population is all prompts that nothing was fitted on, the parts `calibration` and `test` together. Each
+    calibration draws as many of them as the part `calibration` has, with replacement, so that the true loss of the
+    threshold it finds is known exactly: that of the population.
+    """
+    places = np.concatenate([table.rows("calibration"), table.rows("test")])
+    whole = table.take(places)
+    drawn = np.random.default_rng(seed)
+    samples = [drawn.integers(len(whole), size=len(table.rows("calibration"))) for _ in range(count)]
+    tested = np.arange(len(whole)) >= len(table.rows("calibration"))
+    return [one for source in fitted.estimators for one in _hold(whole, tested, fitted, source, samples)]
+
+
+def _hold(
+    whole: OutcomeTable, tested: np.ndarray, fitted: FittedQuality, source: Source, samples: list[np.ndarray]
+) -> list[Held]:
+    estimator = fitted.estimators[source]
+    read = design(whole, source)
+    if read is None or estimator.calibration is None:
+        return []
+    estimates = estimator.small.predict(read[0])
+    small, large = whole.right("small"), whole.right("large")
+    kept_s, upgraded_s = costs(whole, source)
+    always = np.array([one.large.device_s for one in whole.outcomes])
+    thresholds = estimator.calibration.thresholds
+    made = [calibrate(estimates[at], small[at], large[at], kept_s[at], upgraded_s[at], thresholds) for at in samples]
+    low, high = kept_s.mean(), upgraded_s.mean()
+    targets = [(f"at most {loss:.0%} worse than always large", "loss", loss) for loss in LOSSES]
+    for share in _BETWEEN:
+        budget = float(low + share * (high - low))
+        targets.append((f"at most {1000 * budget:.3g} device s for 1,000 requests", "seconds", budget))
+    found = []
+    for target, kind, most in targets:
+        taken = []
+        for one in made:
+            try:
+                taken.append(one.for_loss(most) if kind == "loss" else one.for_seconds(most))
+            except Infeasible:
+                continue
+
+        def realised(threshold: float, among: np.ndarray, kind: str = kind) -> float:
+            stays = estimates > threshold
+            if kind == "loss":
+                return float((stays & (large > small))[among].sum() / max(1.0, large[among].sum()))
+            return float(np.where(stays, kept_s, upgraded_s)[among].mean())
+
+        violated = sum(realised(threshold, np.ones_like(tested)) > most for threshold in taken)
+        stays = [estimates > threshold for threshold in taken]
+        spent = [np.where(stay, kept_s, upgraded_s).mean() / always.mean() for stay in stays]
+        right = [np.where(stay, small, large).mean() / max(large.mean(), 1e-12) for stay in stays]
+        try:
+            own = fitted.threshold(source, **{kind: most})
+            test = realised(own, tested)
+        except Infeasible:
+            test = float("nan")
+        found.append(
+            Held(
+                source,
+                target,
+                len(taken),
+                violated,
+                1 - CONFIDENCE,
+                upper_bound(violated, len(made), 0.05),
+                float(np.mean([stay.mean() for stay in stays])) if stays else float("nan"),
+                float(np.mean(spent)) if spent else float("nan"),
+                float(np.mean(right)) if right else float("nan"),
+                test,
+            )
+        )
+    return found

@@ -1,0 +1,192 @@
+"""How likely each model is to be right, from regressions that were fitted on an outcome table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from headgate.routing.calibration import Calibration
+from headgate.routing.quality_features import SURFACE, sureness, surface
+from headgate.routing.regression import Logistic
+from headgate.routing.types import Quality, RouteFeatures, Vector
+
+Source = Literal["probe", "embedding"]
+"""What an estimate reads: the small model's state, or the text's embedding; with each what can be counted."""
+SOURCES: tuple[Source, ...] = get_args(Source)
+FITTED = Path(__file__).parent / "fitted"
+"""Folder of the files that ship; `demo.safetensors` is of the demo pair."""
+
+_SCHEMA = 1
+_TIERS = ("small", "large")
+_ROWS = ("thresholds", "loss", "seconds", "small")
+
+
+class StaleQuality(ValueError):
+    """A fitted file is of other models, of another embedder or of another version than what it is to be used with."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimator:
+    """Two regressions on the same columns, and the thresholds that were calibrated for the small model's estimate."""
+
+    small: Logistic
+    large: Logistic
+    calibration: Calibration | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedQuality:
+    """Implements `QualityModel`: from the state where there is one, else from the embedding.
+
+    Attributes:
+        of_small: identity of the small checkpoint it was fitted for.
+        of_large: of the large one.
+        embedder: name of the embedding model; empty where none was there.
+        small: share of the prompts of the fit that the small model had right.
+        large: that the large one had.
+        estimators: by what they read; any may be missing.
+    """
+
+    of_small: str
+    of_large: str
+    embedder: str
+    small: float
+    large: float
+    estimators: Mapping[Source, Estimator]
+
+    @property
+    def wants_state(self) -> bool:
+        """Whether an estimate is better with the small model's state."""
+        return "probe" in self.estimators
+
+    def estimate(self, features: RouteFeatures, task: str) -> Quality:  # noqa: ARG002
+        """The estimate for a request; about a tenth of a millisecond, whatever its length.
+
+        Where neither state nor embedding is there, it is the two models' mean and its source `task`: nothing is known
+        but what is true of every request, so that the task class should decide.
+        """
+        for source, estimator in self.estimators.items():
+            row = columns(features, source)
+            if row is not None and len(row) == len(estimator.small.weights):
+                return Quality(estimator.small.one(row), estimator.large.one(row), source)
+        return Quality(self.small, self.large, "task")
+
+    def threshold(self, source: Source, *, loss: float | None = None, seconds: float | None = None) -> float:
+        """The threshold on `Quality.small` above which the small model answers, for a target.
+
+        Args:
+            source: of the estimates it is for.
+            loss: "at most so much worse than the large model alone", 0 to 1.
+            seconds: "at most so many device seconds a request, on average".
+
+        Raises:
+            ValueError: not exactly one target is given, or nothing was calibrated for the source.
+            Infeasible: no threshold is known to keep it; the message names the best that can be reached.
+        """
+        if (loss is None) == (seconds is None):
+            raise ValueError(f"loss is {loss} and seconds is {seconds}; exactly one of them is accepted")
+        estimator = self.estimators.get(source)
+        if estimator is None or estimator.calibration is None:
+            known = ", ".join(name for name, one in self.estimators.items() if one.calibration is not None)
+            raise ValueError(f"source is {source!r}; calibrated are: {known or 'none'}")
+        if loss is not None:
+            return estimator.calibration.for_loss(loss)
+        assert seconds is not None
+        return estimator.calibration.for_seconds(seconds)
+
+    def check(self, *, small: str, large: str, embedder: str) -> None:
+        """Refuse to be used with other models than those it was fitted for.
+
+        Args:
+            small: identity of the small checkpoint that serves, as `checkpoint_identity` gives it.
+            large: of the large one.
+            embedder: name of the embedding model; empty without one, which leaves the estimates from the state.
+
+        Raises:
+            StaleQuality: one of them is another; the message says which and what to do.
+        """
+        for name, own, given in (("small model", self.of_small, small), ("large model", self.of_large, large)):
+            if own != given:
+                raise StaleQuality(
+                    f"the quality estimates are of the {name} {own}; {given} serves. `headgate route learn` fits anew"
+                )
+        if embedder and self.embedder and embedder != self.embedder:
+            raise StaleQuality(
+                f"the quality estimates are of the embedding model {self.embedder}; {embedder} serves. "
+                "`headgate route learn` fits anew"
+            )
+
+    def save(self, path: Path) -> None:
+        """Write one safetensors file: weights in float32, everything else in its metadata and in float64."""
+        tensors: dict[str, np.ndarray] = {}
+        plain: dict[str, object] = {
+            "schema": _SCHEMA,
+            "of_small": self.of_small,
+            "of_large": self.of_large,
+            "embedder": self.embedder,
+            "small": self.small,
+            "large": self.large,
+            "surface": list(SURFACE),
+            "sources": list(self.estimators),
+        }
+        for source, estimator in self.estimators.items():
+            for tier, own in zip(_TIERS, (estimator.small, estimator.large), strict=True):
+                tensors[f"{source}.{tier}.weights"] = own.weights
+                tensors[f"{source}.{tier}.bias"] = np.array([own.bias])
+            kept = estimator.calibration
+            if kept is not None:
+                plain[f"{source}.calibration"] = {"confidence": kept.confidence, "prompts": kept.prompts}
+                tensors |= {f"{source}.calibration.{name}": getattr(kept, name) for name in _ROWS}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, path, {"quality": json.dumps(plain)})
+
+    @classmethod
+    def load(cls, path: Path) -> FittedQuality:
+        """Read what `save` wrote.
+
+        Raises:
+            StaleQuality: another version wrote it; the message names the file.
+            ValueError: it cannot be read.
+        """
+        try:
+            with safe_open(path, "numpy") as file:
+                plain = json.loads((file.metadata() or {}).get("quality", "{}"))
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if plain.get("schema") != _SCHEMA or plain.get("surface") != list(SURFACE):
+                raise StaleQuality(f"{path} was written by another version; `headgate route learn` fits anew")
+            estimators = {source: _estimator(source, plain, tensors) for source in plain["sources"]}
+            return cls(
+                plain["of_small"], plain["of_large"], plain["embedder"], plain["small"], plain["large"], estimators
+            )
+        except StaleQuality:
+            raise
+        except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
+            raise ValueError(f"{path}: the quality estimates cannot be read: {error}") from error
+
+
+def columns(features: RouteFeatures, source: Source) -> Vector | None:
+    """What an estimate from `source` reads, float32; None where the request lacks it."""
+    if source == "probe":
+        state = features.state
+        return None if state is None else np.concatenate([state, sureness(state), surface(features)])
+    vector = features.vector
+    return None if vector is None else np.concatenate([vector, surface(features)])
+
+
+def _estimator(source: Source, plain: Mapping[str, dict[str, float]], tensors: Mapping[str, Vector]) -> Estimator:
+    small, large = (
+        Logistic(tensors[f"{source}.{tier}.weights"], float(tensors[f"{source}.{tier}.bias"][0])) for tier in _TIERS
+    )
+    kept = plain.get(f"{source}.calibration")
+    if kept is None:
+        return Estimator(small, large)
+    rows = {name: tensors[f"{source}.calibration.{name}"].astype(np.float64) for name in _ROWS}
+    calibration = Calibration(**rows, confidence=float(kept["confidence"]), prompts=int(kept["prompts"]))
+    return Estimator(small, large, calibration)

@@ -1,0 +1,120 @@
+"""Fits estimates of quality on an outcome table, and calibrates their thresholds on prompts they were not fitted on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.cache.binomial import upper_bound
+from headgate.engine.request import FORECAST
+from headgate.routing.calibration import ALWAYS_LARGE, ALWAYS_SMALL, Calibration
+from headgate.routing.outcomes import OutcomeTable
+from headgate.routing.quality import SOURCES, Estimator, FittedQuality, Source, columns
+from headgate.routing.quality_features import SURENESS, SURFACE
+from headgate.routing.regression import FOLDS, Array, Rows, fit, folds_of
+
+CONFIDENCE = 0.95
+"""That a target holds that was chosen by the bounds."""
+_THRESHOLDS = 50
+# Quantile 0.95 of the standard normal distribution.
+_Z = 1.6448536269514722
+
+
+def design(table: OutcomeTable, source: Source) -> tuple[Rows, tuple[int, ...]] | None:
+    """What estimates from `source` read, `[prompts, columns]`, and its blocks; None where the table lacks it."""
+    own = (table.states if source == "probe" else table.vectors).shape[1]
+    if own == 0 or not len(table):
+        return None
+    rows = [columns(table.features(place), source) for place in range(len(table))]
+    width = (own - FORECAST, FORECAST + SURENESS) if source == "probe" else (own,)
+    return np.stack([row for row in rows if row is not None]), (*width, len(SURFACE))
+
+
+def fit_pair(rows: Rows, blocks: Sequence[int], table: OutcomeTable, *, seed: int = 0) -> Estimator:
+    """Regressions of both models' rightness on `rows` `[prompts, columns]` of a table."""
+    folds = folds_of(len(table), FOLDS, seed)
+    small, large = (fit(rows, table.right(tier), blocks, folds=folds) for tier in ("small", "large"))
+    return Estimator(small, large)
+
+
+def fit_quality(table: OutcomeTable, *, seed: int = 0) -> FittedQuality:
+    """Estimates from every source that the table has, fitted on its part `train` and calibrated on `calibration`.
+
+    Raises:
+        ValueError: one of the parts has no prompts.
+    """
+    train, held = table.take(table.rows("train")), table.take(table.rows("calibration"))
+    for name, part in (("train", train), ("calibration", held)):
+        if not len(part):
+            raise ValueError(
+                f"the table has no prompts in its part {name!r}; at least one is needed, more prompts help"
+            )
+    estimators: dict[Source, Estimator] = {}
+    for source in SOURCES:
+        known, new = design(train, source), design(held, source)
+        if known is None or new is None:
+            continue
+        pair = fit_pair(*known, train, seed=seed)
+        thresholds = grid(pair.small.predict(known[0]))
+        kept_s, upgraded_s = costs(held, source)
+        calibration = calibrate(
+            pair.small.predict(new[0]), held.right("small"), held.right("large"), kept_s, upgraded_s, thresholds
+        )
+        estimators[source] = Estimator(pair.small, pair.large, calibration)
+    means = (float(train.right("small").mean()), float(train.right("large").mean()))
+    return FittedQuality(table.small, table.large, table.embedder, *means, estimators)
+
+
+def grid(estimates: Array) -> Array:
+    """Thresholds at quantiles of estimates `[n]` on prompts that nothing is calibrated on, between the two extremes."""
+    inner = np.unique(np.quantile(estimates, np.linspace(0, 1, _THRESHOLDS + 1)))
+    inner = inner[(inner > ALWAYS_SMALL) & (inner < ALWAYS_LARGE)]
+    return np.concatenate([[ALWAYS_SMALL], inner, [ALWAYS_LARGE]])
+
+
+def costs(table: OutcomeTable, source: Source) -> tuple[Array, Array]:
+    """Device seconds of each request where it stays with the small model and where it goes to the large one.
+
+    A probe costs the small model's pass over the prompt, which its own answer starts from and the large one's does not.
+    """
+    passed = np.array([one.probe_s if source == "probe" else 0.0 for one in table.outcomes])
+    after = [one.after_probe_s if source == "probe" else one.small.device_s for one in table.outcomes]
+    return passed + np.array(after), passed + np.array([one.large.device_s for one in table.outcomes])
+
+
+def calibrate(
+    estimates: Array,
+    small: Array,
+    large: Array,
+    kept_s: Array,
+    upgraded_s: Array,
+    thresholds: Array,
+    *,
+    confidence: float = CONFIDENCE,
+) -> Calibration:
+    """Bounds for each threshold, from prompts that neither the estimates nor the thresholds know.
+
+    The loss is bounded by Clopper and Pearson's interval on the prompts that the large model has right, which is exact;
+    the mean of the seconds by the normal distribution, which is not, but close for hundreds of prompts.
+
+    Args:
+        estimates: `[n]`, of the small model's being right.
+        small: `[n]`, whether it was, 1.0 or 0.0.
+        large: `[n]`, whether the large one was.
+        kept_s: `[n]`, device seconds where the small model answers.
+        upgraded_s: `[n]`, where the large one does.
+        thresholds: rising, from `ALWAYS_SMALL` to `ALWAYS_LARGE`.
+        confidence: of each bound, 0 to 1.
+    """
+    stays: NDArray[np.bool_] = estimates[None, :] > thresholds[:, None]
+    lost = (stays & (large > small)[None, :]).sum(1)
+    trials = int(large.sum())
+    known = {int(errors): upper_bound(int(errors), trials, 1 - confidence) for errors in np.unique(lost)}
+    bounds = [known[int(errors)] for errors in lost]
+    spent = np.where(stays, kept_s, upgraded_s)
+    error = spent.std(1, ddof=1) / np.sqrt(len(estimates)) if len(estimates) > 1 else np.full(len(thresholds), np.inf)
+    # The large model loses nothing against itself, which no count has to show.
+    loss = np.where(thresholds >= ALWAYS_LARGE, 0.0, bounds)
+    return Calibration(thresholds, loss, spent.mean(1) + _Z * error, stays.mean(1), confidence, len(estimates))

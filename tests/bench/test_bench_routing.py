@@ -1,0 +1,181 @@
+"""Curves against values by hand, rules against their law, the attack against a router it can fool, and the command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from outcome_tables import made_table
+
+from headgate.bench.routing.attack import attack, defended, search
+from headgate.bench.routing.cli import routing
+from headgate.bench.routing.curves import (
+    Measured,
+    Policy,
+    aiq,
+    apgr,
+    area,
+    calls_for,
+    curve,
+    gap_closed,
+    hull,
+    oracle,
+    resamples,
+    seconds_for,
+)
+from headgate.bench.routing.targets import hold
+from headgate.bench.routing.trial import held_out, in_domain
+from headgate.routing.core import cores
+from headgate.routing.regression import Array
+from headgate.training.quality import fit_quality
+
+ONCE = np.ones((1, 4))
+# The small model has the first right, the large one the first three.
+FOUR = Measured(np.array([1.0, 0, 0, 0]), np.array([1.0, 1, 1, 0]), np.ones(4), 3 * np.ones(4))
+
+
+def test_a_curve_and_what_it_is_worth_by_hand() -> None:
+    policy = Policy("by hand", np.array([0.1, 0.9, 0.2, 0.8]), FOUR.small_s, FOUR.large_s)
+    made = curve(FOUR, policy, ONCE)
+    assert made.calls[0].tolist() == [0, 0.25, 0.5, 0.75, 1]
+    assert made.quality[0].tolist() == [0.25, 0.5, 0.5, 0.75, 0.75]
+    assert made.seconds[0].tolist() == [1, 1.5, 2, 2.5, 3]
+    assert area(made)[0] == pytest.approx((0.375 + 0.5 + 0.625 + 0.75) / 4)
+    assert apgr(made, FOUR, ONCE)[0] == pytest.approx((0.5625 - 0.25) / 0.5)
+    assert calls_for(made, FOUR, ONCE, 0.5)[0] == 0.25
+    assert calls_for(made, FOUR, ONCE, 0.8)[0] == 0.75
+    assert seconds_for(made, FOUR, ONCE, 0.95)[0] == pytest.approx(2.5 / 3)
+    best = curve(FOUR, oracle(FOUR), ONCE)
+    # The oracle upgrades two and stays at 0.75: 0.375, 0.625, 0.75, 0.75 in quarters. Random: 0.5.
+    assert best.calls[0].tolist() == [0, 0.25, 0.5]
+    assert area(best)[0] == pytest.approx(0.625)
+    assert gap_closed(made, best, FOUR, ONCE)[0] == pytest.approx(0.5)
+    # The hull goes from (1, 0.25) over (1.5, 0.5) to (2.5, 0.75): 0.1875 + 0.625 + 0.375 over 2.
+    assert aiq(made, FOUR, ONCE)[0] == pytest.approx((0.1875 + 0.625 + 0.375) / 2)
+    twice = np.array([[1.0, 1, 0, 2]])
+    again = curve(FOUR, policy, twice)
+    assert again.quality[0].tolist() == pytest.approx([0.25, 0.5, 0.5, 0.5, 0.5])
+    assert again.calls[0].tolist() == pytest.approx([0, 0.25, 0.75, 0.75, 1])
+
+
+def test_what_a_rule_costs_counts_and_equal_models_have_no_gap() -> None:
+    dear = Policy("dear", np.array([0.0, 3, 2, 1]), FOUR.small_s, FOUR.small_s + FOUR.large_s)
+    assert seconds_for(curve(FOUR, dear, ONCE), FOUR, ONCE, 0.95)[0] == pytest.approx((4 + 4 + 1 + 1) / 12)
+    none = Policy("none", np.zeros(4), FOUR.small_s, FOUR.large_s, stops=True)
+    assert seconds_for(curve(FOUR, none, ONCE), FOUR, ONCE, 0.95)[0] == 1.0
+    same = Measured(FOUR.small, FOUR.small, FOUR.small_s, FOUR.large_s)
+    made = curve(same, Policy("any", np.arange(4.0), same.small_s, same.large_s), ONCE)
+    assert np.isnan(apgr(made, same, ONCE)[0])
+    assert np.isnan(calls_for(made, same, ONCE, 0.5)[0])
+    assert np.isnan(gap_closed(made, curve(same, oracle(same), ONCE), same, ONCE)[0])
+
+
+def test_a_hull_is_concave_and_above_its_points() -> None:
+    drawn = np.random.default_rng(0)
+    for _ in range(50):
+        x, y = drawn.random(12), drawn.random(12)
+        corners, heights = hull(x.tolist(), y.tolist())
+        assert np.all(np.diff(heights) > 0)
+        slopes = np.diff(heights) / np.diff(corners)
+        assert np.all(np.diff(slopes) <= 1e-12)
+        above = np.interp(x, corners, heights, right=heights[-1])
+        assert np.all(above >= np.where(x >= corners[0], y, 0) - 1e-12)
+
+
+def test_rules_rank_as_their_law_says_and_intervals_hold_the_value() -> None:
+    table = made_table(1600, seed=3)
+    trial = in_domain(table.take(table.rows("train")), table.take(table.rows("test")))
+    rows = {row.name: row for row in trial.rows}
+    closed = {name: row.gap_closed[0] for name, row in rows.items()}
+    assert closed["oracle"] == pytest.approx(1.0)
+    assert closed["random mix"] == 0.0
+    assert closed["probe"] > closed["logistic"] > 0.1
+    assert closed["probe"] > closed["length rule"] > closed["task rule"] - 0.2
+    assert closed["probe"] > 0.3
+    for row in trial.rows:
+        for value, low, high in (row.gap_closed, row.aiq, row.seconds_at_95):
+            assert low - 1e-9 <= value <= high + 1e-9
+    assert rows["probe"].aiq[0] > rows["random mix"].aiq[0]
+    assert rows["oracle"].seconds_at_95[0] < rows["probe"].seconds_at_95[0] <= 1.0
+    assert {line.name for line in trial.lines} == set(closed) - {"random mix"}
+    held = held_out(table)
+    assert held.families == ("facts", "lists", "sums")
+    assert held.pooled["probe"][0] > 0.35
+    assert held.mean["probe"][0] == pytest.approx(np.mean(list(held.by_family["probe"].values())))
+
+
+def test_resamples_are_the_same_for_a_seed_and_keep_the_number() -> None:
+    drawn = resamples(20, 7, 1)
+    assert drawn[0].tolist() == [1] * 7
+    assert drawn.sum(1).tolist() == [7] * 21
+    np.testing.assert_array_equal(drawn, resamples(20, 7, 1))
+
+
+def test_targets_are_tried_on_a_population_whose_loss_is_known() -> None:
+    table = made_table(1200, seed=11)
+    held = hold(table, fit_quality(table), count=20)
+    assert {one.source for one in held} == {"probe", "embedding"}
+    by_target = {(one.source, one.target): one for one in held}
+    strict, loose = (by_target["probe", f"at most {loss} worse than always large"] for loss in ("2%", "10%"))
+    assert strict.feasible <= loose.feasible == 20
+    assert loose.violated <= 4
+    assert 0 < loose.small < 1
+    assert loose.quality > 0.9
+    assert loose.cost < 1
+    assert loose.test < 0.15
+
+
+def test_cores_leave_out_what_comes_first() -> None:
+    words = [f"w{number}" for number in range(20)]
+    assert [core.split() for core in cores(" ".join(words))] == [words[12:], words[10:]]
+    assert cores("Prove it. Now then: what is the sum?\n") == ("what is the sum?\n",)
+    assert cores("one two three four five six") == ("four five six",)
+    assert cores("one two") == cores("") == ()
+
+
+def test_the_attack_finds_what_fools_a_router_and_the_defence_takes_it_back() -> None:
+    def estimate(texts: Sequence[str]) -> Array:
+        # A router that hears "prove" and thinks of hard work; higher numbers are a little harder.
+        return np.array([0.9 - 0.5 * ("prove" in text) - int(text[:-1].split()[-1]) / 1000 for text in texts])
+
+    made = made_table(300, seed=2)
+    asked = [
+        replace(one, text=f"Here is a question of many words about one number. What is {place}?")
+        for place, one in enumerate(made.outcomes)
+    ]
+    table = replace(made, outcomes=tuple(asked))
+    assert "prove" in search(estimate, ["a b 1?", "d e 2?"], words=("x", "prove"), steps=2)
+    found = attack(table, "embedding", estimate, share=0.3)
+    assert found.clean == pytest.approx(0.3, abs=0.07)
+    assert found.attacked == 1.0
+    assert found.attacked_defended - found.clean_defended < 0.05
+    assert 0 < found.gap_closed_defended < 1
+    both = defended(estimate)(["prove this. " + asked[5].text, asked[5].text])
+    assert both[0] == pytest.approx(both[1], abs=0.02)
+
+
+def test_the_command_prints_every_rule_and_writes_figures_and_plots(tmp_path: Path) -> None:
+    made_table(500, seed=7).save(tmp_path / "table")
+    options = ["--outcomes", str(tmp_path / "table"), "--json", str(tmp_path / "f.json"), "--plot", str(tmp_path)]
+    done = CliRunner().invoke(routing, [*options, "--only", "table", "--only", "calibration"])
+    assert done.exit_code == 0, done.output
+    for name in ("random mix", "length rule", "task rule", "kNN", "logistic", "probe", "oracle", "pooled"):
+        assert name in done.output
+    figures = json.loads((tmp_path / "f.json").read_text(encoding="utf-8"))
+    assert figures["prompts"] == 500
+    assert {row["name"] for row in figures["in_domain"]["rows"]} >= {"probe", "logistic", "cascade, mean"}
+    assert figures["calibration"]
+    for name in ("routing-cost-quality.png", "routing-held-out.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    refused = CliRunner().invoke(routing, ["--outcomes", str(tmp_path / "table"), "--only", "attack"])
+    assert refused.exit_code == 1
+    assert re.search(r"the table is of the small model\s+small-1", refused.output)
+    missing = CliRunner().invoke(routing, ["--outcomes", str(tmp_path / "none")])
+    assert missing.exit_code == 1
+    assert "headgate route learn" in missing.output

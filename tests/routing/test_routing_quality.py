@@ -1,0 +1,241 @@
+"""Estimates of quality: regressions, neighbours, calibrated thresholds, and the file they ship in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from outcome_tables import made_table
+
+from headgate.routing.calibration import Calibration, Infeasible
+from headgate.routing.knn import Neighbours, fit_neighbours
+from headgate.routing.quality import FittedQuality, StaleQuality
+from headgate.routing.quality_features import SURFACE, sureness, surface
+from headgate.routing.regression import fit, folds_of, platt, sigmoid
+from headgate.routing.types import RouteFeatures
+from headgate.training.quality import calibrate, fit_quality, grid
+
+
+def test_a_regression_finds_the_law_that_made_the_data() -> None:
+    drawn = np.random.default_rng(0)
+    rows = drawn.normal(size=(6000, 5)).astype(np.float32) * np.array([1, 1, 10, 0.1, 1]) + np.array([0, 3, 0, 0, -7])
+    rows = rows.astype(np.float32)
+    wanted = np.array([1.5, -1.0, 0.05, 5.0, 0.0])
+    right = (drawn.random(6000) < sigmoid(rows @ wanted + 2.0)).astype(np.float64)
+    made = fit(rows, right, (3, 2), folds=folds_of(6000, 5, 0))
+    np.testing.assert_allclose(made.weights * rows.std(0), wanted * rows.std(0), atol=0.15)
+    assert made.one(rows[0]) == pytest.approx(made.predict(rows)[0], abs=1e-6)
+
+
+def test_noise_is_told_as_the_mean_and_probabilities_are_calibrated() -> None:
+    drawn = np.random.default_rng(1)
+    rows = drawn.normal(size=(600, 200)).astype(np.float32)
+    right = (drawn.random(600) < 0.3).astype(np.float64)
+    made = fit(rows, right, (200,), folds=folds_of(600, 5, 0))
+    fresh = made.predict(drawn.normal(size=(500, 200)).astype(np.float32))
+    assert abs(fresh.mean() - 0.3) < 0.06
+    assert fresh.std() < 0.08
+    # Columns that tell something, many of them, and few rows: what is said must come true about as often.
+    table = made_table(9000, seed=4)
+    known, new = table.take(range(1500)), table.take(range(1500, 9000))
+    made = fit(known.states, known.right("small"), (9,), folds=folds_of(1500, 5, 0))
+    said, came = made.predict(new.states), new.right("small")
+    for low in (0.0, 0.2, 0.4, 0.6, 0.8):
+        inside = (said >= low) & (said < low + 0.2)
+        assert abs(said[inside].mean() - came[inside].mean()) < 0.08
+
+
+def test_a_model_that_is_always_right_gets_a_constant() -> None:
+    made = fit(np.ones((8, 3), np.float32), np.ones(8), (3,), folds=folds_of(8, 4, 0))
+    assert made.one(np.zeros(3, np.float32)) == pytest.approx(0.9)
+
+
+def test_scores_that_point_the_wrong_way_say_nothing() -> None:
+    right = np.array([1.0, 1, 1, 0, 0, 0])
+    assert platt(-right, right)[0] == 0.0
+    slope, intercept = platt(np.array([2.0, 2, -2, 2, -2, -2]), right)
+    assert slope > 0
+    assert intercept == pytest.approx(0.0, abs=1e-6)
+
+
+def test_neighbours_are_weighted_and_drawn_to_the_mean() -> None:
+    angles = np.array([0.0, 0.1, 1.0, 3.0])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    outcomes = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
+    asked = np.array([[1.0, 0.0]], np.float32)
+    prior = (outcomes.sum(0) + 1) / 6
+    near = Neighbours(vectors, outcomes, 2, 0.0).predict(asked)
+    np.testing.assert_allclose(near[0], (outcomes[:2].sum(0) + 2 * prior) / 4)
+    sharp = Neighbours(vectors, outcomes, 4, 1e4).predict(asked)
+    np.testing.assert_allclose(sharp[0], (outcomes[0] + 2 * prior) / 3, atol=1e-6)
+    table = made_table(900, seed=6)
+    rights = np.stack([table.right("small"), table.right("large")], 1)
+    made = fit_neighbours(table.vectors[:700], rights[:700], folds_of(700, 5, 0))
+    said = made.predict(table.vectors[700:])[:, 0]
+    assert said[rights[700:, 0] > 0].mean() > said[rights[700:, 0] == 0].mean() + 0.15
+
+
+def test_surface_counts_what_it_names() -> None:
+    text = 'Sort: 12, 7, 345, "b" (now)?\nx = 1'
+    found = dict(
+        zip(SURFACE, np.expm1(surface(RouteFeatures(text, prompt_chars=99, turns=2, system="s"))), strict=True)
+    )
+    expected = {
+        "chars": len(text), "prompt_chars": 99, "words": 9, "lines": 2, "numbers": 4, "digits": 7, "longest_number": 3,
+        "list_items": 3, "commas": 3, "colons": 1, "quotes": 2, "brackets": 2, "operators": 1, "capitals": 1,
+    }  # fmt: skip
+    assert {name: round(float(found[name]), 3) for name in expected} == expected
+    flags = dict(zip(SURFACE, surface(RouteFeatures(text, has_tools=True, turns=3)), strict=True))
+    assert [flags[name] for name in ("question", "turns", "system", "tools", "code", "structured")] == [
+        1,
+        1,
+        0,
+        1,
+        0,
+        0,
+    ]
+
+
+@given(st.text(max_size=300), st.integers(0, 5))
+def test_surface_takes_any_text(text: str, turns: int) -> None:
+    found = surface(RouteFeatures(text, turns=turns))
+    assert found.shape == (len(SURFACE),)
+    assert np.isfinite(found).all()
+    assert np.isfinite(surface(RouteFeatures("7" * 100_000))).all()
+
+
+def test_sureness_reads_the_forecast_at_the_end_of_a_state() -> None:
+    state = np.array([9.0, 9.0, np.log(0.5), np.log(0.25), -3.0, -4.0, -5.0, 1.2], np.float32)
+    np.testing.assert_allclose(sureness(state), [0.5, np.log(0.5), np.log(2), np.log(0.5) + 5], rtol=1e-5)
+    assert np.isfinite(sureness(np.zeros(8, np.float32))).all()
+
+
+def _calibration(loss: list[float], seconds: list[float]) -> Calibration:
+    inner = np.linspace(0.1, 0.9, len(loss) - 2)
+    rows = (np.array([0.0, *inner, 1.0]), np.array(loss), np.array(seconds), np.linspace(1, 0, len(loss)))
+    return Calibration(*rows, 0.95, 500)
+
+
+def test_a_target_takes_the_last_threshold_before_the_first_that_fails() -> None:
+    # From the safest on, 0.04 comes behind a failure at 0.06 and must not be reached.
+    made = _calibration([0.3, 0.04, 0.06, 0.02, 0.0], [1.0, 1.5, 2.0, 2.5, 3.0])
+    assert made.for_loss(0.05) == pytest.approx(0.9)
+    assert made.for_loss(0.06) == pytest.approx(0.1)
+    assert made.for_loss(0.3) == 0.0
+    assert made.for_seconds(2.2) == pytest.approx(0.5)
+    assert made.for_seconds(9.0) == 1.0
+    with pytest.raises(Infeasible, match=r"at most 1\.00% worse .* 2\.00% is the least that 500 calibration prompts"):
+        made.for_loss(0.01)
+    with pytest.raises(
+        Infeasible, match=r"at most 900 device seconds for 1,000 requests .* 1000, with the small model"
+    ):
+        made.for_seconds(0.9)
+    with pytest.raises(ValueError, match=r"most is 5; 0 to 1"):
+        made.for_loss(5)
+    with pytest.raises(ValueError, match="do not rise"):
+        replace(made, thresholds=made.thresholds[::-1])
+    with pytest.raises(ValueError, match="equally many"):
+        replace(made, loss=made.loss[1:])
+
+
+def test_bounds_count_what_the_large_model_would_have_had_right() -> None:
+    estimates = np.array([0.9, 0.8, 0.7, 0.6] * 25)
+    small, large = np.tile([1.0, 0.0, 0.0, 1.0], 25), np.tile([1.0, 1.0, 0.0, 0.0], 25)
+    ones = np.ones(100)
+    made = calibrate(estimates, small, large, ones, 3 * ones, np.array([0.0, 0.75, 0.85, 1.0]))
+    # Of 50 that the large model has right 25 are lost at 0.0 and 0.75, none above; 1 - 0.05 ** (1 / 50) is exact.
+    assert made.loss[:2] == pytest.approx([0.6242, 0.6242], abs=1e-3)
+    assert made.loss[2:].tolist() == pytest.approx([1 - 0.05 ** (1 / 50), 0.0])
+    assert made.small.tolist() == [1.0, 0.5, 0.25, 0.0]
+    assert made.seconds[[0, 3]].tolist() == [1.0, 3.0]
+    assert 2.0 < made.seconds[1] < 2.2
+
+
+def test_calibrated_targets_hold_as_often_as_they_say() -> None:
+    # The true loss of a threshold is that of the whole population: 100 calibrations, of which 5 % may be wrong.
+    everything = made_table(8000, seed=9)
+    score = 1 / (1 + np.exp(3 * everything.states[:, 0].astype(np.float64)))
+    small, large = everything.right("small"), everything.right("large")
+    thresholds = grid(score[:1000])
+    drawn = np.random.default_rng(2)
+    realised = []
+    ones = np.ones(400)
+    for _ in range(100):
+        chosen = drawn.integers(len(score), size=400)
+        made = calibrate(score[chosen], small[chosen], large[chosen], ones, 3 * ones, thresholds)
+        lost = (score > made.for_loss(0.1)) & (large > small)
+        realised.append(lost.sum() / large.sum())
+    # 10 or fewer of 100 have a probability of 0.989 at 5 %. The bounds are not bought by never using the small model.
+    assert sum(loss > 0.1 for loss in realised) <= 10
+    assert np.mean(realised) > 0.05
+
+
+def test_estimates_tell_prompts_apart_and_survive_their_file(tmp_path: Path) -> None:
+    table = made_table(2400, seed=5)
+    made = fit_quality(table)
+    made.save(tmp_path / "fitted" / "q.safetensors")
+    again = FittedQuality.load(tmp_path / "fitted" / "q.safetensors")
+    assert again.wants_state
+    test = table.take(table.rows("test"))
+    auc = {}
+    for source in ("probe", "embedding"):
+        told = []
+        for place in range(len(test)):
+            features = test.features(place)
+            if source == "embedding":
+                features = replace(features, state=None)
+            quality = again.estimate(features, "")
+            assert quality == made.estimate(features, "")
+            assert quality.source == source
+            assert 0 < quality.small < 1
+            told.append(quality.small)
+        right = test.right("small") > 0
+        auc[source] = np.mean(np.array(told)[right][:, None] > np.array(told)[~right][None, :])
+        loss = again.threshold(source, loss=0.1)
+        lost = (np.array(told) > loss) & (test.right("large") > test.right("small"))
+        assert lost.sum() / test.right("large").sum() < 0.13
+        assert 0 < np.mean(np.array(told) > loss) < 1
+        assert again.threshold(source, seconds=0.002) < again.threshold(source, seconds=0.0027)
+    assert auc["probe"] > 0.85 > auc["embedding"] > 0.65
+    nothing = again.estimate(RouteFeatures("?"), "")
+    assert (nothing.source, nothing.small) == (
+        "task",
+        pytest.approx(table.take(table.rows("train")).right("small").mean()),
+    )
+
+
+def test_a_stale_or_broken_file_is_refused_by_name(tmp_path: Path) -> None:
+    made = fit_quality(made_table(200, seed=8))
+    given = {"small": "small-1", "large": "large-1", "embedder": "embedder-1"}
+    made.check(**given)
+    made.check(**{**given, "embedder": ""})
+    for name, said in (("small", "small model small-1; other"), ("large", "large model large-1; other"),
+                       ("embedder", "embedding model embedder-1; other")):  # fmt: skip
+        with pytest.raises(StaleQuality, match=said):
+            made.check(**{**given, name: "other"})
+    path = tmp_path / "q.safetensors"
+    made.save(path)
+    path.write_bytes(path.read_bytes().replace(b"longest_line", b"longest_lime"))
+    with pytest.raises(StaleQuality, match=r"q\.safetensors was written by another version"):
+        FittedQuality.load(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"q\.safetensors: the quality estimates cannot be read"):
+        FittedQuality.load(path)
+    with pytest.raises(ValueError, match=r"none\.safetensors: the quality estimates cannot be read"):
+        FittedQuality.load(tmp_path / "none.safetensors")
+    for wrong in ({}, {"loss": 0.1, "seconds": 1.0}):
+        with pytest.raises(ValueError, match="exactly one"):
+            made.threshold("probe", **wrong)
+    bare = replace(made, estimators={"probe": made.estimators["probe"]})
+    with pytest.raises(ValueError, match="source is 'embedding'; calibrated are: probe"):
+        bare.threshold("embedding", loss=0.1)
+
+
+def test_a_table_without_a_part_is_refused() -> None:
+    table = made_table(60, seed=1)
+    with pytest.raises(ValueError, match="no prompts in its part 'calibration'"):
+        fit_quality(table.take(table.rows("train")))
