@@ -43,6 +43,7 @@ from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.cache_metrics import CacheState
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.vector_index import SharedIndex
+from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ class Loader:
         self._secret = _fingerprint_secret(settings)
         self._fingerprinter = Fingerprinter(self._secret)
         self._embedder_folder, self._embedder_why = embedder_folder(settings)
+        self._classifier = TaskClassifier(load_tasks())
         self._embedder: SentenceEmbedder | None = None
         self._index: SharedIndex | None = None
         self._memory: MemoryStore | None = None
@@ -253,6 +255,9 @@ class Loader:
                 for m in self._settings.models
             )
         )
+        if len(self._settings.models) > 1:
+            # Here and not on the event loop, under the first request that leaves the choice to the router.
+            self._classifier.fit()
 
     async def _measure(self, routes: Routes) -> None:
         """Know how fast the models are where there is a choice between them."""
@@ -269,7 +274,7 @@ class Loader:
         settings = self._settings
         tiers = {m.id: m.tier for m in settings.models if m.tier is not None}
         destinations = [LocalDestination(self._engine.models[m.id], lacks=m.lacks) for m in settings.models]
-        routes = Routes(destinations, tiers, load_tasks(), settings, secret=self._secret)
+        routes = Routes(destinations, tiers, self._classifier, settings, secret=self._secret)
         self._metrics.routing.watch(routes.breakers)
         if self._redis is None and settings.cache.exact.enabled:
             self._memory = MemoryStore(int(settings.cache.exact.max_bytes), time.time)

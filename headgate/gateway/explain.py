@@ -18,6 +18,7 @@ from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.settings import EngineSection, ModelSection, Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.route import PriceBody, QualityBody, RouteReport, WeighedBody
+from headgate.routing.classes import TaskClassifier
 from headgate.routing.explain import counterfactuals, lines, rule
 from headgate.routing.policy import Weighed
 from headgate.routing.price import Load
@@ -98,7 +99,7 @@ async def configured_routes(settings: Settings, embedder_folder: Path | None) ->
     """
     destinations = [configured_model(section, settings.engine) for section in settings.models]
     tiers = {m.id: m.tier for m in settings.models if m.tier is not None}
-    routes = Routes(destinations, tiers, load_tasks(), settings)
+    routes = Routes(destinations, tiers, TaskClassifier(load_tasks()), settings)
     if embedder_folder is not None:
         embedder = SentenceEmbedder(embedder_folder)
         await embedder.load()

@@ -24,7 +24,6 @@ from headgate.routing.classes import TaskClassifier
 from headgate.routing.policy import Decision, Judgement, Policy, Router
 from headgate.routing.price import AnswerLengths, Neighbour, Signals, Tariff, price
 from headgate.routing.session import Sessions, session_key
-from headgate.routing.tasks import Task
 from headgate.routing.types import Destination as Candidate
 from headgate.routing.types import Need, NoneReady, NoRoute, QualityModel, Route, RouteFeatures, Tier
 
@@ -73,7 +72,7 @@ class Routes:
         self,
         destinations: Sequence[Destination],
         tiers: Mapping[str, Tier],
-        tasks: Sequence[Task],
+        classifier: TaskClassifier,
         settings: Settings | None = None,
         *,
         quality: QualityModel | None = None,
@@ -85,7 +84,7 @@ class Routes:
         Args:
             destinations: at least one; ids are unique.
             tiers: tier by id, for the models that have one.
-            tasks: the task classes of the router.
+            classifier: tells the task class of a request; `fit` it before, or the first request waits for that.
             settings: policies, prices and limits; None: the defaults.
             quality: tells how well each tier would answer; None: the task class's tier decides.
             secret: of the hashes of features, up to 64 bytes; None: a random one.
@@ -95,9 +94,9 @@ class Routes:
         routing = settings.routing
         self._by_id = {d.id: d for d in destinations}
         self._tiers = dict(tiers)
-        self._tasks = tasks
+        self._tasks = classifier.tasks
         self._quality = quality
-        self._router = Router(tasks, TaskClassifier(tasks), quality)
+        self._router = Router(self._tasks, classifier, quality)
         self._secret = secrets.token_bytes(32) if secret is None else secret[:64]
         self._clock = clock
         self._policies = Policies(settings, clock)

@@ -94,6 +94,11 @@ class TaskClassifier:
         await asyncio.to_thread(classifier.fit)
         return classifier
 
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The classes, also those that are not told by examples."""
+        return self._tasks
+
     def fit(self) -> None:
         """Fit both heads, unless that was done; takes some tenths of a second."""
         self._heads()

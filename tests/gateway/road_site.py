@@ -18,9 +18,12 @@ from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
+from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
 
 ASK = ChatRequest("chat.completions", "fake", (Message("user", "What is two plus two?"),))
+# Fitted by the first test that needs it, and the same for all.
+CLASSIFIER = TaskClassifier(load_tasks())
 RED, BLUE = Principal("red"), Principal("blue")
 
 
@@ -38,7 +41,7 @@ class Site:
         self.now = 0.0
         self.metrics = Metrics()
         tiers = {d.id: tier for d in destinations for tier in ("small", "large") if d.id.startswith(tier)}
-        self.routes = Routes(destinations, tiers, load_tasks(), settings, clock=lambda: self.now)
+        self.routes = Routes(destinations, tiers, CLASSIFIER, settings, clock=lambda: self.now)
         self.metrics.routing.watch(self.routes.breakers)
         self.store = MemoryStore(1_000_000, lambda: self.now)
         self.answers = Answers(

@@ -34,6 +34,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
+from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
 
 # Half the vocabulary ends an answer, so that a model that knows nothing still comes to an end.
@@ -62,7 +63,7 @@ class Site:
     def __init__(self, engine: Engine, policy: AuditPolicy) -> None:
         self.engine = engine
         self.store = MemoryStore(1 << 20, lambda: 1000.0)
-        routes = Routes([LocalDestination(engine.models["m"])], {}, load_tasks())
+        routes = Routes([LocalDestination(engine.models["m"])], {}, TaskClassifier(load_tasks()))
         calibration = load_calibration()
         auditor = Auditor(0.02, policy.share, 0.05, b"secret", false_accept=calibration.false_accept_bound)
         self.watch = Watch(self.store, auditor, (0.7, 0.8), 0.7, LabelLog(), lambda: 1000.0)

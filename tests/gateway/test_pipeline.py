@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 from gateway_fakes import OUTCOME, FakeDestination
-from road_site import ASK, BLUE, RED, Site
+from road_site import ASK, BLUE, CLASSIFIER, RED, Site
 
 from headgate.gateway.destinations import Facts
 from headgate.gateway.request import CacheControl, ChatRequest, Chunk, Message, Sampling
 from headgate.gateway.routes import Routes
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError
-from headgate.routing.tasks import load_tasks
 
 
 async def test_a_miss_is_generated_and_the_next_asker_hits() -> None:
@@ -199,7 +198,7 @@ async def test_the_account_is_known_only_at_the_end() -> None:
 
 async def test_names_lead_to_destinations() -> None:
     small, large = FakeDestination("small-1"), FakeDestination("large-1")
-    routes = Routes([small, large], {"small-1": "small", "large-1": "large"}, load_tasks())
+    routes = Routes([small, large], {"small-1": "small", "large-1": "large"}, CLASSIFIER)
     for name, expected, reason in [("small", small, "tier:small"), ("large", large, "tier:large")]:
         route = (await routes.plan(replace(ASK, model=name), None, RED)).route
         assert (route.model, route.reason) == (expected.id, reason)
