@@ -47,16 +47,22 @@ def _cost_quality(trial: Trial) -> Figure:
         if line is None:
             continue
         axes.plot(line.milliseconds, [100 * q for q in line.quality], style, color=color, linewidth=width, label=name)
+        if name == "oracle":
+            # Once it has upgraded all that this makes right, more to spend brings nothing.
+            axes.hlines(
+                100 * line.quality[-1], line.milliseconds[-1], ends[1][0], color=color, linewidth=0.8, alpha=0.5
+            )
         if name in _BANDS:
             low, high = ([100 * q for q in side] for side in (line.low, line.high))
             axes.fill_between(line.milliseconds, low, high, color=color, alpha=0.12, linewidth=0)
         else:
             _bar(axes, line, color)
-    for (x, y, interval), name, side in zip(ends, ("small alone", "large alone"), ((8, -14), (-8, -14)), strict=True):
+    for (x, y, interval), name, side in zip(ends, ("small alone", "large alone"), ((8, -18), (-8, -18)), strict=True):
         bars = [[100 * (y - interval[1])], [100 * (interval[2] - y)]]
         axes.errorbar([x], [100 * y], yerr=bars, fmt="s", color="#333333", markersize=6, capsize=3, zorder=5)
         align = "left" if side[0] > 0 else "right"
-        axes.annotate(name, (x, 100 * y), side, textcoords="offset points", fontsize=9, ha=align)
+        box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+        axes.annotate(name, (x, 100 * y), side, textcoords="offset points", fontsize=9, ha=align, bbox=box, zorder=6)
     axes.set_xlabel("device milliseconds a request, with what the rule itself costs")
     axes.set_ylabel("right answers, %")
     axes.set_title(f"{trial.prompts} test prompts; bands and bars are 95 % bootstrap intervals", fontsize=10)
