@@ -300,7 +300,8 @@ def _cheapest(pool: Sequence[Destination], policy: Policy, incumbent: str) -> tu
     """Which of those that are good enough, and whether that is for the price or because the conversation is there.
 
     A new conversation is taken for one with the small tier: prices are estimates, and those that hardly differ should
-    not send it to a larger model. Without prices the small tier is cheaper, and within a tier the shorter queue.
+    not send it to a larger model. One with the large tier goes back as soon as that is cheaper: what the large model's
+    cache holds is in its price. Without prices the small tier is cheaper, and within a tier the shorter queue.
     """
     soon = [d for d in pool if _wait_s(d) <= policy.max_wait_s] or list(pool)
     priced = all(d.price is not None for d in soon)
@@ -308,7 +309,10 @@ def _cheapest(pool: Sequence[Destination], policy: Policy, incumbent: str) -> tu
     stays = next((d for d in soon if d.name == incumbent), None)
     small = min((d for d in soon if d.tier == "small"), key=_score, default=None)
     rival = stays or small
-    if rival is None or rival is best or (priced and _score(best) < _score(rival) * (1 - policy.switch_gain)):
+    if rival is None or rival is best:
+        return best, "price"
+    down = best.tier == "small" and rival.tier == "large"
+    if priced and (down or _score(best) < _score(rival) * (1 - policy.switch_gain)):
         return best, "price"
     return rival, "price" if stays is None else "sticky"
 

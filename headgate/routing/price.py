@@ -196,10 +196,13 @@ class Neighbour:
 
     @property
     def round_s(self) -> float:
-        """What its step takes now; 0 where it has nothing to do."""
-        load = self.load
-        reading = min(load.pending_tokens, load.max_step_tokens) * self.rates.prompt_s
-        return self.rates.round_s(min(load.running + load.waiting, load.max_running)) + reading
+        """What its steps take but for reading prompts; 0 where it has nothing to do."""
+        return self.rates.round_s(min(self.load.running + self.load.waiting, self.load.max_running))
+
+    @property
+    def reading_s(self) -> float:
+        """What reading the prompts takes that are there, once."""
+        return self.load.pending_tokens * self.rates.prompt_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,17 +258,20 @@ def price(
     here = load.running + load.waiting
     # What a step takes besides the prompt tokens in it, until this request joins the batch and from then on.
     before_s = rates.step_s + rates.sequence_s * min(here, load.max_running) + others_round_s
-    round_s = rates.round_s(min(here + 1, load.max_running)) + others_round_s
+    batch = min(here + 1, load.max_running)
+    round_s = rates.round_s(batch) + others_round_s
     # Whoever finds the running set full waits until so many have ended; each takes about one expected answer.
     turns = max(0, here + 1 - load.max_running) / load.max_running
     queue_s = _reading_s(load.pending_tokens, rates, load, before_s) + turns * output_tokens * round_s
     if here or others_round_s:
         # The step that is being computed, half of it on average.
         queue_s += 0.5 * before_s
+    # While this one answers, the others of the device read what they have to.
+    queue_s += sum(n.reading_s for n in neighbours)
     prefill_s = _reading_s(own, rates, load, before_s)
     decode_s = output_tokens * round_s
-    # A step that would be made anyway is not this request's; alone, all of it is.
-    device_s = own * rates.prompt_s + output_tokens * (rates.sequence_s + (0.0 if here else rates.step_s))
+    # Its share of steps that are made for others too: some of those others will have ended before it.
+    device_s = own * rates.prompt_s + output_tokens * rates.round_s(batch) / batch
     served = here + sum(n.load.running + n.load.waiting for n in neighbours)
     usd = (
         prompt_tokens * tariff.usd_per_prompt_token

@@ -234,9 +234,9 @@ async def test_a_crowded_model_sends_who_has_a_choice_elsewhere_and_conversation
     small.stands = Live(Load(running=60, waiting=20, pending_tokens=5000), rates, "a")
     other = replace(HELLO, messages=(Message("user", "Hello there!"),))
     assert (await told(site, other))[1:] == ("large-1", "price")
-    small.stands = Live(Load(), rates, "a")
-    assert (await told(site, other))[1:] == ("large-1", "sticky")
-    assert (await told(site, replace(other, session="new")))[1:] == ("small-1", "task:chit_chat")
+    assert (await told(site, replace(other, session="new")))[1:] == ("large-1", "price")
+    small.stands = Live(Load(running=8), rates, "a")
+    assert (await told(site))[1:] == ("small-1", "sticky")
     assert site.count('headgate_route_price_ratio_count{model="small-1"} 2.0')
 
 

@@ -200,11 +200,17 @@ def test_a_tier_that_nobody_fills_falls_to_the_other() -> None:
     assert (route.model, route.reason) == ("teacher", "fallback:no_small")
 
 
-def test_a_conversation_stays_until_another_is_cheaper_by_more_than_a_little() -> None:
+def test_a_conversation_moves_up_or_aside_only_where_that_saves_more_than_a_little() -> None:
     policy = Policy(switch_gain=0.2)
-    assert ask(destinations=priced(1.0, 1.2), incumbent="teacher", policy=policy).route.reason == "sticky"
-    moved = ask(destinations=priced(0.9, 1.2), incumbent="teacher", policy=policy).route
-    assert (moved.model, moved.reason) == ("student", "task:chit_chat")
+    twin = Destination("twin", "small", price=costs(0.9))
+    pair = [replace(SMALL, price=costs(1.0)), twin]
+    assert ask(destinations=pair, incumbent="student", policy=policy).route.reason == "sticky"
+    assert ask(destinations=pair, policy=policy).route.model == "twin"
+    assert ask(destinations=priced(1.0, 0.9), incumbent="student", policy=policy).route.reason == "sticky"
+    assert ask(destinations=priced(1.0, 0.7), incumbent="student", policy=policy).route.reason == "price"
+    back = ask(destinations=priced(1.0, 1.1), incumbent="teacher", policy=policy).route
+    assert (back.model, back.reason) == ("student", "task:chit_chat")
+    assert ask(destinations=priced(1.1, 1.0), incumbent="teacher", policy=policy).route.model == "teacher"
     assert ask(small=0.1, destinations=priced(1.0, 1.1), incumbent="student").route.model == "teacher", "quality first"
 
 

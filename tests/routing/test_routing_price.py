@@ -38,7 +38,7 @@ def test_an_idle_model_costs_its_prompt_and_its_steps() -> None:
     assert alone.queue_s == 0
     assert alone.prefill_s == pytest.approx(100 * 0.001 + 0.01)
     assert alone.decode_s == pytest.approx(20 * (0.01 + 0.002))
-    assert alone.device_s == pytest.approx(alone.seconds - 0.01)
+    assert alone.device_s == pytest.approx(100 * 0.001 + 20 * 0.012)
     assert (alone.others_s, alone.usd) == (0, 0)
     assert alone.score == pytest.approx(alone.seconds)
 
@@ -55,7 +55,7 @@ def test_who_waits_and_runs_is_waited_for() -> None:
     assert busy.queue_s >= 0.3
     assert busy.decode_s == pytest.approx(20 * (0.01 + 6 * 0.002))
     assert busy.others_s == pytest.approx(5 * busy.device_s)
-    assert busy.device_s < cost().device_s, "steps that are made anyway are not this request's"
+    assert busy.device_s == pytest.approx(0.1 + 20 * (0.01 + 6 * 0.002) / 6), "its share of what is done for six"
     assert cost(load=Load(running=4, pending_tokens=300), signals=Signals(queue=False)) == cost()
 
 
@@ -71,6 +71,8 @@ def test_models_of_one_device_take_turns() -> None:
     beside = cost(neighbours=(other,))
     assert beside.decode_s == pytest.approx(20 * (0.01 + 0.002 + 0.12))
     assert beside.others_s == pytest.approx(2 * beside.device_s)
+    reading = Neighbour(Load(running=2, pending_tokens=500), Rates(0.1, 0.001, 0.01))
+    assert cost(neighbours=(reading,)).seconds == pytest.approx(beside.seconds + 0.5), "its prompts are read once"
     idle = Neighbour(Load(), Rates(0.1, 0.001, 0.01))
     assert cost(neighbours=(idle,)) == cost(), "an idle neighbour costs nothing"
 
