@@ -179,8 +179,7 @@ class LocalModel:
         Raises:
             PromptTooLong, EngineStopped, ValueError: the request was not taken.
         """
-        # The caller's id may repeat; the engine's must not.
-        engine_id = f"{request_id}#{next(self._serial)}"
+        engine_id = self._engine_id(request_id)
         mailbox = self._mailbox()
         choices = [_Choice(ChoiceText(self._tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
         # A stop string is seen here only: what is handed over late would be computed, and counted, for nothing.
@@ -223,7 +222,7 @@ class LocalModel:
             raise ValueError("the continuation has no tokens; it must have at least one")
         deltas, finish = await self._run(
             Request(
-                f"{request_id}#{next(self._serial)}",
+                self._engine_id(request_id),
                 self.info.name,
                 prompt,
                 tenant=tenant,
@@ -245,7 +244,7 @@ class LocalModel:
             PromptTooLong, EngineStopped, ValueError: the request was not taken.
             ProbeFailed: the engine ended it with an error or on its way down.
         """
-        engine_id = f"{request_id}#{next(self._serial)}"
+        engine_id = self._engine_id(request_id)
         request = Request(engine_id, self.info.name, prompt, tenant=tenant, weight=weight, probe=True)
         deltas, finish = await self._run(request)
         state = deltas[-1].state
@@ -269,6 +268,10 @@ class LocalModel:
             if finish is None:
                 self._loop.cancel(request.id)
         return deltas, finish
+
+    def _engine_id(self, request_id: str) -> str:
+        """The caller's id may repeat, here and at the other models of the engine; the engine's must not."""
+        return f"{request_id}#{self.info.name}#{next(self._serial)}"
 
     def _render(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None

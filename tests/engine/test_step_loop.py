@@ -305,3 +305,14 @@ def test_who_has_just_asked_finds_it_among_what_waits(engine: Engine) -> None:
         finished += ended.get(timeout=20).finish is not None
     stats = engine.models["m"].stats()
     assert (stats.running, stats.waiting, stats.pending_tokens) == (0, 0, 0)
+
+
+def test_two_models_may_be_asked_under_one_id_at_a_time(engine: Engine) -> None:
+    async def ask(name: str) -> int:
+        params = replace(GREEDY, max_tokens=30)
+        return sum([len(d.token_ids) async for d in engine.models[name].generate("same", (5, 6, 7), params)])
+
+    async def both() -> list[int]:
+        return await asyncio.gather(ask("m"), ask("other"))
+
+    assert asyncio.run(asyncio.wait_for(both(), 60)) == [30, 30]
