@@ -76,7 +76,6 @@ def test_who_could_not_be_chosen_says_why(change: dict[str, object], said: str) 
         ({"judgement": Judgement("math", 0.9)}, "the task class's tier, since no model of quality is there"),
         ({"judgement": Judgement("chit_chat", 0.9, code=True)}, "the text holds source code"),
         ({"judgement": HARD, "may_escalate": False}, "the budget of escalations is spent"),
-        ({"incumbent": "teacher", "policy": Policy(switch_gain=0.6)}, "the conversation is here already"),
         ({"policy": Policy(models=frozenset({"teacher"}))}, "may not be used by this key"),
     ],
 )
@@ -84,6 +83,13 @@ def test_every_rule_has_its_sentence(given: dict[str, object], said: str) -> Non
     given = dict(given)
     judgement = given.pop("judgement", EASY)
     assert said in rule(decide(judgement, **given))  # type: ignore[arg-type]
+
+
+def test_a_conversation_that_stays_says_so() -> None:
+    cheaper = replace(LARGE, price=Price(0.1, 0.3, 0.5, score=0.9))
+    decision = decide(EASY, SMALL, cheaper, incumbent="student")
+    assert rule(decision) == "the conversation is here already, and no other model is cheaper by enough"
+    assert "teacher would have been chosen at a price below 800.0 ms (it is 900.0 ms)" in counterfactuals(decision)
 
 
 def test_a_tier_that_nobody_has_and_a_price_are_told() -> None:
