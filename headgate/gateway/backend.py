@@ -31,10 +31,11 @@ from headgate.engine.errors import EngineError
 from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import AuditPolicy, Audits
+from headgate.gateway.checkpoints import model_path
 from headgate.gateway.destinations import LocalDestination
-from headgate.gateway.explain import model_path
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.pipeline import Road
+from headgate.gateway.quality import Learned, learned
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
 from headgate.gateway.settings import CacheSection, SemanticCacheSection, Settings, secret_name
@@ -149,6 +150,7 @@ class Loader:
         self._fingerprinter = Fingerprinter(self._secret)
         self._embedder_folder, self._embedder_why = embedder_folder(settings)
         self._classifier = TaskClassifier(load_tasks())
+        self._learned: Learned | None = None
         self._embedder: SentenceEmbedder | None = None
         self._index: SharedIndex | None = None
         self._memory: MemoryStore | None = None
@@ -214,6 +216,7 @@ class Loader:
 
         Raises:
             CheckpointError: a model cannot be served; the message names the file.
+            QualityError: what was learned of the models cannot be used as the settings want it.
         """
         started = time.monotonic()
         await asyncio.to_thread(self._load_models)
@@ -255,6 +258,7 @@ class Loader:
                 for m in self._settings.models
             )
         )
+        self._learned = learned(self._settings, self._embedder_folder)
         if len(self._settings.models) > 1:
             # Here and not on the event loop, under the first request that leaves the choice to the router.
             self._classifier.fit()
@@ -274,7 +278,16 @@ class Loader:
         settings = self._settings
         tiers = {m.id: m.tier for m in settings.models if m.tier is not None}
         destinations = [LocalDestination(self._engine.models[m.id], lacks=m.lacks) for m in settings.models]
-        routes = Routes(destinations, tiers, self._classifier, settings, secret=self._secret)
+        quality = self._learned
+        routes = Routes(
+            destinations,
+            tiers,
+            self._classifier,
+            settings,
+            quality=None if quality is None else quality.estimates,
+            thresholds=None if quality is None else quality.thresholds,
+            secret=self._secret,
+        )
         self._metrics.routing.watch(routes.breakers)
         if self._redis is None and settings.cache.exact.enabled:
             self._memory = MemoryStore(int(settings.cache.exact.max_bytes), time.time)

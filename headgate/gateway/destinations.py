@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from headgate.engine.errors import EngineStopped, PromptTooLong
+from headgate.engine.errors import EngineError, EngineStopped, PromptTooLong
 from headgate.engine.local import LocalModel, ModelInfo, Score, TextDelta
 from headgate.engine.request import Finish, Priority
 from headgate.engine.sampling.params import SamplingParams
@@ -17,7 +18,9 @@ from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, overloaded, server_error
 from headgate.routing.price import Load, Rates, StepRates, Work, first_rates
-from headgate.routing.types import Need
+from headgate.routing.types import Need, Vector
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,10 @@ class Destination(Protocol):
 
     def resident(self, prepared: Prepared, principal: Principal) -> int:
         """Tokens of the prompt that it would not have to compute now."""
+        ...
+
+    async def probe(self, prepared: Prepared, principal: Principal) -> Vector | None:
+        """The model's state `[dim]` at the end of a prompt, which stays in its cache; None where it gives none."""
         ...
 
     def temperature(self, sampling: Sampling) -> float:
@@ -171,6 +178,14 @@ class LocalDestination:
     def resident(self, prepared: Prepared, principal: Principal) -> int:
         """Those of the team's blocks that the engine would find."""
         return self._model.resident(prepared.prompt, principal.team)
+
+    async def probe(self, prepared: Prepared, principal: Principal) -> Vector | None:
+        """Reads the prompt, as answering it would: the answer then begins where this ended."""
+        try:
+            return (await self._model.probe("probe", prepared.prompt, tenant=principal.team)).state
+        except EngineError as error:
+            logger.warning("the model %s was not asked how sure it is: %s", self.id, error)
+            return None
 
     def temperature(self, sampling: Sampling) -> float:
         """The request's own, else the checkpoint's."""

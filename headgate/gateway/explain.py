@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.cache.embedder import SentenceEmbedder
-from headgate.engine.demo import checkpoint
 from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
 from headgate.engine.loop import StepLoop
-from headgate.engine.models.hub import locate
 from headgate.engine.models.loader import read_facts
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision
 from headgate.engine.text.tokenizer import Tokenizer
+from headgate.gateway.checkpoints import model_path
 from headgate.gateway.destinations import Live, LocalDestination, Prepared, start_rates
+from headgate.gateway.quality import learned
 from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.settings import EngineSection, ModelSection, Settings
 from headgate.gateway.teams.keys import Principal
@@ -35,6 +35,9 @@ class ConfiguredModel(LocalDestination):
         """Idle, at the rates that its size suggests."""
         info = self._info
         return Live(Load(max_running=info.max_running, max_step_tokens=info.max_step_tokens), start_rates(info), "")
+
+    async def probe(self, prepared: Prepared, principal: Principal) -> None:
+        """None: it computes nothing."""
 
     def resident(self, prepared: Prepared, principal: Principal) -> int:  # noqa: ARG002  as of any destination
         """Nothing is."""
@@ -76,30 +79,24 @@ def configured_model(section: ModelSection, engine: EngineSection) -> Configured
     return ConfiguredModel(model, lacks=section.lacks)
 
 
-def model_path(section: ModelSection) -> Path:
-    """The folder of a model, downloaded first if it is a hub id; `demo:` paths are the bundled pair.
-
-    Raises:
-        CheckpointError: there is no such folder, and no hub that gives it.
-    """
-    match section.path:
-        case "demo:student":
-            return checkpoint("student")
-        case "demo:teacher":
-            return checkpoint("teacher")
-        case path:
-            return locate(path)
-
-
 async def configured_routes(settings: Settings, embedder_folder: Path | None) -> Routes:
     """Routes between the configured models, with task classes told by meaning where there is an embedder.
 
     Raises:
         CheckpointError, TokenizerError: a model's files are missing or damaged.
+        QualityError: what was learned of the models cannot be used as the settings want it.
     """
     destinations = [configured_model(section, settings.engine) for section in settings.models]
     tiers = {m.id: m.tier for m in settings.models if m.tier is not None}
-    routes = Routes(destinations, tiers, TaskClassifier(load_tasks()), settings)
+    found = learned(settings, embedder_folder)
+    routes = Routes(
+        destinations,
+        tiers,
+        TaskClassifier(load_tasks()),
+        settings,
+        quality=None if found is None else found.estimates,
+        thresholds=None if found is None else found.thresholds,
+    )
     if embedder_folder is not None:
         embedder = SentenceEmbedder(embedder_folder)
         await embedder.load()

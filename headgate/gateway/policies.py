@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from headgate.gateway.routing_settings import CascadeSection, PolicySection, RoutingSection
@@ -13,6 +13,9 @@ from headgate.gateway.wire.decode import nearest
 from headgate.routing.budget import EscalationBudget
 from headgate.routing.cascade import Cascade
 from headgate.routing.policy import Policy
+
+_EVEN = 0.5
+"""Threshold for estimates for which none was calibrated."""
 
 Place = tuple[str | int, ...]
 Problem = tuple[Place, str]
@@ -41,8 +44,10 @@ class InForce:
 class Policies:
     """Policies and budgets by team and key, made when they are first asked for."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
+    def __init__(self, settings: Settings, clock: Callable[[], float], thresholds: Mapping[str, float]) -> None:
+        """`thresholds`: calibrated ones by the source of an estimate, for whom the settings give none."""
         self._routing = settings.routing
+        self._thresholds = thresholds
         self._clock = clock
         self._in_force: dict[tuple[str, str | None], InForce] = {}
         self._budgets: dict[tuple[str, str], EscalationBudget] = {}
@@ -79,11 +84,14 @@ class Policies:
             if share < 1:
                 fresh = EscalationBudget(share, routing.escalation_window_s, self._clock)
                 budgets.append(self._budgets.setdefault((scope, name), fresh))
-        return InForce(policy_of(routing, team, key), tuple(budgets))
+        return InForce(policy_of(routing, team, key, thresholds=self._thresholds), tuple(budgets))
 
 
-def policy_of(routing: RoutingSection, *layers: PolicySection) -> Policy:
-    """The policy of the section with what the layers say, the last first."""
+_UNKNOWN: Mapping[str, float] = {}
+
+
+def policy_of(routing: RoutingSection, *layers: PolicySection, thresholds: Mapping[str, float] = _UNKNOWN) -> Policy:
+    """The policy of the section with what the layers say, the last first; calibrated thresholds where none says one."""
     threshold, models, chain, cascade = routing.threshold, routing.models, routing.chain, routing.cascade
     for layer in layers:
         threshold = threshold if layer.threshold is None else layer.threshold
@@ -91,7 +99,8 @@ def policy_of(routing: RoutingSection, *layers: PolicySection) -> Policy:
         chain = chain if layer.chain is None else layer.chain
         cascade = cascade if layer.cascade is None else layer.cascade
     return Policy(
-        threshold=threshold,
+        threshold=_EVEN if threshold is None else threshold,
+        thresholds=thresholds if threshold is None else {},
         models=None if models is None else frozenset(models),
         chain=chain or (),
         max_queue=routing.max_queue,

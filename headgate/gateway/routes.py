@@ -76,6 +76,7 @@ class Routes:
         settings: Settings | None = None,
         *,
         quality: QualityModel | None = None,
+        thresholds: Mapping[str, float] | None = None,
         secret: bytes | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -87,6 +88,7 @@ class Routes:
             classifier: tells the task class of a request; `fit` it before, or the first request waits for that.
             settings: policies, prices and limits; None: the defaults.
             quality: tells how well each tier would answer; None: the task class's tier decides.
+            thresholds: what its estimates must be above, by their source, for whom the settings say nothing else.
             secret: of the hashes of features, up to 64 bytes; None: a random one.
             clock: monotonic seconds.
         """
@@ -96,10 +98,11 @@ class Routes:
         self._tiers = dict(tiers)
         self._tasks = classifier.tasks
         self._quality = quality
+        self._probes = routing.probe
         self._router = Router(self._tasks, classifier, quality)
         self._secret = secrets.token_bytes(32) if secret is None else secret[:64]
         self._clock = clock
-        self._policies = Policies(settings, clock)
+        self._policies = Policies(settings, clock, {} if thresholds is None else thresholds)
         self._restrict = self._policies.restrict
         limits = BreakerLimits(routing.breaker.failures, routing.breaker.open_s, routing.breaker.longest_s)
         self._breakers = {d.id: Breaker(limits, clock) for d in destinations}
@@ -173,11 +176,12 @@ class Routes:
         text = request.last_user_text or ""
         if vector is None and request.model == AUTO and self._embedder is not None and text.strip():
             vector = await self._embed(self._embedder, text, principal.team)
+        prepared, refusals = await self._prepare(request)
+        state = await self._probe(prepared, principal) if request.model == AUTO else None
         started = self._clock()
-        features = features_of(request, vector)
+        features = features_of(request, vector, state)
         judgement = self._router.judge(features) if request.model == AUTO else _NEW
         in_force = self._policies.of(principal)
-        prepared, refusals = await self._prepare(request)
         session = self._session(request, principal)
         try:
             decision = self._router.decide(
@@ -262,6 +266,15 @@ class Routes:
             )
         return found
 
+    async def _probe(self, prepared: Mapping[str, Prepared], principal: Principal) -> Vector | None:
+        """The small model's state, where there is one model of that tier and its state says more."""
+        small = [name for name in prepared if self._tiers.get(name) == "small"]
+        if not self._probes or self._quality is None or not self._quality.wants_state or len(small) != 1:
+            return None
+        if not self._breakers[small[0]].allows:
+            return None
+        return await self._by_id[small[0]].probe(prepared[small[0]], principal)
+
     async def _embed(self, embedder: Embedder, text: str, team: str) -> Vector | None:
         try:
             return await embedder.embed(text, team)
@@ -285,12 +298,12 @@ class Routes:
             digest.update(raw)
         counts = (features.prompt_chars, features.max_tokens, features.turns, features.has_tools, features.format)
         digest.update(repr(counts).encode())
-        if features.vector is not None:
-            digest.update(features.vector.tobytes())
+        for read in (features.vector, features.state):
+            digest.update(b"" if read is None else read.tobytes())
         return digest.hexdigest()
 
 
-def features_of(request: ChatRequest, vector: Vector | None) -> RouteFeatures:
+def features_of(request: ChatRequest, vector: Vector | None, state: Vector | None = None) -> RouteFeatures:
     """What the router is told of a request."""
     return RouteFeatures(
         text=request.last_user_text or "",
@@ -299,6 +312,7 @@ def features_of(request: ChatRequest, vector: Vector | None) -> RouteFeatures:
         max_tokens=request.max_tokens or 0,
         turns=max(len(request.messages), 1),
         system=_system(request),
+        state=state,
     )
 
 

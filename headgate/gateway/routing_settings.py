@@ -88,11 +88,25 @@ class PriceSection(Section):
 class RoutingSection(Section):
     """How `auto`, `small` and `large` become a model."""
 
-    threshold: float = Field(
-        default=0.5,
+    quality: str | None = Field(
+        default="bundled",
+        description="File of `headgate route learn`; bundled: the demo pair's; null: task classes decide.",
+    )
+    probe: bool = Field(
+        default=False,
+        description="Whether the small model reads every `auto` request first, so that its state tells more.",
+    )
+    max_loss: float = Field(
+        default=0.1,
         ge=0,
         le=1,
-        description="Probability of a good answer above which a small model may be chosen.",
+        description="Of the requests a large model answers rightly, the share that `auto` may answer wrongly.",
+    )
+    threshold: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Probability of a good answer above which a small model may be chosen; null: by max_loss.",
     )
     models: Names | None = Field(default=None, description="Ids of the models that may be asked; null: all.")
     chain: Names | None = Field(

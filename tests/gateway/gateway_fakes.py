@@ -11,7 +11,7 @@ from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import context_exceeded
-from headgate.routing.types import Need
+from headgate.routing.types import Need, Vector
 
 OUTCOME = Outcome(Usage(5, 2, 1), 0.25, 0.5)
 
@@ -26,6 +26,7 @@ class FakeDestination:
     facts: Facts = field(default_factory=lambda: Facts(100))
     lacks: frozenset[Need] = frozenset()
     stands: Live | None = None
+    state: Vector | None = None
     pieces: Sequence[Chunk | Exception] = (Chunk(0, "a"), Chunk(0, "b", finish_reason="stop", token_ids=(1, 2)))
     gate: asyncio.Event | None = None
     prompt_tokens: int = 5
@@ -41,6 +42,9 @@ class FakeDestination:
 
     def resident(self, _prepared: Prepared, _principal: Principal) -> int:
         return 0
+
+    async def probe(self, _prepared: Prepared, _principal: Principal) -> Vector | None:
+        return self.state
 
     async def prepare(self, request: ChatRequest, _read: Read | None = None) -> Prepared:
         if self.prompt_tokens > self.facts.context_length:

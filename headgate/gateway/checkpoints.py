@@ -1,0 +1,24 @@
+"""Where the checkpoints of the configured models lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.engine.demo import checkpoint
+from headgate.engine.models.hub import locate
+from headgate.gateway.settings import ModelSection
+
+
+def model_path(section: ModelSection) -> Path:
+    """The folder of a model, downloaded first if it is a hub id; `demo:` paths are the bundled pair.
+
+    Raises:
+        CheckpointError: there is no such folder, and no hub that gives it.
+    """
+    match section.path:
+        case "demo:student":
+            return checkpoint("student")
+        case "demo:teacher":
+            return checkpoint("teacher")
+        case path:
+            return locate(path)

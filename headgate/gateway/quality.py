@@ -1,0 +1,80 @@
+"""What was learned of how well the configured models answer, and the thresholds that keep what the settings promise."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.cache.embedder import identity
+from headgate.engine.models.identity import checkpoint_identity
+from headgate.gateway.checkpoints import model_path
+from headgate.gateway.settings import Settings
+from headgate.routing.calibration import Infeasible
+from headgate.routing.quality import FITTED, FittedQuality, StaleQuality
+
+logger = logging.getLogger(__name__)
+
+BUNDLED = "bundled"
+_DEMO = frozenset({"demo:student", "demo:teacher"})
+
+
+class QualityError(ValueError):
+    """What the operator demands of the estimates cannot be had; the message names the setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Estimates that fit the models which serve.
+
+    `thresholds` are on the small tier's estimate, by the source of an estimate; 1 where no use of the small model is
+    known to keep the promise by it.
+    """
+
+    estimates: FittedQuality
+    thresholds: Mapping[str, float]
+
+
+def learned(settings: Settings, embedder: Path | None) -> Learned | None:
+    """The estimates of `routing.quality`; None where there are none for these models, which the log explains.
+
+    Args:
+        settings: name the file, the models and the promise.
+        embedder: folder of the embedding model, None without one.
+
+    Raises:
+        QualityError: a file that the settings name cannot be used, or no use of the small model keeps their promise.
+    """
+    routing = settings.routing
+    tiers = {tier: [m for m in settings.models if m.tier == tier] for tier in ("small", "large")}
+    if routing.quality is None or any(len(models) != 1 for models in tiers.values()):
+        return None
+    if routing.quality == BUNDLED and any(m.path not in _DEMO for models in tiers.values() for m in models):
+        return None
+    small, large = (checkpoint_identity(model_path(models[0])) for models in tiers.values())
+    try:
+        if routing.quality == BUNDLED:
+            estimates = FittedQuality.load(FITTED / "demo.safetensors")
+        else:
+            estimates = FittedQuality.load(Path(routing.quality))
+        estimates.check(small=small, large=large, embedder="")
+        # Read only now: it takes longer than all before.
+        estimates.check(small=small, large=large, embedder="" if embedder is None else identity(str(embedder)))
+    except ValueError as error:
+        if routing.quality == BUNDLED and isinstance(error, StaleQuality):
+            # Of other models nothing is bundled: their task classes decide.
+            logger.info("task classes decide between the models: %s", error)
+            return None
+        raise QualityError(f"routing.quality is '{routing.quality}': {error}") from None
+    thresholds: dict[str, float] = {}
+    why = "nothing was fitted"
+    for source in estimates.estimators:
+        try:
+            thresholds[source] = estimates.threshold(source, loss=routing.max_loss)
+        except Infeasible as error:
+            why = str(error)
+            thresholds[source] = 1.0
+    if all(threshold == 1.0 for threshold in thresholds.values()):
+        raise QualityError(f"routing.max_loss is {routing.max_loss}: {why}")
+    return Learned(estimates, thresholds)
