@@ -17,7 +17,7 @@ _COOLEST, _HOTTEST = 0.01, 2.0
 
 @dataclass(frozen=True, slots=True)
 class HeadSettings:
-    """How a head is fitted. What ships was chosen by leaving examples out; docs/routing.md has the table."""
+    """How a head is fitted. What ships was chosen by leaving examples out one at a time."""
 
     ridge: float = 0.5
     """Penalty of the weights; an example's squared length is about 2.5."""

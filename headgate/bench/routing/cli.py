@@ -18,6 +18,8 @@ from rich.console import Console
 
 from headgate.bench.ceilings import device_name
 from headgate.bench.routing.attack import Attacked, attack, texts_only
+from headgate.bench.routing.classes import measure_classes, print_classes
+from headgate.bench.routing.load import load_table, print_load
 from headgate.bench.routing.report import print_attacks, print_held_out, print_targets, print_trial
 from headgate.bench.routing.targets import RESAMPLES, hold
 from headgate.bench.routing.trial import HeldOut, Trial, decision_seconds, held_out, in_domain
@@ -33,7 +35,9 @@ from headgate.routing.types import Vector
 from headgate.training.outcomes import embedded
 from headgate.training.quality import fit_quality
 
-PARTS = ("table", "calibration", "attack")
+OF_OUTCOMES = frozenset({"table", "calibration", "attack"})
+"""Parts that need the outcome table."""
+PARTS = ("table", "calibration", "attack", "classes", "load")
 
 
 @click.command()
@@ -50,31 +54,71 @@ PARTS = ("table", "calibration", "attack")
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The small model's folder, which the attack asks.  [default: the demo student]",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of folds, resamples and the attack.")
+@click.option(
+    "--prompts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    help="More prompts to tell the task classes of: lines of a class, a tab and a text.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of folds, resamples, the attack and arrivals.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
 @click.option("--plot", "plots", type=click.Path(file_okay=False, path_type=Path), help="Write PNG files here.")
 def routing(
-    outcomes: Path, only: tuple[str, ...], small: Path | None, seed: int, json_file: Path | None, plots: Path | None
+    outcomes: Path,
+    only: tuple[str, ...],
+    small: Path | None,
+    prompts: tuple[Path, ...],
+    seed: int,
+    json_file: Path | None,
+    plots: Path | None,
 ) -> None:
-    """Compare routing rules on the outcomes of two models, in their domain and on families held out."""
+    """Compare routing rules on the outcomes of two models, in their domain and on families held out.
+
+    Then tell the task classes of prompts written by hand, and play load with and without each signal of the price.
+    """
     if plots is not None and find_spec("matplotlib") is None:
         raise click.BadParameter("plots need matplotlib: pip install 'headgate[train]'", param_hint="--plot")
     if json_file is not None and not json_file.parent.is_dir():
         raise click.BadParameter(f"folder {str(json_file.parent)!r} does not exist", param_hint="--json")
     parts = set(only) or set(PARTS)
     console = Console(width=150)
+    figures: dict[str, object] = {
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": f"{device_name(torch.device('cpu'))}, Python {platform.python_version()}",
+    }
+    if parts & OF_OUTCOMES:
+        _of_outcomes(parts, outcomes, small or checkpoint("student"), seed, console, figures, plots)
+    if "classes" in parts:
+        try:
+            reports = asyncio.run(measure_classes(prompts))
+        except ValueError as error:
+            raise click.ClickException(str(error)) from None
+        print_classes(reports, console)
+        figures["classes"] = [report.figures() for report in reports]
+    if "load" in parts:
+        with Console(stderr=True).status("playing load") as status:
+            load = load_table(seed=seed, tell=lambda text: status.update(text))
+        print_load(console, load)
+        figures["load"] = load.as_json()
+    if json_file is not None:
+        json_file.write_text(json.dumps(_finite(figures), indent=1) + "\n", encoding="utf-8")
+
+
+def _of_outcomes(
+    parts: set[str],
+    outcomes: Path,
+    small: Path,
+    seed: int,
+    console: Console,
+    figures: dict[str, object],
+    plots: Path | None,
+) -> None:
     try:
         table = OutcomeTable.load(outcomes)
         fitted = fit_quality(table, seed=seed)
     except (TableError, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    figures: dict[str, object] = {
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": f"{device_name(torch.device('cpu'))}, Python {platform.python_version()}",
-        "small": table.small,
-        "large": table.large,
-        "prompts": len(table),
-    }
+    figures |= {"small": table.small, "large": table.large, "prompts": len(table)}
     if "table" in parts:
         trial, held = _table(table, fitted, seed, console, figures)
         if plots is not None:
@@ -88,11 +132,9 @@ def routing(
         print_targets(console, targets, RESAMPLES)
         figures["calibration"] = [asdict(one) for one in targets]
     if "attack" in parts:
-        attacks = _attacks(table, fitted, small or checkpoint("student"), seed, console)
+        attacks = _attacks(table, fitted, small, seed, console)
         print_attacks(console, attacks)
         figures["attack"] = [asdict(one) for one in attacks]
-    if json_file is not None:
-        json_file.write_text(json.dumps(_finite(figures), indent=1) + "\n", encoding="utf-8")
 
 
 def _table(
