@@ -33,7 +33,7 @@ async def test_the_classifier_that_ships_beats_the_one_before(tmp_path: Path) ->
     path.write_text("chit_chat\tYou are a parrot.\thello\\nyou\n")
     assert read_prompts(path) == [Prompt("chit_chat", "You are a parrot.", "hello\nyou")]
     reports = await measure_classes([path])
-    assert len(reports) == 12
+    assert len(reports) == 15
     for set_of_three in (reports[:3], reports[3:6], reports[6:9]):
         head, words, nearest = (report.share()[0] / report.share()[1] for report in set_of_three)
         assert head >= max(words, nearest)

@@ -1,9 +1,10 @@
 """How well task classes are told on prompts that were written apart from the examples, and how fast.
 
-The prompts lie beside this file, one a line: class, system text, text. All were written by hand by the author of the
-examples. `prompts_first.tsv` was written after the examples and in their manner, `prompts_second.tsv` in odd voices on
-purpose; each was counted once, and then examples and cues like its mistakes were added, so that both are known by now.
-`prompts_third.tsv` holds plain prompts and has not been learned from. docs/routing.md has the first counts.
+The prompts lie beside this file, one a line: class, system text, text. All were written by hand, the first three sets
+by the author of the examples. `prompts_first.tsv` was written after the examples and in their manner,
+`prompts_second.tsv` in odd voices on purpose; each was counted once, and then examples and cues like its mistakes were
+added, so that both are known by now. `prompts_third.tsv` holds plain prompts and has not been learned from, nor has
+`prompts_fourth.tsv`, whose writer had not seen the examples. docs/routing.md has the first counts.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import BACKGROUND, UNKNOWN, Task, load_tasks
 from headgate.routing.types import RouteFeatures, Vector
 
-SETS = ("prompts_first.tsv", "prompts_second.tsv", "prompts_third.tsv")
+SETS = ("prompts_first.tsv", "prompts_second.tsv", "prompts_third.tsv", "prompts_fourth.tsv")
 _NEIGHBOURS = 3
 _ROUNDS = 5
 

@@ -58,7 +58,7 @@ PARTS = ("table", "calibration", "attack", "classes", "load")
     "--prompts",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     multiple=True,
-    help="More prompts to tell the task classes of: lines of a class, a tab and a text.",
+    help="More prompts to tell the task classes of: lines of a class, a system text and a text, tabs between.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of folds, resamples, the attack and arrivals.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
