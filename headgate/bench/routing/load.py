@@ -22,7 +22,7 @@ from rich.table import Table
 
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.engine.demo import checkpoint
-from headgate.engine.demo.tasks import FAMILIES, Family, Sample, generate, grade
+from headgate.engine.demo.tasks import FAMILIES, Family, Sample, each_cell, generate, grade
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.gateway.answers import Answers
 from headgate.gateway.destinations import LocalDestination
@@ -54,7 +54,8 @@ VARIANTS: Mapping[Variant, Sequence[Signal]] = {
 LOADS = (0.3, 0.5, 0.7, 0.85, 0.95)
 _TURNS = 3
 _TURN_GAP_S = 0.3
-_TRIED = 320
+_TRIED = 8
+"""Tasks of each family and level that tell how often a model is right."""
 _MANY = 96
 """Requests that are there at once when the capacity is measured."""
 _SYSTEM = "You are a helpful assistant. Answer briefly."
@@ -250,7 +251,8 @@ class _Play:
 
     async def _measured(self, models: Sequence[LocalDestination]) -> FamilyQuality:
         self._tell("how often each model is right, by family and level")
-        samples = generate(_TRIED, seed=self._seed, split="calibration", families=_families(), system=0.0, turns=0.0)
+        # Of every kind alike: one that was never tried could not be estimated.
+        samples = each_cell(_TRIED, seed=self._seed, split="calibration", families=_families())
         asked = [Arrival(0.0, str(at), s, (Message("user", s.prompt),)) for at, s in enumerate(samples)]
         right: dict[Kind, tuple[list[bool], list[bool]]] = {}
         tiers: tuple[Tier, Tier] = ("small", "large")
