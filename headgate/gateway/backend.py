@@ -149,7 +149,7 @@ class Loader:
         self._secret = _fingerprint_secret(settings)
         self._fingerprinter = Fingerprinter(self._secret)
         self._embedder_folder, self._embedder_why = embedder_folder(settings)
-        self._classifier = TaskClassifier(load_tasks())
+        self._classifier = TaskClassifier(load_tasks([Path(file) for file in settings.routing.classes]))
         self._learned: Learned | None = None
         self._embedder: SentenceEmbedder | None = None
         self._index: SharedIndex | None = None

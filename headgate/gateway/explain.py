@@ -92,7 +92,7 @@ async def configured_routes(settings: Settings, embedder_folder: Path | None) ->
     routes = Routes(
         destinations,
         tiers,
-        TaskClassifier(load_tasks()),
+        TaskClassifier(load_tasks([Path(file) for file in settings.routing.classes])),
         settings,
         quality=None if found is None else found.estimates,
         thresholds=None if found is None else found.thresholds,

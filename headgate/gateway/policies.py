@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from headgate.gateway.routing_settings import CascadeSection, PolicySection, RoutingSection
 from headgate.gateway.settings import Settings
@@ -13,6 +14,7 @@ from headgate.gateway.wire.decode import nearest
 from headgate.routing.budget import EscalationBudget
 from headgate.routing.cascade import Cascade
 from headgate.routing.policy import Policy
+from headgate.routing.tasks import load_tasks
 
 _EVEN = 0.5
 """Threshold for estimates for which none was calibrated."""
@@ -120,6 +122,10 @@ def _cascade(section: CascadeSection) -> Cascade | None:
 def problems(settings: Settings) -> Iterator[Problem]:
     """What the settings' parts say of routing that cannot all be meant."""
     routing = settings.routing
+    try:
+        load_tasks([Path(file) for file in routing.classes])
+    except ValueError as error:
+        yield ("routing", "classes"), str(error)
     teams = {key.team for key in settings.keys} or {OPEN_TEAM}
     yield from _of_policy(settings, ("routing",), routing, ())
     for name, team in routing.teams.items():

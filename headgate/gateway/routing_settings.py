@@ -92,6 +92,7 @@ class RoutingSection(Section):
         default="bundled",
         description="File of `headgate route learn`; bundled: the demo pair's; null: task classes decide.",
     )
+    classes: tuple[str, ...] = Field(default=(), description="Files of task classes besides those that ship.")
     probe: bool = Field(
         default=False,
         description="Whether the small model reads every `auto` request first, so that its state tells more.",

@@ -153,6 +153,19 @@ def test_policies_that_can_be_meant_are_taken(tmp_path: Path) -> None:
     assert load_settings(file).routing.teams["red"].threshold == 0.2
 
 
+def test_files_of_task_classes_are_read_with_the_settings(tmp_path: Path) -> None:
+    classes = tmp_path / "legal.yaml"
+    (problem,) = problems(tmp_path, ROUTING + f"  classes: [{classes}]\n")
+    assert "routing.classes" in problem
+    assert "legal.yaml" in problem
+    classes.write_text("classes:\n  - {name: math, tier: small, examples: [Add these.]}\n")
+    (problem,) = problems(tmp_path, ROUTING + f"  classes: [{classes}]\n")
+    assert "legal.yaml:2: classes[0].name is 'math', which is taken" in problem
+    classes.write_text("classes:\n  - {name: contracts, tier: large, examples: [Review clause 4.]}\n")
+    file = tmp_path / "headgate.yaml"
+    assert load_settings(file).routing.classes == (str(classes),)
+
+
 @pytest.mark.parametrize(
     ("given", "read"),
     [
