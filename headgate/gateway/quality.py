@@ -54,12 +54,8 @@ def learned(settings: Settings, embedder: Path | None) -> Learned | None:
         return None
     small, large = (checkpoint_identity(model_path(models[0])) for models in tiers.values())
     try:
-        if routing.quality == BUNDLED:
-            estimates = FittedQuality.load(FITTED / "demo.safetensors")
-        else:
-            estimates = FittedQuality.load(Path(routing.quality))
-        estimates.check(small=small, large=large, embedder="")
-        # Read only now: it takes longer than all before.
+        file = FITTED / "demo.safetensors" if routing.quality == BUNDLED else Path(routing.quality)
+        estimates = FittedQuality.load(file)
         estimates.check(small=small, large=large, embedder="" if embedder is None else identity(str(embedder)))
     except ValueError as error:
         if routing.quality == BUNDLED and isinstance(error, StaleQuality):
