@@ -1,114 +1,20 @@
-"""Scheduler, block tables and prefix cache under any interleaving, against a model of what the memory must hold.
-
-The runner here computes nothing: it writes into every slot which tokens the slot stands for, and before that reads the
-slots of the whole context back. A block that is used twice, shared wrongly, or freed too early shows as a wrong read.
-"""
+"""Scheduler, block tables and prefix cache under any interleaving, against a model of what the memory must hold."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from lane_memory import BLOCK_SIZE, BLOCKS, EOS, LIMITS, lane_of
 
 from headgate.cache.prefix import PrefixIndex
-from headgate.engine.errors import PromptTooLong
-from headgate.engine.inputs import Interrupt
 from headgate.engine.kv.pool import BlockPool, OutOfBlocks
-from headgate.engine.kv.tables import KVTables
-from headgate.engine.lane import Lane
 from headgate.engine.request import Delta, Priority, Request, TokenScore
-from headgate.engine.runner import Probed, Sampled, Scored
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Chunk, Limits, Scheduler
-from headgate.engine.sequence import Sequence
-
-LIMITS = Limits(max_step_tokens=7, max_running=4, max_sequence_share=0.5, knee_tokens=5, background_step_tokens=3)
-BLOCKS, BLOCK_SIZE = 12, 4
-EOS = 0
-
-
-class MemoryModel:
-    """Stands in for the runner: a slot holds (tenant, all tokens up to its own)."""
-
-    def __init__(self, block_size: int) -> None:
-        self._block_size = block_size
-        self._slots: dict[int, tuple[str, tuple[int, ...]]] = {}
-        self.fail_next = False
-        self.forward_seconds = 0.0
-        self.chunks: list[Chunk] = []
-        self.early = 100
-
-    @property
-    def repeats(self) -> bool:
-        return True
-
-    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
-        """Up to `most` steps, no more after one that ends a sequence, nor after the `self.early`-th."""
-        assert not interrupt.flag
-        assert most == 1 or all(c.count == 1 and c.samples and not c.sequence.background for c in chunks)
-        self.chunks = list(chunks)
-        found: dict[Sequence, list[int]] = {c.sequence: [] for c in chunks if c.samples}
-        for step in range(min(most, self.early)):
-            self._compute(chunks, found, step)
-            for sequence, tokens in found.items():
-                # The next token follows from the tokens before it, as it would in a model.
-                tokens.append(sum([*sequence.tokens, *tokens]) % 7)
-            if any(tokens[-1] in sequence.ends for sequence, tokens in found.items()):
-                break
-        sampled = [Sampled(sequence, tokens) for sequence, tokens in found.items()]
-        probed = [
-            Probed(c.sequence, np.array(c.sequence.tokens, np.float32))
-            for c in chunks
-            if c.sequence.request.probe and c.start + c.count == len(c.sequence.tokens)
-        ]
-        return [*sampled, *probed, *(Scored(c.sequence, self._scores(c)) for c in chunks if c.scored)]
-
-    def _compute(self, chunks: Seq[Chunk], found: Mapping[Sequence, list[int]], step: int) -> None:
-        # A step writes all its keys before any attention reads them.
-        for chunk in chunks:
-            known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()))
-            for position in range(chunk.start + step, chunk.start + step + chunk.count):
-                self._slots[self._slot(chunk, position)] = self._meaning(chunk, known, position)
-        for chunk in chunks:
-            known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()))
-            for position in range(chunk.start + step + chunk.count):
-                assert self._slots[self._slot(chunk, position)] == self._meaning(chunk, known, position)
-        if self.fail_next:
-            self.fail_next = False
-            raise RuntimeError("the device is gone")
-
-    def _scores(self, chunk: Chunk) -> tuple[TokenScore, ...]:
-        request = chunk.sequence.request
-        given = (*request.prompt, *request.score)
-        return tuple(TokenScore(given[p + 1], -float(p), False) for p in chunk.scored)
-
-    def discard(self, blocks: Seq[int]) -> None:
-        for block in blocks:
-            for slot in range(block * self._block_size, (block + 1) * self._block_size):
-                self._slots.pop(slot, None)
-
-    def _slot(self, chunk: Chunk, position: int) -> int:
-        return (
-            chunk.sequence.table.blocks[position // self._block_size] * self._block_size + position % self._block_size
-        )
-
-    def _meaning(self, chunk: Chunk, known: tuple[int, ...], position: int) -> tuple[str, tuple[int, ...]]:
-        return chunk.sequence.request.tenant, known[: position + 1]
-
-
-def lane_of(
-    limits: Limits = LIMITS, blocks: int = BLOCKS, *, prefix_cache: bool = True
-) -> tuple[Lane, Scheduler, MemoryModel]:
-    scheduler = Scheduler(KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache), limits)
-    memory = MemoryModel(BLOCK_SIZE)
-    ticks = iter(range(10**9))
-    lane = Lane(scheduler, memory, context_length=10**6, eos_ids=(EOS,), clock=lambda: float(next(ticks)))
-    return lane, scheduler, memory
 
 
 class LaneMachine(RuleBasedStateMachine):
@@ -386,131 +292,6 @@ def test_several_steps_in_a_row_leave_everything_as_each_by_itself(data: st.Data
             n = 1 if score else data.draw(st.integers(1, 3))
             for lane in (both.hasty, both.calm):
                 lane.submit(Request(f"u{number}", "m", prompt, sampling, n, tenant, weight, score=score), 0.0)
-
-
-def test_steps_follow_each_other_only_where_nothing_is_decided_between_them() -> None:
-    lane, _, memory = lane_of(Limits(max_step_tokens=20, max_running=2), blocks=2000)
-    forever = SamplingParams(max_tokens=1000, ignore_eos=True)
-
-    def steps(run_s: float = 5.0) -> int:
-        before = lane.stats.steps
-        lane.step(run_s=run_s)
-        return lane.stats.steps - before
-
-    lane.submit(Request("a", "m", (1, 2, 3), forever), 0.0)
-    assert [steps(), steps(), steps(), steps(0.0)] == [1, 5, 25, 1], "prompts are read by themselves"
-    lane.submit(Request("b", "m", (1, 2, 3), forever), 0.0)
-    assert [steps(), steps()] == [1, 5]
-    lane.submit(Request("c", "m", (1, 2, 3), forever), 0.0)
-    assert steps() == 25, "who waits cannot be admitted anyway"
-    lane.cancel("a", None)
-    assert steps() == 1
-    lane.cancel("c", None)
-    lane.submit(Request("audit", "m", (1, 2, 3), forever, priority="background"), 0.0)
-    assert [steps() for _ in range(3)] == [1, 1, 1]
-    lane.cancel("audit", None)
-    lane.submit(Request("penalty", "m", (1, 2, 3), SamplingParams(presence_penalty=1.0, max_tokens=9)), 0.0)
-    assert [steps() for _ in range(3)] == [1, 1, 1]
-    lane.cancel("penalty", None)
-    memory.early = 2
-    assert [steps(), steps(), steps(0.0)] == [2, 2, 1]
-
-
-def test_a_user_takes_the_room_of_background_work_in_the_step_of_arrival() -> None:
-    lane, scheduler, memory = lane_of(Limits(max_step_tokens=20, max_running=1, background_step_tokens=20))
-    forever = SamplingParams(max_tokens=40, ignore_eos=True)
-    lane.submit(Request("audit", "m", (1,) * 8, forever, priority="background"), 0.0)
-    for _ in range(30):
-        lane.step()
-    assert scheduler.tables.free_blocks < BLOCKS - 8
-    lane.submit(Request("user", "m", (2,) * 40, forever, tenant="b"), 0.0)
-    assert (lane.stats.running, lane.stats.waiting, lane.stats.background) == (0, 1, 1)
-    lane.step()
-    assert [(c.sequence.request.id, c.count) for c in memory.chunks] == [("user", 20)]
-    assert (lane.stats.background_preemptions, lane.stats.preemptions) == (1, 0)
-    assert lane.stats.background_seconds > 0
-
-
-def test_background_blocks_are_overwritten_before_what_users_left_behind() -> None:
-    lane, scheduler, _ = lane_of(Limits(max_step_tokens=40, max_running=2, background_step_tokens=40))
-
-    def run(request: Request) -> int:
-        lane.submit(request, 0.0)
-        while True:
-            for delta in lane.step():
-                if delta.finish is not None:
-                    return delta.finish.cached_tokens
-
-    once = SamplingParams(max_tokens=1)
-    kept = tuple(range(1, 18))
-    assert run(Request("first", "m", kept, once)) == 0
-    for number in range(6):
-        assert run(Request(f"audit{number}", "m", (9, number, *[8] * 20), once, priority="background")) == 0
-    assert run(Request("shared", "m", kept, once, priority="background")) == 16
-    assert run(Request("again", "m", kept, once)) == 16, "six audits went through the blocks of one"
-    assert scheduler.hit_tokens == 16, "background work does not count as look-ups"
-
-
-def test_a_prompt_that_cannot_fit_is_refused() -> None:
-    lane, _, _ = lane_of()
-    with pytest.raises(PromptTooLong, match="48 tokens; the model takes at most 48"):
-        lane.check_prompt(Request("r", "m", (1,) * 48))
-    with pytest.raises(ValueError, match="no tokens"):
-        lane.check_prompt(Request("r", "m", ()))
-    with pytest.raises(PromptTooLong, match="49 tokens"):
-        lane.check_prompt(Request("r", "m", (1,) * 40, score=(1,) * 9))
-    for refused in (Request("r", "m", (1,), n=2, probe=True), Request("r", "m", (1,), score=(1,), probe=True)):
-        with pytest.raises(ValueError, match="a probe has n"):
-            lane.check_prompt(refused)
-    with pytest.raises(ValueError, match="n is 2 with a continuation to score; 1 is accepted"):
-        lane.check_prompt(Request("r", "m", (1,), n=2, score=(1,)))
-
-
-def test_a_long_prompt_does_not_hold_up_short_ones() -> None:
-    lane, _, memory = lane_of(Limits(max_step_tokens=20, max_running=8), blocks=2000)
-    lane.submit(Request("long", "m", (1,) * 4000, SamplingParams(max_tokens=1), tenant="a"), 0.0)
-    lane.step()
-    for number in range(5):
-        lane.submit(Request(f"short{number}", "m", (2, number, 3), SamplingParams(max_tokens=2), tenant="b"), 0.0)
-    ended: list[str] = []
-    while len(ended) < 5:
-        ended += [d.request_id for d in lane.step() if d.finish is not None]
-        assert sum(c.count for c in memory.chunks) == 20, "the long prompt takes what the short ones leave"
-    assert len(memory.chunks) <= 8
-    assert lane.stats.steps <= 6
-    assert sorted(ended) == [f"short{n}" for n in range(5)]
-
-
-def test_tenants_get_shares_by_weight() -> None:
-    lane, scheduler, memory = lane_of(Limits(max_step_tokens=24, max_running=8, max_sequence_share=1.0), blocks=4000)
-    for number in range(20):
-        for tenant, weight in (("light", 1.0), ("heavy", 3.0)):
-            prompt = (1 + number, *[2] * 299)
-            sampling = SamplingParams(max_tokens=1)
-            lane.submit(Request(f"{tenant}{number}", "m", prompt, sampling, tenant=tenant, weight=weight), 0.0)
-    served = {"light": 0, "heavy": 0}
-    for _ in range(150):
-        lane.step()
-        for chunk in memory.chunks:
-            served[chunk.sequence.request.tenant] += chunk.count
-    assert scheduler.waiting_count > 0
-    assert served["heavy"] / served["light"] == pytest.approx(3.0, rel=0.15)
-
-
-def test_an_idle_tenant_earns_no_credit() -> None:
-    lane, _, memory = lane_of(Limits(max_step_tokens=24, max_running=8, max_sequence_share=1.0), blocks=4000)
-    for number in range(30):
-        lane.submit(Request(f"a{number}", "m", (number + 1,) * 200, SamplingParams(max_tokens=1), tenant="a"), 0.0)
-    for _ in range(60):
-        lane.step()
-    for number in range(30):
-        lane.submit(Request(f"b{number}", "m", (number + 1,) * 200, SamplingParams(max_tokens=1), tenant="b"), 0.0)
-    served = {"a": 0, "b": 0}
-    for _ in range(100):
-        lane.step()
-        for chunk in memory.chunks:
-            served[chunk.sequence.request.tenant] += chunk.count
-    assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.35)
 
 
 @settings(max_examples=200, deadline=None)

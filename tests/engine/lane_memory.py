@@ -1,0 +1,103 @@
+"""A lane over a model that computes nothing, for tests of what is computed when and where it is kept.
+
+The runner writes into every slot which tokens the slot stands for, and before that reads the slots of the whole
+context back. A block that is used twice, shared wrongly, or freed too early shows as a wrong read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+
+import numpy as np
+
+from headgate.engine.inputs import Interrupt
+from headgate.engine.kv.tables import KVTables
+from headgate.engine.lane import Lane
+from headgate.engine.request import TokenScore
+from headgate.engine.runner import Probed, Sampled, Scored
+from headgate.engine.scheduler import Chunk, Limits, Scheduler
+from headgate.engine.sequence import Sequence
+
+LIMITS = Limits(max_step_tokens=7, max_running=4, max_sequence_share=0.5, knee_tokens=5, background_step_tokens=3)
+BLOCKS, BLOCK_SIZE = 12, 4
+EOS = 0
+
+
+class MemoryModel:
+    """Stands in for the runner: a slot holds (tenant, all tokens up to its own)."""
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self._slots: dict[int, tuple[str, tuple[int, ...]]] = {}
+        self.fail_next = False
+        self.forward_seconds = 0.0
+        self.chunks: list[Chunk] = []
+        self.early = 100
+
+    @property
+    def repeats(self) -> bool:
+        return True
+
+    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
+        """Up to `most` steps, no more after one that ends a sequence, nor after the `self.early`-th."""
+        assert not interrupt.flag
+        assert most == 1 or all(c.count == 1 and c.samples and not c.sequence.background for c in chunks)
+        self.chunks = list(chunks)
+        found: dict[Sequence, list[int]] = {c.sequence: [] for c in chunks if c.samples}
+        for step in range(min(most, self.early)):
+            self._compute(chunks, found, step)
+            for sequence, tokens in found.items():
+                # The next token follows from the tokens before it, as it would in a model.
+                tokens.append(sum([*sequence.tokens, *tokens]) % 7)
+            if any(tokens[-1] in sequence.ends for sequence, tokens in found.items()):
+                break
+        sampled = [Sampled(sequence, tokens) for sequence, tokens in found.items()]
+        probed = [
+            Probed(c.sequence, np.array(c.sequence.tokens, np.float32))
+            for c in chunks
+            if c.sequence.request.probe and c.start + c.count == len(c.sequence.tokens)
+        ]
+        return [*sampled, *probed, *(Scored(c.sequence, self._scores(c)) for c in chunks if c.scored)]
+
+    def _compute(self, chunks: Seq[Chunk], found: Mapping[Sequence, list[int]], step: int) -> None:
+        # A step writes all its keys before any attention reads them.
+        for chunk in chunks:
+            known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()))
+            for position in range(chunk.start + step, chunk.start + step + chunk.count):
+                self._slots[self._slot(chunk, position)] = self._meaning(chunk, known, position)
+        for chunk in chunks:
+            known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()))
+            for position in range(chunk.start + step + chunk.count):
+                assert self._slots[self._slot(chunk, position)] == self._meaning(chunk, known, position)
+        if self.fail_next:
+            self.fail_next = False
+            raise RuntimeError("the device is gone")
+
+    def _scores(self, chunk: Chunk) -> tuple[TokenScore, ...]:
+        request = chunk.sequence.request
+        given = (*request.prompt, *request.score)
+        return tuple(TokenScore(given[p + 1], -float(p), False) for p in chunk.scored)
+
+    def discard(self, blocks: Seq[int]) -> None:
+        for block in blocks:
+            for slot in range(block * self._block_size, (block + 1) * self._block_size):
+                self._slots.pop(slot, None)
+
+    def _slot(self, chunk: Chunk, position: int) -> int:
+        return (
+            chunk.sequence.table.blocks[position // self._block_size] * self._block_size + position % self._block_size
+        )
+
+    def _meaning(self, chunk: Chunk, known: tuple[int, ...], position: int) -> tuple[str, tuple[int, ...]]:
+        return chunk.sequence.request.tenant, known[: position + 1]
+
+
+def lane_of(
+    limits: Limits = LIMITS, blocks: int = BLOCKS, *, prefix_cache: bool = True
+) -> tuple[Lane, Scheduler, MemoryModel]:
+    scheduler = Scheduler(KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache), limits)
+    memory = MemoryModel(BLOCK_SIZE)
+    ticks = iter(range(10**9))
+    lane = Lane(scheduler, memory, context_length=10**6, eos_ids=(EOS,), clock=lambda: float(next(ticks)))
+    return lane, scheduler, memory

@@ -1,0 +1,136 @@
+"""Which steps a lane takes for whom: rows of steps, background work, shares of tenants, prompts that do not fit."""
+
+from __future__ import annotations
+
+import pytest
+from lane_memory import BLOCKS, lane_of
+
+from headgate.engine.errors import PromptTooLong
+from headgate.engine.request import Request
+from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduler import Limits
+
+
+def test_steps_follow_each_other_only_where_nothing_is_decided_between_them() -> None:
+    lane, _, memory = lane_of(Limits(max_step_tokens=20, max_running=2), blocks=2000)
+    forever = SamplingParams(max_tokens=1000, ignore_eos=True)
+
+    def steps(run_s: float = 5.0) -> int:
+        before = lane.stats.steps
+        lane.step(run_s=run_s)
+        return lane.stats.steps - before
+
+    lane.submit(Request("a", "m", (1, 2, 3), forever), 0.0)
+    assert [steps(), steps(), steps(), steps(0.0)] == [1, 5, 25, 1], "prompts are read by themselves"
+    lane.submit(Request("b", "m", (1, 2, 3), forever), 0.0)
+    assert [steps(), steps()] == [1, 5]
+    lane.submit(Request("c", "m", (1, 2, 3), forever), 0.0)
+    assert steps() == 25, "who waits cannot be admitted anyway"
+    lane.cancel("a", None)
+    assert steps() == 1
+    lane.cancel("c", None)
+    lane.submit(Request("audit", "m", (1, 2, 3), forever, priority="background"), 0.0)
+    assert [steps() for _ in range(3)] == [1, 1, 1]
+    lane.cancel("audit", None)
+    lane.submit(Request("penalty", "m", (1, 2, 3), SamplingParams(presence_penalty=1.0, max_tokens=9)), 0.0)
+    assert [steps() for _ in range(3)] == [1, 1, 1]
+    lane.cancel("penalty", None)
+    memory.early = 2
+    assert [steps(), steps(), steps(0.0)] == [2, 2, 1]
+
+
+def test_a_user_takes_the_room_of_background_work_in_the_step_of_arrival() -> None:
+    lane, scheduler, memory = lane_of(Limits(max_step_tokens=20, max_running=1, background_step_tokens=20))
+    forever = SamplingParams(max_tokens=40, ignore_eos=True)
+    lane.submit(Request("audit", "m", (1,) * 8, forever, priority="background"), 0.0)
+    for _ in range(30):
+        lane.step()
+    assert scheduler.tables.free_blocks < BLOCKS - 8
+    lane.submit(Request("user", "m", (2,) * 40, forever, tenant="b"), 0.0)
+    assert (lane.stats.running, lane.stats.waiting, lane.stats.background) == (0, 1, 1)
+    lane.step()
+    assert [(c.sequence.request.id, c.count) for c in memory.chunks] == [("user", 20)]
+    assert (lane.stats.background_preemptions, lane.stats.preemptions) == (1, 0)
+    assert lane.stats.background_seconds > 0
+
+
+def test_background_blocks_are_overwritten_before_what_users_left_behind() -> None:
+    lane, scheduler, _ = lane_of(Limits(max_step_tokens=40, max_running=2, background_step_tokens=40))
+
+    def run(request: Request) -> int:
+        lane.submit(request, 0.0)
+        while True:
+            for delta in lane.step():
+                if delta.finish is not None:
+                    return delta.finish.cached_tokens
+
+    once = SamplingParams(max_tokens=1)
+    kept = tuple(range(1, 18))
+    assert run(Request("first", "m", kept, once)) == 0
+    for number in range(6):
+        assert run(Request(f"audit{number}", "m", (9, number, *[8] * 20), once, priority="background")) == 0
+    assert run(Request("shared", "m", kept, once, priority="background")) == 16
+    assert run(Request("again", "m", kept, once)) == 16, "six audits went through the blocks of one"
+    assert scheduler.hit_tokens == 16, "background work does not count as look-ups"
+
+
+def test_a_prompt_that_cannot_fit_is_refused() -> None:
+    lane, _, _ = lane_of()
+    with pytest.raises(PromptTooLong, match="48 tokens; the model takes at most 48"):
+        lane.check_prompt(Request("r", "m", (1,) * 48))
+    with pytest.raises(ValueError, match="no tokens"):
+        lane.check_prompt(Request("r", "m", ()))
+    with pytest.raises(PromptTooLong, match="49 tokens"):
+        lane.check_prompt(Request("r", "m", (1,) * 40, score=(1,) * 9))
+    for refused in (Request("r", "m", (1,), n=2, probe=True), Request("r", "m", (1,), score=(1,), probe=True)):
+        with pytest.raises(ValueError, match="a probe has n"):
+            lane.check_prompt(refused)
+    with pytest.raises(ValueError, match="n is 2 with a continuation to score; 1 is accepted"):
+        lane.check_prompt(Request("r", "m", (1,), n=2, score=(1,)))
+
+
+def test_a_long_prompt_does_not_hold_up_short_ones() -> None:
+    lane, _, memory = lane_of(Limits(max_step_tokens=20, max_running=8), blocks=2000)
+    lane.submit(Request("long", "m", (1,) * 4000, SamplingParams(max_tokens=1), tenant="a"), 0.0)
+    lane.step()
+    for number in range(5):
+        lane.submit(Request(f"short{number}", "m", (2, number, 3), SamplingParams(max_tokens=2), tenant="b"), 0.0)
+    ended: list[str] = []
+    while len(ended) < 5:
+        ended += [d.request_id for d in lane.step() if d.finish is not None]
+        assert sum(c.count for c in memory.chunks) == 20, "the long prompt takes what the short ones leave"
+    assert len(memory.chunks) <= 8
+    assert lane.stats.steps <= 6
+    assert sorted(ended) == [f"short{n}" for n in range(5)]
+
+
+def test_tenants_get_shares_by_weight() -> None:
+    lane, scheduler, memory = lane_of(Limits(max_step_tokens=24, max_running=8, max_sequence_share=1.0), blocks=4000)
+    for number in range(20):
+        for tenant, weight in (("light", 1.0), ("heavy", 3.0)):
+            prompt = (1 + number, *[2] * 299)
+            sampling = SamplingParams(max_tokens=1)
+            lane.submit(Request(f"{tenant}{number}", "m", prompt, sampling, tenant=tenant, weight=weight), 0.0)
+    served = {"light": 0, "heavy": 0}
+    for _ in range(150):
+        lane.step()
+        for chunk in memory.chunks:
+            served[chunk.sequence.request.tenant] += chunk.count
+    assert scheduler.waiting_count > 0
+    assert served["heavy"] / served["light"] == pytest.approx(3.0, rel=0.15)
+
+
+def test_an_idle_tenant_earns_no_credit() -> None:
+    lane, _, memory = lane_of(Limits(max_step_tokens=24, max_running=8, max_sequence_share=1.0), blocks=4000)
+    for number in range(30):
+        lane.submit(Request(f"a{number}", "m", (number + 1,) * 200, SamplingParams(max_tokens=1), tenant="a"), 0.0)
+    for _ in range(60):
+        lane.step()
+    for number in range(30):
+        lane.submit(Request(f"b{number}", "m", (number + 1,) * 200, SamplingParams(max_tokens=1), tenant="b"), 0.0)
+    served = {"a": 0, "b": 0}
+    for _ in range(100):
+        lane.step()
+        for chunk in memory.chunks:
+            served[chunk.sequence.request.tenant] += chunk.count
+    assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.35)
