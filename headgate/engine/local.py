@@ -156,9 +156,13 @@ class LocalModel:
             return tuple(self._tokenizer.encode(text, add_special_tokens=special))
         return tuple(await asyncio.to_thread(self._tokenizer.encode, text, add_special_tokens=special))
 
-    def decode(self, token_ids: Sequence[int]) -> str:
-        """Text of tokens, special ones left out."""
-        return self._tokenizer.decode(token_ids)
+    def decode(self, token_ids: Sequence[int], *, special: bool = False) -> str:
+        """Text of tokens; special ones are left out unless `special`."""
+        return self._tokenizer.decode(token_ids, skip_special=not special)
+
+    def pieces(self, token_ids: Sequence[int]) -> list[str]:
+        """The text of each token by itself, U+FFFD where it holds part of a character."""
+        return [self._tokenizer.token_text(token) for token in token_ids]
 
     async def generate(
         self,

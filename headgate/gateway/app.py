@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from headgate.gateway import keys, middleware
-from headgate.gateway.api import cache_admin, chat, completions, health, metrics, models, openapi, route_admin
+from headgate.gateway.api import cache_admin, chat, completions, health, metrics, models, openapi, route_admin, tokenize
 from headgate.gateway.backend import Loader, StartError, make_engine
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
@@ -50,6 +50,8 @@ def make_app(settings: Settings) -> web.Application:
     app.router.add_post("/v1/completions", completions.completions)
     app.router.add_get("/v1/models", models.list_models)
     app.router.add_get("/v1/models/{model:.+}", models.get_model)
+    app.router.add_post("/tokenize", tokenize.tokenize)
+    app.router.add_post("/detokenize", tokenize.detokenize)
     app.router.add_get("/admin/cache", cache_admin.report)
     app.router.add_post("/admin/cache/invalidate", cache_admin.invalidate)
     app.router.add_get("/admin/cache/audits", cache_admin.audits)

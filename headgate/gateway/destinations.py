@@ -232,6 +232,15 @@ class LocalDestination:
         """Tokens of an answer's text."""
         return await self._model.encode(text, special=False)
 
+    @property
+    def model(self) -> LocalModel:
+        """The engine's."""
+        return self._model
+
+    async def tokens(self, request: ChatRequest) -> tuple[int, ...]:
+        """The prompt that it would read, however long; ApiError 400 where its template refuses the messages."""
+        return await self._tokens(request)
+
     async def score(
         self, prepared: Prepared, continuation: tuple[int, ...], request_id: str, principal: Principal
     ) -> Score:

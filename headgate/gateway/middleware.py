@@ -25,7 +25,7 @@ access_logger = logging.getLogger("headgate.access")
 CLIENT_LEFT = 499
 """nginx's status for a client that closed the connection; in log and metrics only."""
 
-API_PREFIX = "/v1/"
+API_PREFIXES = ("/v1/", "/tokenize", "/detokenize")
 ADMIN_PREFIX = "/admin/"
 
 
@@ -49,7 +49,7 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
     finally:
         entry.total_s = time.monotonic() - request[keys.ARRIVED]
         request.app[keys.METRICS].finished(entry)
-        if request.app[keys.SETTINGS].logging.access and entry.endpoint.startswith(API_PREFIX):
+        if request.app[keys.SETTINGS].logging.access and entry.endpoint.startswith(API_PREFIXES):
             write_access_line(access_logger, entry)
 
 
@@ -74,7 +74,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 @web.middleware
 async def admission(request: web.Request, handler: Handler) -> web.StreamResponse:
     """For the API and for administration: who is it, is the server taking requests, is the body JSON."""
-    if not request.path.startswith((API_PREFIX, ADMIN_PREFIX)) or request.match_info.http_exception is not None:
+    if not request.path.startswith((*API_PREFIXES, ADMIN_PREFIX)) or request.match_info.http_exception is not None:
         return await handler(request)
     principal = request.app[keys.KEYRING].authenticate(request.headers.get("Authorization"))
     request[keys.PRINCIPAL] = principal

@@ -106,7 +106,7 @@ def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> 
     return ChatRequest(
         endpoint="chat.completions",
         model=wire.model,
-        messages=tuple(_message(m, f"messages[{i}]") for i, m in enumerate(wire.messages)),
+        messages=conversation(wire.messages),
         sampling=wire.sampling(),
         max_tokens=_max_tokens(wire),
         n=wire.n or 1,
@@ -118,6 +118,11 @@ def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> 
         user=wire.safety_identifier if wire.safety_identifier is not None else wire.user,
         session=session if session is not None else wire.prompt_cache_key,
     )
+
+
+def conversation(messages: list[ChatMessage]) -> tuple[Message, ...]:
+    """The road's own messages; ApiError 400 for a message that is malformed."""
+    return tuple(_message(m, f"messages[{i}]") for i, m in enumerate(messages))
 
 
 def _include_usage(options: StreamOptions | None) -> bool:

@@ -18,12 +18,19 @@ from headgate.gateway.wire.health import Health, Readiness
 from headgate.gateway.wire.models import ModelBody, ModelList
 from headgate.gateway.wire.neutral import CHAT_NEUTRAL, COMPLETION_NEUTRAL, Neutral
 from headgate.gateway.wire.route import RouteReport
+from headgate.gateway.wire.tokenize import (
+    TOKENIZE_NEUTRAL,
+    Detokenized,
+    DetokenizeRequest,
+    Tokenized,
+    TokenizeRequest,
+)
 
 TYPES = (
     ChatCompletionRequest, ChatCompletion, ChatCompletionChunk, CompletionRequest, Completion,
     ModelList, ModelBody, ErrorBody, Health, Readiness,
     Invalidation, Invalidated, CacheReport, AuditReport, LabelLine, Lift, Lifted,
-    RouteReport,
+    RouteReport, TokenizeRequest, Tokenized, DetokenizeRequest, Detokenized,
 )  # fmt: skip
 
 _REPLY_HEADERS = {
@@ -55,6 +62,7 @@ def document() -> bytes:
     _, components = msgspec.json.schema_components(TYPES, ref_template="#/components/schemas/{name}")
     _restrict(components[ChatCompletionRequest.__name__], CHAT_NEUTRAL)
     _restrict(components[CompletionRequest.__name__], COMPLETION_NEUTRAL)
+    _restrict(components[TokenizeRequest.__name__], TOKENIZE_NEUTRAL)
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -89,13 +97,15 @@ def _paths() -> dict[str, Any]:
         "/v1/completions": {"post": completion},
         "/v1/models": {"get": _get("List the models", ModelList)},
         "/v1/models/{model}": {"get": {**_get("One model", ModelBody), "parameters": [model_id]}},
+        "/tokenize": {"post": _call("The tokens of a text or a conversation", TokenizeRequest, Tokenized)},
+        "/detokenize": {"post": _call("The text of tokens", DetokenizeRequest, Detokenized)},
         "/admin/cache": {"get": _get("What the answer cache holds and did", CacheReport)},
-        "/admin/cache/invalidate": {"post": _admin("Forget stored answers", Invalidation, Invalidated)},
+        "/admin/cache/invalidate": {"post": _call("Forget stored answers", Invalidation, Invalidated)},
         "/admin/cache/audits": {"get": _get("What audits found of the answers served by meaning", AuditReport)},
         "/admin/cache/labels": {"get": _lines("The label log, a JSON object a line", LabelLine)},
-        "/admin/cache/lift": {"post": _admin("Serve again what audits hold back", Lift, Lifted)},
+        "/admin/cache/lift": {"post": _call("Serve again what audits hold back", Lift, Lifted)},
         "/admin/route": {
-            "post": _admin("Say where a conversation would go", ChatCompletionRequest, RouteReport, "explainRoute")
+            "post": _call("Say where a conversation would go", ChatCompletionRequest, RouteReport, "explainRoute")
         },
         "/health": {"get": _get("Is the process alive", Health)},
         "/ready": {"get": _get("Are requests answered", Readiness, unready=Readiness)},
@@ -121,7 +131,7 @@ def _post(summary: str, request: type, reply: type, event: type) -> dict[str, An
     }
 
 
-def _admin(summary: str, request: type, reply: type, operation: str = "") -> dict[str, Any]:
+def _call(summary: str, request: type, reply: type, operation: str = "") -> dict[str, Any]:
     return {
         "summary": summary,
         "operationId": operation or _operation(request),

@@ -1,0 +1,42 @@
+"""`POST /tokenize` and `POST /detokenize`: a model's tokens, without asking the model."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from aiohttp import web
+
+from headgate.gateway import keys
+from headgate.gateway.middleware import read_body
+from headgate.gateway.tokenizing import reader
+from headgate.gateway.wire.errors import invalid
+from headgate.gateway.wire.tokenize import Detokenized, Tokenized, parse_detokenize, parse_tokenize
+
+
+async def tokenize(http: web.Request) -> web.Response:
+    """The tokens of a text, or of a conversation as the model would read it."""
+    wanted = parse_tokenize(await read_body(http))
+    destination = reader((await keys.backend(http)).routes, wanted.model, http[keys.PRINCIPAL])
+    model = destination.model
+    if wanted.conversation is not None:
+        tokens = await destination.tokens(wanted.conversation)
+    else:
+        tokens = await model.encode(wanted.text, special=wanted.special)
+    strings = model.pieces(tokens) if wanted.strings else None
+    body = Tokenized(len(tokens), model.info.context_length, list(tokens), strings)
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+
+
+async def detokenize(http: web.Request) -> web.Response:
+    """The text of tokens."""
+    wanted = parse_detokenize(await read_body(http))
+    destination = reader((await keys.backend(http)).routes, wanted.model, http[keys.PRINCIPAL])
+    model = destination.model
+    size = model.info.vocab_size
+    if wanted.tokens and max(wanted.tokens) >= size:
+        message = f"Invalid 'tokens': token id {max(wanted.tokens)}. '{destination.id}' knows 0 to {size - 1}."
+        raise invalid(message, "tokens", "invalid_value")
+    # A body may hold a million of them.
+    text = await asyncio.to_thread(model.decode, wanted.tokens, special=True)
+    return web.Response(body=msgspec.json.encode(Detokenized(text)), content_type="application/json")

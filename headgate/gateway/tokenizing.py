@@ -1,0 +1,26 @@
+"""Which tokenizer a name on the wire leads to."""
+
+from __future__ import annotations
+
+from headgate.gateway.destinations import LocalDestination
+from headgate.gateway.routes import AUTO, Routes
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.wire.errors import invalid
+
+
+def reader(routes: Routes, name: str, principal: Principal) -> LocalDestination:
+    """The model that reads texts for a name.
+
+    ApiError 404 and 403 as for a chat; 400 where the name may lead to models that read texts differently.
+    """
+    found = routes.candidates(name, principal)
+    if name != AUTO:
+        found = [d for d in found if routes.tier(d.id) == name] or found
+    local = [d for d in found if isinstance(d, LocalDestination)]
+    if not local:
+        raise invalid(f"The tokenizer of the model '{name}' is not on this server.", "model", "no_tokenizer")
+    if len({d.model.info.text_revision for d in local}) > 1:
+        accepted = ", ".join(d.id for d in local)
+        message = f"The model '{name}' may lead to models with different tokenizers. Name one of: {accepted}."
+        raise invalid(message, "model", "ambiguous_tokenizer")
+    return local[0]
