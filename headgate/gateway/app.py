@@ -35,7 +35,7 @@ def make_app(settings: Settings) -> web.Application:
     app[keys.SETTINGS] = settings
     try:
         engine = make_engine(settings)
-        app[keys.KEYRING] = Keyring(settings.keys, os.environ)
+        app[keys.KEYRING] = Keyring(settings.keys, os.environ, settings.defaults)
     except (ValueError, MissingSecretError) as error:
         raise StartError(str(error)) from None
     app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)

@@ -181,8 +181,9 @@ class LocalDestination:
 
     async def probe(self, prepared: Prepared, principal: Principal) -> Vector | None:
         """Reads the prompt, as answering it would: the answer then begins where this ended."""
+        weight = principal.policy.scheduling.weight
         try:
-            return (await self._model.probe("probe", prepared.prompt, tenant=principal.team)).state
+            return (await self._model.probe("probe", prepared.prompt, tenant=principal.team, weight=weight)).state
         except EngineError as error:
             logger.warning("the model %s was not asked how sure it is: %s", self.id, error)
             return None
@@ -263,6 +264,7 @@ class LocalDestination:
                 n=request.n,
                 stop=request.stop,
                 tenant=principal.team,
+                weight=principal.policy.scheduling.weight,
                 priority=priority,
             )
             try:

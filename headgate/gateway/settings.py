@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
 from headgate.gateway.section import Section, TeamName
+from headgate.gateway.teams.sections import TeamPolicy
 from headgate.routing.types import Need
 
 ENV_PREFIX = "HEADGATE_"
@@ -281,6 +282,7 @@ class Settings(BaseSettings):
     cache: CacheSection = CacheSection()
     routing: RoutingSection = RoutingSection()
     keys: tuple[KeySection, ...] = Field(default=(), description="API keys; none: the server is open.")
+    defaults: TeamPolicy = TeamPolicy()
     logging: LoggingSection = LoggingSection()
 
     @field_validator("models")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.gateway.settings import KeySection, secret_name
+from headgate.gateway.teams.sections import TeamPolicy
 from headgate.gateway.wire.errors import invalid_api_key
 
 OPEN_TEAM = "default"
@@ -21,6 +22,8 @@ class Principal:
     key_id: str | None = None
     admin: bool = False
     """Whether the key may use `/admin`."""
+    policy: TeamPolicy = field(default=TeamPolicy(), compare=False, repr=False)
+    """What held for the team when the request came in: it holds for the whole request."""
 
 
 class MissingSecretError(ValueError):
@@ -30,19 +33,22 @@ class MissingSecretError(ValueError):
 class Keyring:
     """Tells whose a key is. Keeps digests only and compares them in constant time."""
 
-    def __init__(self, keys: Sequence[KeySection], environ: Mapping[str, str]) -> None:
-        """Read the secrets.
+    def __init__(
+        self, keys: Sequence[KeySection], environ: Mapping[str, str], policy: TeamPolicy | None = None
+    ) -> None:
+        """Read the secrets. `policy` holds for every team.
 
         Raises:
             MissingSecretError: a variable that a key refers to is unset or empty.
         """
+        self._policy = TeamPolicy() if policy is None else policy
         self._entries: list[tuple[bytes, Principal]] = []
         for index, key in enumerate(keys):
             name = secret_name(key.secret)
             secret = environ.get(name, "")
             if not secret:
                 raise MissingSecretError(f"'keys[{index}].secret' refers to the variable {name}, which is not set")
-            self._entries.append((_digest(secret), Principal(key.team, key.id, key.admin)))
+            self._entries.append((_digest(secret), Principal(key.team, key.id, key.admin, self._policy)))
 
     @property
     def open(self) -> bool:
@@ -57,7 +63,7 @@ class Keyring:
     def authenticate(self, authorization: str | None) -> Principal:
         """The principal of an `Authorization: Bearer …` header; ApiError 401 where there is none."""
         if self.open:
-            return Principal()
+            return Principal(policy=self._policy)
         scheme, _, secret = (authorization or "").partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:

@@ -1,0 +1,134 @@
+"""What a team file says: who the team is, its keys, and what it may do. Units are in the names."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import AwareDatetime, ByteSize, Field, field_validator, model_validator
+
+from headgate.gateway.section import Section, TeamName
+
+KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Role = Literal["member", "admin"]
+
+HASH_PATTERN = r"^sha256:[0-9a-f]{32}:[0-9a-f]{64}$"
+"""Of a key's salted hash: salt and digest in hexadecimal."""
+SECRET_PATTERN = r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)$"
+
+
+class TeamSection(Section):
+    """Whose file it is."""
+
+    name: TeamName = Field(description="Names the team in logs, metrics and other teams' sight; scopes its cache.")
+    owner: str = Field(default="", max_length=200, description="Whom to ask about the team; told by `headgate keys`.")
+
+
+class TeamKeySection(Section):
+    """An API key: by its hash, or by where its secret is. The secret itself is never written here."""
+
+    id: KeyId = Field(description="Names the key in logs; not secret, and nobody else's in any file.")
+    hash: str | None = Field(
+        default=None, pattern=HASH_PATTERN, description="sha256:SALT:DIGEST, as `headgate keys create` writes it."
+    )
+    secret: str | None = Field(
+        default=None,
+        pattern=SECRET_PATTERN,
+        description="Instead of hash: env:NAME of a variable, or file:PATH of a file, that holds the key.",
+    )
+    role: Role = Field(default="member", description="admin may use /admin; member may not.")
+    created: AwareDatetime | None = Field(default=None, description="When it was made; for the reader.")
+    expires: AwareDatetime | None = Field(default=None, description="From then on the key is refused; null: never.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.hash is None) == (self.secret is None):
+            raise ValueError(f"the key '{self.id}' needs either 'hash' or 'secret', and not both")
+        return self
+
+
+class UserLimitsSection(Section):
+    """Limits of each end user of the team, whom requests name by `safety_identifier` or `user`; null: none."""
+
+    requests_per_minute: int | None = Field(default=None, ge=1, description="As limits.requests_per_minute.")
+    tokens_per_minute: int | None = Field(default=None, ge=1, description="As limits.tokens_per_minute.")
+    concurrency: int | None = Field(default=None, ge=1, description="As limits.concurrency.")
+
+
+class LimitsSection(Section):
+    """What a team may ask at once and in a minute. null sets no limit."""
+
+    requests_per_minute: int | None = Field(default=None, ge=1, description="Requests a minute; more get 429.")
+    tokens_per_minute: int | None = Field(
+        default=None, ge=1, description="Tokens of prompts and answers a minute; more get 429."
+    )
+    concurrency: int | None = Field(default=None, ge=1, description="Requests at the same time; more get 429.")
+    max_tokens: int | None = Field(default=None, ge=1, description="Longest answer that a request may ask for.")
+    max_context_tokens: int | None = Field(default=None, ge=2, description="Most tokens of prompt and answer together.")
+    max_n: int | None = Field(default=None, ge=1, description="Most choices of one request.")
+    max_body_bytes: ByteSize | None = Field(
+        default=None, gt=0, description="Larger request bodies get 413; never more than server.max_body_bytes."
+    )
+    per_user: UserLimitsSection = UserLimitsSection()
+
+
+class BudgetsSection(Section):
+    """What a team may spend. null sets no bound."""
+
+    daily_usd: float | None = Field(default=None, ge=0, description="US dollars a day.")
+    monthly_usd: float | None = Field(default=None, ge=0, description="US dollars a calendar month.")
+    daily_device_s: float | None = Field(default=None, ge=0, description="Seconds of the device's time a day.")
+    monthly_device_s: float | None = Field(default=None, ge=0, description="The same a calendar month.")
+    soft_percent: float = Field(
+        default=80.0, gt=0, le=100, description="Share of a budget, in percent, from which on replies and log warn."
+    )
+    on_exceed: Literal["block", "downgrade", "queue"] = Field(
+        default="block",
+        description="Then: block refuses with 429; downgrade answers by the small model; queue waits for the device "
+        "to be idle.",
+    )
+    timezone: str = Field(default="UTC", description="Where days and months begin, such as Europe/Berlin.")
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (OSError, ValueError):
+            message = f"there is no time zone '{name}' here; expected a name such as UTC or Europe/Berlin"
+            raise ValueError(message) from None
+        return name
+
+
+class SchedulingSection(Section):
+    """How a team's requests stand among others'."""
+
+    weight: float = Field(default=1.0, gt=0, le=1000, description="Share of the engine relative to other teams'.")
+    max_queue_s: float | None = Field(
+        default=None, gt=0, description="Requests that would wait longer are refused with 503; null: routing decides."
+    )
+
+
+class TeamPolicy(Section):
+    """What holds for a team: the block `defaults` of the main file, with what the team's file says otherwise."""
+
+    limits: LimitsSection = LimitsSection()
+    budgets: BudgetsSection = BudgetsSection()
+    scheduling: SchedulingSection = SchedulingSection()
+
+
+class TeamFile(TeamPolicy):
+    """A team file."""
+
+    team: TeamSection
+    keys: tuple[TeamKeySection, ...] = Field(default=(), description="Its API keys; none: nobody can ask.")
+
+    @field_validator("keys")
+    @classmethod
+    def _distinct(cls, keys: tuple[TeamKeySection, ...]) -> tuple[TeamKeySection, ...]:
+        seen: set[str] = set()
+        for key in keys:
+            if key.id in seen:
+                raise ValueError(f"the key '{key.id}' is given twice")
+            seen.add(key.id)
+        return keys
