@@ -9,10 +9,22 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from headgate.gateway import keys, middleware
-from headgate.gateway.api import cache_admin, chat, completions, health, metrics, models, openapi, route_admin, tokenize
+from headgate.gateway.api import (
+    cache_admin,
+    chat,
+    completions,
+    files,
+    health,
+    metrics,
+    models,
+    openapi,
+    route_admin,
+    tokenize,
+)
 from headgate.gateway.backend import Loader, StartError, make_engine
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
+from headgate.gateway.storage.folder import open_storage
 from headgate.gateway.teams.keys import Keyring, MissingSecretError
 from headgate.gateway.telemetry.metrics import Metrics
 
@@ -45,9 +57,15 @@ def make_app(settings: Settings) -> web.Application:
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
     app.on_startup.append(models.note_start)
     app.on_response_prepare.append(middleware.on_prepare)
+    app.cleanup_ctx.append(_storing)
     app.cleanup_ctx.append(_loading)
     app.router.add_post("/v1/chat/completions", chat.chat_completions)
     app.router.add_post("/v1/completions", completions.completions)
+    app.router.add_post("/v1/files", files.upload)
+    app.router.add_get("/v1/files", files.list_files)
+    app.router.add_get("/v1/files/{file_id}", files.get_file)
+    app.router.add_delete("/v1/files/{file_id}", files.delete_file)
+    app.router.add_get("/v1/files/{file_id}/content", files.content)
     app.router.add_get("/v1/models", models.list_models)
     app.router.add_get("/v1/models/{model:.+}", models.get_model)
     app.router.add_post("/tokenize", tokenize.tokenize)
@@ -75,3 +93,21 @@ async def _loading(app: web.Application) -> AsyncIterator[None]:
     task.cancel()
     await asyncio.wait([task])
     await loader.close()
+
+
+async def _storing(app: web.Application) -> AsyncIterator[None]:
+    """Hold the data folder, tidy it now and then, and leave it at the end."""
+    section = app[keys.SETTINGS].storage
+    try:
+        storage = app[keys.STORAGE] = open_storage(section, app[keys.LIFECYCLE], os.environ)
+    except OSError as error:
+        raise StartError(f"storage.folder is '{section.folder}': {error}") from None
+    if storage is None:
+        yield
+        return
+    await storage.files.remove_strays()
+    tidying = asyncio.create_task(storage.tidy(), name="tidy files")
+    yield
+    tidying.cancel()
+    await asyncio.wait([tidying])
+    storage.close()

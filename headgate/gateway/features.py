@@ -11,6 +11,7 @@ from aiohttp import web
 
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.gateway import keys
+from headgate.gateway.storage.folder import PART as STORAGE_PART
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ def features(app: web.Application) -> list[Feature]:
     keyring = app[keys.KEYRING]
     state, detail = app[keys.LIFECYCLE].parts["semantic cache"]
     redis, redis_why = app[keys.LIFECYCLE].parts["redis"]
+    files, files_why = app[keys.LIFECYCLE].parts[STORAGE_PART]
     device = app[keys.LOADER].device
     compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     kernels = choose_kernels(settings.engine.kernels, device)
@@ -42,6 +44,7 @@ def features(app: web.Application) -> list[Feature]:
         Feature("answer cache", exact.enabled, kept if exact.enabled else "cache.exact.enabled is false"),
         Feature("semantic cache", state != "off", f"{detail}{', loading' if state == 'loading' else ''}"),
         Feature("Redis", redis == "ready", redis_why),
+        Feature("files, batches", files == "ready", files_why),
         Feature("API keys", not keyring.open, "every request needs one" if not keyring.open else "open to everybody"),
     ]
 

@@ -7,15 +7,18 @@ from aiohttp import web
 from headgate.gateway.backend import Backend, Loader
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
+from headgate.gateway.storage.folder import PART, Storage
 from headgate.gateway.teams.keys import Keyring, Principal
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.wire.errors import storage_off
 
 SETTINGS = web.AppKey("settings", Settings)
 LIFECYCLE = web.AppKey("lifecycle", Lifecycle)
 METRICS = web.AppKey("metrics", Metrics)
 KEYRING = web.AppKey("keyring", Keyring)
 LOADER = web.AppKey("loader", Loader)
+STORAGE = web.AppKey[Storage | None]("storage")
 
 RECORD = web.RequestKey("record", RequestRecord)
 PRINCIPAL = web.RequestKey("principal", Principal)
@@ -28,3 +31,12 @@ async def backend(http: web.Request) -> Backend:
     if not app[LIFECYCLE].ready:
         await app[LIFECYCLE].wait_ready(app[SETTINGS].server.startup_wait_s)
     return app[LOADER].backend
+
+
+def storage(http: web.Request) -> Storage:
+    """Where files are; ApiError 404 or 503 where this server keeps none."""
+    found = http.app[STORAGE]
+    if found is None:
+        state, why = http.app[LIFECYCLE].parts[PART]
+        raise storage_off(why, failed=state == "failed")
+    return found

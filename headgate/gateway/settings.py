@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
 from headgate.gateway.section import Section, TeamName
+from headgate.gateway.storage.sections import BatchesSection, StorageSection
 from headgate.gateway.teams.sections import TeamPolicy
 from headgate.routing.types import Need
 
@@ -281,6 +282,8 @@ class Settings(BaseSettings):
     models: tuple[ModelSection, ...] = Field(default=DEMO_MODELS, description="What is served; at least one.")
     cache: CacheSection = CacheSection()
     routing: RoutingSection = RoutingSection()
+    storage: StorageSection = StorageSection()
+    batches: BatchesSection = BatchesSection()
     keys: tuple[KeySection, ...] = Field(default=(), description="API keys; none: the server is open.")
     defaults: TeamPolicy = TeamPolicy()
     logging: LoggingSection = LoggingSection()

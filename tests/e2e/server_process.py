@@ -55,8 +55,14 @@ def run_server(folder: Path, *arguments: str, **environment: str) -> Iterator[Se
         process = subprocess.Popen(
             command,
             cwd=root,
-            # A Redis that happens to run on this machine is not used.
-            env={**clean, "HEADGATE_CACHE__REDIS": "off", "OMP_NUM_THREADS": "1", **environment},
+            # A Redis that happens to run on this machine is not used, nor the user's data folder.
+            env={
+                **clean,
+                "HEADGATE_CACHE__REDIS": "off",
+                "HEADGATE_STORAGE__FOLDER": str(folder / "data"),
+                "OMP_NUM_THREADS": "1",
+                **environment,
+            },
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,

@@ -27,7 +27,7 @@ def forget_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 async def site(checkpoint: Path, **sections: Any) -> AsyncIterator[TestClient[Any, Any]]:
     """A server with the checkpoint under the ids `tiny` (small) and `tiny-2` (large), ready, and a client of it.
 
-    A Redis that happens to run on this machine is not used.
+    A Redis that happens to run on this machine is not used, nor the user's data folder.
     """
     defaults: dict[str, Any] = {
         "models": [
@@ -35,6 +35,7 @@ async def site(checkpoint: Path, **sections: Any) -> AsyncIterator[TestClient[An
             {"id": "tiny-2", "path": str(checkpoint), "tier": "large"},
         ],
         "cache": {"semantic": {"enabled": False}},
+        "storage": {"folder": None},
         "engine": {"device": "cpu", "kv_bytes": 8 * 1024 * 1024, "threads": 1},
     }
     chosen = {**defaults, **sections}

@@ -100,6 +100,31 @@ def too_large(limit: int) -> ApiError:
     return ApiError(413, f"The request body is larger than {limit} bytes.", code="request_too_large")
 
 
+def not_found(what: str, name: str) -> ApiError:
+    """404: the caller's team has no such object."""
+    return ApiError(404, f"No such {what} object: {name[:80]}.", param="id", code="not_found")
+
+
+def conflict(message: str, param: str, code: str) -> ApiError:
+    """409: not while things stand as they do; asking again changes nothing."""
+    return ApiError(409, message, param=param, code=code, headers={"x-should-retry": "false"})
+
+
+def storage_off(why: str, *, failed: bool) -> ApiError:
+    """This server keeps no files: 404 where it is not to, 503 where it cannot."""
+    message = f"This server keeps no files and runs no batches: {why}."
+    if not failed:
+        return ApiError(404, message, code="storage_off")
+    headers = {"x-should-retry": "false"}
+    return ApiError(503, message, type="server_error", code="storage_off", headers=headers)
+
+
+def disk_failed(what: str, error: Exception) -> ApiError:
+    """507: the server's disk does not take it, as when it is full."""
+    message = f"{what}: {getattr(error, 'strerror', None) or error}."
+    return ApiError(507, message, type="server_error", code="storage_failed", headers={"x-should-retry": "false"})
+
+
 def not_cached(verdict: str, reason: str) -> ApiError:
     """504 (RFC 9111): the client wants a stored answer or none, and there is none to serve. No client need retry."""
     message = (

@@ -17,6 +17,8 @@ from headgate.gateway.wire.errors import ErrorBody
 from headgate.gateway.wire.health import Health, Readiness
 from headgate.gateway.wire.models import ModelBody, ModelList
 from headgate.gateway.wire.neutral import CHAT_NEUTRAL, COMPLETION_NEUTRAL, Neutral
+from headgate.gateway.wire.openapi_parts import call, error, get, json_of, lines, operation_id, ref
+from headgate.gateway.wire.openapi_storage import STORAGE_TYPES, storage_paths
 from headgate.gateway.wire.route import RouteReport
 from headgate.gateway.wire.tokenize import (
     TOKENIZE_NEUTRAL,
@@ -31,6 +33,7 @@ TYPES = (
     ModelList, ModelBody, ErrorBody, Health, Readiness,
     Invalidation, Invalidated, CacheReport, AuditReport, LabelLine, Lift, Lifted,
     RouteReport, TokenizeRequest, Tokenized, DetokenizeRequest, Detokenized,
+    *STORAGE_TYPES,
 )  # fmt: skip
 
 _REPLY_HEADERS = {
@@ -87,88 +90,50 @@ def _restrict(schema: dict[str, Any], neutral: Neutral) -> None:
 
 
 def _paths() -> dict[str, Any]:
-    chat = _post("Answer a conversation", ChatCompletionRequest, ChatCompletion, ChatCompletionChunk)
-    completion = _post("Continue a text", CompletionRequest, Completion, Completion)
+    chat = _generation("Answer a conversation", ChatCompletionRequest, ChatCompletion, ChatCompletionChunk)
+    completion = _generation("Continue a text", CompletionRequest, Completion, Completion)
     model_id = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     text = {"200": {"description": "Text", "content": {"text/plain": {"schema": {"type": "string"}}}}}
     anything = {"200": {"description": "JSON", "content": {"application/json": {"schema": {"type": "object"}}}}}
     return {
         "/v1/chat/completions": {"post": chat},
         "/v1/completions": {"post": completion},
-        "/v1/models": {"get": _get("List the models", ModelList)},
-        "/v1/models/{model}": {"get": {**_get("One model", ModelBody), "parameters": [model_id]}},
-        "/tokenize": {"post": _call("The tokens of a text or a conversation", TokenizeRequest, Tokenized)},
-        "/detokenize": {"post": _call("The text of tokens", DetokenizeRequest, Detokenized)},
-        "/admin/cache": {"get": _get("What the answer cache holds and did", CacheReport)},
-        "/admin/cache/invalidate": {"post": _call("Forget stored answers", Invalidation, Invalidated)},
-        "/admin/cache/audits": {"get": _get("What audits found of the answers served by meaning", AuditReport)},
-        "/admin/cache/labels": {"get": _lines("The label log, a JSON object a line", LabelLine)},
-        "/admin/cache/lift": {"post": _call("Serve again what audits hold back", Lift, Lifted)},
+        **storage_paths(),
+        "/v1/models": {"get": get("List the models", ModelList)},
+        "/v1/models/{model}": {"get": {**get("One model", ModelBody), "parameters": [model_id]}},
+        "/tokenize": {"post": call("The tokens of a text or a conversation", TokenizeRequest, Tokenized)},
+        "/detokenize": {"post": call("The text of tokens", DetokenizeRequest, Detokenized)},
+        "/admin/cache": {"get": get("What the answer cache holds and did", CacheReport)},
+        "/admin/cache/invalidate": {"post": call("Forget stored answers", Invalidation, Invalidated)},
+        "/admin/cache/audits": {"get": get("What audits found of the answers served by meaning", AuditReport)},
+        "/admin/cache/labels": {"get": lines("The label log, a JSON object a line", LabelLine)},
+        "/admin/cache/lift": {"post": call("Serve again what audits hold back", Lift, Lifted)},
         "/admin/route": {
-            "post": _call("Say where a conversation would go", ChatCompletionRequest, RouteReport, "explainRoute")
+            "post": call("Say where a conversation would go", ChatCompletionRequest, RouteReport, "explainRoute")
         },
-        "/health": {"get": _get("Is the process alive", Health)},
-        "/ready": {"get": _get("Are requests answered", Readiness, unready=Readiness)},
+        "/health": {"get": get("Is the process alive", Health)},
+        "/ready": {"get": get("Are requests answered", Readiness, unready=Readiness)},
         "/metrics": {"get": {"summary": "Prometheus metrics", "operationId": "metrics", "responses": text}},
         "/openapi.json": {"get": {"summary": "This document", "operationId": "openapi", "responses": anything}},
     }
 
 
-def _post(summary: str, request: type, reply: type, event: type) -> dict[str, Any]:
-    content = {**_json(reply), "text/event-stream": {"schema": _ref(event)}}
+def _generation(summary: str, request: type, reply: type, event: type) -> dict[str, Any]:
+    content = {**json_of(reply), "text/event-stream": {"schema": ref(event)}}
     return {
         "summary": summary,
-        "operationId": _operation(request),
+        "operationId": operation_id(request),
         "parameters": [
             {"name": name, "in": "header", "description": text, "schema": {"type": "string"}}
             for name, text in _REQUEST_HEADERS.items()
         ],
-        "requestBody": {"required": True, "content": _json(request)},
+        "requestBody": {"required": True, "content": json_of(request)},
         "responses": {
             "200": {"description": "The answer, or its events", "headers": _headers(), "content": content},
-            "default": _error(),
+            "default": error(),
         },
     }
 
 
-def _call(summary: str, request: type, reply: type, operation: str = "") -> dict[str, Any]:
-    return {
-        "summary": summary,
-        "operationId": operation or _operation(request),
-        "requestBody": {"required": True, "content": _json(request)},
-        "responses": {"200": {"description": summary, "content": _json(reply)}, "default": _error()},
-    }
-
-
-def _lines(summary: str, line: type) -> dict[str, Any]:
-    content = {"application/x-ndjson": {"schema": _ref(line)}}
-    responses = {"200": {"description": summary, "content": content}, "default": _error()}
-    return {"summary": summary, "operationId": f"get{line.__name__}s", "responses": responses}
-
-
-def _get(summary: str, reply: type, *, unready: type | None = None) -> dict[str, Any]:
-    responses = {"200": {"description": summary, "content": _json(reply)}, "default": _error()}
-    if unready is not None:
-        responses["503"] = {"description": "Not now", "content": _json(unready)}
-    return {"summary": summary, "operationId": f"get{reply.__name__}", "responses": responses}
-
-
-def _operation(request: type) -> str:
-    name = request.__name__.removesuffix("Request")
-    return name[0].lower() + name[1:]
-
-
-def _error() -> dict[str, Any]:
-    return {"description": "What went wrong", "content": _json(ErrorBody)}
-
-
 def _headers() -> Mapping[str, Any]:
     return {name: {"description": text, "schema": {"type": "string"}} for name, text in sorted(_REPLY_HEADERS.items())}
-
-
-def _json(kind: type) -> dict[str, Any]:
-    return {"application/json": {"schema": _ref(kind)}}
-
-
-def _ref(kind: type) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}

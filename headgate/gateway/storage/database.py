@@ -1,0 +1,78 @@
+"""The catalog of the data folder: SQLite in a thread of its own, so that the event loop never waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS files (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    team TEXT NOT NULL,
+    filename TEXT NOT NULL,
+    purpose TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER
+);
+CREATE INDEX IF NOT EXISTS files_of_team ON files (team, seq);
+CREATE TABLE IF NOT EXISTS batches (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    team TEXT NOT NULL,
+    active INTEGER NOT NULL,
+    input_file TEXT NOT NULL,
+    output_file TEXT,
+    error_file TEXT,
+    record BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS batches_of_team ON batches (team, seq);
+CREATE INDEX IF NOT EXISTS batches_active ON batches (active) WHERE active;
+"""
+
+
+class Database:
+    """One connection; pieces of work run one after the other, each as a transaction."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, or make it. `sqlite3.Error` where it cannot be used."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
+        self._connection = self._thread.submit(_connect, path).result()
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What `work` makes of the connection, on the disk when this returns; nothing of it where it raises.
+
+        Work that has begun goes on when its caller is cancelled.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transaction, work)
+
+    def close(self) -> None:
+        """Wait for the work that was given, and close the file."""
+        self._thread.submit(self._connection.close).result()
+        self._thread.shutdown()
+
+    def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(self._connection)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        return result
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.executescript(_SCHEMA)
+    return connection
