@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +26,8 @@ from headgate.engine.text.tokenizer import Tokenizer
 
 # Longer texts are tokenised in a thread: this is about the length whose encoding takes a millisecond.
 _INLINE_CHARACTERS = 4096
+_LEAVE_S = 2.0
+"""How long the account of work that was ended is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +178,11 @@ class LocalModel:
         tenant: str = "",
         weight: float = 1.0,
         priority: Priority = "foreground",
+        left: Callable[[Sequence[Finish]], None] | None = None,
     ) -> AsyncGenerator[TextDelta, bool | None]:
         """Stream `n` continuations of `prompt`. Closing the iterator cancels what still runs before the next step.
+
+        `left` is told the accounts of the choices that ended that way, before the iterator is closed.
 
         Sending True cancels it too, but the last deltas still come, with the account of what was computed.
 
@@ -188,10 +194,11 @@ class LocalModel:
         choices = [_Choice(ChoiceText(self._tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
         # A stop string is seen here only: what is handed over late would be computed, and counted, for nothing.
         mailbox.open(engine_id, eager=bool(stop))
+        submitted = False
         try:
             request = Request(engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority)
             self._loop.submit(request, mailbox.post)
-            running = n
+            submitted, running = True, n
             while running:
                 for delta in _merge(await mailbox.take(engine_id)):
                     text = choices[delta.index].push(delta)
@@ -203,9 +210,14 @@ class LocalModel:
                     if text is not None and (yield text):
                         self._loop.cancel(engine_id)
         finally:
-            mailbox.close(engine_id)
-            if not all(choice.finished for choice in choices):
+            running = sum(not choice.finished for choice in choices)
+            if running:
                 self._loop.cancel(engine_id)
+            try:
+                if submitted and running and left is not None:
+                    left(await _accounts(mailbox, engine_id, running))
+            finally:
+                mailbox.close(engine_id)
 
     async def score(
         self,
@@ -289,6 +301,17 @@ class LocalModel:
         if mailbox is None:
             mailbox = self._mailboxes[loop] = Mailbox(loop)
         return mailbox
+
+
+async def _accounts(mailbox: Mailbox, request_id: str, running: int) -> list[Finish]:
+    """The last words on so many cancelled choices; none where they do not come, which takes a step as a rule."""
+    finishes: list[Finish] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LEAVE_S):
+            while len(finishes) < running:
+                deltas = await mailbox.take(request_id)
+                finishes.extend(delta.finish for delta in deltas if delta.finish is not None)
+    return finishes
 
 
 class _Choice:

@@ -25,6 +25,7 @@ from headgate.gateway.backend import Loader, StartError, make_engine
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import open_storage
+from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Keyring, MissingSecretError
 from headgate.gateway.telemetry.metrics import Metrics
 
@@ -53,7 +54,8 @@ def make_app(settings: Settings) -> web.Application:
     app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)
     app[keys.METRICS].watch(engine.models)
     app[keys.LIFECYCLE] = Lifecycle()
-    app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine)
+    app[keys.ADMISSION] = Admission()
+    app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine, app[keys.ADMISSION])
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
     app.on_startup.append(models.note_start)
     app.on_response_prepare.append(middleware.on_prepare)

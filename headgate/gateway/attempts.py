@@ -13,10 +13,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from headgate.gateway.destinations import Destination, Outcome, Pieces, Prepared
+from headgate.gateway.destinations import Destination, Outcome, Pieces
 from headgate.gateway.request import ChatRequest, Chunk
 from headgate.gateway.routes import Plan, Routes
+from headgate.gateway.teams.admission import Ticket
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.metering import metered
 from headgate.gateway.wire.errors import ApiError, server_error
 from headgate.routing.cascade import Cascade
 
@@ -32,6 +34,7 @@ class Ask:
     id: str
     request: ChatRequest
     principal: Principal
+    ticket: Ticket
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +60,14 @@ class Begun:
 class Attempt:
     """A request at one destination, whose first pieces are held back."""
 
-    def __init__(self, destination: Destination, prepared: Prepared, ask: Ask, *, checked: bool) -> None:
-        """Send it. `checked`: the probabilities of its tokens are needed here, whether the client wants them or not."""
-        self._bare = checked and ask.request.logprobs is None
-        if self._bare:
-            prepared = replace(prepared, sampling=replace(prepared.sampling, logprobs=0))
+    def __init__(self, destination: Destination, pieces: Pieces, *, bare: bool) -> None:
+        """`bare`: the probabilities of its tokens are there for us only, the client did not ask for them."""
+        self._bare = bare
         self.destination = destination
         self.logprobs: list[float] = []
         self.tokens = 0
         self.finished = False
-        self._pieces = destination.generate(prepared, ask.id, ask.principal)
+        self._pieces = pieces
         self._held: list[Chunk | Outcome] = []
         self._coming: asyncio.Task[Chunk | Outcome | None] | None = None
 
@@ -190,9 +191,13 @@ class Attempts:
         if name in plan.refusals:
             raise plan.refusals[name]
         prepared = plan.prepared.get(name) or await destination.prepare(ask.request)
+        bare = checked is not None and ask.request.logprobs is None
+        if bare:
+            prepared = replace(prepared, sampling=replace(prepared.sampling, logprobs=0))
+        pieces = await metered(destination, prepared, ask.id, ask.principal, ask.ticket)
         breaker = self._routes.breakers[name]
         breaker.begin()
-        attempt = Attempt(destination, prepared, ask, checked=checked is not None)
+        attempt = Attempt(destination, pieces, bare=bare)
         try:
             await attempt.hear(self._routes.takeover_s)
             return attempt, "" if checked is None else await self._check(attempt, checked)

@@ -40,6 +40,7 @@ from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
 from headgate.gateway.settings import CacheSection, SemanticCacheSection, Settings, secret_name
 from headgate.gateway.shared_state import Epoch, SharedState
+from headgate.gateway.teams.admission import Admission
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.cache_metrics import CacheState
 from headgate.gateway.telemetry.metrics import Metrics
@@ -141,7 +142,10 @@ def make_audits(
 class Loader:
     """Brings a backend up in the background, and down again."""
 
-    def __init__(self, settings: Settings, lifecycle: Lifecycle, metrics: Metrics, engine: Engine) -> None:
+    def __init__(
+        self, settings: Settings, lifecycle: Lifecycle, metrics: Metrics, engine: Engine, admission: Admission
+    ) -> None:
+        self._admission = admission
         self._settings = settings
         self._lifecycle = lifecycle
         self._metrics = metrics
@@ -302,7 +306,9 @@ class Loader:
             self._audits.start()
         if journal is not None:
             self._shared = SharedState(journal, epoch, None if self._audits is None else self._audits.watch)
-        road = Road(routes=routes, answers=answers, metrics=self._metrics, audits=self._audits)
+        road = Road(
+            routes=routes, answers=answers, metrics=self._metrics, audits=self._audits, admission=self._admission
+        )
         self._backend = Backend(road, routes, answers, self._audits)
         return answers, routes
 

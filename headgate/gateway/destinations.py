@@ -30,6 +30,8 @@ class Prepared:
     request: ChatRequest
     prompt: tuple[int, ...]
     sampling: SamplingParams
+    left: Callable[[Outcome], None] | None = None
+    """Told the account of what was computed where the work is ended before its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +258,11 @@ class LocalDestination:
         """Run it. ApiError 500 where a step failed, 503 where the engine takes nothing any more."""
         request = prepared.request
         finishes: list[Finish] = []
+
+        def left(rest: Sequence[Finish]) -> None:
+            if prepared.left is not None and (finishes or rest):
+                prepared.left(_outcome([*finishes, *rest]))
+
         try:
             stream = self._model.generate(
                 request_id,
@@ -266,6 +273,7 @@ class LocalDestination:
                 tenant=principal.team,
                 weight=principal.policy.scheduling.weight,
                 priority=priority,
+                left=left,
             )
             try:
                 async for delta in stream:

@@ -8,6 +8,7 @@ from headgate.gateway.backend import Backend, Loader
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import PART, Storage
+from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Keyring, Principal
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
@@ -16,6 +17,7 @@ from headgate.gateway.wire.errors import storage_off
 SETTINGS = web.AppKey("settings", Settings)
 LIFECYCLE = web.AppKey("lifecycle", Lifecycle)
 METRICS = web.AppKey("metrics", Metrics)
+ADMISSION = web.AppKey("admission", Admission)
 KEYRING = web.AppKey("keyring", Keyring)
 LOADER = web.AppKey("loader", Loader)
 STORAGE = web.AppKey[Storage | None]("storage")

@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aiohttp import web
 
@@ -82,6 +83,7 @@ async def admission(request: web.Request, handler: Handler) -> web.StreamRespons
     request[keys.PRINCIPAL] = principal
     entry = request[keys.RECORD]
     entry.team, entry.key_id = principal.team, principal.key_id
+    entry.standing = partial(request.app[keys.ADMISSION].standing, principal)
     admin = request.path.startswith(ADMIN_PREFIX)
     if admin:
         _check_admin(request, principal)
@@ -119,6 +121,8 @@ async def on_prepare(request: web.Request, response: web.StreamResponse) -> None
     response.headers[headers.REQUEST_ID] = entry.request_id
     response.headers[headers.PROCESSING_MS] = str(round((time.monotonic() - request[keys.ARRIVED]) * 1e3))
     response.headers["openai-version"] = "2020-10-01"
+    if entry.standing is not None:
+        response.headers.update(headers.rate_limits(entry.standing()))
     response.headers["Server"] = f"headgate/{__version__}"
 
 

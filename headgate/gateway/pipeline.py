@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, Protocol
 
 from headgate.cache.answers import Lookup
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
@@ -16,42 +15,16 @@ from headgate.gateway.answers import Answers, restore
 from headgate.gateway.attempts import Ask, Attempts, Begun
 from headgate.gateway.audits import Audits
 from headgate.gateway.destinations import Destination, Outcome
+from headgate.gateway.events import CacheVerdict, Event, Events, Opened, Solo
 from headgate.gateway.question import Bypass, Question
 from headgate.gateway.request import ChatRequest, Chunk, Joiner
 from headgate.gateway.routes import Plan, Routes
+from headgate.gateway.teams.admission import Admission, Ticket
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.metering import metered
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
 from headgate.gateway.wire.errors import ApiError, not_cached, overloaded
-
-CacheVerdict = Literal["exact", "semantic", "near", "miss", "bypass"]
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """First event of a generation: what was decided about it."""
-
-    verdict: CacheVerdict
-    why: str
-    """The cache's reason, one of a few: `stored`, `joined`, `absent`, a guard's name, what made it a bypass…"""
-    model: str
-    fingerprint: str
-    reason: str
-    """The route's."""
-    similarity: float | None = None
-    key: str | None = None
-    """Of the entry that is served, or under which the answer will be stored; None where it will not be."""
-    age_s: float | None = None
-    """Of the answer that is served from the cache."""
-    device_s: float = 0.0
-    """What the generation of a stored answer took."""
-    bound: float | None = None
-    """Upper bound on the share of wrong answers among those served like this one, where there is one."""
-    chosen: Chosen | None = None
-    """What the choice of the model followed from, where there was one."""
-
-
-Event = Opened | Chunk | Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,51 +34,9 @@ class Job:
     id: str
     request: ChatRequest
     principal: Principal
+    ticket: Ticket
     question: Question | Bypass
     """What the cache is asked, or why it has no part in it."""
-
-
-class Events(Protocol):
-    """What comes of a request, in the order in which it comes."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether this request is the one it is made for."""
-        ...
-
-    @property
-    def pending(self) -> bool:
-        """Whether the next event comes without waiting."""
-        ...
-
-    async def __anext__(self) -> Event:
-        """The next one; FlightLostError where there will be none because of others."""
-        ...
-
-
-class Solo:
-    """The events of a request with one choice that shares with nobody, made in its own task.
-
-    A flight wakes one task to make an event and another to send it, for each event.
-    """
-
-    leads = True
-
-    def __init__(self, events: AsyncGenerator[Event]) -> None:
-        self._events = events
-        self.pending = False
-
-    async def __aenter__(self) -> Solo:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._events.aclose()
-
-    async def __anext__(self) -> Event:
-        event = await anext(self._events)
-        # Nothing is waited for between the last text and the account.
-        self.pending = isinstance(event, Chunk) and event.finish_reason is not None
-        return event
 
 
 class Answer:
@@ -160,12 +91,14 @@ class Road:
         answers: Answers,
         metrics: Metrics,
         audits: Audits | None = None,
+        admission: Admission | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._routes = routes
         self._answers = answers
         self._metrics = metrics
         self._audits = audits
+        self._admission = Admission() if admission is None else admission
         self._clock = clock
         self._attempts = Attempts(routes, clock)
         self._flights: SingleFlight[Event] = SingleFlight()
@@ -181,13 +114,19 @@ class Road:
 
     @asynccontextmanager
     async def _answer(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
-        routes, name = self._routes, request.model
+        record.standing = partial(self._admission.standing, principal, request.user)
+        with await self._admission.enter(request, principal) as ticket:
+            async with self._let_in(ticket, principal, record) as answer:
+                yield answer
+
+    @asynccontextmanager
+    async def _let_in(self, ticket: Ticket, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
+        request, routes, name = ticket.request, self._routes, ticket.request.model
         question = self._answers.question(
             request, principal, routes.candidates(name, principal), routes.variant(name, principal)
         )
-        job = Job(record.request_id, request, principal, question)
-        async with self._events(job) as events:
-            opened = await self._opening(events)
+        job = Job(record.request_id, request, principal, ticket, question)
+        async with self._shared(job) as (events, opened):
             if not events.leads and opened.verdict in ("miss", "near"):
                 # Who joins another's generation computes nothing: to him it is a hit on the very same request.
                 opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0)
@@ -213,6 +152,20 @@ class Road:
             return Solo(self._produce(job) if asks else self._generate(job, None))
         # A flight of its own, which gathers what comes for its choices at the same time: `#` is in no fingerprint.
         return self._flights.subscribe(f"#{id(job)}", partial(self._produce, job))
+
+    @asynccontextmanager
+    async def _shared(self, job: Job) -> AsyncIterator[tuple[Events, Opened]]:
+        """The events and the first of them. What is beyond another's limit is not beyond that of who joined him."""
+        opened: Opened | None = None
+        while opened is None:
+            async with self._events(job) as events:
+                try:
+                    opened = await self._opening(events)
+                except ApiError as error:
+                    if events.leads or error.status != 429:
+                        raise
+                    continue
+                yield events, opened
 
     async def _opening(self, events: Events) -> Opened:
         try:
@@ -315,13 +268,14 @@ class Road:
         """The answer of the plan's model, or of another where that fails and the request leaves a choice."""
         route = plan.route
         if route.fallbacks:
-            return await self._attempts.begin(Ask(job.id, job.request, job.principal), plan)
+            return await self._attempts.begin(Ask(job.id, job.request, job.principal, job.ticket), plan)
         if route.model in plan.refusals:
             raise plan.refusals[route.model]
         destination = self._routes.destinations[route.model]
         prepared = plan.prepared.get(route.model) or await destination.prepare(job.request)
+        pieces = await metered(destination, prepared, job.id, job.principal, job.ticket)
         self._routes.breakers[route.model].begin()
-        return Begun(destination, route.reason, destination.generate(prepared, job.id, job.principal))
+        return Begun(destination, route.reason, pieces)
 
     def _chosen(self, plan: Plan) -> Chosen | None:
         """What the log is told of a decision; nothing where the request named its model."""

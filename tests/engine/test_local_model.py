@@ -258,6 +258,36 @@ def test_a_stream_told_to_end_still_gives_its_account(model: LocalModel) -> None
     assert finish.device_s > 0
 
 
+def test_a_stream_that_is_left_tells_its_account_too(model: LocalModel) -> None:
+    accounts: list[Finish] = []
+
+    async def left(cancel: bool) -> int:
+        params = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True)
+        stream = model.generate("r", PROMPT, params, n=2, left=accounts.extend)
+        seen = len((await anext(stream)).token_ids)
+        if not cancel:
+            await stream.aclose()
+            return seen
+
+        async def read() -> None:
+            async for _ in stream:
+                pass
+
+        reader = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        reader.cancel()
+        await asyncio.wait([reader])
+        return seen
+
+    for cancel in (False, True):
+        seen = asyncio.run(left(cancel))
+        assert [f.reason for f in accounts] == ["cancelled", "cancelled"]
+        assert seen <= sum(f.completion_tokens for f in accounts) < 800
+        assert accounts[0].device_s > 0
+        assert all(f.prompt_tokens == len(PROMPT) for f in accounts)
+        accounts.clear()
+
+
 def test_what_is_cached_of_a_prompt_is_told_by_tenant(model: LocalModel) -> None:
     prompt = tuple(range(100, 150))
     assert model.resident(prompt, "") == 0

@@ -13,7 +13,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from headgate.gateway import keys, middleware
 from headgate.gateway.api.reply import streamed
 from headgate.gateway.destinations import Outcome
-from headgate.gateway.pipeline import Opened
+from headgate.gateway.events import Opened
 from headgate.gateway.request import ChatRequest, Chunk, Usage
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import sse

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.destinations import Outcome
+from headgate.gateway.events import Opened
 from headgate.gateway.middleware import CLIENT_LEFT, logger
-from headgate.gateway.pipeline import Opened
 from headgate.gateway.request import ChatRequest, Choice, Chunk, Joiner, Usage
 from headgate.gateway.wire import headers, sse
 from headgate.gateway.wire.errors import ApiError, server_error

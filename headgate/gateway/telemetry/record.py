@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from headgate.gateway.teams.limits import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class RequestRecord:
     first_token_s: float | None = None
     total_s: float = 0.0
     chosen: Chosen | None = None
+    standing: Callable[[], Standing] | None = None
+    """How the limits of who asks stand, once that is known."""
 
 
 def write_access_line(logger: logging.Logger, record: RequestRecord) -> None:

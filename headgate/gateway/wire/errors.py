@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -133,6 +134,17 @@ def not_cached(verdict: str, reason: str) -> ApiError:
     )
     headers = {"x-should-retry": "false", "x-headgate-cache": verdict}
     return ApiError(504, message, param="cache-control", code="not_cached", headers=headers)
+
+
+def rate_limited(message: str, after_s: float | None, param: str | None = None) -> ApiError:
+    """429: beyond a limit. The official clients come again after so many seconds, and never where there are none."""
+    headers = {"x-should-retry": "false"} if after_s is None else retry_after(after_s)
+    return ApiError(429, message, type="rate_limit_error", param=param, code="rate_limit_exceeded", headers=headers)
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """When to come again, both as HTTP has it and to the millisecond."""
+    return {"Retry-After": str(max(1, math.ceil(seconds))), "retry-after-ms": str(max(1, math.ceil(seconds * 1e3)))}
 
 
 def overloaded(message: str, retry_after_s: int = 1) -> ApiError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from headgate.gateway.wire.errors import invalid
 
 if TYPE_CHECKING:
     from multidict import MultiMapping
+
+    from headgate.gateway.teams.limits import Standing
 
 REQUEST_ID = "x-request-id"
 CACHE_CONTROL = "cache-control"
@@ -28,6 +31,7 @@ QUEUE_MS = "x-headgate-queue-ms"
 OVERHEAD_MS = "x-headgate-overhead-ms"
 COST_USD = "x-headgate-cost-usd"
 PROCESSING_MS = "openai-processing-ms"
+RATE_LIMIT = "x-ratelimit"
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _SECONDS = re.compile(r"\d{1,10}")
@@ -78,6 +82,26 @@ def session(headers: MultiMapping[str]) -> str | None:
         message = f"Invalid '{SESSION}': {len(name)} characters. Expected at most 256."
         raise invalid(message, SESSION, "string_above_max_length")
     return name
+
+
+def rate_limits(standing: Standing) -> dict[str, str]:
+    """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, for what is limited."""
+    fields = {}
+    for name, level in (("requests", standing.requests), ("tokens", standing.tokens)):
+        if level is not None:
+            fields[f"{RATE_LIMIT}-limit-{name}"] = str(level.limit)
+            fields[f"{RATE_LIMIT}-remaining-{name}"] = str(level.remaining)
+            fields[f"{RATE_LIMIT}-reset-{name}"] = duration(level.reset_s)
+    return fields
+
+
+def duration(seconds: float) -> str:
+    """As OpenAI writes one: 12ms, 1.5s, 6m0s."""
+    ms = math.ceil(seconds * 1e3)
+    if ms < 1000:
+        return f"{ms}ms"
+    minutes, ms = divmod(ms, 60_000)
+    return f"{minutes}m{ms / 1e3:g}s" if minutes else f"{ms / 1e3:g}s"
 
 
 def _seconds(value: str) -> float:
