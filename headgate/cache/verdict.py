@@ -21,6 +21,8 @@ class StoredChoice(msgspec.Struct, frozen=True):
     """The answer's tokens, to serve as a draft when the entry is near but may not be served."""
     logprobs: bytes = b""
     """Encoded wire form of the choice's logprobs; empty where none were asked for."""
+    beside: bytes = b""
+    """Encoded calls of functions and reasoning; empty where the text is all that was said."""
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Literal
 
 import torch
 
@@ -30,19 +31,25 @@ from headgate.engine.scheduler import Limits, Scheduler
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision
 from headgate.engine.text.tokenizer import Tokenizer
+from headgate.engine.text.tool_calls import ToolFormat, tool_format
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A model to load. `context_length` lowers the checkpoint's own limit; `weights` is the linear layers' format."""
+    """A model to load.
+
+    `context_length` lowers the checkpoint's own limit; `weights` is the linear layers' format; `tool_calls` is how it
+    writes calls of functions, "auto" as its chat template teaches it.
+    """
 
     name: str
     path: Path
     dtype: Dtype = "auto"
     weights: WeightFormat = "native"
     context_length: int | None = None
+    tool_calls: ToolFormat | Literal["auto"] = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +192,7 @@ class Engine:
             clock=self._clock,
         )
         self._loop.attach(spec.name, lane)
+        template = ChatTemplate.load(spec.path)
         info = ModelInfo(
             name=spec.name,
             path=str(spec.path),
@@ -204,10 +212,11 @@ class Engine:
             revision=loaded.revision,
             defaults=_sampling_defaults(spec.path),
             text_revision=text_revision(spec.path),
+            tool_calls=tool_format(template, spec.tool_calls),
             max_running=settings.max_running,
             max_step_tokens=settings.max_step_tokens,
         )
-        return LocalModel(info, tokenizer, ChatTemplate.load(spec.path), self._loop)
+        return LocalModel(info, tokenizer, template, self._loop)
 
     def _kv_bytes_per_token(self, loaded: LoadedDecoder) -> int:
         decoder = loaded.decoder

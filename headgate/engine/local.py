@@ -23,6 +23,7 @@ from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.stream import ChoiceText, TextLogprob
 from headgate.engine.text.tokenizer import Tokenizer
+from headgate.engine.text.tool_calls import MARKS, ToolFormat
 
 # Longer texts are tokenised in a thread: this is about the length whose encoding takes a millisecond.
 _INLINE_CHARACTERS = 4096
@@ -62,6 +63,8 @@ class ModelInfo:
     defaults: SamplingDefaults
     text_revision: str = ""
     """Models of one revision turn a conversation into the same tokens."""
+    tool_calls: ToolFormat | None = None
+    """How it writes calls of functions; None where it is told of none."""
     max_running: int = 64
     max_step_tokens: int = 512
 
@@ -128,6 +131,7 @@ class LocalModel:
     def __init__(self, info: ModelInfo, tokenizer: Tokenizer, chat_template: ChatTemplate, loop: StepLoop) -> None:
         self.info = info
         self._tokenizer = tokenizer
+        self._marked = tokenizer.showing(MARKS)
         self._chat_template = chat_template
         self._loop = loop
         self._serial = itertools.count()
@@ -149,7 +153,8 @@ class LocalModel:
         Raises:
             TemplateError, NoChatTemplate: the template refuses the messages, or there is none.
         """
-        if sum(len(str(m.get("content") or "")) for m in messages) < _INLINE_CHARACTERS:
+        told = len(str(tools)) if tools else 0
+        if told + sum(len(str(m.get("content") or "")) for m in messages) < _INLINE_CHARACTERS:
             return self._render(messages, tools)
         return await asyncio.to_thread(self._render, messages, tools)
 
@@ -179,10 +184,12 @@ class LocalModel:
         weight: float = 1.0,
         priority: Priority = "foreground",
         left: Callable[[Sequence[Finish]], None] | None = None,
+        marked: bool = False,
     ) -> AsyncGenerator[TextDelta, bool | None]:
         """Stream `n` continuations of `prompt`. Closing the iterator cancels what still runs before the next step.
 
-        `left` is told the accounts of the choices that ended that way, before the iterator is closed.
+        `left` is told the accounts of the choices that ended that way, before the iterator is closed. `marked`: the
+        text has the marks of function calls, where they are special tokens too.
 
         Sending True cancels it too, but the last deltas still come, with the account of what was computed.
 
@@ -191,7 +198,8 @@ class LocalModel:
         """
         engine_id = self._engine_id(request_id)
         mailbox = self._mailbox()
-        choices = [_Choice(ChoiceText(self._tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
+        tokenizer = self._marked if marked else self._tokenizer
+        choices = [_Choice(ChoiceText(tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
         # A stop string is seen here only: what is handed over late would be computed, and counted, for nothing.
         mailbox.open(engine_id, eager=bool(stop))
         submitted = False

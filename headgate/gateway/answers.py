@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import get_args
 
 import msgspec
 
@@ -24,7 +25,7 @@ from headgate.cache.watch import Watch
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.destinations import Destination, Outcome
 from headgate.gateway.question import Bypass, CachePolicy, Question, question_of
-from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, Usage
+from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, ToolCall, ToolCallDelta, Usage
 from headgate.gateway.shared_state import Epoch
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.cache_metrics import Kept, Waited
@@ -144,7 +145,9 @@ class Answers:
             question.fingerprint,
             question.query,
             choices=tuple(
-                StoredChoice(c.text, c.finish_reason, c.token_ids, _pack(c.logprobs) if c.logprobs else b"")
+                StoredChoice(
+                    c.text, c.finish_reason, c.token_ids, _pack(c.logprobs) if c.logprobs else b"", _pack_beside(c)
+                )
                 for c in choices
             ),
             model=model,
@@ -230,15 +233,31 @@ class Answers:
 
 def restore(entry: Entry) -> Restored:
     """The chunks and account of a stored answer. Usage is that of the generation; nothing waited or computed now."""
-    chunks = tuple(
-        Chunk(index, choice.text, _unpack(choice.logprobs), _finish(choice.finish_reason), choice.token_ids)
-        for index, choice in enumerate(entry.choices)
-    )
+    chunks = tuple(_chunk(index, choice) for index, choice in enumerate(entry.choices))
     return Restored(chunks, Outcome(Usage(entry.prompt_tokens, entry.completion_tokens, 0), 0.0, 0.0))
 
 
-def _finish(reason: str) -> AnswerFinish:
-    return "length" if reason == "length" else "stop"
+def _chunk(index: int, choice: StoredChoice) -> Chunk:
+    calls, reasoning = _BESIDE.decode(choice.beside) if choice.beside else ((), "")
+    return Chunk(
+        index,
+        choice.text,
+        _unpack(choice.logprobs),
+        _FINISHES.get(choice.finish_reason, "stop"),
+        choice.token_ids,
+        tool_calls=tuple(ToolCallDelta(at, call.arguments, call.id, call.name) for at, call in enumerate(calls)),
+        reasoning=reasoning,
+    )
+
+
+_FINISHES: Mapping[str, AnswerFinish] = {name: name for name in get_args(AnswerFinish)}
+_BESIDE = msgspec.msgpack.Decoder(tuple[tuple[ToolCall, ...], str])
+
+
+def _pack_beside(choice: Choice) -> bytes:
+    if not choice.tool_calls and not choice.reasoning:
+        return b""
+    return msgspec.msgpack.encode((choice.tool_calls, choice.reasoning))
 
 
 def _pack(logprobs: tuple[TextLogprob, ...]) -> bytes:

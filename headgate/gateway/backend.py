@@ -258,7 +258,14 @@ class Loader:
     def _load_models(self) -> None:
         self._engine.load(
             *(
-                ModelSpec(m.id, model_path(m), dtype=m.dtype, weights=m.weights, context_length=m.context_length)
+                ModelSpec(
+                    m.id,
+                    model_path(m),
+                    dtype=m.dtype,
+                    weights=m.weights,
+                    context_length=m.context_length,
+                    tool_calls=m.tool_calls,
+                )
                 for m in self._settings.models
             )
         )

@@ -15,8 +15,9 @@ from headgate.engine.request import Finish, Priority
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
+from headgate.gateway.spoken import Spoken
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, overloaded, server_error
+from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, overloaded, unsupported
 from headgate.routing.price import Load, Rates, StepRates, Work, first_rates
 from headgate.routing.types import Need, Vector
 
@@ -138,13 +139,17 @@ class LocalDestination:
 
         Args:
             model: of an engine.
-            lacks: what it does not understand besides pictures, which the engine does not.
+            lacks: what it does not understand besides pictures, which the engine does not, and tools, where its chat
+                template has no place for them.
             device: tells apart the devices of several engines; those of one engine share one.
             clock: monotonic seconds.
         """
         self._model = model
         self._info: ModelInfo = model.info
-        self._lacks: frozenset[Need] = frozenset((*lacks, "vision"))
+        needs: set[Need] = {*lacks, "vision"}
+        if model.info.tool_calls is None:
+            needs.add("tools")
+        self._lacks: frozenset[Need] = frozenset(needs)
         self._device = device
         self._rates = StepRates(start_rates(model.info), clock)
         info = model.info
@@ -167,7 +172,7 @@ class LocalDestination:
 
     @property
     def lacks(self) -> frozenset[Need]:
-        """As configured."""
+        """As configured, and what cannot be otherwise."""
         return self._lacks
 
     def live(self) -> Live:
@@ -197,6 +202,12 @@ class LocalDestination:
     async def prepare(self, request: ChatRequest, read: Read | None = None) -> Prepared:
         """Tokenise and check against the model: context, vocabulary, chat template."""
         self._check_vocabulary(request)
+        if request.callable_tools and "tools" in self._lacks:
+            raise unsupported(
+                "tools", f"The model '{self.id}' cannot call functions. Leave 'tools' out, or ask another model."
+            )
+        if request.tool_use.mode == "required":
+            raise unsupported("tool_choice", "'tool_choice' is supported at 'auto' and 'none'.")
         revision = self._info.text_revision
         prompt = None if read is None else read.get(revision)
         if prompt is None:
@@ -258,6 +269,7 @@ class LocalDestination:
         """Run it. ApiError 500 where a step failed, 503 where the engine takes nothing any more."""
         request = prepared.request
         finishes: list[Finish] = []
+        spoken = Spoken(request, self._info.tool_calls)
 
         def left(rest: Sequence[Finish]) -> None:
             if prepared.left is not None and (finishes or rest):
@@ -273,13 +285,14 @@ class LocalDestination:
                 tenant=principal.team,
                 weight=principal.policy.scheduling.weight,
                 priority=priority,
+                marked=spoken.marked,
                 left=left,
             )
             try:
                 async for delta in stream:
                     if delta.finish is not None:
                         finishes.append(delta.finish)
-                    if (yield _chunk(delta)):
+                    if (yield spoken.chunk(delta)):
                         finishes.extend(await _ended(stream))
                         break
             finally:
@@ -296,7 +309,8 @@ class LocalDestination:
         if request.prompt is not None:
             return await self._model.encode(request.prompt)
         try:
-            return await self._model.render_chat([m.for_template() for m in request.messages])
+            tools = [tool.for_template() for tool in request.callable_tools] or None
+            return await self._model.render_chat([m.for_template() for m in request.messages], tools)
         except NoChatTemplate:
             message = f"The model '{self.id}' has no chat template; use /v1/completions."
             raise invalid(message, "messages", "no_chat_template") from None
@@ -364,15 +378,6 @@ _STEPS = ((64, 1, 1), (2, 8, 1), (2, 8, 4), (64, 1, 1), (2, 8, 1))
 """What is measured at the start: prompt tokens, new tokens, choices."""
 _USUAL = {"cpu": (10e9, 200e9), "cuda": (1e12, 100e12)}
 """Bytes read and operations done in a second, before anything was measured."""
-
-
-def _chunk(delta: TextDelta) -> Chunk:
-    reason = delta.finish.reason if delta.finish is not None else None
-    if reason == "error":
-        raise server_error("The model failed while generating; the request was not completed.")
-    if reason == "cancelled":
-        raise overloaded("The request was cancelled because the server is shutting down.")
-    return Chunk(delta.index, delta.text, delta.logprobs, reason, delta.token_ids, delta.queue_s)
 
 
 def _outcome(finishes: list[Finish]) -> Outcome:

@@ -11,6 +11,7 @@ from headgate.engine.models.loader import read_facts
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision
 from headgate.engine.text.tokenizer import Tokenizer
+from headgate.engine.text.tool_calls import tool_format
 from headgate.gateway.checkpoints import model_path
 from headgate.gateway.destinations import Live, LocalDestination, Prepared, start_rates
 from headgate.gateway.quality import learned
@@ -53,6 +54,7 @@ def configured_model(section: ModelSection, engine: EngineSection) -> Configured
     folder = model_path(section)
     facts = read_facts(folder)
     read_bytes = facts.active_parameters * _WIDTHS[section.weights]
+    template = ChatTemplate.load(folder)
     info = ModelInfo(
         name=section.id,
         path=str(folder),
@@ -74,8 +76,9 @@ def configured_model(section: ModelSection, engine: EngineSection) -> Configured
         text_revision=text_revision(folder),
         max_running=engine.max_running,
         max_step_tokens=engine.max_step_tokens,
+        tool_calls=tool_format(template, section.tool_calls),
     )
-    model = LocalModel(info, Tokenizer.load(folder), ChatTemplate.load(folder), StepLoop())
+    model = LocalModel(info, Tokenizer.load(folder), template, StepLoop())
     return ConfiguredModel(model, lacks=section.lacks)
 
 

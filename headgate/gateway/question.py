@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from headgate.gateway.destinations import Destination
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.teams.keys import Principal
 
-KEY_EPOCH = "2"
+KEY_EPOCH = "3"
 """Raised when the key's contents change their meaning, so that a shared store never mixes the two."""
 
 Share = Literal["team", "user"]
@@ -125,7 +126,8 @@ def question_of(
     if ttl_s <= 0:
         return Bypass("time_sensitive")
     text = request.last_user_text
-    findable = greedy and text is not None and request.logprobs is None and not of_now
+    # Which function is called, and with what, hangs on every word.
+    findable = greedy and text is not None and request.logprobs is None and not of_now and not request.tools
     query = CacheQuery(
         scope=_scope(request, principal, policy),
         model=request.model,
@@ -186,4 +188,6 @@ def _context(request: ChatRequest, *, greedy: bool) -> dict[str, Any]:
             del fields["sampling"][name]
     if request.last_user_text is not None:
         del fields["messages"][-1]["content"]
+    # A model reads and writes properties in their order, which canonical JSON would lose.
+    fields["tools"] = json.dumps(fields["tools"])
     return fields

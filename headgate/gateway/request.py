@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from headgate.engine.text.stream import TextLogprob
 
 Endpoint = Literal["chat.completions", "completions"]
-AnswerFinish = Literal["stop", "length"]
+AnswerFinish = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call the assistant made in an earlier turn; `arguments` is JSON text."""
+    """A call the assistant made, in an answer or in an earlier turn; `arguments` is JSON as the model wrote it."""
 
     id: str
     name: str
@@ -39,10 +41,58 @@ class Message:
             fields["tool_call_id"] = self.tool_call_id
         if self.tool_calls:
             fields["tool_calls"] = [
-                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": _arguments(c.arguments)}}
                 for c in self.tool_calls
             ]
         return fields
+
+
+def _arguments(text: str) -> Any:
+    """Templates write the arguments as JSON themselves; what is no JSON object reaches them as it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the model may call. `parameters` is the JSON schema of its arguments."""
+
+    name: str
+    description: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False
+    """Whether arguments must follow the schema."""
+
+    def for_template(self) -> dict[str, Any]:
+        """The mapping chat templates are written against."""
+        fields: dict[str, Any] = {"name": self.name}
+        if self.description is not None:
+            fields["description"] = self.description
+        fields["parameters"] = self.parameters or {"type": "object", "properties": {}}
+        return {"type": "function", "function": fields}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """Whether the model may, must not or must call functions: any of them or, with a name, that one."""
+
+    mode: Literal["auto", "none", "required"] = "auto"
+    name: str | None = None
+    parallel: bool = True
+    """Whether there may be several calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """What was added to a call. `id` and `name` come with its first piece and only there."""
+
+    index: int
+    arguments: str
+    id: str | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +161,13 @@ class ChatRequest:
     """The end user, as the client names it."""
     session: str | None = None
     """The conversation, as the client names it."""
+    tools: tuple[Tool, ...] = ()
+    tool_use: ToolUse = field(default_factory=ToolUse)
+
+    @property
+    def callable_tools(self) -> tuple[Tool, ...]:
+        """The functions that the answer may call."""
+        return () if self.tool_use.mode == "none" else self.tools
 
     @property
     def last_user_text(self) -> str | None:
@@ -129,6 +186,8 @@ class Usage:
     cached_tokens: int
     rejected_tokens: int = 0
     """Of the completion's tokens, those of an answer that was not given because another model was sent for."""
+    reasoning_tokens: int = 0
+    """Of the completion's tokens, those of what the model thought before its answer."""
 
 
 @dataclass(slots=True)
@@ -145,6 +204,9 @@ class Chunk:
     token_ids: tuple[int, ...] = ()
     queue_s: float = 0.0
     """Seconds the request waited for its first step; 0 for a stored answer."""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+    reasoning: str = ""
+    """What the model thought before its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +218,8 @@ class Choice:
     logprobs: tuple[TextLogprob, ...]
     finish_reason: AnswerFinish
     token_ids: tuple[int, ...]
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
 
 
 class Joiner:
@@ -177,7 +241,21 @@ class Joiner:
                 tuple(item for c in chunks for item in c.logprobs),
                 chunks[-1].finish_reason,
                 tuple(token for c in chunks for token in c.token_ids),
+                _calls(chunks),
+                "".join(c.reasoning for c in chunks),
             )
             for index, chunks in sorted(self._chunks.items())
             if chunks[-1].finish_reason is not None
         )
+
+
+def _calls(chunks: Sequence[Chunk]) -> tuple[ToolCall, ...]:
+    """The calls that the pieces of one choice make up."""
+    pieces: dict[int, list[ToolCallDelta]] = {}
+    for chunk in chunks:
+        for piece in chunk.tool_calls:
+            pieces.setdefault(piece.index, []).append(piece)
+    return tuple(
+        ToolCall(parts[0].id or "", parts[0].name or "", "".join(part.arguments for part in parts))
+        for _, parts in sorted(pieces.items())
+    )

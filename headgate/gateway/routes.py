@@ -6,6 +6,7 @@ stands at this moment.
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -308,8 +309,11 @@ def features_of(request: ChatRequest, vector: Vector | None, state: Vector | Non
     return RouteFeatures(
         text=request.last_user_text or "",
         vector=vector,
-        prompt_chars=sum(len(m.content or "") for m in request.messages) + len(request.prompt or ""),
+        prompt_chars=sum(len(m.content or "") for m in request.messages)
+        + len(request.prompt or "")
+        + sum(len(json.dumps(tool.for_template())) for tool in request.tools),
         max_tokens=request.max_tokens or 0,
+        has_tools=bool(request.callable_tools),
         turns=max(len(request.messages), 1),
         system=_system(request),
         state=state,
@@ -317,8 +321,8 @@ def features_of(request: ChatRequest, vector: Vector | None, state: Vector | Non
 
 
 def needs_of(request: ChatRequest) -> frozenset[Need]:
-    """What a destination must understand for it: a conversation with calls of tools is not for every template."""
-    tools = any(m.role == "tool" or m.tool_calls for m in request.messages)
+    """What a destination must understand for it: not every template can tell its model of tools and their calls."""
+    tools = bool(request.callable_tools) or any(m.role == "tool" or m.tool_calls for m in request.messages)
     return frozenset({"tools"}) if tools else frozenset()
 
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from headgate.engine.text.tool_calls import ToolFormat
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
 from headgate.gateway.section import Section, TeamName
 from headgate.gateway.storage.sections import BatchesSection, StorageSection
@@ -103,6 +104,9 @@ class ModelSection(Section):
     )
     lacks: frozenset[Need] = Field(
         default=frozenset(), description="What it does not understand, such as [tools]: such requests go elsewhere."
+    )
+    tool_calls: Literal["auto"] | ToolFormat = Field(
+        default="auto", description="How it writes calls of functions; auto: as its chat template teaches it."
     )
     price: ModelPriceSection = ModelPriceSection()
 

@@ -32,6 +32,7 @@ class Choice(msgspec.Struct, array_like=True):
     finish_reason: str
     token_ids: tuple[int, ...]
     logprobs: bytes
+    beside: bytes
 
 
 class Fields(msgspec.Struct):

@@ -203,7 +203,7 @@ def test_prefix_reuse_is_told(client: OpenAI) -> None:
             "context_length_exceeded",
         ),
         ({"extra_body": {"temprature": 1}}, openai.BadRequestError, "unknown_parameter"),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, openai.BadRequestError, "unsupported_parameter"),
+        ({"tools": [{"type": "function", "function": {"name": "f g"}}]}, openai.BadRequestError, "invalid_value"),
         ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "unsupported_parameter"),
     ],
 )

@@ -138,7 +138,7 @@ def test_the_command_needs_no_server(tmp_path: Path, tiny_checkpoint: Path, monk
     assert all(entry["price"]["queue_s"] == 0 for entry in report["destinations"])
     kept = run(tmp_path, HELLO, "--config", str(config), "--key", "k")
     assert "tiny-2 (fallback:not_allowed)" in kept.output
-    for body, said in (({**HELLO, "model": "gpt"}, "does not exist"), ({**HELLO, "tools": [1]}, "'tools' is not")):
+    for body, said in (({**HELLO, "model": "gpt"}, "does not exist"), ({**HELLO, "tools": [1]}, "'tools[0]'")):
         refused = run(tmp_path, body, "--config", str(config))
         assert refused.exit_code == 1
         assert said in refused.output

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.gateway.question import Bypass, CachePolicy, Question, normalized, question_of
-from headgate.gateway.request import CacheControl, ChatRequest, Message, Sampling, ToolCall
+from headgate.gateway.request import CacheControl, ChatRequest, Message, Sampling, Tool, ToolCall, ToolUse
 from headgate.gateway.teams.keys import Principal
 
 PRINTS = Fingerprinter(b"0" * 16)
@@ -43,6 +43,7 @@ CALLS = st.lists(st.builds(ToolCall, WORDS, WORDS, WORDS), max_size=2).map(tuple
 MESSAGES = st.builds(
     Message, st.sampled_from(["system", "user", "assistant"]), WORDS, st.none() | WORDS, st.none() | WORDS, CALLS
 )
+TOOLS = st.builds(Tool, WORDS, st.none() | WORDS, st.dictionaries(WORDS, st.integers(), max_size=2), st.booleans())
 SAMPLINGS = st.builds(
     Sampling,
     temperature=st.sampled_from([0.5, 0.7]),
@@ -67,6 +68,8 @@ MATTERS: dict[str, st.SearchStrategy[Any]] = {
     "n": st.integers(1, 3),
     "stop": st.lists(WORDS, max_size=2).map(tuple),
     "logprobs": st.none() | st.integers(0, 3),
+    "tools": st.lists(TOOLS, max_size=2).map(tuple),
+    "tool_use": st.builds(ToolUse, st.sampled_from(["auto", "none"]), st.none() | WORDS, st.booleans()),
 }
 NO_MATTER: dict[str, st.SearchStrategy[Any]] = {
     "stream": st.booleans(),

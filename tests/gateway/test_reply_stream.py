@@ -91,8 +91,8 @@ async def test_the_last_text_the_account_and_the_end_are_one_write(
     client = await start(Said([[Chunk(0, "a"), Chunk(0, "b")], [Chunk(0, "c", finish_reason="stop")]]), 10.0)
     body = await (await client.get("/")).read()
     reply = CompletionReply(IDENTITY, REQUEST)
-    first = sse.frames([reply.chunk(Chunk(0, "a")), reply.chunk(Chunk(0, "b"))])
-    last = sse.frames([reply.chunk(Chunk(0, "c", finish_reason="stop")), reply.usage(OUTCOME.usage)]) + sse.DONE
+    first = sse.frames([*reply.chunk(Chunk(0, "a")), *reply.chunk(Chunk(0, "b"))])
+    last = sse.frames([*reply.chunk(Chunk(0, "c", finish_reason="stop")), reply.usage(OUTCOME.usage)]) + sse.DONE
     assert body == first + last
     assert [w for w in writes if w] == [first, last]
 

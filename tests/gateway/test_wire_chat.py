@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gateway.request import CacheControl, ChatRequest, Message
+from headgate.gateway.request import CacheControl, ChatRequest, Message, Tool, ToolCall, ToolUse
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.errors import ApiError
 
+F = {"type": "function", "function": {"name": "f"}}
+DEEP: dict[str, Any] = {"type": "object"}
+for _ in range(40):
+    DEEP = {"not": DEEP}
 HELLO = {"model": "auto", "messages": [{"role": "user", "content": "hello"}]}
 
 
@@ -90,7 +94,24 @@ def test_zero_is_not_taken_for_absent() -> None:
         ({"model": ""}, "model", "empty_string"),
         ({"model": None}, "model", "invalid_type"),
         ({"temprature": 1}, "temprature", "unknown_parameter"),
-        ({"tools": [{"type": "function"}]}, "tools", "unsupported_parameter"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", "missing_required_parameter"),
+        ({"tools": [{"type": "custom", "function": {"name": "f"}}]}, "tools[0].type", "unsupported_parameter"),
+        ({"tools": [F, {**F, "strict": 1}]}, "tools[1].strict", "unknown_parameter"),
+        ({"tools": [F, F]}, "tools[1].function.name", "invalid_value"),
+        ({"tools": [F] * 129}, "tools", "array_above_max_length"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "invalid_value"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": DEEP}}]},
+            "tools[0].function.parameters",
+            "invalid_value",
+        ),
+        ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
+        ({"tools": [F], "tool_choice": "must"}, "tool_choice", "invalid_value"),
+        (
+            {"tools": [F], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+            "tool_choice.function.name",
+            "invalid_value",
+        ),
         ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
         ({"store": True}, "store", "unsupported_parameter"),
         ({"reasoning_effort": "high"}, "reasoning_effort", "unsupported_parameter"),
@@ -143,7 +164,7 @@ def test_store_zero_is_not_false() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"nonsense", b'{"model": "\xff"}', b'{"model": "\\ud800"}', b"\xff\xfe", b'{"tools":' + b"[" * 100_000],
+    [b"", b"{", b"nonsense", b'{"model": "\xff"}', b'{"model": "\\ud800"}', b"\xff\xfe", b'{"audio":' + b"[" * 100_000],
 )
 def test_what_is_not_json_is_refused(body: bytes) -> None:
     assert refused(body).code == "invalid_json"
@@ -166,8 +187,25 @@ def test_text_parts_are_joined_and_developers_are_systems() -> None:
     )  # fmt: skip
     assert [m.role for m in request.messages] == ["system", "user", "assistant", "tool"]
     assert request.messages[1].content == "a\nb"
-    assert request.messages[2].for_template()["tool_calls"][0]["function"] == {"name": "f", "arguments": "{}"}
+    assert request.messages[2].for_template()["tool_calls"][0]["function"] == {"name": "f", "arguments": {}}
     assert request.messages[3].for_template() == {"role": "tool", "content": "3", "tool_call_id": "1"}
+
+
+def test_functions_arrive_in_the_order_of_their_properties() -> None:
+    parameters = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
+    function = {"name": "f", "description": "d", "parameters": parameters, "strict": True}
+    request = parse(tools=[F, {"type": "function", "function": {**function, "name": "g"}}], parallel_tool_calls=False)
+    assert request.tools == (Tool("f"), Tool("g", "d", parameters, True))
+    assert list(request.tools[1].parameters["properties"]) == ["b", "a"]
+    assert request.tool_use == ToolUse("auto", None, parallel=False)
+    assert request.tools[1].for_template()["function"] == {"name": "g", "description": "d", "parameters": parameters}
+    assert parse(tools=[F], tool_choice="none").callable_tools == ()
+
+
+def test_arguments_of_earlier_calls_reach_templates_as_objects_where_they_are() -> None:
+    for arguments, seen in (('{"a":1}', {"a": 1}), ("[1]", "[1]"), ("{nonsense", "{nonsense"), ("", "")):
+        message = Message("assistant", None, tool_calls=(ToolCall("1", "f", arguments),))
+        assert message.for_template()["tool_calls"][0]["function"]["arguments"] == seen
 
 
 def test_images_are_refused_by_their_place() -> None:

@@ -68,7 +68,7 @@ def test_offsets_run_on_across_chunks_and_equal_those_of_the_whole() -> None:
     identity = Identity("cmpl-1", 1, "m", "hg-1")
     streamed = CompletionReply(identity, request)
     chunks = [Chunk(0, "ab", (tokens[0],)), Chunk(0, "cdef", tuple(tokens[1:]), "stop")]
-    offsets = [json.loads(streamed.chunk(c))["choices"][0]["logprobs"]["text_offset"] for c in chunks]
+    offsets = [json.loads(e)["choices"][0]["logprobs"]["text_offset"] for c in chunks for e in streamed.chunk(c)]
     whole = CompletionReply(identity, request).whole([Choice(0, "abcdef", tuple(tokens), "stop", ())], Usage(1, 3, 0))
     logprobs = json.loads(whole)["choices"][0]["logprobs"]
     assert [o for run in offsets for o in run] == logprobs["text_offset"] == [0, 2, 3]

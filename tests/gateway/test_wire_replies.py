@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from multidict import CIMultiDict
 
-from headgate.gateway.request import CacheControl, ChatRequest, Choice, Chunk, Joiner, Message, Usage
+from headgate.gateway.request import (
+    CacheControl,
+    ChatRequest,
+    Choice,
+    Chunk,
+    Joiner,
+    Message,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
+)
 from headgate.gateway.wire import sse
 from headgate.gateway.wire.chat_reply import ChatReply
 from headgate.gateway.wire.errors import ApiError, context_exceeded
@@ -22,6 +34,11 @@ def request(*, include_usage: bool = False) -> ChatRequest:
     return ChatRequest("chat.completions", "auto", (Message("user", "x"),), stream=True, include_usage=include_usage)
 
 
+def event(reply: ChatReply, chunk: Chunk) -> Any:
+    (payload,) = reply.chunk(chunk)
+    return json.loads(payload)
+
+
 def test_frames_are_data_lines_with_a_blank_line_and_end_with_done() -> None:
     assert sse.frame(b"{}") == b"data: {}\n\n"
     assert sse.frames([b"1", b"2"]) == b"data: 1\n\ndata: 2\n\n"
@@ -34,9 +51,9 @@ def test_a_stream_opens_with_the_role_and_finishes_each_choice_once() -> None:
     opening = [json.loads(p) for p in reply.opening(range(2))]
     assert [c["choices"][0]["delta"] for c in opening] == [{"role": "assistant", "content": ""}] * 2
     assert [c["choices"][0]["index"] for c in opening] == [0, 1]
-    middle = json.loads(reply.chunk(Chunk(0, "hé")))
+    middle = event(reply, Chunk(0, "hé"))
     assert middle["choices"][0] == {"index": 0, "delta": {"content": "hé"}, "logprobs": None, "finish_reason": None}
-    last = json.loads(reply.chunk(Chunk(0, "", finish_reason="stop")))
+    last = event(reply, Chunk(0, "", finish_reason="stop"))
     assert last["choices"][0]["delta"] == {}
     assert last["choices"][0]["finish_reason"] == "stop"
     for chunk in (*opening, middle, last):
@@ -47,7 +64,7 @@ def test_a_stream_opens_with_the_role_and_finishes_each_choice_once() -> None:
 
 def test_usage_is_null_until_the_chunk_that_carries_it() -> None:
     reply = ChatReply(IDENTITY, request(include_usage=True))
-    assert json.loads(reply.chunk(Chunk(0, "x")))["usage"] is None
+    assert event(reply, Chunk(0, "x"))["usage"] is None
     end = json.loads(reply.usage(Usage(5, 2, 4)))
     assert end["choices"] == []
     assert end["usage"]["total_tokens"] == 7
@@ -63,6 +80,41 @@ def test_joined_chunks_are_the_whole_answer() -> None:
     body = json.loads(ChatReply(IDENTITY, request()).whole(joiner.choices(), Usage(1, 3, 0)))
     assert [c["message"]["content"] for c in body["choices"]] == ["a!", "b"]
     assert [c["finish_reason"] for c in body["choices"]] == ["stop", "length"]
+
+
+def test_a_call_is_streamed_by_its_index_and_joined_to_the_same() -> None:
+    reply, joiner = ChatReply(IDENTITY, request()), Joiner()
+    chunks = [
+        Chunk(0, "So:"),
+        Chunk(0, "", tool_calls=(ToolCallDelta(0, "", "call_1", "f"),)),
+        Chunk(0, ""),
+        Chunk(0, "", tool_calls=(ToolCallDelta(0, '{"a":'), ToolCallDelta(0, " 1}"))),
+        Chunk(0, "", tool_calls=(ToolCallDelta(1, "", "call_2", "g"),)),
+        Chunk(0, "", (), "tool_calls", tool_calls=(ToolCallDelta(1, "{}"),)),
+    ]  # fmt: skip
+    assert reply.chunk(chunks[2]) == [], "what shows nothing is no event"
+    deltas = [event(reply, chunk)["choices"][0]["delta"] for chunk in chunks if reply.chunk(chunk)]
+    assert deltas[1] == {
+        "tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": ""}}]
+    }
+    assert deltas[2]["tool_calls"] == [
+        {"index": 0, "function": {"arguments": '{"a":'}}, {"index": 0, "function": {"arguments": " 1}"}}
+    ]  # fmt: skip
+    for chunk in chunks:
+        joiner.add(chunk)
+    (choice,) = joiner.choices()
+    assert choice.tool_calls == (ToolCall("call_1", "f", '{"a": 1}'), ToolCall("call_2", "g", "{}"))
+    message = json.loads(reply.whole([choice], Usage(1, 3, 0)))["choices"][0]["message"]
+    assert message["content"] == "So:"
+    assert message["tool_calls"][0] == {
+        "id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}
+    }  # fmt: skip
+    silent = json.loads(reply.whole([replace(choice, text="")], Usage(1, 3, 0)))["choices"][0]["message"]
+    assert silent["content"] is None
+    assert (
+        "tool_calls"
+        not in json.loads(reply.whole([Choice(0, "", (), "stop", ())], Usage(1, 0, 0)))["choices"][0]["message"]
+    )
 
 
 def test_cache_control_is_read() -> None:
@@ -145,7 +197,7 @@ def test_openapi_describes_every_type_it_refers_to() -> None:
     assert {r.rsplit("/", 1)[1] for r in refs(spec)} <= schemas.keys()
     request_body = schemas["ChatCompletionRequest"]
     assert request_body["additionalProperties"] is False
-    assert request_body["properties"]["tools"]["enum"] == [None, []]
+    assert request_body["properties"]["audio"]["enum"] == [None]
     assert {"message", "type", "param", "code"} == set(schemas["ErrorDetail"]["required"])
     for path in ("/v1/chat/completions", "/v1/completions", "/v1/models", "/health", "/ready", "/metrics"):
         assert path in spec["paths"]

@@ -24,7 +24,7 @@ _LOOKS = 64
 _NOTE_BYTES = 64
 """Charged per note beside its own bytes."""
 
-_Choice = tuple[str, str, tuple[int, ...], bytes]
+_Choice = tuple[str, str, tuple[int, ...], bytes, bytes]
 _Fields = tuple[str, tuple[_Choice, ...], str, int, int, float, float, float, bytes, bytes]
 
 
@@ -332,7 +332,7 @@ class MemoryStore:
 
 
 def _encode(entry: Entry) -> bytes | None:
-    choices = tuple([(c.text, c.finish_reason, c.token_ids, c.logprobs) for c in entry.choices])
+    choices = tuple([(c.text, c.finish_reason, c.token_ids, c.logprobs, c.beside) for c in entry.choices])
     fields: _Fields = (
         entry.text,
         choices,

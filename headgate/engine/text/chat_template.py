@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from jinja2 import meta
 from jinja2.ext import Extension, loopcontrols
 from jinja2.nodes import Node, Scope
 from jinja2.parser import Parser
@@ -53,9 +54,12 @@ class ChatTemplate:
         self._special_tokens = dict(special_tokens)
         self._source = source
         self._templates: dict[str, jinja2.Template] = {}
+        self._sources = dict(templates)
+        self._variables: dict[str, set[str]] = {}
         for name, text in templates.items():
             try:
                 self._templates[name] = environment.from_string(text)
+                self._variables[name] = meta.find_undeclared_variables(environment.parse(text))
             except jinja2.TemplateSyntaxError as error:
                 raise TokenizerError(
                     f"{source}: chat template {name!r}, line {error.lineno}: {error.message}"
@@ -75,6 +79,16 @@ class ChatTemplate:
     def available(self) -> bool:
         """Whether the model has a chat template at all."""
         return bool(self._templates)
+
+    def source(self, *, with_tools: bool) -> str:
+        """The template that such a conversation is rendered by; empty where there is none."""
+        name = self._name(with_tools=with_tools)
+        return "" if name is None else self._sources[name]
+
+    def reads(self, variable: str, *, with_tools: bool) -> bool:
+        """Whether a variable can make a difference to such a conversation's prompt."""
+        name = self._name(with_tools=with_tools)
+        return name is not None and variable in self._variables[name]
 
     def render(
         self,
@@ -112,15 +126,19 @@ class ChatTemplate:
         except Exception as error:  # a template can fail in any way a program can
             raise TemplateError(f"the chat template cannot render these messages: {error}") from error
 
+    def _name(self, *, with_tools: bool) -> str | None:
+        if with_tools and "tool_use" in self._templates:
+            return "tool_use"
+        return "default" if "default" in self._templates else None
+
     def _chosen(self, *, with_tools: bool) -> jinja2.Template:
         if not self._templates:
             raise NoChatTemplate(f"{self._source} has no chat template; the model serves completions only")
-        if with_tools and "tool_use" in self._templates:
-            return self._templates["tool_use"]
-        if "default" not in self._templates:
+        name = self._name(with_tools=with_tools)
+        if name is None:
             names = ", ".join(sorted(self._templates))
             raise NoChatTemplate(f"{self._source} has chat templates {names}, but none named default")
-        return self._templates["default"]
+        return self._templates[name]
 
 
 def _environment() -> jinja2.Environment:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from copy import copy
 from pathlib import Path
 
 import tokenizers
@@ -38,6 +39,17 @@ class Tokenizer:
         self.special_ids = frozenset({*added, *self.eos_ids, *(token for token in named if token is not None)})
         self._bytes = _TokenBytes(backend, self.spelling, frozenset())
         self._shown_bytes = _TokenBytes(backend, self.spelling, self.special_ids)
+
+    def showing(self, texts: Collection[str]) -> Tokenizer:
+        """The same tokenizer, for which special tokens with these texts are shown; end-of-sequence tokens never are."""
+        shown = {token for text in texts if (token := self._id_of(text)) is not None} & self.special_ids
+        shown.difference_update(self.eos_ids)
+        if not shown:
+            return self
+        other = copy(self)
+        other.special_ids = self.special_ids - shown
+        other._shown_bytes = _TokenBytes(self._backend, self.spelling, other.special_ids)
+        return other
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:

@@ -32,8 +32,8 @@ class Reply(Protocol):
         """What comes before the first text."""
         ...
 
-    def chunk(self, chunk: Chunk) -> bytes:
-        """One piece of one choice."""
+    def chunk(self, chunk: Chunk) -> list[bytes]:
+        """One piece of one choice, as events; there may be none."""
         ...
 
     def usage(self, usage: Usage) -> bytes:
@@ -116,13 +116,14 @@ async def streamed(
                 _note_first_token(http)
                 if not response.prepared:
                     response.headers[headers.QUEUE_MS] = _ms(batch[0].queue_s)
-                payloads.extend([reply.chunk(chunk) for chunk in batch])
+                payloads.extend([event for chunk in batch for event in reply.chunk(chunk)])
             if not response.prepared:
                 await response.prepare(http)
             if not batch or source.ended:
                 break
-            await response.write(sse.frames(payloads))
-            payloads.clear()
+            if payloads:
+                await response.write(sse.frames(payloads))
+                payloads.clear()
         _note_outcome(http, source.outcome)
         if include_usage:
             payloads.append(reply.usage(source.outcome.usage))

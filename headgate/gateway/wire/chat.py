@@ -12,6 +12,7 @@ from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.neutral import CHAT_NEUTRAL, refuse_unsupported
 from headgate.gateway.wire.sampling import SamplingFields, StreamOptions, check_stream_options, stop_strings
+from headgate.gateway.wire.tools import MAX_TOOLS, ToolBody, ToolChoiceBody, parse_tool_use, parse_tools
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 PART_TYPES = ("text", "refusal")
@@ -70,6 +71,8 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     metadata: Annotated[dict[str, str], Meta(max_length=16)] | None = None
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    tools: Annotated[list[ToolBody], Meta(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolChoiceBody | None = None
     parallel_tool_calls: bool | None = None
     # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
     audio: Any = UNSET
@@ -84,8 +87,6 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     response_format: Any = UNSET
     service_tier: Any = UNSET
     store: Any = UNSET
-    tool_choice: Any = UNSET
-    tools: Any = UNSET
     verbosity: Any = UNSET
     web_search_options: Any = UNSET
 
@@ -103,6 +104,7 @@ def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> 
     check_stream_options(wire.stream, wire.stream_options)
     if wire.top_logprobs is not None and not wire.logprobs:
         raise invalid("'top_logprobs' is only allowed when 'logprobs' is true.", "top_logprobs", "invalid_value")
+    tools = parse_tools(wire.tools)
     return ChatRequest(
         endpoint="chat.completions",
         model=wire.model,
@@ -117,6 +119,8 @@ def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> 
         cache=cache,
         user=wire.safety_identifier if wire.safety_identifier is not None else wire.user,
         session=session if session is not None else wire.prompt_cache_key,
+        tools=tools,
+        tool_use=parse_tool_use(wire.tool_choice, wire.parallel_tool_calls, tools),
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, Usage
+from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, ToolCallDelta, Usage
 from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.text_slot import TextSlot
 from headgate.gateway.wire.usage import UsageBody, usage_body
@@ -39,12 +39,29 @@ class LogprobsBody(Struct):
     refusal: None = None
 
 
+class FunctionCallBody(Struct):
+    """Name and JSON arguments of a call."""
+
+    name: str
+    arguments: str
+
+
+class ToolCallBody(Struct):
+    """A call that the model asks for."""
+
+    id: str
+    function: FunctionCallBody
+    type: Literal["function"] = "function"
+
+
 class AssistantMessage(Struct):
-    """The answer."""
+    """The answer. `content` is null where there is nothing but calls."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[ToolCallBody] | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
 
 
 class ChatChoice(Struct):
@@ -69,11 +86,29 @@ class ChatCompletion(Struct):
     object: Literal["chat.completion"] = "chat.completion"
 
 
+class FunctionCallDelta(Struct, omit_defaults=True):
+    """What a chunk adds to a call: the name with its first piece, the arguments bit by bit."""
+
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolCallDeltaBody(Struct, omit_defaults=True):
+    """What a chunk adds to the call of that index; `id` and `type` come with its first piece."""
+
+    index: int
+    function: FunctionCallDelta
+    id: str | None = None
+    type: Literal["function"] | None = None
+
+
 class ChoiceDelta(Struct, omit_defaults=True):
     """What a chunk adds to a choice."""
 
     role: str | None = None
     content: str | None = None
+    tool_calls: list[ToolCallDeltaBody] | None = None
+    reasoning_content: str | None = None
 
 
 class ChunkChoice(Struct):
@@ -129,7 +164,7 @@ class ChatReply:
         bodies = [
             ChatChoice(
                 choice.index,
-                AssistantMessage("assistant", choice.text),
+                _message(choice),
                 logprobs_body(choice.logprobs) if self._wants_logprobs else None,
                 choice.finish_reason,
             )
@@ -142,13 +177,18 @@ class ChatReply:
         """The chunks that carry the role, one per choice."""
         return [self._chunk([ChunkChoice(i, ChoiceDelta("assistant", ""), None, None)], self._usage) for i in indices]
 
-    def chunk(self, chunk: Chunk) -> bytes:
-        """One piece of one choice, with its finish reason when it is the last."""
-        if chunk.finish_reason is None and not (self._wants_logprobs and chunk.logprobs):
-            return self._plain(chunk)
-        delta = ChoiceDelta(content=chunk.text) if chunk.text or chunk.finish_reason is None else ChoiceDelta()
+    def chunk(self, chunk: Chunk) -> list[bytes]:
+        """One piece of one choice, with its finish reason when it is the last; nothing where it shows nothing."""
         logprobs = logprobs_body(chunk.logprobs) if self._wants_logprobs and chunk.logprobs else None
-        return self._chunk([ChunkChoice(chunk.index, delta, logprobs, chunk.finish_reason)], self._usage)
+        beside = chunk.tool_calls or chunk.reasoning
+        if chunk.finish_reason is None and logprobs is None and not beside:
+            return [self._plain(chunk)] if chunk.text else []
+        delta = ChoiceDelta(
+            content=chunk.text or None,
+            tool_calls=[_call_delta(piece) for piece in chunk.tool_calls] or None,
+            reasoning_content=chunk.reasoning or None,
+        )
+        return [self._chunk([ChunkChoice(chunk.index, delta, logprobs, chunk.finish_reason)], self._usage)]
 
     def usage(self, usage: Usage) -> bytes:
         """The chunk before `[DONE]` that carries the usage and no choice."""
@@ -167,3 +207,18 @@ class ChatReply:
         return self._encoder.encode(
             ChatCompletionChunk(who.id, who.created, who.model, choices, who.fingerprint, usage=usage)
         )
+
+
+def _message(choice: Choice) -> AssistantMessage:
+    calls = [ToolCallBody(call.id, FunctionCallBody(call.name, call.arguments)) for call in choice.tool_calls]
+    return AssistantMessage(
+        "assistant",
+        None if calls and not choice.text else choice.text,
+        tool_calls=calls or UNSET,
+        reasoning_content=choice.reasoning or UNSET,
+    )
+
+
+def _call_delta(piece: ToolCallDelta) -> ToolCallDeltaBody:
+    function = FunctionCallDelta(piece.name, piece.arguments)
+    return ToolCallDeltaBody(piece.index, function, piece.id, None if piece.id is None else "function")

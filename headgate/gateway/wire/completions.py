@@ -152,11 +152,11 @@ class CompletionReply:
         """Plain completions carry no role, so nothing comes before the text."""
         return []
 
-    def chunk(self, chunk: Chunk) -> bytes:
-        """One piece of one choice, with its finish reason when it is the last."""
+    def chunk(self, chunk: Chunk) -> list[bytes]:
+        """One piece of one choice, with its finish reason when it is the last; nothing where it shows nothing."""
         if chunk.finish_reason is None and (self._top is None or not chunk.logprobs):
-            return self._plain(chunk)
-        return self._encode([self._choice(chunk.index, chunk.text, chunk.logprobs, chunk.finish_reason)], self._usage)
+            return [self._plain(chunk)] if chunk.text else []
+        return [self._encode([self._choice(chunk.index, chunk.text, chunk.logprobs, chunk.finish_reason)], self._usage)]
 
     def usage(self, usage: Usage) -> bytes:
         """The chunk before `[DONE]` that carries the usage and no choice."""

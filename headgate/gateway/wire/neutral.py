@@ -29,8 +29,6 @@ CHAT_NEUTRAL: Neutral = {
     "response_format": (None, {"type": "text"}),
     "service_tier": (None, "auto", "default"),
     "store": (None, False),
-    "tool_choice": (None, "none", "auto"),
-    "tools": (None, []),
     "verbosity": (None, "medium"),
     "web_search_options": (None,),
 }
