@@ -8,7 +8,7 @@ import importlib.util
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -211,6 +211,29 @@ class SentenceEmbedder:
         # Shielded: one caller that leaves must not take the vector from the others.
         return asyncio.shield(future)
 
+    @property
+    def longest(self) -> int:
+        """Tokens that are read of a text, the marks at its ends included; known after `load`."""
+        model = self._loaded()
+        return model.longest if isinstance(model, BertEncoder) else int(model.max_seq_length)
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, the marks at its ends included, however long it is. From any thread, after `load`."""
+        model = self._loaded()
+        if isinstance(model, BertEncoder):
+            return model.lengths(texts)
+        return [len(ids) for ids in model.tokenizer(list(texts), truncation=False)["input_ids"]]
+
+    async def passages(self, texts: Sequence[str]) -> list[Vector]:
+        """The vectors of these texts, in one pass that waits for those of `embed` which were asked before. Nothing of
+        it is remembered.
+
+        Raises:
+            RuntimeError: the model is not loaded, or the embedder is closed.
+        """
+        self._loaded()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._vectors, list(texts))
+
     async def close(self) -> None:
         """Finish what is queued and end the worker thread."""
         while self._pending:
@@ -296,6 +319,12 @@ class SentenceEmbedder:
         if isinstance(model, BertEncoder):
             seen = model.encode(texts, begun)
             return [(its.vector, packed) for its, packed in zip(seen, self._sketches(seen), strict=True)]
+        return [(vector, b"") for vector in self._vectors(texts)]
+
+    def _vectors(self, texts: list[str]) -> list[Vector]:
+        model = self._loaded()
+        if isinstance(model, BertEncoder):
+            return [its.vector for its in model.encode(texts)]
         vectors = model.encode(
             texts,
             batch_size=self._max_batch,
@@ -304,7 +333,7 @@ class SentenceEmbedder:
             show_progress_bar=False,
         )
         # Copied: a view would keep the whole batch alive.
-        return [(row.copy(), b"") for row in np.asarray(vectors, dtype=np.float32)]
+        return [row.copy() for row in np.asarray(vectors, dtype=np.float32)]
 
     def _sketches(self, seen: list[Encoded]) -> list[bytes]:
         comparator = self._comparator

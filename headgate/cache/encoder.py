@@ -131,10 +131,14 @@ class BertEncoder:
 
         if not suits(folder):
             raise ValueError(f"{folder} holds no BERT of {LAYERS} layers with mean pooling and unit norm")
-        limit = json.loads((folder / "sentence_bert_config.json").read_bytes())["max_seq_length"]
+        self.longest = int(json.loads((folder / "sentence_bert_config.json").read_bytes())["max_seq_length"])
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.enable_truncation(limit)
+        self._tokenizer.enable_truncation(self.longest)
         self._tokenizer.no_padding()
+        # A tokenizer that cuts cannot say how long a text is.
+        self._ruler = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._ruler.no_truncation()
+        self._ruler.no_padding()
         self._compute = fastest(folder) if compute is None else compute
         self.dim = int(json.loads((folder / "config.json").read_bytes())["hidden_size"])
 
@@ -142,6 +146,10 @@ class BertEncoder:
     def kind(self) -> str:
         """What computes the passes, for the log."""
         return self._compute.kind
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, the marks at either end included, however long it is."""
+        return [len(encoding.ids) for encoding in self._ruler.encode_batch(list(texts))]
 
     def encode(self, texts: Sequence[str], begun: Callable[[], None] | None = None) -> list[Encoded]:
         """All texts in one pass; `begun` is called when nothing but the pass is left to do."""

@@ -13,6 +13,7 @@ from headgate.gateway.api import (
     cache_admin,
     chat,
     completions,
+    embeddings,
     files,
     health,
     metrics,
@@ -70,6 +71,7 @@ def make_app(settings: Settings) -> web.Application:
     app.router.add_get("/v1/files/{file_id}/content", files.content)
     app.router.add_get("/v1/models", models.list_models)
     app.router.add_get("/v1/models/{model:.+}", models.get_model)
+    app.router.add_post("/v1/embeddings", embeddings.embeddings)
     app.router.add_post("/tokenize", tokenize.tokenize)
     app.router.add_post("/detokenize", tokenize.detokenize)
     app.router.add_get("/admin/cache", cache_admin.report)

@@ -33,6 +33,7 @@ from headgate.gateway.answers import Answers
 from headgate.gateway.audits import AuditPolicy, Audits
 from headgate.gateway.checkpoints import model_path
 from headgate.gateway.destinations import LocalDestination
+from headgate.gateway.embeddings import Embeddings
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.pipeline import Road
 from headgate.gateway.quality import Learned, learned
@@ -164,8 +165,9 @@ class Loader:
         self._backend: Backend | None = None
         self._calibration = _calibration(settings.cache.semantic)
         try:
+            self.embeddings = Embeddings(settings.embeddings, lifecycle)
             self._redis = open_redis(settings.cache, lifecycle)
-        except ImportError as error:
+        except (ImportError, ValueError) as error:
             raise StartError(str(error)) from None
         for model in settings.models:
             lifecycle.set(f"model {model.id}", "loading")
@@ -234,6 +236,7 @@ class Loader:
         logger.info("ready in %.1f s", time.monotonic() - started)
         if self._embedder_folder is not None:
             await self._load_embedder(self._embedder_folder, answers, routes)
+        await self.embeddings.load(self._embedder if self._index else None, self._embedder_folder)
 
     async def cancel(self) -> None:
         """End what the engine still runs; requests on the road fail with 503."""
@@ -252,6 +255,7 @@ class Loader:
             await self._index.close()
         if self._redis is not None:
             await self._redis.close()
+        await self.embeddings.close()
         if self._embedder is not None:
             await self._embedder.close()
 

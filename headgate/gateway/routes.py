@@ -157,6 +157,11 @@ class Routes:
         found = [d for d in self._by_id.values() if d.id in self._tiers] or list(self._by_id.values())
         return found if allowed is None else [d for d in found if d.id in allowed] or found
 
+    def visible(self, principal: Principal) -> list[Destination]:
+        """The models that a principal may ask, in the order of the configuration."""
+        allowed = self._policies.of(principal).policy.models if self._restrict else None
+        return [d for d in self._by_id.values() if allowed is None or d.id in allowed]
+
     def variant(self, name: str, principal: Principal) -> str:
         """Equal for keys of a team for which a name leads to the same answers; empty where the team's policy holds."""
         return self._policies.variant(principal) if name in POLICIES else ""

@@ -10,6 +10,7 @@ from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from headgate.engine.text.tool_calls import ToolFormat
+from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
 from headgate.gateway.section import Section, TeamName
 from headgate.gateway.storage.sections import BatchesSection, StorageSection
@@ -286,6 +287,7 @@ class Settings(BaseSettings):
     models: tuple[ModelSection, ...] = Field(default=DEMO_MODELS, description="What is served; at least one.")
     cache: CacheSection = CacheSection()
     routing: RoutingSection = RoutingSection()
+    embeddings: EmbeddingsSection = EmbeddingsSection()
     storage: StorageSection = StorageSection()
     batches: BatchesSection = BatchesSection()
     keys: tuple[KeySection, ...] = Field(default=(), description="API keys; none: the server is open.")
@@ -300,6 +302,11 @@ class Settings(BaseSettings):
         _distinct("id", [m.id for m in models])
         _distinct("tier", [m.tier for m in models if m.tier is not None])
         return models
+
+    @model_validator(mode="after")
+    def _distinct_ids(self) -> Settings:
+        _distinct("id", [self.embeddings.id, *(m.id for m in self.models)])
+        return self
 
     @field_validator("keys")
     @classmethod

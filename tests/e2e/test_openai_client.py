@@ -46,7 +46,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_models(client: OpenAI) -> None:
-    assert [m.id for m in client.models.list()] == ["demo-student", "demo-teacher"]
+    assert [m.id for m in client.models.list()][:2] == ["demo-student", "demo-teacher"]
     assert client.models.retrieve("demo-teacher").owned_by == "headgate"
 
 
@@ -219,7 +219,7 @@ def test_errors_are_the_clients_own(client: OpenAI, change: dict[str, Any], kind
 
 def test_unknown_urls_are_json(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
-        client.embeddings.create(model="small", input="x")
+        client.moderations.create(input="x")
     assert caught.value.code == "unknown_url"
 
 

@@ -17,25 +17,33 @@ STARTED = web.AppKey("started", int)
 
 
 async def list_models(http: web.Request) -> web.Response:
-    """Every model, in the order of the configuration."""
-    routes = (await keys.backend(http)).routes
-    body = ModelList([_body(http, routes, d) for d in routes.destinations.values()])
+    """Every model that this key may ask, in the order of the configuration."""
+    body = ModelList(await _visible(http))
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
 
 async def get_model(http: web.Request) -> web.Response:
-    """One model by its id."""
-    routes = (await keys.backend(http)).routes
-    name = http.match_info["model"]
-    destination = routes.destinations.get(name)
-    if destination is None:
-        raise model_not_found(name, ", ".join(routes.destinations))
-    return web.Response(body=msgspec.json.encode(_body(http, routes, destination)), content_type="application/json")
+    """One model by its id; one that this key may not ask is not there for it."""
+    name, visible = http.match_info["model"], await _visible(http)
+    found = next((body for body in visible if body.id == name), None)
+    if found is None:
+        raise model_not_found(name, ", ".join(body.id for body in visible))
+    return web.Response(body=msgspec.json.encode(found), content_type="application/json")
 
 
 async def note_start(app: web.Application) -> None:
     """Remember when the server started: what `created` tells of local models."""
     app[STARTED] = int(time.time())
+
+
+async def _visible(http: web.Request) -> list[ModelBody]:
+    routes = (await keys.backend(http)).routes
+    found = [_body(http, routes, d) for d in routes.visible(http[keys.PRINCIPAL])]
+    embeddings = http.app[keys.LOADER].embeddings
+    if embeddings.id is not None:
+        created, longest = http.app[STARTED], embeddings.longest
+        found.append(ModelBody(embeddings.id, created, "headgate", None, longest, None, None, None, "embeddings"))
+    return found
 
 
 def _body(http: web.Request, routes: Routes, destination: Destination) -> ModelBody:
@@ -49,4 +57,5 @@ def _body(http: web.Request, routes: Routes, destination: Destination) -> ModelB
         facts.parameters,
         facts.active_parameters,
         facts.dtype,
+        "generation",
     )

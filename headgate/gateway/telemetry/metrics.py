@@ -69,6 +69,10 @@ class Metrics:
         series.cached(cached)
         series.queue(queue_s)
 
+    def embedded(self, model: str, tokens: int) -> None:
+        """Texts were embedded for a client, of so many tokens together."""
+        self._of(model).prompt(tokens)
+
     def finished(self, record: RequestRecord) -> None:
         """One request has ended, well or not."""
         self._requests.count(record.endpoint, record.model, str(record.status))

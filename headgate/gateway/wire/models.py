@@ -14,10 +14,12 @@ class ModelBody(Struct):
     created: int
     owned_by: str
     tier: str | None
-    context_length: int
+    context_length: int | None
+    """Tokens; null while the model is loading."""
     parameters: int | None
     active_parameters: int | None
     dtype: str | None
+    task: Literal["generation", "embeddings"]
     object: Literal["model"] = "model"
 
 

@@ -13,6 +13,7 @@ from headgate.gateway.wire.admin import AuditReport, CacheReport, Invalidated, I
 from headgate.gateway.wire.chat import ChatCompletionRequest
 from headgate.gateway.wire.chat_reply import ChatCompletion, ChatCompletionChunk
 from headgate.gateway.wire.completions import Completion, CompletionRequest
+from headgate.gateway.wire.embeddings import EmbeddingList, EmbeddingRequest
 from headgate.gateway.wire.errors import ErrorBody
 from headgate.gateway.wire.health import Health, Readiness
 from headgate.gateway.wire.models import ModelBody, ModelList
@@ -33,7 +34,7 @@ TYPES = (
     ModelList, ModelBody, ErrorBody, Health, Readiness,
     Invalidation, Invalidated, CacheReport, AuditReport, LabelLine, Lift, Lifted,
     RouteReport, TokenizeRequest, Tokenized, DetokenizeRequest, Detokenized,
-    *STORAGE_TYPES,
+    EmbeddingRequest, EmbeddingList, *STORAGE_TYPES,
 )  # fmt: skip
 
 _REPLY_HEADERS = {
@@ -101,6 +102,7 @@ def _paths() -> dict[str, Any]:
         **storage_paths(),
         "/v1/models": {"get": get("List the models", ModelList)},
         "/v1/models/{model}": {"get": {**get("One model", ModelBody), "parameters": [model_id]}},
+        "/v1/embeddings": {"post": call("The vectors of texts", EmbeddingRequest, EmbeddingList)},
         "/tokenize": {"post": call("The tokens of a text or a conversation", TokenizeRequest, Tokenized)},
         "/detokenize": {"post": call("The text of tokens", DetokenizeRequest, Detokenized)},
         "/admin/cache": {"get": get("What the answer cache holds and did", CacheReport)},

