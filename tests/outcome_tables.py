@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from headgate.routing.core import MOST_CORES
 from headgate.routing.outcomes import Attempt, Confidence, Outcome, OutcomeTable, Part
 
 _FAMILIES = ("sums", "lists", "facts")
@@ -48,4 +49,7 @@ def made_table(count: int, *, seed: int, dim: int = 8, hidden: int = 9) -> Outco
                 confidence=Confidence(logprob, 3 * logprob, 2.5 * logprob, 2 * logprob, 1.5 * logprob, logprob / 2),
             )
         )
-    return OutcomeTable("small-1", "large-1", "embedder-1", tuple(outcomes), states, vectors)
+    # A core lies near its text, with some noise.
+    cores = vectors[:, None] + 0.1 * drawn.normal(size=(count, MOST_CORES, dim)).astype(np.float32)
+    cores /= np.linalg.norm(cores, axis=2, keepdims=True)
+    return OutcomeTable("small-1", "large-1", "embedder-1", tuple(outcomes), states, vectors, cores)

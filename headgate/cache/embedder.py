@@ -58,6 +58,14 @@ class Embedder(Protocol):
         ...
 
 
+class BatchEmbedder(Embedder, Protocol):
+    """One that takes several texts at once."""
+
+    async def embed_all(self, texts: Sequence[str], scope: str = "") -> list[Vector]:
+        """The vectors of texts, in one pass as far as they are not known; else as `embed`."""
+        ...
+
+
 def identity(source: str) -> str:
     """A digest of a folder's weights and of how they are used: all files but documentation. A hub's name as it is."""
     folder = Path(source)
@@ -184,6 +192,15 @@ class SentenceEmbedder:
         """
         return _first(self._known((scope, text)))
 
+    async def embed_all(self, texts: Sequence[str], scope: str = "") -> list[Vector]:
+        """The vectors of texts, in their order; those that are not known go into one pass, up to `max_batch`.
+
+        Raises:
+            RuntimeError: the model is not loaded.
+        """
+        asked = self._all_known([(scope, text) for text in texts])
+        return [vector for vector, _ in await asyncio.gather(*asked)]
+
     async def sketch(self, text: str, scope: str = "") -> bytes:
         """The text's packed `Sketch`; empty without a comparator and for a text of too many wordpieces.
 
@@ -193,23 +210,32 @@ class SentenceEmbedder:
         return (await self._known((scope, text)))[1]
 
     def _known(self, key: _Key) -> Awaitable[_Known]:
+        return self._all_known([key])[0]
+
+    def _all_known(self, keys: Sequence[_Key]) -> list[Awaitable[_Known]]:
         self._loaded()
+        new = [key for key in dict.fromkeys(keys) if key not in self._cache and key not in self._pending]
+        for key in new:
+            future = self._pending[key] = asyncio.get_running_loop().create_future()
+            # Looked at here, so that an error whose callers have all left makes no noise.
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        # Before the worker thread is woken, which may fail and take what waits along.
+        asked = [self._awaited(key) for key in keys]
+        if new:
+            with self._lock:
+                self._queue.extend(new)
+                idle, self._busy = not self._busy, True
+            if idle:
+                self._wake()
+        return asked
+
+    def _awaited(self, key: _Key) -> Awaitable[_Known]:
         known = self._cache.get(key)
         if known is not None:
             self._cache.move_to_end(key)
             return _given(known)
-        future = self._pending.get(key)
-        if future is None:
-            future = self._pending[key] = asyncio.get_running_loop().create_future()
-            # Looked at here, so that an error whose callers have all left makes no noise.
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())
-            with self._lock:
-                self._queue.append(key)
-                idle, self._busy = not self._busy, True
-            if idle:
-                self._wake()
         # Shielded: one caller that leaves must not take the vector from the others.
-        return asyncio.shield(future)
+        return asyncio.shield(self._pending[key])
 
     @property
     def longest(self) -> int:

@@ -119,7 +119,7 @@ def route_report(plan: Plan, config: str) -> RouteReport:
         list(route.fallbacks),
         judgement.task,
         judgement.confidence,
-        None if quality is None else QualityBody(quality.small, quality.large, quality.source),
+        None if quality is None else QualityBody(quality.small, quality.large, quality.source, list(quality.readings)),
         decision.needed,
         decision.incumbent,
         decision.cascade is not None,

@@ -10,9 +10,10 @@ from pathlib import Path
 from headgate.cache.embedder import identity
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.gateway.checkpoints import model_path
+from headgate.gateway.routing_settings import RoutingSection
 from headgate.gateway.settings import Settings
 from headgate.routing.calibration import Infeasible
-from headgate.routing.quality import FITTED, FittedQuality, StaleQuality
+from headgate.routing.quality import FITTED, FittedQuality, Source, StaleQuality
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +64,13 @@ def learned(settings: Settings, embedder: Path | None) -> Learned | None:
             logger.info("task classes decide between the models: %s", error)
             return None
         raise QualityError(f"routing.quality is '{routing.quality}': {error}") from None
+    wanted = _sources(routing)
+    if not wanted & set(estimates.estimators):
+        there, used = (", ".join(sorted(names)) or "none" for names in (estimates.estimators, wanted))
+        raise QualityError(f"routing.quality is '{routing.quality}': it estimates from {there}; {used} is used here")
     thresholds: dict[str, float] = {}
-    why = "nothing was fitted"
-    for source in estimates.estimators:
+    why = ""
+    for source in wanted & set(estimates.estimators):
         try:
             thresholds[source] = estimates.threshold(source, loss=routing.max_loss)
         except Infeasible as error:
@@ -74,3 +79,10 @@ def learned(settings: Settings, embedder: Path | None) -> Learned | None:
     if all(threshold == 1.0 for threshold in thresholds.values()):
         raise QualityError(f"routing.max_loss is {routing.max_loss}: {why}")
     return Learned(estimates, thresholds)
+
+
+def _sources(routing: RoutingSection) -> set[Source]:
+    """What estimates are made from: where there is no state, from the embedding."""
+    if routing.judge_cores:
+        return {"cores"}
+    return {"probe", "embedding"} if routing.probe else {"embedding"}

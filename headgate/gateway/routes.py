@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from headgate.cache.embedder import Embedder, Vector
+import numpy as np
+
+from headgate.cache.embedder import BatchEmbedder, Vector
 from headgate.gateway.destinations import Destination, Live, Prepared, Read
 from headgate.gateway.policies import InForce, Policies
 from headgate.gateway.request import ChatRequest
@@ -22,6 +24,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import ApiError, model_not_found, not_permitted, overloaded
 from headgate.routing.breaker import Breaker, BreakerLimits
 from headgate.routing.classes import TaskClassifier
+from headgate.routing.core import cores
 from headgate.routing.policy import Decision, Judgement, Policy, Router
 from headgate.routing.price import AnswerLengths, Neighbour, Signals, Tariff, price
 from headgate.routing.session import Sessions, session_key
@@ -100,6 +103,7 @@ class Routes:
         self._tasks = classifier.tasks
         self._quality = quality
         self._probes = routing.probe
+        self._judges_cores = routing.judge_cores and quality is not None
         self._router = Router(self._tasks, classifier, quality)
         self._secret = secrets.token_bytes(32) if secret is None else secret[:64]
         self._clock = clock
@@ -111,7 +115,7 @@ class Routes:
         self._lengths = AnswerLengths()
         self._signals = Signals("queue" in routing.price.signals, "kv" in routing.price.signals)
         self._tariffs = _tariffs(settings)
-        self._embedder: Embedder | None = None
+        self._embedder: BatchEmbedder | None = None
         self.takeover_s = routing.takeover_s
         self.revision = blake2b(settings.model_dump_json().encode(), digest_size=4).hexdigest()
         """Changes with the configuration."""
@@ -132,7 +136,7 @@ class Routes:
         """By destination."""
         return self._breakers
 
-    async def understand(self, embedder: Embedder) -> None:
+    async def understand(self, embedder: BatchEmbedder) -> None:
         """From now on tell tasks by meaning: the embedder has been loaded."""
         self._router = Router(self._tasks, await TaskClassifier.build(self._tasks, embedder), self._quality)
         self._embedder = embedder
@@ -180,12 +184,13 @@ class Routes:
         if named is not None:
             return named
         text = request.last_user_text or ""
-        if vector is None and request.model == AUTO and self._embedder is not None and text.strip():
-            vector = await self._embed(self._embedder, text, principal.team)
+        ends: Vector | None = None
+        if request.model == AUTO and self._embedder is not None and text.strip():
+            vector, ends = await self._embed(self._embedder, text, vector, principal.team)
         prepared, refusals = await self._prepare(request)
         state = await self._probe(prepared, principal) if request.model == AUTO else None
         started = self._clock()
-        features = features_of(request, vector, state)
+        features = features_of(request, vector, state, ends)
         judgement = self._router.judge(features) if request.model == AUTO else _NEW
         in_force = self._policies.of(principal)
         session = self._session(request, principal)
@@ -281,12 +286,20 @@ class Routes:
             return None
         return await self._by_id[small[0]].probe(prepared[small[0]], principal)
 
-    async def _embed(self, embedder: Embedder, text: str, team: str) -> Vector | None:
+    async def _embed(
+        self, embedder: BatchEmbedder, text: str, vector: Vector | None, team: str
+    ) -> tuple[Vector | None, Vector | None]:
+        """The vector of a text and, where they are judged, those of its cores, with what is missing in one pass."""
+        wanted = [text] if vector is None else []
+        wanted += cores(text) if self._judges_cores else ()
         try:
-            return await embedder.embed(text, team)
+            found = await embedder.embed_all(wanted, team) if wanted else []
         except Exception:
             # The words still tell the task; the cache reports an embedder that fails.
-            return None
+            return vector, None
+        if vector is None:
+            vector, *found = found
+        return vector, np.array(found).reshape(-1, len(vector)) if self._judges_cores else None
 
     def _session(self, request: ChatRequest, principal: Principal) -> str:
         if request.session:
@@ -304,13 +317,15 @@ class Routes:
             digest.update(raw)
         counts = (features.prompt_chars, features.max_tokens, features.turns, features.has_tools, features.format)
         digest.update(repr(counts).encode())
-        for read in (features.vector, features.state):
+        for read in (features.vector, features.state, features.cores):
             digest.update(b"" if read is None else read.tobytes())
         return digest.hexdigest()
 
 
-def features_of(request: ChatRequest, vector: Vector | None, state: Vector | None = None) -> RouteFeatures:
-    """What the router is told of a request."""
+def features_of(
+    request: ChatRequest, vector: Vector | None, state: Vector | None = None, ends: Vector | None = None
+) -> RouteFeatures:
+    """What the router is told of a request; `ends` embed its text's cores."""
     return RouteFeatures(
         text=request.last_user_text or "",
         vector=vector,
@@ -322,6 +337,7 @@ def features_of(request: ChatRequest, vector: Vector | None, state: Vector | Non
         turns=max(len(request.messages), 1),
         system=_system(request),
         state=state,
+        cores=ends,
     )
 
 

@@ -97,6 +97,10 @@ class RoutingSection(Section):
         default=False,
         description="Whether the small model reads every `auto` request first, so that its state tells more.",
     )
+    judge_cores: bool = Field(
+        default=False,
+        description="Whether ends of the text are judged too, which a prefix cannot talk into the large model.",
+    )
     max_loss: float = Field(
         default=0.1,
         ge=0,
@@ -135,6 +139,12 @@ class RoutingSection(Section):
     @classmethod
     def _distinct(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         return _each_once(names)
+
+    @model_validator(mode="after")
+    def _one_guard(self) -> RoutingSection:
+        if self.probe and self.judge_cores:
+            raise ValueError("judge_cores is of estimates from embeddings, which probe replaces; set one of the two")
+        return self
 
 
 def _each_once(names: tuple[str, ...] | None) -> tuple[str, ...] | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+MOST_CORES = 3
+"""Cores that a text has at most."""
 _DROPPED = 12
 _LEAST = 3
 _WORD = re.compile(r"\S+\s*")

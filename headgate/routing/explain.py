@@ -95,6 +95,9 @@ def lines(decision: Decision) -> list[str]:
             f"quality      small {quality.small:.2f}, large {quality.large:.2f} (by {quality.source}); "
             f"threshold {decision.needed:.2f}"
         )
+        if quality.readings:
+            whole, *ends = (f"{told:.2f}" for told in quality.readings)
+            found.append(f"readings     whole text {whole}, cores {', '.join(ends) or 'none'}; the highest is believed")
     if decision.incumbent:
         found.append(f"conversation with {decision.incumbent}")
     if decision.cascade is not None:

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.routing.core import MOST_CORES, cores
 from headgate.routing.types import RouteFeatures, Vector
 
 Part = Literal["train", "calibration", "test"]
@@ -22,7 +23,8 @@ Part = Literal["train", "calibration", "test"]
 Flags = NDArray[np.float64]
 """`[prompts]`, 1.0 or 0.0."""
 
-_VERSION = 1
+_VERSION = 2
+_ROWS = ("states", "vectors", "cores")
 _LINES, _ARRAYS = "outcomes.jsonl", "arrays.npz"
 
 
@@ -107,6 +109,7 @@ class OutcomeTable:
         outcomes: one per prompt.
         states: float32 `[prompts, dim]`, the small model's state at the last token of each prompt.
         vectors: float32 `[prompts, dim]`, the embedding of each text; dim is 0 where nothing was embedded.
+        cores: float32 `[prompts, MOST_CORES, dim]`, those of each text's cores; zeros where a text has fewer.
     """
 
     small: str
@@ -115,11 +118,16 @@ class OutcomeTable:
     outcomes: tuple[Outcome, ...]
     states: Vector
     vectors: Vector
+    cores: Vector
 
     def __post_init__(self) -> None:
-        for name, rows in (("states", len(self.states)), ("vectors", len(self.vectors))):
+        for name in _ROWS:
+            rows = len(getattr(self, name))
             if rows != len(self.outcomes):
                 raise TableError(f"{name} has {rows} rows; {len(self.outcomes)}, one per prompt, is accepted")
+        wanted = (len(self), MOST_CORES, self.vectors.shape[1])
+        if self.cores.shape != wanted:
+            raise TableError(f"cores are {list(self.cores.shape)}; {list(wanted)} is accepted")
 
     def __len__(self) -> int:
         return len(self.outcomes)
@@ -132,7 +140,8 @@ class OutcomeTable:
         """The prompts at these places, in this order; a place may come several times."""
         index = np.asarray(places, np.int64)
         chosen = tuple(self.outcomes[place] for place in index)
-        return OutcomeTable(self.small, self.large, self.embedder, chosen, self.states[index], self.vectors[index])
+        rows = [getattr(self, name)[index] for name in _ROWS]
+        return OutcomeTable(self.small, self.large, self.embedder, chosen, *rows)
 
     def right(self, tier: Literal["small", "large"]) -> Flags:
         """Which answers of a model are right."""
@@ -140,15 +149,16 @@ class OutcomeTable:
 
     def features(self, place: int) -> RouteFeatures:
         """What the router knows of a prompt when the small model has passed over it."""
-        one = self.outcomes[place]
+        one, embedded = self.outcomes[place], self.vectors.shape[1] > 0
         return RouteFeatures(
             text=one.text,
-            vector=self.vectors[place] if self.vectors.shape[1] else None,
+            vector=self.vectors[place] if embedded else None,
             prompt_chars=one.prompt_chars,
             has_tools=one.has_tools,
             turns=one.turns,
             system=one.system,
             state=self.states[place],
+            cores=self.cores[place, : len(cores(one.text))] if embedded else None,
         )
 
     def save(self, folder: Path) -> None:
@@ -158,7 +168,7 @@ class OutcomeTable:
         lines = [msgspec.json.encode(header), *(msgspec.json.encode(one) for one in self.outcomes)]
         # The lines go last: a table that was broken off has none, and is not taken for a whole one.
         (folder / _LINES).unlink(missing_ok=True)
-        np.savez_compressed(folder / _ARRAYS, states=self.states, vectors=self.vectors)
+        np.savez_compressed(folder / _ARRAYS, **{name: getattr(self, name) for name in _ROWS})
         (folder / _LINES).write_bytes(b"\n".join(lines) + b"\n")
 
     @classmethod
@@ -178,15 +188,13 @@ class OutcomeTable:
         header, outcomes = _read(path, lines)
         try:
             with np.load(folder / _ARRAYS) as arrays:
-                states, vectors = arrays["states"], arrays["vectors"]
+                rows = {name: arrays[name] for name in _ROWS}
         except (OSError, KeyError, ValueError) as error:
             raise TableError(f"{folder / _ARRAYS} cannot be read: {error}") from None
-        if len(states) != len(outcomes) or len(vectors) != len(outcomes):
-            raise TableError(
-                f"{folder / _ARRAYS} has {len(states)} states and {len(vectors)} vectors; {len(outcomes)} of each, "
-                f"one per line of {_LINES}, are accepted"
-            )
-        return cls(header.small, header.large, header.embedder, outcomes, states, vectors)
+        try:
+            return cls(header.small, header.large, header.embedder, outcomes, **rows)
+        except TableError as error:
+            raise TableError(f"{folder / _ARRAYS} does not go with {_LINES}: {error}") from None
 
 
 def _read(path: Path, lines: Sequence[bytes]) -> tuple[_Header, tuple[Outcome, ...]]:

@@ -34,6 +34,9 @@ class RouteFeatures:
     """What form the answer must have."""
     state: Vector | None = None
     """The small model's hidden state `[dim]` at the last token of the prompt, where it was computed."""
+    cores: Vector | None = None
+    """Embeddings `[cores, dim]` of what `headgate.routing.core.cores` finds in the text, in that order; None where
+    they are not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,9 @@ class Quality:
     small: float
     large: float
     source: str
-    """`embedding`, `probe`, `neighbours` or `task`."""
+    """`embedding`, `cores`, `probe`, `neighbours` or `task`."""
+    readings: tuple[float, ...] = ()
+    """`small` of the whole text and of each of its cores, where these were judged: the highest is believed."""
 
 
 class QualityModel(Protocol):

@@ -21,6 +21,7 @@ from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.local import LocalModel, Probe, Score
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.engine.sampling.params import SamplingParams
+from headgate.routing.core import MOST_CORES, cores
 from headgate.routing.outcomes import Attempt, Confidence, Outcome, OutcomeTable, Part
 from headgate.routing.types import Vector
 from headgate.training.evaluate import LONGEST_ANSWER, distinct
@@ -117,10 +118,9 @@ def make_table(
         NoChatTemplate, TemplateError: it has no chat template, or one that refuses a sample.
     """
     folder = default_folder()
-    vectors = np.zeros((len(samples), 0), np.float32)
-    if folder is not None:
-        tell("embedding the prompts")
-        vectors = embedded(BertEncoder(folder), [sample.prompt for sample in samples])
+    encoder = None if folder is None else BertEncoder(folder)
+    tell("embedding the prompts")
+    vectors, ends = embedded_with_cores(encoder, [sample.prompt for sample in samples])
     engine = Engine(EngineSettings(device=device, threads=threads))
     engine.load(ModelSpec("small", small), ModelSpec("large", large))
     engine.start()
@@ -129,7 +129,7 @@ def make_table(
     finally:
         engine.stop()
     named = identity(str(folder)) if folder is not None else ""
-    return OutcomeTable(checkpoint_identity(small), checkpoint_identity(large), named, outcomes, states, vectors)
+    return OutcomeTable(checkpoint_identity(small), checkpoint_identity(large), named, outcomes, states, vectors, ends)
 
 
 def embedded(encoder: BertEncoder, texts: Sequence[str]) -> Vector:
@@ -137,6 +137,19 @@ def embedded(encoder: BertEncoder, texts: Sequence[str]) -> Vector:
     starts = range(0, len(texts), _EMBEDDED_AT_ONCE)
     rows = [one.vector for at in starts for one in encoder.encode(texts[at : at + _EMBEDDED_AT_ONCE])]
     return np.stack(rows).astype(np.float32) if rows else np.zeros((0, encoder.dim), np.float32)
+
+
+def embedded_with_cores(encoder: BertEncoder | None, texts: Sequence[str]) -> tuple[Vector, Vector]:
+    """Embeddings of texts and of their cores, as an outcome table has them; of dim 0 without an encoder."""
+    if encoder is None:
+        return np.zeros((len(texts), 0), np.float32), np.zeros((len(texts), MOST_CORES, 0), np.float32)
+    own = [cores(text) for text in texts]
+    flat = embedded(encoder, [core for each in own for core in each])
+    padded = np.zeros((len(texts), MOST_CORES, encoder.dim), np.float32)
+    places = [(row, at) for row, each in enumerate(own) for at in range(len(each))]
+    if places:
+        padded[tuple(zip(*places, strict=True))] = flat
+    return embedded(encoder, texts), padded
 
 
 async def ask_both(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,9 @@ from headgate.cache.binomial import upper_bound
 from headgate.engine.request import FORECAST
 from headgate.routing.calibration import ALWAYS_LARGE, ALWAYS_SMALL, Calibration
 from headgate.routing.outcomes import OutcomeTable
-from headgate.routing.quality import SOURCES, Estimator, FittedQuality, Source, columns
+from headgate.routing.quality import SOURCES, Estimator, FittedQuality, Source, readings
 from headgate.routing.quality_features import SURENESS, SURFACE
-from headgate.routing.regression import FOLDS, Array, Rows, fit, folds_of
+from headgate.routing.regression import FOLDS, Array, Logistic, Rows, fit, folds_of
 
 CONFIDENCE = 0.95
 """That a target holds that was chosen by the bounds."""
@@ -22,20 +22,47 @@ _THRESHOLDS = 50
 _Z = 1.6448536269514722
 
 
-def design(table: OutcomeTable, source: Source) -> tuple[Rows, tuple[int, ...]] | None:
-    """What estimates from `source` read, `[prompts, columns]`, and its blocks; None where the table lacks it."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Design:
+    """What estimates from one source read of a table's prompts.
+
+    Attributes:
+        rows: `[readings, columns]`, all of the first prompt, then all of the second...; one each, but for cores.
+        prompts: `[readings]`, the prompt that each is of, rising.
+        blocks: columns of each block of the regression, in order.
+    """
+
+    rows: Rows
+    prompts: NDArray[np.int64]
+    blocks: tuple[int, ...]
+
+    def estimates(self, model: Logistic) -> Array:
+        """Of each prompt the highest estimate, `[prompts]`."""
+        starts = np.flatnonzero(np.diff(self.prompts, prepend=-1))
+        made: Array = np.maximum.reduceat(model.predict(self.rows), starts)
+        return made
+
+
+def design(table: OutcomeTable, source: Source) -> Design | None:
+    """What estimates from `source` read; None where the table lacks it."""
     own = (table.states if source == "probe" else table.vectors).shape[1]
     if own == 0 or not len(table):
         return None
-    rows = [columns(table.features(place), source) for place in range(len(table))]
+    found = [rows for place in range(len(table)) if (rows := readings(table.features(place), source)) is not None]
+    prompts = np.repeat(np.arange(len(found)), [len(rows) for rows in found])
     width = (own - FORECAST, FORECAST + SURENESS) if source == "probe" else (own,)
-    return np.stack([row for row in rows if row is not None]), (*width, len(SURFACE))
+    return Design(np.concatenate(found), prompts, (*width, len(SURFACE)))
 
 
-def fit_pair(rows: Rows, blocks: Sequence[int], table: OutcomeTable, *, seed: int = 0) -> Estimator:
-    """Regressions of both models' rightness on `rows` `[prompts, columns]` of a table."""
-    folds = folds_of(len(table), FOLDS, seed)
-    small, large = (fit(rows, table.right(tier), blocks, folds=folds) for tier in ("small", "large"))
+def fit_pair(read: Design, table: OutcomeTable, *, seed: int = 0) -> Estimator:
+    """Regressions of both models' rightness on every reading of a table's prompts.
+
+    Fitted on whole texts alone, a regression would take a core for an easier text, which it is only sometimes.
+    """
+    folds = folds_of(len(table), FOLDS, seed)[read.prompts]
+    small, large = (
+        fit(read.rows, table.right(tier)[read.prompts], read.blocks, folds=folds) for tier in ("small", "large")
+    )
     return Estimator(small, large)
 
 
@@ -56,12 +83,11 @@ def fit_quality(table: OutcomeTable, *, seed: int = 0) -> FittedQuality:
         known, new = design(train, source), design(held, source)
         if known is None or new is None:
             continue
-        pair = fit_pair(*known, train, seed=seed)
-        thresholds = grid(pair.small.predict(known[0]))
+        pair = fit_pair(known, train, seed=seed)
+        thresholds = grid(known.estimates(pair.small))
         kept_s, upgraded_s = costs(held, source)
-        calibration = calibrate(
-            pair.small.predict(new[0]), held.right("small"), held.right("large"), kept_s, upgraded_s, thresholds
-        )
+        told = new.estimates(pair.small)
+        calibration = calibrate(told, held.right("small"), held.right("large"), kept_s, upgraded_s, thresholds)
         estimators[source] = Estimator(pair.small, pair.large, calibration)
     means = (float(train.right("small").mean()), float(train.right("large").mean()))
     return FittedQuality(table.small, table.large, table.embedder, *means, estimators)

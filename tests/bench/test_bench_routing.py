@@ -120,7 +120,7 @@ def test_resamples_are_the_same_for_a_seed_and_keep_the_number() -> None:
 def test_targets_are_tried_on_a_population_whose_loss_is_known() -> None:
     table = made_table(1200, seed=11)
     held = hold(table, fit_quality(table), count=20)
-    assert {one.source for one in held} == {"probe", "embedding"}
+    assert {one.source for one in held} == {"probe", "cores", "embedding"}
     by_target = {(one.source, one.target): one for one in held}
     strict, loose = (by_target["probe", f"at most {loss} worse than always large"] for loss in ("2%", "10%"))
     assert strict.feasible <= loose.feasible == 20
@@ -151,7 +151,7 @@ def test_the_attack_finds_what_fools_a_router_and_the_defence_takes_it_back() ->
     ]
     table = replace(made, outcomes=tuple(asked))
     assert "prove" in search(estimate, ["a b 1?", "d e 2?"], words=("x", "prove"), steps=2)
-    found = attack(table, "embedding", estimate, share=0.3)
+    found = attack(table, "embedding", estimate, defended(estimate), share=0.3)
     assert found.clean == pytest.approx(0.3, abs=0.07)
     assert found.attacked == 1.0
     assert found.attacked_defended - found.clean_defended < 0.05

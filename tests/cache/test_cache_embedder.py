@@ -1,7 +1,7 @@
 import asyncio
 import shutil
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from headgate.cache.comparator import Comparator, Sketch
 from headgate.cache.embedder import SentenceEmbedder, default_folder
-from headgate.cache.encoder import BertEncoder
+from headgate.cache.encoder import BertEncoder, Encoded
 from headgate.cache.judge import FITTED
 
 
@@ -54,6 +54,26 @@ async def test_no_scope_is_answered_faster_for_what_another_asked(embedder: Sent
     theirs, too = await asyncio.gather(embedder.embed("my own text", "other"), embedder.embed("my own text", "third"))
     assert len({id(vector) for vector in (mine, theirs, too)}) == 3
     assert theirs @ mine > 0.9999
+
+
+async def test_texts_asked_together_are_one_pass_but_for_those_that_are_known(
+    embedder: SentenceEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes: list[int] = []
+    encode = BertEncoder.encode
+
+    def counted(self: BertEncoder, texts: Sequence[str], begun: Callable[[], None] | None = None) -> list[Encoded]:
+        passes.append(len(texts))
+        return encode(self, texts, begun)
+
+    monkeypatch.setattr(BertEncoder, "encode", counted)
+    known = await embedder.embed("a text that is known")
+    found = await embedder.embed_all(["one more", "a text that is known", "another", "one more"])
+    assert passes == [1, 2]
+    assert [len(vector) for vector in found] == [embedder.dim] * 4
+    np.testing.assert_array_equal(found[1], known)
+    np.testing.assert_array_equal(found[0], found[3])
+    assert await embedder.embed_all([]) == []
 
 
 async def test_a_caller_that_leaves_takes_the_vector_from_nobody(embedder: SentenceEmbedder) -> None:

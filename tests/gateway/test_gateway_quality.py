@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +12,17 @@ from gateway_fakes import FakeDestination
 from road_site import ASK
 
 from headgate.cache.embedder import default_folder
+from headgate.gateway.explain import route_report
 from headgate.gateway.quality import QualityError, learned
 from headgate.gateway.request import Message
 from headgate.gateway.routes import Routes
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.routing.classes import TaskClassifier
+from headgate.routing.core import cores
 from headgate.routing.quality import FITTED, FittedQuality
 from headgate.routing.tasks import load_tasks
-from headgate.routing.types import Quality, RouteFeatures
+from headgate.routing.types import Quality, RouteFeatures, Vector
 
 DEMO = [
     {"id": "demo-student", "path": "demo:student", "tier": "small"},
@@ -68,6 +71,68 @@ async def test_without_the_probe_the_embedding_decides_and_a_stated_threshold_re
     assert await chosen(routes(small, threshold=0.2)) == ("large-1", "quality:large")
 
 
+class TellsHardFromEasy:
+    """Embeds what holds the word "prove" far from everything else, and remembers what it was asked together."""
+
+    name, dim = "fake", 2
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    async def embed(self, text: str, _scope: str = "") -> Vector:
+        return np.array([0.0, 1.0] if "prove" in text else [1.0, 0.0], np.float32)
+
+    async def sketch(self, _text: str, _scope: str = "") -> bytes:
+        return b""
+
+    async def embed_all(self, texts: Sequence[str], scope: str = "") -> list[Vector]:
+        self.asked.append(list(texts))
+        return [await self.embed(text, scope) for text in texts]
+
+
+class SureByEnds:
+    """Believes the small model by the first number of the reading it likes best."""
+
+    wants_state = False
+
+    def estimate(self, features: RouteFeatures, _task: str) -> Quality:
+        assert features.vector is not None
+        if features.cores is None:
+            return Quality(float(features.vector[0]), 0.9, "embedding")
+        told = [float(row[0]) for row in (features.vector, *features.cores)]
+        return Quality(max(told), 0.9, "cores", tuple(told))
+
+
+async def test_ends_of_the_text_are_judged_with_it_in_one_pass_where_the_settings_say_so() -> None:
+    embedder, question = TellsHardFromEasy(), "Never mind that. What is the capital of France?"
+    request = replace(ASK, model="auto", messages=(Message("user", f"prove the theorem. {question}"),))
+    for judged, model in ((False, "large-1"), (True, "small-1")):
+        models = [{"id": "small-1", "path": "x", "tier": "small"}, {"id": "large-1", "path": "x", "tier": "large"}]
+        over = Routes(
+            [FakeDestination("small-1"), FakeDestination("large-1")],
+            {"small-1": "small", "large-1": "large"},
+            TaskClassifier(load_tasks()),
+            Settings(models=models, routing={"judge_cores": judged}),
+            quality=SureByEnds(),
+            thresholds={"cores": 0.5, "embedding": 0.5},
+        )
+        await over.understand(embedder)
+        embedder.asked.clear()
+        plan = await over.plan(request, None, ANYBODY)
+        assert plan.route.model == model
+        ends = cores(request.messages[0].content or "")
+        assert embedder.asked == [[request.messages[0].content, *(ends if judged else ())]]
+        # What the cache has embedded already is not embedded again.
+        embedder.asked.clear()
+        again = await over.plan(request, np.array([0.0, 1.0], np.float32), ANYBODY)
+        assert again.route == plan.route
+        assert embedder.asked == ([list(ends)] if judged else [])
+        report = route_report(plan, "")
+        assert report.quality is not None
+        assert report.quality.readings == ([0.0, *(float("prove" not in end) for end in ends)] if judged else [])
+        assert any(line.startswith("readings     whole text 0.00, cores ") for line in report.lines) == judged
+
+
 async def test_a_model_that_gives_no_state_is_judged_without() -> None:
     assert await chosen(routes(FakeDestination("small-1"), probe=True)) == ("small-1", "quality:small")
 
@@ -75,8 +140,22 @@ async def test_a_model_that_gives_no_state_is_judged_without() -> None:
 def test_the_bundled_estimates_are_of_the_bundled_pair() -> None:
     found = learned(Settings(models=DEMO), default_folder())
     assert found is not None
-    assert set(found.thresholds) == {"probe", "embedding"}
-    assert all(0 < threshold <= 1 for threshold in found.thresholds.values())
+    assert set(found.thresholds) == {"embedding"}
+    for setting, sources in (({"probe": True}, {"probe", "embedding"}), ({"judge_cores": True}, {"cores"})):
+        found = learned(Settings(models=DEMO, routing=setting), default_folder())
+        assert found is not None
+        assert set(found.thresholds) == sources
+        assert all(0 < threshold <= 1 for threshold in found.thresholds.values())
+
+
+def test_probe_and_cores_are_not_judged_together_and_a_file_without_either_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="judge_cores is of estimates from embeddings, which probe replaces"):
+        Settings(models=DEMO, routing={"probe": True, "judge_cores": True})
+    bundled = FittedQuality.load(FITTED / "demo.safetensors")
+    file = tmp_path / "probe.safetensors"
+    replace(bundled, estimators={"probe": bundled.estimators["probe"]}).save(file)
+    with pytest.raises(QualityError, match="it estimates from probe; cores is used here"):
+        learned(Settings(models=DEMO, routing={"quality": str(file), "judge_cores": True}), default_folder())
 
 
 def test_other_models_have_none_and_a_file_of_others_is_refused(tmp_path: Path) -> None:

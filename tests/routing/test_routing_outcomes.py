@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from outcome_tables import made_table
 
+from headgate.routing.core import cores
 from headgate.routing.outcomes import OutcomeTable, TableError
 
 
@@ -23,6 +24,7 @@ def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
     np.testing.assert_array_equal(again.states, table.states)
     np.testing.assert_array_equal(again.vectors, table.vectors)
+    np.testing.assert_array_equal(again.cores, table.cores)
     assert again.states.dtype == np.float32
 
 
@@ -37,6 +39,8 @@ def test_parts_and_rights_are_those_of_the_outcomes() -> None:
     features = chosen.features(0)
     assert features.text == chosen.outcomes[0].text
     np.testing.assert_array_equal(features.state, chosen.states[0])
+    assert features.cores is not None
+    np.testing.assert_array_equal(features.cores, chosen.cores[0, : len(cores(features.text))])
 
 
 def test_a_broken_table_is_refused_with_its_file_and_line(tmp_path: Path) -> None:
@@ -47,7 +51,7 @@ def test_a_broken_table_is_refused_with_its_file_and_line(tmp_path: Path) -> Non
     path = tmp_path / "outcomes.jsonl"
     whole = path.read_text(encoding="utf-8").splitlines()
     for line, broken, complaint in (
-        (0, whole[0].replace('"version":1', '"version":7'), "version is 7; 1 is accepted"),
+        (0, whole[0].replace('"version":2', '"version":7'), "version is 7; 2 is accepted"),
         (2, whole[2].replace('"right":', '"wrong":'), r"outcomes\.jsonl:3: .*right"),
         (5, "", r"outcomes\.jsonl:6: "),
     ):
@@ -58,9 +62,14 @@ def test_a_broken_table_is_refused_with_its_file_and_line(tmp_path: Path) -> Non
     with pytest.raises(TableError, match="has 4 prompts; 5, as its first line says"):
         OutcomeTable.load(tmp_path)
     path.write_text("\n".join(whole) + "\n", encoding="utf-8")
-    np.savez_compressed(tmp_path / "arrays.npz", states=table.states[:4], vectors=table.vectors)
-    with pytest.raises(TableError, match=r"arrays\.npz has 4 states and 5 vectors; 5 of each"):
-        OutcomeTable.load(tmp_path)
+    rows = {"states": table.states, "vectors": table.vectors, "cores": table.cores}
+    for changed, complaint in (
+        ({"states": table.states[:4]}, r"arrays\.npz does not go with outcomes\.jsonl: states has 4 rows; 5"),
+        ({"cores": table.cores[:, :2]}, r"cores are \[5, 2, 8\]; \[5, 3, 8\] is accepted"),
+    ):
+        np.savez_compressed(tmp_path / "arrays.npz", **{**rows, **changed})
+        with pytest.raises(TableError, match=complaint):
+            OutcomeTable.load(tmp_path)
     (tmp_path / "arrays.npz").write_bytes(b"no arrays")
     with pytest.raises(TableError, match=r"arrays\.npz cannot be read"):
         OutcomeTable.load(tmp_path)

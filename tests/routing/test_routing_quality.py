@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from outcome_tables import made_table
 
 from headgate.routing.calibration import Calibration, Infeasible
+from headgate.routing.core import cores
 from headgate.routing.knn import Neighbours, fit_neighbours
 from headgate.routing.quality import FittedQuality, StaleQuality
 from headgate.routing.quality_features import SURFACE, sureness, surface
@@ -182,12 +183,11 @@ def test_estimates_tell_prompts_apart_and_survive_their_file(tmp_path: Path) -> 
     assert again.wants_state
     test = table.take(table.rows("test"))
     auc = {}
-    for source in ("probe", "embedding"):
+    without = {"probe": {}, "cores": {"state": None}, "embedding": {"state": None, "cores": None}}
+    for source in ("probe", "cores", "embedding"):
         told = []
         for place in range(len(test)):
-            features = test.features(place)
-            if source == "embedding":
-                features = replace(features, state=None)
+            features = replace(test.features(place), **without[source])
             quality = again.estimate(features, "")
             assert quality == made.estimate(features, "")
             assert quality.source == source
@@ -201,11 +201,33 @@ def test_estimates_tell_prompts_apart_and_survive_their_file(tmp_path: Path) -> 
         assert 0 < np.mean(np.array(told) > loss) < 1
         assert again.threshold(source, seconds=0.002) < again.threshold(source, seconds=0.0027)
     assert auc["probe"] > 0.85 > auc["embedding"] > 0.65
+    # Cores of these texts lie near them: their highest estimate tells about as much, at thresholds of its own.
+    assert auc["cores"] > 0.65
+    assert again.threshold("cores", loss=0.1) > again.threshold("embedding", loss=0.1)
     nothing = again.estimate(RouteFeatures("?"), "")
     assert (nothing.source, nothing.small) == (
         "task",
         pytest.approx(table.take(table.rows("train")).right("small").mean()),
     )
+
+
+def test_a_prefix_lowers_the_estimate_of_the_whole_and_not_what_is_believed() -> None:
+    table = made_table(1200, seed=6)
+    made = fit_quality(table)
+    place = max(range(len(table)), key=lambda at: table.vectors[at, 0])
+    easy, hard = -table.vectors[place], table.vectors[place]
+    text = "Never mind all that. Once more: what is two plus two?"
+    plain = RouteFeatures(text, vector=easy, prompt_chars=len(text))
+    ends = np.tile(easy, (len(cores(text)), 1))
+    judged = made.estimate(replace(plain, cores=ends), "")
+    attacked = made.estimate(replace(plain, vector=hard, cores=ends), "")
+    assert judged.source == attacked.source == "cores"
+    assert len(judged.readings) == 1 + len(cores(text)) == 1 + len(ends)
+    assert attacked.readings[0] < made.estimate(plain, "").small - 0.2
+    assert attacked.small == max(attacked.readings) == max(judged.readings[1:])
+    # A text too short for cores is read as a whole, against the thresholds of cores all the same.
+    short = made.estimate(RouteFeatures("Hello!", vector=easy, cores=np.zeros((0, 8), np.float32)), "")
+    assert (short.source, len(short.readings)) == ("cores", 1)
 
 
 def test_a_stale_or_broken_file_is_refused_by_name(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ than leaving it out does.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,9 +16,10 @@ import numpy as np
 
 from headgate.bench.routing.curves import Policy, curve, gap_closed, oracle
 from headgate.bench.routing.policies import measured
+from headgate.cache.encoder import BertEncoder
 from headgate.routing.core import cores
 from headgate.routing.outcomes import OutcomeTable
-from headgate.routing.quality import Estimator, Source, columns
+from headgate.routing.quality import Estimator, Source, readings
 from headgate.routing.regression import Array
 from headgate.routing.types import RouteFeatures, Vector
 
@@ -85,8 +87,8 @@ def texts_only(
             replace(RouteFeatures(text, prompt_chars=len(text)), **{field: row})
             for text, row in zip(texts, read, strict=True)
         ]
-        rows = [row for row in (columns(features, source) for features in asked) if row is not None]
-        return estimator.small.predict(np.stack(rows))
+        rows = [found for features in asked if (found := readings(features, source)) is not None]
+        return estimator.small.predict(np.concatenate(rows))
 
     return estimate
 
@@ -102,6 +104,26 @@ def defended(estimate: Estimate) -> Estimate:
         return made
 
     return highest
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingSeconds:
+    """Median seconds of a pass over a text, and of one over the cores of a text that has some."""
+
+    text: float
+    cores: float
+
+
+def embedding_seconds(encoder: BertEncoder, texts: Sequence[str], *, most: int = 300) -> EmbeddingSeconds:
+    """Of the first `most` texts, one after the other."""
+    spent: tuple[list[float], list[float]] = ([], [])
+    for text in texts[:most]:
+        for place, batch in enumerate(([text], list(cores(text)))):
+            if batch:
+                started = time.perf_counter()
+                encoder.encode(batch)
+                spent[place].append(time.perf_counter() - started)
+    return EmbeddingSeconds(*(float(np.median(seconds)) for seconds in spent))
 
 
 def search(estimate: Estimate, texts: Sequence[str], *, words: Sequence[str] = WORDS, steps: int = STEPS) -> str:
@@ -121,13 +143,16 @@ def search(estimate: Estimate, texts: Sequence[str], *, words: Sequence[str] = W
     return prefix
 
 
-def attack(table: OutcomeTable, source: Source, estimate: Estimate, *, share: float = 0.3, seed: int = 0) -> Attacked:
+def attack(
+    table: OutcomeTable, source: Source, estimate: Estimate, guarded: Estimate, *, share: float = 0.3, seed: int = 0
+) -> Attacked:
     """Search on prompts of the part `calibration`, and count upgrades among those of `test`.
 
     Args:
         table: where the prompts are from; single questions without a system text are taken.
         source: of the estimates.
         estimate: of texts.
+        guarded: of texts and their cores.
         share: of clean requests that the threshold upgrades.
         seed: of the choice of prompts.
     """
@@ -140,7 +165,6 @@ def attack(table: OutcomeTable, source: Source, estimate: Estimate, *, share: fl
     both = measured(tested)
     once = np.ones((1, len(texts)))
     best = curve(both, oracle(both), once)
-    guarded = defended(estimate)
     rates: list[float] = []
     prefixes: list[str] = []
     bars: list[float] = []

@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 
 from headgate.bench.ceilings import device_name
-from headgate.bench.routing.attack import Attacked, attack, texts_only
+from headgate.bench.routing.attack import Attacked, attack, defended, embedding_seconds, texts_only
 from headgate.bench.routing.classes import measure_classes, print_classes
 from headgate.bench.routing.load import load_table, print_load
 from headgate.bench.routing.report import print_attacks, print_held_out, print_targets, print_trial
@@ -132,7 +132,7 @@ def _of_outcomes(
         print_targets(console, targets, RESAMPLES)
         figures["calibration"] = [asdict(one) for one in targets]
     if "attack" in parts:
-        attacks = _attacks(table, fitted, small, seed, console)
+        attacks = _attacks(table, fitted, small, seed, console, figures)
         print_attacks(console, attacks)
         figures["attack"] = [asdict(one) for one in attacks]
 
@@ -152,7 +152,9 @@ def _table(
     return trial, held
 
 
-def _attacks(table: OutcomeTable, fitted: FittedQuality, folder: Path, seed: int, console: Console) -> list[Attacked]:
+def _attacks(
+    table: OutcomeTable, fitted: FittedQuality, folder: Path, seed: int, console: Console, figures: dict[str, object]
+) -> list[Attacked]:
     if checkpoint_identity(folder) != table.small:
         raise click.ClickException(
             f"the table is of the small model {table.small}; {folder} is {checkpoint_identity(folder)}. "
@@ -173,12 +175,23 @@ def _attacks(table: OutcomeTable, fitted: FittedQuality, folder: Path, seed: int
                 assert encoder is not None
                 return embedded(encoder, texts)
 
+            if encoder is not None:
+                spent = embedding_seconds(encoder, [one.text for one in table.outcomes])
+                figures["embedding_s"] = asdict(spent)
+                told = " and ".join(f"{1e3 * part:.2f} ms" for part in (spent.text, spent.cores))
+                console.print(f"embedding a text and, in one pass, its cores take {told}, medians")
             found = []
             for source, estimator in fitted.estimators.items():
+                if source == "cores":
+                    # The defence of those from the embedding, which are attacked with and without it.
+                    continue
                 if source == "embedding" and encoder is None:
                     console.print("no embedding model is installed: the estimates from embeddings are not attacked")
                     continue
-                found.append(attack(table, source, texts_only(estimator, source, vectors, states), seed=seed))
+                # What the gateway judges cores by; for the probe, which would take more passes, it has no defence.
+                own = fitted.estimators["cores"] if source == "embedding" else estimator
+                plain, guarded = (texts_only(one, source, vectors, states) for one in (estimator, own))
+                found.append(attack(table, source, plain, defended(guarded), seed=seed))
             return found
     finally:
         engine.stop()

@@ -14,7 +14,7 @@ from headgate.routing.quality import SOURCES, Source
 from headgate.routing.regression import FOLDS, Array, fit, folds_of
 from headgate.training.quality import costs, design, fit_pair
 
-NAMES: dict[Source, str] = {"probe": "probe", "embedding": "logistic"}
+NAMES: dict[Source, str] = {"probe": "probe", "embedding": "logistic", "cores": "logistic, cores"}
 """What the estimates are called beside the baselines."""
 
 
@@ -39,7 +39,8 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, seed: int = 0) -> Compare
     - length rule: longer prompts first;
     - task rule: families by how often the small model is wrong in them; it is told the family, which a router has to
       guess; one that it does not know counts as the mean;
-    - kNN, logistic and probe: by the estimate of the small model's being right;
+    - kNN, logistic and probe: by the estimate of the small model's being right; `logistic, cores` by the highest of the
+      text's and its cores';
     - cascades: the small model answers, and those answers go to the large one first whose tokens are least sure, by
       their mean or by a regression on the mean and five quantiles. They pay for both answers.
     """
@@ -58,7 +59,7 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, seed: int = 0) -> Compare
         if read is None or unread is None:
             continue
         name = NAMES[source]
-        estimates[name] = fit_pair(*read, known, seed=seed).small.predict(unread[0])
+        estimates[name] = unread.estimates(fit_pair(read, known, seed=seed).small)
         policies.append(Policy(name, 1 - estimates[name], *costs(new, source)))
     both = (found.small_s, found.small_s + found.large_s)
     mean = np.array([one.confidence.mean for one in new.outcomes])

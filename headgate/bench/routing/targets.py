@@ -71,7 +71,7 @@ def _hold(
     read = design(whole, source)
     if read is None or estimator.calibration is None:
         return []
-    estimates = estimator.small.predict(read[0])
+    estimates = read.estimates(estimator.small)
     small, large = whole.right("small"), whole.right("large")
     kept_s, upgraded_s = costs(whole, source)
     always = np.array([one.large.device_s for one in whole.outcomes])

@@ -11,6 +11,8 @@ class QualityBody(Struct):
     small: float
     large: float
     source: str
+    readings: list[float]
+    """`small` of the whole text and of each of its cores, where these are judged; the highest is believed."""
 
 
 class PriceBody(Struct):
