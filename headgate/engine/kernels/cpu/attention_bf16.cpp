@@ -22,8 +22,15 @@
 #include "avx512.inc"
 
 #define MULTIPLY_ADD(sum, x, w) asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w))
+// The same with one pair for all lanes.
+#define MULTIPLY_ADD_EACH(sum, x, pair) \
+    asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(x), "m"(*reinterpret_cast<const Pair*>(pair)))
 
-#include "attention_bf16.inc"
+#include "attention_room.inc"
+
+#include "attention_keys.inc"
+
+#include "attention_softmax.inc"
 
 #include "attention_few.inc"
 
@@ -32,8 +39,8 @@
 namespace headgate {
 namespace {
 
-// One task, tile of keys by tile.
-template <typename Way>
+// One task, tile of keys by tile; of bfloat16, K is uint16_t, or int8_t.
+template <typename Way, typename K>
 class Attending {
   public:
     Attending(const Attention& a, const AttentionTask& task, float* scratch)
@@ -44,8 +51,7 @@ class Attending {
           group_(a.heads / a.cache.kv_heads),
           queries_(task.rows * group_),
           blocks_(blocks_of(queries_)),
-          int8_(a.cache.key_scales != nullptr),
-          few_(Way::kAsTiles && queries_ <= kFew && !int8_ && dim_ % kDeep == 0 && a.cache.block_size % kBlock == 0),
+          few_(queries_ <= kFew && (!Way::kAsTiles || (!CachedTile<K>::kInt8 && dim_ % kDeep == 0))),
           scale_(1 / std::sqrt(static_cast<float>(dim_))),
           room_(scratch, queries_, dim_) {}
 
@@ -80,7 +86,7 @@ class Attending {
             reset();
             for (int64_t start = begin; start < end; start += kTile) tile(start, end - start < kTile ? end - start : kTile);
             for (int64_t i = 0; i < queries_; ++i) {
-                if (few_) put_in_order(room_.section + i * size_, dim_);
+                if (few_) Way::Few::put_in_order(room_.section + i * size_, dim_);
                 room_.section[i * size_ + padded(dim_)] = room_.totals[i];
                 room_.section[i * size_ + padded(dim_) + 1] = room_.tops[i];
             }
@@ -107,29 +113,23 @@ class Attending {
 
     void arrange_few_queries() {
         find_positions();
+        auto* to = reinterpret_cast<typename Way::Few::Query*>(room_.few_q);
         for (int64_t i = 0; i < queries_; ++i)
-            for (int64_t d = 0; d < dim_; d += kBlock)
-                _mm512_store_ps(room_.q_as_floats + i * dim_ + d,
-                                headgate::widen(static_cast<const uint16_t*>(a_.q) + place(i) + d, 0xffff));
+            Way::Few::arrange(static_cast<const uint16_t*>(a_.q) + place(i), dim_, to + i * deep(dim_));
     }
 
     void arrange_queries() {
         find_positions();
         const int64_t depth = deep(dim_);
         for (int64_t block = 0; block < blocks_; ++block)
-            for (int64_t d = 0; d < depth; d += kDeep) {
-                const __mmask32 kept = dim_ - d >= kDeep ? ~0u : (1u << (dim_ - d)) - 1;
-                __m512i rows[16];
-                for (int64_t i = 0; i < kBlock; ++i) {
+            side_by_side(
+                depth,
+                [&](int64_t i, int64_t d) __attribute__((always_inline)) {
                     const int64_t query = block * kBlock + i;
-                    rows[i] = query < queries_
-                                  ? _mm512_maskz_loadu_epi16(kept, static_cast<const uint16_t*>(a_.q) + place(query) + d)
-                                  : _mm512_setzero_si512();
-                }
-                transpose(rows);
-                uint16_t* to = room_.q + (block * depth + d) * kBlock;
-                for (int64_t i = 0; i < 16; ++i) _mm512_store_si512(reinterpret_cast<__m512i*>(to + i * kDeep), rows[i]);
-            }
+                    if (query >= queries_) return _mm512_setzero_si512();
+                    return load_row(static_cast<const uint16_t*>(a_.q) + place(query), d, dim_, 1);
+                },
+                room_.q + block * depth * kBlock);
     }
 
     void reset() {
@@ -149,112 +149,27 @@ class Attending {
         for (int64_t i = 0; i < queries_; ++i) join(room_.all + i * size_, room_.section + i * size_, dim_);
     }
 
-    // Where the keys and values of [start, start + count) are, as int8 or bfloat16.
-    template <typename K>
-    void find(int64_t start, int64_t count, const K** keys, const K** values) {
-        const Cache& cache = a_.cache;
-        int64_t block = start / cache.block_size, offset = start % cache.block_size;
-        for (int64_t i = 0; i < count; ++i) {
-            const int64_t slot = task_.table[block] * cache.block_size + offset;
-            const int64_t at = (slot * cache.kv_heads + task_.kv_head) * dim_;
-            keys[i] = static_cast<const K*>(cache.keys) + at;
-            values[i] = static_cast<const K*>(cache.values) + at;
-            if constexpr (sizeof(K) == 1) {
-                key_scales_[i] = cache.key_scales[at / dim_];
-                value_scales_[i] = cache.value_scales[at / dim_];
-            }
-            // The rows of one head lie far apart, where the processor does not look ahead by itself.
-            for (int64_t d = 0; d < dim_; d += 64 / static_cast<int64_t>(sizeof(K))) {
-                __builtin_prefetch(keys[i] + d);
-                __builtin_prefetch(values[i] + d);
-            }
-            if (++offset == cache.block_size) {
-                offset = 0;
-                ++block;
-            }
-        }
-    }
-
-    // Sixteen rows of the cache where they lie, the first `count` of which are asked for: they are far apart, where the processor
-    // does not look ahead by itself.
-    const uint16_t* part(const void* from, int64_t start, int64_t count) const {
-        const Cache& cache = a_.cache;
-        const int64_t slot = task_.table[start / cache.block_size] * cache.block_size + start % cache.block_size;
-        const uint16_t* rows = static_cast<const uint16_t*>(from) + (slot * cache.kv_heads + task_.kv_head) * dim_;
-        for (int64_t i = 0; i < count && i < kBlock; ++i)
-            for (int64_t d = 0; d < dim_; d += kDeep) __builtin_prefetch(rows + i * cache.kv_heads * dim_ + d);
-        return rows;
-    }
-
     // A tile for one decoded token or a few, which would not pay for a copy of its keys and values.
     void tile_for_few(int64_t start, int64_t count) {
+        using Few = typename Way::Few;
         const Sight s = sight(0, start, count);
         if (s.begin >= s.end) return;
-        const int64_t stride = a_.cache.kv_heads * dim_;
-        const uint16_t *keys[kParts], *values[kParts] = {};
-        for (int64_t from = s.begin / kBlock * kBlock; from < s.end; from += kBlock) {
-            keys[from / kBlock] = part(a_.cache.keys, start + from, count - from);
-            values[from / kBlock] = part(a_.cache.values, start + from, count - from);
-        }
+        cached_.find(a_.cache, task_, start, count);
+        const auto* q = reinterpret_cast<const typename Few::Query*>(room_.few_q);
         {
-            const NormalNumbers as_tiles;
-            // A block that the context only begins is in the cache as a whole.
+            const typename Few::Rounding rounding;
             for (int64_t from = s.begin / kBlock * kBlock; from < s.end; from += kBlock)
                 by_runs(queries_, [&]<int64_t N>(int64_t i) {
-                    score_few<N>(room_.q_as_floats + i * dim_, dim_, keys[from / kBlock], stride,
-                                 room_.rows_of_scores + i * kTile + from);
+                    Few::template score<N>(q + i * deep(dim_), dim_, cached_.keys + from, room_.rows_of_scores + i * kTile + from);
                 });
         }
+        if constexpr (CachedTile<K>::kInt8)
+            for (int64_t i = 0; i < queries_; ++i) cached_.scale_row(s.end, room_.rows_of_scores + i * kTile);
         weigh(0, s.end > kDeep ? kTile : kDeep, s, room_.section);
-        for (int64_t i = 0; i < queries_ * kTile; i += kDeep) {
-            const __m512i pairs = _mm512_load_si512(room_.weights + i);
-            _mm512_store_ps(room_.weights_as_floats + i, first_of_pairs(pairs));
-            _mm512_store_ps(room_.weights_as_floats + i + kBlock, second_of_pairs(pairs));
-        }
-        const NormalNumbers as_tiles;
+        const typename Few::Rounding rounding;
         by_runs(queries_, [&]<int64_t N>(int64_t i) {
-            add_few<N>(room_.weights_as_floats + i * kTile, values, stride, s.begin, s.end, dim_, room_.section + i * size_, size_);
+            Few::template add<N>(room_.weights + i * kTile, cached_, s.begin, s.end, dim_, room_.section + i * size_, size_);
         });
-    }
-
-    // int8 becomes bfloat16: keys as they are, for their scales multiply the scores, and values times theirs.
-    void widen(int64_t start, int64_t count) {
-        const int8_t *keys[kTile], *values[kTile];
-        find(start, count, keys, values);
-        for (int64_t i = 0; i < count; ++i) {
-            uint16_t *key = room_.keys + i * deep(dim_), *value = room_.widened + i * deep(dim_);
-            widen_row(keys[i], dim_, 1, key);
-            widen_row(values[i], dim_, value_scales_[i], value);
-            keys_[i] = key;
-            values_[i] = value;
-        }
-    }
-
-    void scale_scores(int64_t keys) {
-        for (int64_t key = 0; key < keys; ++key) {
-            float* scores = room_.scores + key * kBlock;
-            _mm512_store_ps(scores, _mm512_mul_ps(_mm512_load_ps(scores), _mm512_set1_ps(key_scales_[key])));
-        }
-    }
-
-    // Keys as the product takes them: where they are, if sixteen follow each other evenly and no more than one block of
-    // queries comes by; else in a dense copy.
-    int64_t arrange_keys(int64_t count, int64_t keys, const uint16_t** parts) {
-        const int64_t depth = deep(dim_);
-        if (!int8_ && blocks_ == 1 && depth == dim_ && a_.cache.block_size % kBlock == 0) {
-            // A block that the context only begins is in the cache as a whole.
-            for (int64_t i = 0; i < keys; i += kBlock) parts[i / kBlock] = i < count ? keys_[i] : parts[0];
-            return a_.cache.kv_heads * dim_;
-        }
-        // int8 ones have been copied as they became wider.
-        for (int64_t i = int8_ ? count : 0; i < keys; ++i)
-            for (int64_t d = 0; d < depth; d += kDeep) {
-                const __mmask32 kept = i >= count ? 0 : dim_ - d >= kDeep ? ~0u : (1u << (dim_ - d)) - 1;
-                _mm512_store_si512(reinterpret_cast<__m512i*>(room_.keys + i * depth + d),
-                                   _mm512_maskz_loadu_epi16(kept, keys_[i < count ? i : 0] + d));
-            }
-        for (int64_t i = 0; i < keys; i += kBlock) parts[i / kBlock] = room_.keys + i * depth;
-        return depth;
     }
 
     Sight sight(int64_t block, int64_t start, int64_t count) const {
@@ -277,22 +192,37 @@ class Attending {
         return s;
     }
 
+    // Keys of a tile as the products take them, sixteen by sixteen; the result is how far apart rows of a part lie.
+    int64_t arrange_keys(int64_t count, int64_t keys, const uint16_t** parts) {
+        const int64_t depth = deep(dim_);
+        if constexpr (Way::kAsTiles && !CachedTile<K>::kInt8)
+            // Where they are, if sixteen follow each other evenly and no more than one block of queries comes by.
+            if (blocks_ == 1 && depth == dim_ && a_.cache.block_size % kBlock == 0) {
+                // A block that the context only begins is in the cache as a whole.
+                for (int64_t i = 0; i < keys; i += kBlock) parts[i / kBlock] = cached_.keys[i < count ? i : 0];
+                return a_.cache.kv_heads * dim_;
+            }
+        if constexpr (Way::kAsTiles)
+            cached_.copy_keys(keys, dim_, room_.keys);
+        else
+            cached_.turn_keys(keys, dim_, room_.keys);
+        for (int64_t i = 0; i < keys; i += kBlock) parts[i / kBlock] = room_.keys + i * depth;
+        return depth;
+    }
+
     void tile(int64_t start, int64_t count) {
         if (few_) return tile_for_few(start, count);
         const int64_t keys = count > kDeep ? kTile : kDeep, depth = deep(dim_);
         const uint16_t* parts[kParts];
-        if (int8_)
-            widen(start, count);
-        else
-            find(start, count, keys_, values_);
+        cached_.find(a_.cache, task_, start, count);
         const int64_t stride = arrange_keys(count, keys, parts);
-        const bool finite = interleave(values_, 0, count, keys, dim_, room_.values);
+        const bool finite = cached_.pair_values(0, count, keys, dim_, room_.values);
         for (int64_t block = 0; block < blocks_; ++block) {
             const Sight s = sight(block, start, count);
             if (s.begin >= s.end) continue;
             const int64_t seen = s.end > kDeep ? kTile : kDeep;
             Way::score(room_.q + block * depth * kBlock, parts, stride, seen, depth, room_.scores);
-            if (int8_) scale_scores(seen);
+            if constexpr (CachedTile<K>::kInt8) cached_.scale_columns(seen, room_.scores);
             float* sums = room_.section + block * kBlock * size_;
             weigh(block, seen, s, sums);
             if (finite || s.whole)
@@ -338,12 +268,12 @@ class Attending {
         _mm512_store_si512(last, s.last);
         alignas(64) float copy[kBlock * partial_floats(kMaxHeadDim)];
         for (int64_t i = 0; i < queries_in(block); ++i) {
-            interleave(values_, first[i], last[i], seen, dim_, room_.values);
+            cached_.pair_values(first[i], last[i], seen, dim_, room_.values);
             __builtin_memcpy(copy, sums, kBlock * size_ * sizeof(float));
             Way::add(room_.weights, room_.values, seen, kBlock, padded(dim_), copy, size_);
             __builtin_memcpy(sums + i * size_, copy + i * size_, padded(dim_) * sizeof(float));
         }
-        interleave(values_, 0, count, count > kDeep ? kTile : kDeep, dim_, room_.values);
+        cached_.pair_values(0, count, count > kDeep ? kTile : kDeep, dim_, room_.values);
     }
 
     void finish(int64_t query, const float* from) {
@@ -359,22 +289,21 @@ class Attending {
     const Attention& a_;
     const AttentionTask& task_;
     const int64_t dim_, size_, group_, queries_, blocks_;
-    const bool int8_;
     bool few_;
     const float scale_;
     const Room room_;
-    const uint16_t *keys_[kTile], *values_[kTile];
-    float key_scales_[kTile] = {}, value_scales_[kTile] = {};
+    CachedTile<K> cached_;
 };
 
 template <typename Way>
 void attend(const Attention& a, const AttentionTask& task, float* scratch) {
-    Attending<Way>(a, task, scratch).run();
+    if (a.cache.key_scales != nullptr)
+        Attending<Way, int8_t>(a, task, scratch).run();
+    else
+        Attending<Way, uint16_t>(a, task, scratch).run();
 }
 
 constexpr int64_t kQueries = 256;  // of a task at most: so many share a copy of the keys and values
-// One key costs the vectors as much for one query as for sixteen; below this many the float32 loops are faster.
-constexpr int64_t kLeastGroup = 4;
 
 }  // namespace
 }  // namespace headgate
@@ -392,7 +321,7 @@ AttentionWay attention_way(Element element, [[maybe_unused]] int64_t group) {
 #if defined(HEADGATE_BF16_ATTENTION)
     if (element == Element::bf16) {
         if (allowed(Instructions::amx_bf16)) return {attend<Tiles>, floats_of, kQueries};
-        if (allowed(Instructions::avx512_bf16) && group >= kLeastGroup) return {attend<Vectors>, floats_of, kQueries};
+        if (allowed(Instructions::avx512_bf16)) return {attend<Vectors>, floats_of, kQueries};
     }
 #endif
     return {loops(element).attend, scratch_floats, kQueriesInFloat32};
