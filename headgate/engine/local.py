@@ -92,6 +92,8 @@ class TextDelta:
     logprobs: tuple[TextLogprob, ...] = ()
     queue_s: float = 0.0
     finish: Finish | None = None
+    stop: str | None = None
+    """The stop string that ended the choice; in the last delta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +359,7 @@ class _Choice:
         if self._stopped and finish.reason != "error":
             # Tokens the engine computed before it heard of the stop string are nobody's.
             finish = replace(finish, reason="stop", completion_tokens=self._tokens)
-        return TextDelta(delta.index, text, token_ids, logprobs, delta.queue_s, finish)
+        return TextDelta(delta.index, text, token_ids, logprobs, delta.queue_s, finish, self._text.matched)
 
 
 def _merge(deltas: Sequence[Delta]) -> list[Delta]:

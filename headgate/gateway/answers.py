@@ -238,7 +238,7 @@ def restore(entry: Entry) -> Restored:
 
 
 def _chunk(index: int, choice: StoredChoice) -> Chunk:
-    calls, reasoning = _BESIDE.decode(choice.beside) if choice.beside else ((), "")
+    calls, reasoning, stop = _BESIDE.decode(choice.beside) if choice.beside else ((), "", None)
     return Chunk(
         index,
         choice.text,
@@ -247,17 +247,18 @@ def _chunk(index: int, choice: StoredChoice) -> Chunk:
         choice.token_ids,
         tool_calls=tuple(ToolCallDelta(at, call.arguments, call.id, call.name) for at, call in enumerate(calls)),
         reasoning=reasoning,
+        stop=stop,
     )
 
 
 _FINISHES: Mapping[str, AnswerFinish] = {name: name for name in get_args(AnswerFinish)}
-_BESIDE = msgspec.msgpack.Decoder(tuple[tuple[ToolCall, ...], str])
+_BESIDE = msgspec.msgpack.Decoder(tuple[tuple[ToolCall, ...], str, str | None])
 
 
 def _pack_beside(choice: Choice) -> bytes:
-    if not choice.tool_calls and not choice.reasoning:
+    if not choice.tool_calls and not choice.reasoning and choice.stop is None:
         return b""
-    return msgspec.msgpack.encode((choice.tool_calls, choice.reasoning))
+    return msgspec.msgpack.encode((choice.tool_calls, choice.reasoning, choice.stop))
 
 
 def _pack(logprobs: tuple[TextLogprob, ...]) -> bytes:

@@ -16,6 +16,7 @@ from headgate.gateway.api import (
     embeddings,
     files,
     health,
+    messages,
     metrics,
     models,
     openapi,
@@ -72,6 +73,8 @@ def make_app(settings: Settings) -> web.Application:
     app.router.add_get("/v1/models", models.list_models)
     app.router.add_get("/v1/models/{model:.+}", models.get_model)
     app.router.add_post("/v1/embeddings", embeddings.embeddings)
+    app.router.add_post("/v1/messages", messages.messages)
+    app.router.add_post("/v1/messages/count_tokens", messages.count_tokens)
     app.router.add_post("/tokenize", tokenize.tokenize)
     app.router.add_post("/detokenize", tokenize.detokenize)
     app.router.add_get("/admin/cache", cache_admin.report)

@@ -16,6 +16,7 @@ from headgate.gateway import keys
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import RequestRecord, write_access_line
 from headgate.gateway.wire import headers
+from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError, invalid, not_permitted, server_error, too_large
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -28,6 +29,7 @@ CLIENT_LEFT = 499
 
 API_PREFIXES = ("/v1/", "/tokenize", "/detokenize")
 ADMIN_PREFIX = "/admin/"
+ANTHROPIC_PREFIX = "/v1/messages"
 UPLOADS = ("/v1/files",)
 """Where a form is posted, whose type the handler checks."""
 
@@ -58,7 +60,7 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every failure in the OpenAI shape, never a page of HTML."""
+    """Every failure in the shape of the route's protocol, never a page of HTML."""
     try:
         return await handler(request)
     except ApiError as error:
@@ -79,7 +81,7 @@ async def admission(request: web.Request, handler: Handler) -> web.StreamRespons
     """For the API and for administration: who is it, is the server taking requests, is the body JSON."""
     if not request.path.startswith((*API_PREFIXES, ADMIN_PREFIX)) or request.match_info.http_exception is not None:
         return await handler(request)
-    principal = request.app[keys.KEYRING].authenticate(request.headers.get("Authorization"))
+    principal = request.app[keys.KEYRING].authenticate(_authorization(request))
     request[keys.PRINCIPAL] = principal
     entry = request[keys.RECORD]
     entry.team, entry.key_id = principal.team, principal.key_id
@@ -94,6 +96,12 @@ async def admission(request: web.Request, handler: Handler) -> web.StreamRespons
         raise ApiError(415, message, code="unsupported_media_type")
     with request.app[keys.LIFECYCLE].request():
         return await handler(request)
+
+
+def _authorization(request: web.Request) -> str | None:
+    """The key as OpenAI's clients send it, else as Anthropic's do."""
+    given, key = request.headers.get("Authorization"), request.headers.get("x-api-key")
+    return f"Bearer {key}" if given is None and key is not None else given
 
 
 def _check_admin(request: web.Request, principal: Principal) -> None:
@@ -119,6 +127,8 @@ async def on_prepare(request: web.Request, response: web.StreamResponse) -> None
     if entry is None:
         return
     response.headers[headers.REQUEST_ID] = entry.request_id
+    if request.path.startswith(ANTHROPIC_PREFIX):
+        response.headers["request-id"] = entry.request_id
     response.headers[headers.PROCESSING_MS] = str(round((time.monotonic() - request[keys.ARRIVED]) * 1e3))
     response.headers["openai-version"] = "2020-10-01"
     if entry.standing is not None:
@@ -142,8 +152,10 @@ async def read_body(request: web.Request) -> bytes:
 def _reply(request: web.Request, error: ApiError) -> web.Response:
     entry = request[keys.RECORD]
     entry.error = error.code
+    anthropic = request.path.startswith(ANTHROPIC_PREFIX)
+    body = anthropic_error(error, entry.request_id) if anthropic else error.encode()
     response = web.Response(
-        status=error.status, body=error.encode(), content_type="application/json", headers=dict(error.headers)
+        status=error.status, body=body, content_type="application/json", headers=dict(error.headers)
     )
     if not request.content.is_eof():
         # What is left of the body would be read as the next request.

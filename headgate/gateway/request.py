@@ -207,6 +207,8 @@ class Chunk:
     tool_calls: tuple[ToolCallDelta, ...] = ()
     reasoning: str = ""
     """What the model thought before its answer."""
+    stop: str | None = None
+    """The stop string that ended the choice; on its last chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,8 @@ class Choice:
     token_ids: tuple[int, ...]
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str = ""
+    stop: str | None = None
+    """The stop string that ended it."""
 
 
 class Joiner:
@@ -243,6 +247,7 @@ class Joiner:
                 tuple(token for c in chunks for token in c.token_ids),
                 _calls(chunks),
                 "".join(c.reasoning for c in chunks),
+                chunks[-1].stop,
             )
             for index, chunks in sorted(self._chunks.items())
             if chunks[-1].finish_reason is not None

@@ -30,7 +30,9 @@ class Spoken:
         """A piece of the answer. ApiError where the model failed."""
         reason = _reason(delta)
         if not self._readers:
-            return Chunk(delta.index, delta.text, delta.logprobs, reason, delta.token_ids, delta.queue_s)
+            return Chunk(
+                delta.index, delta.text, delta.logprobs, reason, delta.token_ids, delta.queue_s, stop=delta.stop
+            )
         reader = self._readers[delta.index]
         said = reader.push(delta.text)
         text, pieces = said.text, said.calls
@@ -47,6 +49,7 @@ class Spoken:
             delta.token_ids,
             delta.queue_s,
             tuple(_identified(piece) for piece in pieces),
+            stop=delta.stop,
         )
 
 

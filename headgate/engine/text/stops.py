@@ -22,6 +22,8 @@ class StopMatcher:
         self._longest = max(map(len, stops), default=0)
         self._held = ""
         self._stopped = False
+        self.matched: str | None = None
+        """The stop string that was found."""
 
     def push(self, text: str) -> tuple[str, bool]:
         """Take in text.
@@ -38,7 +40,9 @@ class StopMatcher:
         matches = [(start + len(stop), start) for stop in self._stops if (start := text.find(stop)) >= 0]
         if matches:
             self._stopped, self._held = True, ""
-            return text[: min(matches)[1]], True
+            end, start = min(matches)
+            self.matched = text[start:end]
+            return text[:start], True
         held_from = self._first_open_match(text)
         self._held = text[held_from:]
         return text[:held_from], False

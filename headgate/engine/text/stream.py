@@ -66,6 +66,11 @@ class ChoiceText:
         self._emitted = 0  # characters out of the stop matcher
         self._waiting: deque[tuple[int, TokenLogprob]] = deque()  # (where the token's text begins, its entry)
 
+    @property
+    def matched(self) -> str | None:
+        """The stop string that has ended it."""
+        return self._stops.matched
+
     def push(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprob] = ()) -> TextPiece:
         """Take in tokens, with an entry for each of them or without any.
 

@@ -19,5 +19,5 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
     record.stream = request.stream
     backend = await keys.backend(http)
     async with backend.road.answer(request, http[keys.PRINCIPAL], record) as answer:
-        reply = ChatReply(identify("chatcmpl", answer.opened), request)
+        reply = ChatReply(identify("chatcmpl-", answer.opened), request)
         return await send(http, answer, reply, request, request.n)

@@ -96,9 +96,9 @@ async def completions(http: web.Request) -> web.StreamResponse:
     road, principal = (await keys.backend(http)).road, http[keys.PRINCIPAL]
     if len(requests) == 1:
         async with road.answer(first, principal, record) as answer:
-            return await send(http, answer, CompletionReply(identify("cmpl", answer.opened), first), first, first.n)
+            return await send(http, answer, CompletionReply(identify("cmpl-", answer.opened), first), first, first.n)
     async with AsyncExitStack() as stack:
         answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
         batch = await stack.enter_async_context(Batch(answers, first.n))
-        reply = CompletionReply(identify("cmpl", batch.opened), first)
+        reply = CompletionReply(identify("cmpl-", batch.opened), first)
         return await send(http, batch, reply, first, first.n * len(requests))

@@ -70,19 +70,30 @@ class Source(Protocol):
 
 
 def identify(prefix: str, opened: Opened) -> Identity:
-    """A fresh id for the reply to one request."""
-    return Identity(f"{prefix}-{random.getrandbits(96):024x}", int(time.time()), opened.model, opened.fingerprint)
+    """A fresh id that begins with `prefix` for the reply to one request."""
+    return Identity(f"{prefix}{random.getrandbits(96):024x}", int(time.time()), opened.model, opened.fingerprint)
 
 
 async def send(
-    http: web.Request, source: Source, reply: Reply, request: ChatRequest, choices: int
+    http: web.Request,
+    source: Source,
+    reply: Reply,
+    request: ChatRequest,
+    choices: int,
+    framing: sse.Framing = sse.OPENAI,
 ) -> web.StreamResponse:
     """The answer of so many choices, whole or as it is made, as the request has it."""
     if not request.stream:
         return await _whole(http, source, reply)
     keep_alive_s = http.app[keys.SETTINGS].server.keep_alive_s
     return await streamed(
-        http, source, reply, range(choices), include_usage=request.include_usage, keep_alive_s=keep_alive_s
+        http,
+        source,
+        reply,
+        range(choices),
+        include_usage=request.include_usage,
+        keep_alive_s=keep_alive_s,
+        framing=framing,
     )
 
 
@@ -101,12 +112,19 @@ async def _whole(http: web.Request, source: Source, reply: Reply) -> web.Respons
 
 
 async def streamed(
-    http: web.Request, source: Source, reply: Reply, indices: Sequence[int], *, include_usage: bool, keep_alive_s: float
+    http: web.Request,
+    source: Source,
+    reply: Reply,
+    indices: Sequence[int],
+    *,
+    include_usage: bool,
+    keep_alive_s: float,
+    framing: sse.Framing = sse.OPENAI,
 ) -> web.StreamResponse:
     """Send the answer as it is made. What fails before anything was sent still gets its own status."""
     response = _Stream(headers={**sse.HEADERS, **_headers(http, source)})
     payloads = reply.opening(indices)
-    silence = _Silence(http, response, payloads, keep_alive_s)
+    silence = _Silence(http, response, payloads, framing, keep_alive_s)
     try:
         while True:
             silence.begin()
@@ -122,13 +140,13 @@ async def streamed(
             if not batch or source.ended:
                 break
             if payloads:
-                await response.write(sse.frames(payloads))
+                await response.write(framing.frames(payloads))
                 payloads.clear()
         _note_outcome(http, source.outcome)
         if include_usage:
             payloads.append(reply.usage(source.outcome.usage))
         # The last text, the account and the end of the body are one write.
-        await response.write_eof(sse.frames(payloads) + sse.DONE)
+        await response.write_eof(framing.frames(payloads) + framing.done)
         return response
     except ConnectionResetError:
         http[keys.RECORD].status = CLIENT_LEFT
@@ -136,12 +154,12 @@ async def streamed(
     except ApiError as error:
         if not response.prepared:
             raise
-        await _break_off(http, response, error)
+        await _break_off(http, response, framing, error)
     except Exception:
         if not response.prepared:
             raise
         logger.exception("stream %s failed", http[keys.RECORD].request_id)
-        await _break_off(http, response, server_error())
+        await _break_off(http, response, framing, server_error())
     finally:
         silence.close()
     await response.write_eof()
@@ -160,11 +178,17 @@ class _Silence:
     """
 
     def __init__(
-        self, http: web.Request, response: web.StreamResponse, payloads: list[bytes], longest_s: float
+        self,
+        http: web.Request,
+        response: web.StreamResponse,
+        payloads: list[bytes],
+        framing: sse.Framing,
+        longest_s: float,
     ) -> None:
         self._http = http
         self._response = response
         self._payloads = payloads
+        self._framing = framing
         self._longest_s = longest_s
         self._loop = asyncio.get_running_loop()
         self._since: float | None = None  # the wait that goes on now, or its last comment, began then
@@ -201,16 +225,16 @@ class _Silence:
             if self._since is not None:
                 await self._response.prepare(self._http)
             if self._since is not None:
-                due = sse.frames(self._payloads)
+                due = self._framing.frames(self._payloads)
                 self._payloads.clear()
-                await self._response.write(due + sse.KEEP_ALIVE)
+                await self._response.write(due + self._framing.alive)
 
 
-async def _break_off(http: web.Request, response: web.StreamResponse, error: ApiError) -> None:
+async def _break_off(http: web.Request, response: web.StreamResponse, framing: sse.Framing, error: ApiError) -> None:
     """The head is out with status 200: say it in the stream and end without a finish, so that clients raise."""
     record = http[keys.RECORD]
     record.status, record.error = error.status, error.code
-    await response.write(sse.frame(error.encode()))
+    await response.write(framing.error(error))
 
 
 def _headers(http: web.Request, source: Source) -> dict[str, str]:

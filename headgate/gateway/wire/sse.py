@@ -1,8 +1,11 @@
-"""Server-sent events as OpenAI's clients read them: `data: {json}`, a blank line, and `[DONE]` at the end."""
+"""Server-sent events: `data: {json}` and a blank line; chat completions end with `[DONE]`, others name their events."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final, Protocol
+
+from headgate.gateway.wire.errors import ApiError
 
 HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -23,3 +26,48 @@ def frame(payload: bytes) -> bytes:
 def frames(payloads: Iterable[bytes]) -> bytes:
     """Several events as one write: what piled up while the client or the loop lagged goes out together."""
     return b"".join([frame(p) for p in payloads])
+
+
+class Framing(Protocol):
+    """How a protocol puts the events of a stream on the wire."""
+
+    @property
+    def done(self) -> bytes:
+        """What ends a stream that is whole."""
+        ...
+
+    @property
+    def alive(self) -> bytes:
+        """What is sent into silence."""
+        ...
+
+    def frames(self, payloads: Iterable[bytes]) -> bytes:
+        """Several events as one write."""
+        ...
+
+    def error(self, error: ApiError) -> bytes:
+        """Says that the stream has failed; nothing follows."""
+        ...
+
+
+class OpenAIFraming:
+    """Events without names."""
+
+    done = DONE
+    alive = KEEP_ALIVE
+
+    def frames(self, payloads: Iterable[bytes]) -> bytes:
+        """Each a `data:` line."""
+        return frames(payloads)
+
+    def error(self, error: ApiError) -> bytes:
+        """The error's body as an event."""
+        return frame(error.encode())
+
+
+OPENAI: Final = OpenAIFraming()
+
+
+def named(event: str, payload: bytes) -> bytes:
+    """One event with a name."""
+    return b"event: " + event.encode() + b"\n" + frame(payload)

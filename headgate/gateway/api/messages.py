@@ -1,0 +1,33 @@
+"""Anthropic's `POST /v1/messages` and `POST /v1/messages/count_tokens`."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+
+from headgate.gateway import keys
+from headgate.gateway.api.reply import identify, send
+from headgate.gateway.middleware import read_body
+from headgate.gateway.tokenizing import reader
+from headgate.gateway.wire.headers import cache_control, session
+from headgate.gateway.wire.messages import parse_count, parse_messages
+from headgate.gateway.wire.messages_reply import MessagesReply, TokensCount
+
+
+async def messages(http: web.Request) -> web.StreamResponse:
+    """Answer a conversation."""
+    request = parse_messages(await read_body(http), cache_control(http.headers), session(http.headers))
+    record = http[keys.RECORD]
+    record.stream = request.stream
+    backend = await keys.backend(http)
+    async with backend.road.answer(request, http[keys.PRINCIPAL], record) as answer:
+        reply = MessagesReply(identify("msg_", answer.opened))
+        return await send(http, answer, reply, request, 1, reply)
+
+
+async def count_tokens(http: web.Request) -> web.Response:
+    """How many tokens a conversation has as the model would read it."""
+    request = parse_count(await read_body(http))
+    destination = reader((await keys.backend(http)).routes, request.model, http[keys.PRINCIPAL])
+    body = TokensCount(len(await destination.tokens(request)))
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -1,0 +1,287 @@
+"""Anthropic's `POST /v1/messages`: the request on the wire and its way into the road's own value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct
+
+from headgate.gateway.request import CacheControl, ChatRequest, Message, Sampling, Tool, ToolCall, ToolUse
+from headgate.gateway.wire.decode import decode
+from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
+from headgate.gateway.wire.tools import MAX_NESTING, MAX_TOOLS, nested_deeper
+
+BLOCK_TYPES = ("text", "tool_use", "tool_result", "thinking", "redacted_thinking")
+
+MESSAGES_NEUTRAL: Neutral = {
+    "container": (None,),
+    "context_management": (None, {"edits": []}),
+    "diagnostics": (None,),
+    "inference_geo": (None,),
+    "mcp_servers": (None, []),
+    "output_config": (None, {}),
+    "service_tier": (None, "auto", "standard_only"),
+    "speed": (None, "standard"),
+    "thinking": (None, {"type": "disabled"}),
+}
+
+
+class ContentBlock(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One piece of a message. Pictures, documents and the tools of Anthropic's own servers are refused."""
+
+    type: Annotated[str, Meta(extra_json_schema={"enum": list(BLOCK_TYPES)})]
+    text: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    tool_use_id: str | None = None
+    content: Annotated[Any, Meta(description="Of a tool_result: a text, or a list of text blocks.")] = None
+    is_error: bool | None = None
+    # What replies and earlier turns carry and no answer depends on here.
+    cache_control: Any = None
+    caller: Any = None
+    citations: Any = None
+    thinking: Any = None
+    signature: Any = None
+    data: Any = None
+    # Named to be refused by their type and not as unknown parameters.
+    source: Any = None
+    title: Any = None
+    context: Any = None
+    toolset_name: Any = None
+
+
+class AnthropicMessage(Struct, forbid_unknown_fields=True):
+    """One turn of the conversation."""
+
+    role: Literal["user", "assistant"]
+    content: str | list[ContentBlock]
+
+
+class AnthropicTool(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A function that the model may call."""
+
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+    input_schema: dict[str, Any] | None = None
+    description: str | None = None
+    type: Annotated[str | None, Meta(extra_json_schema={"enum": ["custom", None]})] = None
+    strict: bool | None = None
+    cache_control: Any = None
+    eager_input_streaming: bool | None = None
+    input_examples: Annotated[Any, Meta(description="Not supported: leave it out.")] = None
+    defer_loading: Annotated[Any, Meta(description="Not supported: leave it out.")] = None
+    allowed_callers: Annotated[Any, Meta(description='Only ["direct"].')] = None
+
+
+class AnthropicToolChoice(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Whether tools may, must or must not be called; `name` with `tool` only."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class MessageMetadata(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Who asks."""
+
+    user_id: str | None = None
+
+
+class ConversationFields(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """What the prompt is made of."""
+
+    model: Annotated[str, Meta(min_length=1, description="auto, small, large, or a model id from GET /v1/models.")]
+    messages: Annotated[list[AnthropicMessage], Meta(min_length=1)]
+    system: str | list[ContentBlock] | None = None
+    tools: Annotated[list[AnthropicTool], Meta(max_length=MAX_TOOLS)] | None = None
+    tool_choice: AnthropicToolChoice | None = None
+    cache_control: Annotated[Any, Meta(description="Accepted: prompts are always cached.")] = None
+    # Known to Anthropic's clients; served only at values that change nothing.
+    context_management: Any = UNSET
+    mcp_servers: Any = UNSET
+    output_config: Any = UNSET
+    speed: Any = UNSET
+    thinking: Any = UNSET
+
+
+class MessagesRequest(ConversationFields, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """The body of `POST /v1/messages`. Parameters not listed are refused, never dropped."""
+
+    max_tokens: Annotated[int, Meta(ge=1)]
+    stop_sequences: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=16)] | None = None
+    stream: bool | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=0)] | None = None
+    metadata: MessageMetadata | None = None
+    container: Any = UNSET
+    diagnostics: Any = UNSET
+    inference_geo: Any = UNSET
+    service_tier: Any = UNSET
+
+
+class CountTokensRequest(ConversationFields, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
+    """The body of `POST /v1/messages/count_tokens`."""
+
+
+_MESSAGES = msgspec.json.Decoder(MessagesRequest)
+_COUNT = msgspec.json.Decoder(CountTokensRequest)
+
+
+def parse_messages(body: bytes, cache: CacheControl, session: str | None = None) -> ChatRequest:
+    """The request in `body`; ApiError 400 where it is malformed or asks for something not implemented.
+
+    `cache` and `session` are what its headers say.
+    """
+    wire = decode(body, MessagesRequest, _MESSAGES)
+    _refuse(wire)
+    tools = _tools(wire.tools)
+    return ChatRequest(
+        endpoint="chat.completions",
+        model=wire.model,
+        messages=_conversation(wire),
+        sampling=Sampling(temperature=wire.temperature, top_p=wire.top_p, top_k=wire.top_k),
+        max_tokens=wire.max_tokens,
+        stop=tuple(wire.stop_sequences or ()),
+        stream=bool(wire.stream),
+        include_usage=True,
+        cache=cache,
+        user=wire.metadata.user_id if wire.metadata is not None else None,
+        session=session,
+        tools=tools,
+        tool_use=_tool_use(wire.tool_choice, tools),
+    )
+
+
+def parse_count(body: bytes) -> ChatRequest:
+    """The conversation in `body` whose tokens are to be counted; ApiError 400 where it is malformed."""
+    wire = decode(body, CountTokensRequest, _COUNT)
+    _refuse(wire)
+    tools = _tools(wire.tools)
+    messages, use = _conversation(wire), _tool_use(wire.tool_choice, tools)
+    return ChatRequest("chat.completions", wire.model, messages, tools=tools, tool_use=use)
+
+
+def _refuse(wire: ConversationFields) -> None:
+    """ApiError 400 for parameters at values that would change the answer and are not implemented."""
+    there = {field.name for field in msgspec.structs.fields(wire)}
+    refuse_unsupported(wire, {name: values for name, values in MESSAGES_NEUTRAL.items() if name in there})
+
+
+def _conversation(wire: ConversationFields) -> tuple[Message, ...]:
+    if wire.messages[-1].role == "assistant":
+        message = (
+            "'messages' must end with a message of the user: answers that begin with given text are not supported."
+        )
+        raise unsupported(f"messages[{len(wire.messages) - 1}].role", message)
+    turns = [turn for at, m in enumerate(wire.messages) for turn in _turns(m, f"messages[{at}]")]
+    if wire.system is None:
+        return tuple(turns)
+    system = wire.system if isinstance(wire.system, str) else _text(wire.system, "system")
+    return (Message("system", system), *turns) if system else tuple(turns)
+
+
+def _turns(wire: AnthropicMessage, path: str) -> Iterator[Message]:
+    """One message as turns of chat templates, which give each tool result a turn of its own."""
+    if isinstance(wire.content, str):
+        yield Message(wire.role, wire.content)
+        return
+    if not wire.content:
+        path = f"{path}.content"
+        raise invalid(f"Invalid '{path}': empty array. Expected at least 1 element.", path, "empty_array")
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+    for at, block in enumerate(wire.content):
+        place = f"{path}.content[{at}]"
+        if block.type == "text":
+            texts.append(_given(block.text, f"{place}.text"))
+        elif block.type == "tool_use" and wire.role == "assistant":
+            arguments = msgspec.json.encode(block.input or {}).decode()
+            calls.append(ToolCall(_given(block.id, f"{place}.id"), _given(block.name, f"{place}.name"), arguments))
+        elif block.type == "tool_result" and wire.role == "user":
+            if texts:
+                yield Message("user", "\n".join(texts))
+                texts = []
+            called = _given(block.tool_use_id, f"{place}.tool_use_id")
+            yield Message("tool", _result(block, f"{place}.content"), tool_call_id=called)
+        elif block.type not in ("thinking", "redacted_thinking") or wire.role != "assistant":
+            supported = "'text', 'tool_use'" if wire.role == "assistant" else "'text', 'tool_result'"
+            message = f"'{place}': blocks of type '{block.type}' are not supported here. Supported: {supported}."
+            raise unsupported(f"{place}.type", message)
+        # What the model thought in earlier turns is not shown to it again; Anthropic leaves it out as well.
+    if calls:
+        yield Message("assistant", "\n".join(texts) if texts else None, tool_calls=tuple(calls))
+    elif texts or wire.role == "assistant":
+        yield Message(wire.role, "\n".join(texts))
+
+
+def _result(block: ContentBlock, path: str) -> str:
+    """A tool's result as text; templates know no other sign of a failure than what it says."""
+    if block.content is None or isinstance(block.content, str):
+        text = block.content or ""
+    else:
+        try:
+            text = _text(msgspec.convert(block.content, list[ContentBlock]), path)
+        except msgspec.ValidationError as error:
+            raise invalid(f"Invalid '{path}': {error}.", path, "invalid_type") from None
+    return f"Error: {text}" if block.is_error else text
+
+
+def _text(blocks: Sequence[ContentBlock], path: str) -> str:
+    texts = []
+    for at, block in enumerate(blocks):
+        if block.type != "text":
+            place = f"{path}[{at}]"
+            message = f"'{place}': blocks of type '{block.type}' are not supported here. Supported: 'text'."
+            raise unsupported(f"{place}.type", message)
+        texts.append(_given(block.text, f"{path}[{at}].text"))
+    return "\n".join(texts)
+
+
+def _given(value: str | None, path: str) -> str:
+    if value is None:
+        raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
+    return value
+
+
+def _tools(wire: Sequence[AnthropicTool] | None) -> tuple[Tool, ...]:
+    tools: dict[str, Tool] = {}
+    for at, tool in enumerate(wire or ()):
+        path = f"tools[{at}]"
+        if tool.type not in (None, "custom"):
+            message = f"'{path}': tools of type '{tool.type}' are not supported by this server. Supported: 'custom'."
+            raise unsupported(f"{path}.type", message)
+        for name, accepted in (("input_examples", None), ("defer_loading", False), ("allowed_callers", ["direct"])):
+            if getattr(tool, name) not in (None, accepted):
+                raise unsupported(f"{path}.{name}", f"'{path}.{name}' is not supported by this server. Leave it out.")
+        if tool.input_schema is None:
+            path = f"{path}.input_schema"
+            raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
+        if nested_deeper(tool.input_schema, MAX_NESTING):
+            message = f"Invalid '{path}.input_schema': nested more than {MAX_NESTING} levels deep."
+            raise invalid(message, f"{path}.input_schema", "invalid_value")
+        if tool.name in tools:
+            raise invalid(f"Invalid '{path}.name': '{tool.name}' is given twice.", f"{path}.name", "invalid_value")
+        tools[tool.name] = Tool(tool.name, tool.description, tool.input_schema, bool(tool.strict))
+    return tuple(tools.values())
+
+
+def _tool_use(wire: AnthropicToolChoice | None, tools: Sequence[Tool]) -> ToolUse:
+    if wire is None:
+        return ToolUse()
+    parallel = not wire.disable_parallel_tool_use
+    if wire.type in ("any", "tool") and not tools:
+        raise invalid("'tool_choice' is only allowed when 'tools' are specified.", "tool_choice", "invalid_value")
+    if wire.type != "tool":
+        if wire.name is not None:
+            raise invalid("'tool_choice.name' is only allowed with type 'tool'.", "tool_choice.name", "invalid_value")
+        return ToolUse("required" if wire.type == "any" else wire.type, parallel=parallel)
+    name = _given(wire.name, "tool_choice.name")
+    if all(tool.name != name for tool in tools):
+        known = ", ".join(f"'{tool.name}'" for tool in tools)
+        message = f"Invalid 'tool_choice.name': '{name}' is not among the tools given: {known}."
+        raise invalid(message, "tool_choice.name", "invalid_value")
+    return ToolUse("required", name, parallel=False)

@@ -1,0 +1,123 @@
+"""Answers, tokens and vectors in the OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.gateway.wire.anthropic_errors import AnthropicError
+from headgate.gateway.wire.chat import ChatCompletionRequest
+from headgate.gateway.wire.chat_reply import ChatCompletion, ChatCompletionChunk
+from headgate.gateway.wire.completions import Completion, CompletionRequest
+from headgate.gateway.wire.embeddings import EmbeddingList, EmbeddingRequest
+from headgate.gateway.wire.messages import MESSAGES_NEUTRAL, CountTokensRequest, MessagesRequest
+from headgate.gateway.wire.messages_reply import MESSAGE_EVENTS, AssistantReply, TokensCount
+from headgate.gateway.wire.neutral import CHAT_NEUTRAL, COMPLETION_NEUTRAL, Neutral
+from headgate.gateway.wire.openapi_parts import call, error, json_of, operation_id, parameter, ref
+from headgate.gateway.wire.tokenize import (
+    TOKENIZE_NEUTRAL,
+    Detokenized,
+    DetokenizeRequest,
+    Tokenized,
+    TokenizeRequest,
+)
+
+GENERATION_TYPES: tuple[type, ...] = (
+    ChatCompletionRequest, ChatCompletion, ChatCompletionChunk, CompletionRequest, Completion,
+    MessagesRequest, AssistantReply, *MESSAGE_EVENTS, CountTokensRequest, TokensCount, AnthropicError,
+    EmbeddingRequest, EmbeddingList,
+    TokenizeRequest, Tokenized, DetokenizeRequest, Detokenized,
+)  # fmt: skip
+
+_NEUTRAL: Mapping[type, Neutral] = {
+    ChatCompletionRequest: CHAT_NEUTRAL,
+    CompletionRequest: COMPLETION_NEUTRAL,
+    MessagesRequest: MESSAGES_NEUTRAL,
+    CountTokensRequest: MESSAGES_NEUTRAL,
+    TokenizeRequest: TOKENIZE_NEUTRAL,
+}
+
+_REPLY_HEADERS = {
+    "x-request-id": "The request's id, as given or made here; in the log under `id`.",
+    "x-headgate-cache": "exact, semantic, near, miss or bypass.",
+    "x-headgate-similarity": "Cosine similarity, where the answer cache compared.",
+    "x-headgate-cache-key": "Key of the stored answer, to invalidate it by; absent where none is or will be stored.",
+    "x-headgate-bound": "Upper bound on the share of wrong answers among those served like this one, if certified.",
+    "age": "Whole seconds since the answer was stored; stored answers only.",
+    "x-headgate-model": "Id of the model that answered.",
+    "x-headgate-route": "Why it was chosen.",
+    "x-headgate-queue-ms": "Milliseconds until the first step; replies that are not streamed.",
+    "x-headgate-overhead-ms": "Milliseconds of the gateway before generation began.",
+    "x-headgate-cost-usd": "What the request cost.",
+}
+
+_REQUEST_HEADERS = {
+    "cache-control": "no-cache, no-store, only-if-cached and max-age=SECONDS.",
+    "x-headgate-max-error": "Largest accepted share of wrong answers among those to similar questions, from 0 to 1.",
+    "x-headgate-cache-tags": "Names, with commas between them, by which the stored answer can be invalidated.",
+    "x-headgate-session": "Names the conversation, so that its turns stay with one model where that is good enough.",
+}
+
+_ANTHROPIC_HEADERS = {
+    "anthropic-version": "Accepted; there is one version here.",
+    "anthropic-beta": "Accepted; what a beta adds to the body is taken or refused by its name.",
+    "x-api-key": "The key, unless it is in Authorization.",
+}
+
+
+def restrict(components: Mapping[str, Any]) -> None:
+    """Say of parameters that are not implemented at which values they are accepted."""
+    for kind, neutral in _NEUTRAL.items():
+        properties = components[kind.__name__]["properties"]
+        for name in neutral.keys() & properties.keys():
+            properties[name] = {
+                "enum": list(neutral[name]),
+                "description": "Not supported: accepted only at values that change nothing.",
+            }
+
+
+def generation_paths() -> dict[str, Any]:
+    """Paths by URL."""
+    chat = _generation("Answer a conversation", ChatCompletionRequest, ChatCompletion, ChatCompletionChunk)
+    completion = _generation("Continue a text", CompletionRequest, Completion, Completion)
+    message = _generation("Answer a conversation", MessagesRequest, AssistantReply, *MESSAGE_EVENTS)
+    count = call("Count a conversation's tokens", CountTokensRequest, TokensCount)
+    return {
+        "/v1/chat/completions": {"post": chat},
+        "/v1/completions": {"post": completion},
+        "/v1/messages": {"post": _anthropic(message)},
+        "/v1/messages/count_tokens": {"post": _anthropic(count)},
+        "/v1/embeddings": {"post": call("The vectors of texts", EmbeddingRequest, EmbeddingList)},
+        "/tokenize": {"post": call("The tokens of a text or a conversation", TokenizeRequest, Tokenized)},
+        "/detokenize": {"post": call("The text of tokens", DetokenizeRequest, Detokenized)},
+    }
+
+
+def _generation(summary: str, request: type, reply: type, *events: type) -> dict[str, Any]:
+    schema = ref(events[0]) if len(events) == 1 else {"oneOf": [ref(event) for event in events]}
+    content = {**json_of(reply), "text/event-stream": {"schema": schema}}
+    return {
+        "summary": summary,
+        "operationId": operation_id(request),
+        "parameters": _headers_in(_REQUEST_HEADERS),
+        "requestBody": {"required": True, "content": json_of(request)},
+        "responses": {
+            "200": {"description": "The answer, or its events", "headers": _headers_out(), "content": content},
+            "default": error(),
+        },
+    }
+
+
+def _anthropic(operation: dict[str, Any]) -> dict[str, Any]:
+    """With Anthropic's headers and shape of errors."""
+    failed = {"description": "What went wrong", "content": json_of(AnthropicError)}
+    parameters = [*operation.get("parameters", []), *_headers_in(_ANTHROPIC_HEADERS)]
+    return {**operation, "parameters": parameters, "responses": {**operation["responses"], "default": failed}}
+
+
+def _headers_in(described: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [parameter(name, {"type": "string"}, text, place="header") for name, text in described.items()]
+
+
+def _headers_out() -> dict[str, Any]:
+    return {name: {"description": text, "schema": {"type": "string"}} for name, text in sorted(_REPLY_HEADERS.items())}

@@ -1,0 +1,70 @@
+"""`/v1/messages` on a real application: failures in Anthropic's shape, also in the middle of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient
+from gateway_site import forget_environment, site
+
+from headgate.engine.runner import Runner
+from headgate.gateway import keys
+
+Client = TestClient[Any, Any]
+HELLO: dict[str, Any] = {"model": "tiny", "max_tokens": 40, "messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.fixture
+async def client(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
+    forget_environment(monkeypatch)
+    async with site(tiny_checkpoint, embeddings={"enabled": False}, server={"max_body_bytes": 2000}) as running:
+        yield running
+
+
+async def test_failures_have_anthropics_shape(client: Client) -> None:
+    json_type = {"Content-Type": "application/json"}
+    for path, sent, status, family in (
+        ("/v1/messages", {"data": b"{", "headers": json_type}, 400, "invalid_request_error"),
+        ("/v1/messages", {"data": b"x" * 2001, "headers": json_type}, 413, "request_too_large"),
+        ("/v1/messages", {"data": b"{}", "headers": {"Content-Type": "text/html"}}, 415, "invalid_request_error"),
+        ("/v1/messages", {"json": {**HELLO, "model": "gpt-9"}}, 404, "not_found_error"),
+        ("/v1/messages/count_tokens", {"json": {"model": "tiny"}}, 400, "invalid_request_error"),
+        ("/v1/messages/nothing", {"json": {}}, 404, "not_found_error"),
+    ):
+        response = await client.post(path, **sent)
+        body = await response.json()
+        assert (response.status, body["type"], body["error"]["type"]) == (status, "error", family), path
+        assert body["request_id"] == response.headers["request-id"]
+    await client.app[keys.LIFECYCLE].drain(0)
+    response = await client.post("/v1/messages", json=HELLO)
+    assert (response.status, response.headers["Retry-After"]) == (503, "1")
+    assert (await response.json())["error"]["type"] == "overloaded_error"
+
+
+async def test_a_stream_that_breaks_ends_in_an_error(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, loop, read = Runner.run, asyncio.get_running_loop(), asyncio.Event()
+    steps = [0]
+
+    def broken(self: Runner, chunks: Any, *run: Any) -> Any:
+        steps[0] += 1
+        if steps[0] == 3:
+            # Not before the client has seen the beginning: what breaks earlier has a status of its own.
+            asyncio.run_coroutine_threadsafe(read.wait(), loop).result(timeout=20)
+            raise RuntimeError("the device is on fire")
+        return real(self, chunks, *run)
+
+    monkeypatch.setattr(Runner, "run", broken)
+    response = await client.post("/v1/messages", json={**HELLO, "stream": True})
+    assert response.status == 200
+    await response.content.readuntil(b"\n\n")
+    read.set()
+    last = (await response.read()).decode().split("\n\n")[-2]
+    name, data = last.split("\n")
+    assert name == "event: error"
+    assert json.loads(data.removeprefix("data: "))["error"]["type"] == "api_error"
+    assert "fire" not in data

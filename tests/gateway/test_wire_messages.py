@@ -1,0 +1,212 @@
+"""Anthropic's messages on the wire: what a request means, and that its events make up the whole reply."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.gateway.request import CacheControl, Chunk, Joiner, Message, ToolCall, ToolCallDelta, ToolUse, Usage
+from headgate.gateway.wire.anthropic_errors import anthropic_error
+from headgate.gateway.wire.errors import ApiError, invalid, overloaded, server_error
+from headgate.gateway.wire.identity import Identity
+from headgate.gateway.wire.messages import parse_count, parse_messages
+from headgate.gateway.wire.messages_reply import MessagesReply
+
+WHO = Identity("msg_1", 7, "demo", "hg-1")
+USER = {"role": "user", "content": "hi"}
+BASE: dict[str, Any] = {"model": "auto", "max_tokens": 5, "messages": [USER]}
+TOOL = {"name": "find", "description": "Finds.", "input_schema": {"type": "object", "properties": {}}}
+
+
+def parsed(**change: Any) -> Any:
+    return parse_messages(json.dumps({**BASE, **change}).encode(), CacheControl())
+
+
+def test_a_conversation_becomes_turns_of_chat_templates() -> None:
+    request = parsed(
+        system=[{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+        messages=[
+            USER,
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "hm", "signature": "x"},
+                    {"type": "text", "text": "Let me see.", "citations": None},
+                    {"type": "tool_use", "id": "t1", "name": "find", "input": {"a": [1]}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "none"}]},
+                    {"type": "tool_result", "tool_use_id": "t2", "content": "broken", "is_error": True},
+                    {"type": "text", "text": "And now?"},
+                ],
+            },
+        ],
+    )
+    assert request.messages == (
+        Message("system", "Be brief."),
+        Message("user", "hi"),
+        Message("assistant", "Let me see.", tool_calls=(ToolCall("t1", "find", '{"a":[1]}'),)),
+        Message("tool", "none", tool_call_id="t1"),
+        Message("tool", "Error: broken", tool_call_id="t2"),
+        Message("user", "And now?"),
+    )
+
+
+def test_parameters_reach_the_road() -> None:
+    request = parsed(
+        stop_sequences=["END"], temperature=0.5, top_p=0.9, top_k=3, metadata={"user_id": "u1"}, stream=True,
+        tools=[TOOL], tool_choice={"type": "any", "disable_parallel_tool_use": True}, service_tier="auto",
+        thinking={"type": "disabled"},
+    )  # fmt: skip
+    assert (request.stop, request.max_tokens, request.user, request.stream) == (("END",), 5, "u1", True)
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 3)
+    assert request.tools[0].for_template()["function"]["name"] == "find"
+    assert request.tool_use == ToolUse("required", None, parallel=False)
+    named = parsed(tools=[TOOL], tool_choice={"type": "tool", "name": "find"})
+    assert named.tool_use == ToolUse("required", "find", parallel=False)
+    assert parsed(tools=[TOOL], tool_choice={"type": "none"}).callable_tools == ()
+
+
+def test_counting_takes_the_same_conversation() -> None:
+    body = {key: value for key, value in BASE.items() if key != "max_tokens"}
+    assert parse_count(json.dumps(body).encode()).messages == parsed().messages
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "param"),
+    [
+        ({"max_tokens": None}, "invalid_type", "max_tokens"),
+        ({"max_tokens": 0}, "integer_below_min_value", "max_tokens"),
+        ({"temperature": 1.5}, "decimal_above_max_value", "temperature"),
+        ({"messages": []}, "empty_array", "messages"),
+        ({"messages": [{"role": "user", "content": []}]}, "empty_array", "messages[0].content"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "invalid_value", "messages[0].role"),
+        ({"messages": [USER, {"role": "assistant", "content": "so"}]}, "unsupported_parameter", "messages[1].role"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+            "unsupported_parameter",
+            "messages[0].content[0].type",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result", "content": "x"}]}]},
+            "missing_required_parameter",
+            "messages[0].content[0].tool_use_id",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": 5}]}]},
+            "invalid_type",
+            "messages[0].content[0].content",
+        ),
+        ({"system": [{"type": "image"}]}, "unsupported_parameter", "system[0].type"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "unsupported_parameter", "thinking"),
+        ({"output_config": {"effort": "low"}}, "unsupported_parameter", "output_config"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "unsupported_parameter", "tools[0].type"),
+        ({"tools": [{"name": "f"}]}, "missing_required_parameter", "tools[0].input_schema"),
+        ({"tools": [TOOL, TOOL]}, "invalid_value", "tools[1].name"),
+        ({"tool_choice": {"type": "any"}}, "invalid_value", "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}}, "invalid_value", "tool_choice.name"),
+        ({"max_token": 5}, "unknown_parameter", "max_token"),
+    ],
+)
+def test_what_is_not_done_is_refused_by_name(change: dict[str, Any], code: str, param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        parsed(**change)
+    assert (caught.value.status, caught.value.code, caught.value.param) == (400, code, param)
+
+
+PIECES = st.lists(
+    st.one_of(
+        st.builds(lambda text: Chunk(0, text), st.text(max_size=4)),
+        st.builds(lambda text: Chunk(0, "", reasoning=text), st.text(max_size=4)),
+        st.builds(lambda at, text: (at, text), st.integers(0, 2), st.text(max_size=4)),
+    ),
+    max_size=12,
+)
+
+
+def chunks_of(pieces: list[Any], finish: Any) -> list[Chunk]:
+    """Calls begin in order, one after the other, as a model writes them."""
+    made: list[Chunk] = []
+    begun = -1
+    for piece in pieces:
+        if isinstance(piece, Chunk):
+            made.append(piece)
+            continue
+        at, text = piece
+        if at > begun:
+            begun += 1
+            made.append(Chunk(0, "", tool_calls=(ToolCallDelta(begun, text, f"call_{begun}", "find"),)))
+        elif made[-1].tool_calls:
+            made.append(Chunk(0, "", tool_calls=(ToolCallDelta(begun, text),)))
+    return [*made, Chunk(0, "", finish_reason=finish, stop="END" if finish == "stop" else None)]
+
+
+@given(PIECES, st.sampled_from(["stop", "length", "tool_calls"]))
+def test_events_make_up_the_whole_reply(pieces: list[Any], finish: Any) -> None:
+    chunks, usage = chunks_of(pieces, finish), Usage(9, 4, 3)
+    joiner = Joiner()
+    for chunk in chunks:
+        joiner.add(chunk)
+    whole = json.loads(MessagesReply(WHO).whole(joiner.choices(), usage))
+    reply = MessagesReply(WHO)
+    frames = reply.frames([*reply.opening(range(1)), *(e for c in chunks for e in reply.chunk(c)), reply.usage(usage)])
+    events = []
+    for frame in frames.decode().split("\n\n")[:-1]:
+        name, data = frame.split("\n", 1)
+        events.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {events[-1]['type']}"
+
+    blocks: list[dict[str, Any]] = []
+    open_block = False
+    for event in events[2:-2]:
+        if event["type"] == "content_block_start":
+            assert not open_block, "one block ends before the next begins"
+            assert event["index"] == len(blocks)
+            blocks.append(event["content_block"])
+            open_block = True
+        elif event["type"] == "content_block_stop":
+            assert open_block
+            open_block = False
+        else:
+            assert open_block
+            assert event["index"] == len(blocks) - 1
+            kind = {"text_delta": "text", "thinking_delta": "thinking"}.get(event["delta"]["type"])
+            if kind:
+                blocks[-1][kind] += event["delta"][kind]
+    assert not open_block
+    assert [e["type"] for e in events[:2]] == ["message_start", "ping"]
+    assert [e["type"] for e in events[-2:]] == ["message_delta", "message_stop"]
+    for kind in ("text", "thinking"):
+        said = "".join(b[kind] for b in blocks if b["type"] == kind)
+        assert said == "".join(b[kind] for b in whole["content"] if b["type"] == kind)
+    calls = [(b["id"], b["name"]) for b in blocks if b["type"] == "tool_use"]
+    assert calls == [(b["id"], b["name"]) for b in whole["content"] if b["type"] == "tool_use"]
+    assert events[-2]["delta"] == {key: whole[key] for key in ("stop_reason", "stop_sequence")}
+    assert events[-2]["usage"] == whole["usage"]
+    assert whole["usage"]["input_tokens"] + whole["usage"]["cache_read_input_tokens"] == 9
+
+
+@pytest.mark.parametrize(
+    ("error", "family"),
+    [
+        (invalid("x"), "invalid_request_error"),
+        (ApiError(401, "x"), "authentication_error"),
+        (ApiError(403, "x"), "permission_error"),
+        (ApiError(404, "x"), "not_found_error"),
+        (ApiError(413, "x"), "request_too_large"),
+        (ApiError(429, "x"), "rate_limit_error"),
+        (server_error(), "api_error"),
+        (overloaded("x"), "overloaded_error"),
+    ],
+)
+def test_errors_have_anthropics_shape(error: ApiError, family: str) -> None:
+    body = json.loads(anthropic_error(error, "req_1"))
+    assert body == {"type": "error", "error": {"type": family, "message": error.message}, "request_id": "req_1"}
