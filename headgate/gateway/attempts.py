@@ -160,7 +160,7 @@ class Attempts:
             for name in (route.model, *route.fallbacks):
                 if doubtful is not None and self._routes.tier(name) != "large":
                     continue
-                checked = rule if name == route.model else None
+                checked = rule if self._routes.tier(name) == "small" else None
                 try:
                     attempt, verdict = await self._sent(ask, plan, name, checked)
                 except ApiError as error:
@@ -171,7 +171,7 @@ class Attempts:
                 if verdict == "escalated":
                     doubtful, reason = attempt, "cascade:escalated"
                     continue
-                if verdict:
+                if verdict and reason == route.reason:
                     reason = f"cascade:{verdict}"
                 rejected = None if doubtful is None else asyncio.create_task(doubtful.end())
                 doubtful = None

@@ -27,14 +27,16 @@ class QualityError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Estimates that fit the models which serve.
+    """Estimates that fit models which serve.
 
+    `models` are the ids of those that the estimates are of: all copies of the two checkpoints, small and large.
     `thresholds` are on the small tier's estimate, by the source of an estimate; 1 where no use of the small model is
     known to keep the promise by it.
     """
 
     estimates: FittedQuality
     thresholds: Mapping[str, float]
+    models: frozenset[str]
 
 
 def learned(settings: Settings, embedder: Path | None) -> Learned | None:
@@ -48,16 +50,21 @@ def learned(settings: Settings, embedder: Path | None) -> Learned | None:
         QualityError: a file that the settings name cannot be used, or no use of the small model keeps their promise.
     """
     routing = settings.routing
-    tiers = {tier: [m for m in settings.models if m.tier == tier] for tier in ("small", "large")}
-    if routing.quality is None or any(len(models) != 1 for models in tiers.values()):
+    # Of other models nothing is bundled.
+    known = [m for m in settings.models if routing.quality != BUNDLED or m.path in _DEMO]
+    if routing.quality is None or {"small", "large"} - {m.tier for m in known}:
         return None
-    if routing.quality == BUNDLED and any(m.path not in _DEMO for models in tiers.values() for m in models):
-        return None
-    small, large = (checkpoint_identity(model_path(models[0])) for models in tiers.values())
+    small, large = (
+        {m.id: checkpoint_identity(model_path(m)) for m in known if m.tier == tier} for tier in ("small", "large")
+    )
     try:
         file = FITTED / "demo.safetensors" if routing.quality == BUNDLED else Path(routing.quality)
         estimates = FittedQuality.load(file)
-        estimates.check(small=small, large=large, embedder="" if embedder is None else identity(str(embedder)))
+        estimates.check(
+            small=_nearest(small, estimates.of_small),
+            large=_nearest(large, estimates.of_large),
+            embedder="" if embedder is None else identity(str(embedder)),
+        )
     except ValueError as error:
         if routing.quality == BUNDLED and isinstance(error, StaleQuality):
             # Of other models nothing is bundled: their task classes decide.
@@ -78,7 +85,14 @@ def learned(settings: Settings, embedder: Path | None) -> Learned | None:
             thresholds[source] = 1.0
     if all(threshold == 1.0 for threshold in thresholds.values()):
         raise QualityError(f"routing.max_loss is {routing.max_loss}: {why}")
-    return Learned(estimates, thresholds)
+    of = {name for name, own in small.items() if own == estimates.of_small}
+    of |= {name for name, own in large.items() if own == estimates.of_large}
+    return Learned(estimates, thresholds, frozenset(of))
+
+
+def _nearest(identities: Mapping[str, str], wanted: str) -> str:
+    """The identity that is wanted where one of a tier's models has it, else another's."""
+    return wanted if wanted in identities.values() else next(iter(identities.values()))
 
 
 def _sources(routing: RoutingSection) -> set[Source]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -81,6 +81,7 @@ class Routes:
         *,
         quality: QualityModel | None = None,
         thresholds: Mapping[str, float] | None = None,
+        estimated: Collection[str] | None = None,
         secret: bytes | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -93,6 +94,7 @@ class Routes:
             settings: policies, prices and limits; None: the defaults.
             quality: tells how well each tier would answer; None: the task class's tier decides.
             thresholds: what its estimates must be above, by their source, for whom the settings say nothing else.
+            estimated: ids of the models that its estimates are of; None: all.
             secret: of the hashes of features, up to 64 bytes; None: a random one.
             clock: monotonic seconds.
         """
@@ -102,6 +104,7 @@ class Routes:
         self._tiers = dict(tiers)
         self._tasks = classifier.tasks
         self._quality = quality
+        self._estimated = frozenset(self._by_id if estimated is None else estimated)
         self._probes = routing.probe
         self._judges_cores = routing.judge_cores and quality is not None
         self._router = Router(self._tasks, classifier, quality)
@@ -267,6 +270,7 @@ class Routes:
                     name,
                     # A model without a tier is only asked where no other is: it may then be taken for a large one.
                     self._tiers.get(name, "large"),
+                    estimated=name in self._estimated,
                     down=not self._breakers[name].allows,
                     queue_depth=0 if stands is None or not self._signals.queue else stands.load.waiting,
                     refusal=refused,
@@ -278,13 +282,13 @@ class Routes:
         return found
 
     async def _probe(self, prepared: Mapping[str, Prepared], principal: Principal) -> Vector | None:
-        """The small model's state, where there is one model of that tier and its state says more."""
-        small = [name for name in prepared if self._tiers.get(name) == "small"]
-        if not self._probes or self._quality is None or not self._quality.wants_state or len(small) != 1:
+        """The state of the small model that estimates are of, where it says more."""
+        if not self._probes or self._quality is None or not self._quality.wants_state:
             return None
-        if not self._breakers[small[0]].allows:
-            return None
-        return await self._by_id[small[0]].probe(prepared[small[0]], principal)
+        small = (name for name in prepared if self._tiers.get(name) == "small" and name in self._estimated)
+        # All of them are copies of one checkpoint.
+        name = next((name for name in small if self._breakers[name].allows), None)
+        return None if name is None else await self._by_id[name].probe(prepared[name], principal)
 
     async def _embed(
         self, embedder: BatchEmbedder, text: str, vector: Vector | None, team: str

@@ -94,7 +94,8 @@ class ModelSection(Section):
         description="A Hugging Face folder, a hub id such as Qwen/Qwen3-0.6B, or demo:student / demo:teacher.",
     )
     tier: Literal["small", "large"] | None = Field(
-        default=None, description="Which of the names small and large means this model; auto routes between the two."
+        default=None,
+        description="Which of the names small and large means this model, or one of several; auto chooses among all.",
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(default="auto", description="Type of weights and arithmetic.")
     weights: Literal["native", "int8", "int4"] = Field(
@@ -300,7 +301,6 @@ class Settings(BaseSettings):
         if not models:
             raise ValueError("at least one model is needed; leave the key out for the bundled pair")
         _distinct("id", [m.id for m in models])
-        _distinct("tier", [m.tier for m in models if m.tier is not None])
         return models
 
     @model_validator(mode="after")

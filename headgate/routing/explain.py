@@ -78,7 +78,8 @@ def _cheaper(decision: Decision, chosen: Weighed, other: Weighed, mine: Price, t
     if theirs.queue_s > longest:
         return f"{name} would have been considered with a queue of at most {longest:g} s (it is {theirs.queue_s:.1f} s)"
     most = mine.score
-    if chosen.destination.name == decision.incumbent or chosen.destination.tier == "small":
+    larger = chosen.destination.tier == "small" and other.destination.tier == "large"
+    if chosen.destination.name == decision.incumbent or larger:
         most *= 1 - decision.policy.switch_gain
     return f"{name} would have been chosen at a price below {_s(most)} (it is {_s(theirs.score)})"
 
@@ -117,13 +118,17 @@ def _table(weighed: Sequence[Weighed]) -> Iterator[str]:
     yield f"{'price':<13}{'queue':>10}{'prompt':>10}{'answer':>10}{'others':>10}{'money':>10}{'score':>10}"
     for entry in weighed:
         price = entry.destination.price
-        note = f"  {excluded(entry.excluded)}" if entry.excluded else "" if entry.at_floor else "  not good enough"
+        note = f"  {excluded(entry.excluded)}" if entry.excluded else "" if entry.at_floor else f"  {_below(entry)}"
         if price is None:
             yield f"  {entry.destination.name:<11}{note}"
             continue
         times = (price.queue_s, price.prefill_s, price.decode_s, price.others_s)
         told = "".join(f"{_s(seconds):>10}" for seconds in times)
         yield f"  {entry.destination.name:<11}{told}{f'${price.usd:.2g}':>10}{_s(price.score):>10}{note}"
+
+
+def _below(entry: Weighed) -> str:
+    return "not good enough" if entry.destination.estimated else "not known to be good enough"
 
 
 def _s(seconds: float) -> str:

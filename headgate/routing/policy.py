@@ -181,7 +181,7 @@ class Router:
         if not destinations:
             raise NoRoute(f"no model is configured to answer {requested!r}")
         floor, why = self._floor(judgement, requested, destinations, policy, incumbent, may_escalate=may_escalate)
-        weighed = tuple(Weighed(d, _excluded(d, policy, needs), d.tier in floor) for d in destinations)
+        weighed = tuple(Weighed(d, _excluded(d, policy, needs), _at_floor(d, floor, why)) for d in destinations)
         return self._choose(weighed, floor, why, Decision(_NOWHERE, requested, judgement, policy, weighed, incumbent))
 
     def _floor(
@@ -236,6 +236,13 @@ _NOWHERE = Route("", "", 0.0, "")
 _TOO_BUSY = "overloaded"
 
 
+def _at_floor(destination: Destination, floor: frozenset[Tier], why: str) -> bool:
+    """Whether a destination is good enough. What an estimate lets answer of the small tier is the model it is of."""
+    return destination.tier in floor and (
+        destination.tier == "large" or why != "quality:small" or destination.estimated
+    )
+
+
 def _excluded(destination: Destination, policy: Policy, needs: frozenset[Need]) -> str:
     """Why a destination cannot take the request, or should not now; empty where it may."""
     if policy.models is not None and destination.name not in policy.models:
@@ -273,7 +280,10 @@ def _possible(weighed: tuple[Weighed, ...]) -> list[Weighed]:
 
 
 def _others(chosen: Destination, weighed: tuple[Weighed, ...], policy: Policy) -> list[Destination]:
-    """Whom to try next, should the chosen one fail. Who is too busy or was down lately is still better than nobody."""
+    """Whom to try next, should the chosen one fail: others of its tier first, if they are good enough.
+
+    Who is too busy or was down lately is still better than nobody.
+    """
     bearable = ("", _TOO_BUSY, "down")
     rank = {name: at for at, name in enumerate(policy.chain)}
     others = [w for w in weighed if w.excluded in bearable and w.destination is not chosen]
@@ -282,6 +292,7 @@ def _others(chosen: Destination, weighed: tuple[Weighed, ...], policy: Policy) -
             bearable.index(w.excluded),
             rank.get(w.destination.name, len(rank)),
             not w.at_floor,
+            w.destination.tier != chosen.tier,
             _score(w.destination),
         )
     )
@@ -322,7 +333,7 @@ def _reason(chosen: Destination, weighed: tuple[Weighed, ...], floor: frozenset[
         return "sticky"
     if chosen.tier == "small" or "small" not in floor:
         return why
-    small = [w for w in weighed if w.destination.tier == "small"]
+    small = [w for w in weighed if w.destination.tier == "small" and w.at_floor]
     if not small:
         return "fallback:no_small"
     causes = [w.excluded for w in small]

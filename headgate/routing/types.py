@@ -102,6 +102,8 @@ class Destination:
 
     name: str
     tier: Tier
+    estimated: bool = True
+    """Whether estimates of quality are of this model: of the others of its tier they say nothing."""
     ready: bool = True
     down: bool = False
     """It failed lately and is left alone."""

@@ -251,3 +251,14 @@ async def test_the_roomiest_says_what_does_not_fit() -> None:
     large.prompt_tokens, large.facts = 2000, Facts(1000)
     with pytest.raises(ApiError, match="maximum context length is 1000 tokens"):
         await told(Site(small, large))
+
+
+async def test_another_of_the_tier_takes_over_first_and_its_answer_is_checked_as_well() -> None:
+    small, large = pair(BROKEN)
+    twin = FakeDestination("small-2", pieces=sure(-0.1))
+    models = [{"id": name, "path": "x", "tier": name.split("-")[0]} for name in ("small-1", "small-2", "large-1")]
+    settings = Settings(models=models, routing={"cascade": {"enabled": True}})
+    assert await told(Site(small, twin, large, settings=settings)) == ("0", "small-2", "fallback:failed")
+    assert large.begun == 0
+    twin.pieces = sure(-3.0)
+    assert await told(Site(small, twin, large, settings=settings)) == ("large", "large-1", "cascade:escalated")

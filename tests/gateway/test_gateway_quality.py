@@ -158,6 +158,40 @@ def test_probe_and_cores_are_not_judged_together_and_a_file_without_either_is_re
         learned(Settings(models=DEMO, routing={"quality": str(file), "judge_cores": True}), default_folder())
 
 
+def test_of_several_models_of_a_tier_the_estimates_are_of_those_they_were_learned_of() -> None:
+    copy, other = {**DEMO[0], "id": "copy"}, {"id": "other", "path": "nobody/knows", "tier": "small"}
+    found = learned(Settings(models=[other, *DEMO, copy]), None)
+    assert found is not None
+    assert found.models == {"demo-student", "demo-teacher", "copy"}
+    crossed = [{**DEMO[1], "id": "third", "tier": "small"}, *DEMO]
+    found = learned(Settings(models=crossed), None)
+    assert found is not None
+    assert found.models == {"demo-student", "demo-teacher"}
+
+
+async def test_the_model_that_estimates_are_of_is_probed_and_chosen_among_its_tier() -> None:
+    models = [
+        {"id": "small-0", "path": "x", "tier": "small"},
+        {"id": "small-1", "path": "x", "tier": "small"},
+        {"id": "large-1", "path": "x", "tier": "large"},
+    ]
+    fakes = [
+        FakeDestination("small-0", state=np.array([0.1], np.float32)),
+        FakeDestination("small-1", state=np.array([0.9], np.float32)),
+        FakeDestination("large-1"),
+    ]
+    over = Routes(
+        fakes,
+        {m["id"]: "small" if m["tier"] == "small" else "large" for m in models},
+        TaskClassifier(load_tasks()),
+        Settings(models=models, routing={"probe": True}),
+        quality=SureByState(),
+        thresholds={"probe": 0.7, "embedding": 0.7},
+        estimated={"small-1", "large-1"},
+    )
+    assert await chosen(over) == ("small-1", "quality:small")
+
+
 def test_other_models_have_none_and_a_file_of_others_is_refused(tmp_path: Path) -> None:
     turned = [{**DEMO[0], "tier": "large"}, {**DEMO[1], "tier": "small"}]
     assert learned(Settings(models=turned), None) is None

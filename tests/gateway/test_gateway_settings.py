@@ -84,7 +84,6 @@ def test_sizes_take_units(tmp_path: Path) -> None:
         ("models: [{id: auto, path: x}]\n", ":1:", ["'auto'", "tier"]),
         ("models: [{id: a, path: 'demo:techer'}]\n", ":1:", ["demo:techer", "demo:teacher"]),
         ("models: [{id: a, path: x}, {id: a, path: y}]\n", ":1:", ["'a' is given twice"]),
-        ("models: [{id: a, path: x, tier: small}, {id: b, path: y, tier: small}]\n", ":1:", ["tier 'small'"]),
         ("keys: [{id: a, team: b, secret: hunter2}]\n", ":1:", ["keys[0].secret", "env:"]),
         ("- 1\n", "headgate.yaml:", ["mapping"]),
         ("a: [\n", "headgate.yaml:", ["not YAML"]),
@@ -256,3 +255,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["serve", "--config", str(tmp_path / "nowhere.yaml")])
     assert result.exit_code == 1
     assert "nowhere.yaml" in result.output
+
+
+def test_several_models_may_share_a_tier(tmp_path: Path) -> None:
+    file = tmp_path / "tiers.yaml"
+    file.write_text("models: [{id: a, path: x, tier: small}, {id: b, path: y, tier: small}]\n")
+    assert [m.tier for m in load_settings(file).models] == ["small", "small"]

@@ -304,3 +304,42 @@ def test_whoever_could_serve_serves_and_quality_holds_where_it_can(
         assert not soon or chosen in soon, "a long queue is left to those who have no choice"
     else:
         assert route.reason.startswith("fallback:")
+
+
+TWIN = replace(SMALL, name="twin")
+OTHER = replace(SMALL, name="other", estimated=False)
+
+
+def routed(*destinations: Destination, requested: str = "auto", small: float | None = 0.8, **given: object) -> Route:
+    return ask(requested=requested, small=small, destinations=destinations, **given).route
+
+
+def test_of_a_tier_the_cheapest_answers_and_the_rest_of_it_is_tried_before_the_other_tier() -> None:
+    dear, cheap = replace(SMALL, price=costs(2.0)), replace(TWIN, price=costs(1.0))
+    large = replace(LARGE, price=costs(1.5))
+    for requested in ("small", "auto"):
+        route = routed(dear, cheap, large, requested=requested)
+        assert (route.model, route.fallbacks) == ("twin", ("student", "teacher"))
+    assert routed(dear, replace(cheap, down=True), large).model == "teacher"
+    assert (
+        routed(dear, cheap, large, replace(large, name="second", price=costs(1.4)), requested="large").model == "second"
+    )
+    # A conversation stays with its model unless the other of its tier saves enough.
+    assert routed(dear, replace(cheap, price=costs(1.9)), incumbent="student").reason == "sticky"
+    # Without prices the shorter queue.
+    assert routed(replace(SMALL, queue_depth=3), TWIN, LARGE).model == "twin"
+
+
+def test_an_estimate_lets_the_model_it_is_of_answer_and_none_that_it_is_not_of() -> None:
+    cheap = replace(OTHER, price=costs(0.1))
+    pair = (replace(SMALL, price=costs(1.0)), replace(LARGE, price=costs(5.0)))
+    route = routed(cheap, *pair)
+    assert (route.model, route.reason, route.fallbacks) == ("student", "quality:small", ("teacher", "other"))
+    assert routed(cheap, replace(pair[0], down=True), pair[1]) == replace(
+        route, model="teacher", reason="fallback:down", fallbacks=("other", "student")
+    )
+    # Where no estimate decides, the tier is what the operator says it is.
+    assert routed(cheap, *pair, requested="small").model == "other"
+    assert routed(cheap, *pair, small=None).model == "other"
+    assert routed(cheap, *pair, small=0.1, may_escalate=False).reason == "budget"
+    assert routed(cheap, replace(pair[0], ready=False), replace(pair[1], ready=False)).reason == "fallback:not_ready"
