@@ -27,9 +27,13 @@ from headgate.gateway.backend import Loader, StartError, make_engine
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import open_storage
+from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.admission import Admission
+from headgate.gateway.teams.costs import Prices
 from headgate.gateway.teams.keys import Keyring, MissingSecretError
+from headgate.gateway.teams.ledger import open_ledger
 from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.usage_metrics import UsageMetrics
 
 LOADING = web.AppKey("loading", asyncio.Task[None])
 """The task that loads the models; it raises what made them unfit to serve."""
@@ -56,12 +60,16 @@ def make_app(settings: Settings) -> web.Application:
     app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)
     app[keys.METRICS].watch(engine.models)
     app[keys.LIFECYCLE] = Lifecycle()
-    app[keys.ADMISSION] = Admission()
+    usage = UsageMetrics(app[keys.METRICS].registry)
+    accounts = Accounts(Prices(settings.models, settings.engine.usd_per_device_hour), usage)
+    usage.watch(accounts.shares, lambda: accounts.ledger)
+    app[keys.ADMISSION] = Admission(accounts=accounts)
     app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine, app[keys.ADMISSION])
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
     app.on_startup.append(models.note_start)
     app.on_response_prepare.append(middleware.on_prepare)
     app.cleanup_ctx.append(_storing)
+    app.cleanup_ctx.append(_accounting)
     app.cleanup_ctx.append(_loading)
     app.router.add_post("/v1/chat/completions", chat.chat_completions)
     app.router.add_post("/v1/completions", completions.completions)
@@ -118,3 +126,13 @@ async def _storing(app: web.Application) -> AsyncIterator[None]:
     tidying.cancel()
     await asyncio.wait([tidying])
     storage.close()
+
+
+async def _accounting(app: web.Application) -> AsyncIterator[None]:
+    """Go on with the usage ledger in the data folder, and close it when nothing is answered any more."""
+    storage, accounts = app.get(keys.STORAGE), app[keys.ADMISSION].accounts
+    ledger = await open_ledger(None if storage is None else storage.folder, accounts.budgets, app[keys.LIFECYCLE])
+    accounts.ledger = ledger
+    yield
+    if ledger is not None:
+        await ledger.close()

@@ -133,6 +133,8 @@ async def on_prepare(request: web.Request, response: web.StreamResponse) -> None
     response.headers["openai-version"] = "2020-10-01"
     if entry.standing is not None:
         response.headers.update(headers.rate_limits(entry.standing()))
+    if entry.budget:
+        response.headers[headers.BUDGET] = entry.budget
     response.headers["Server"] = f"headgate/{__version__}"
 
 

@@ -115,7 +115,7 @@ class Road:
     @asynccontextmanager
     async def _answer(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
         record.standing = partial(self._admission.standing, principal, request.user)
-        with await self._admission.enter(request, principal) as ticket:
+        with await self._admission.enter(request, principal, record) as ticket:
             async with self._let_in(ticket, principal, record) as answer:
                 yield answer
 
@@ -141,6 +141,7 @@ class Road:
                 usage = answer.outcome.usage
                 # Of these one is 0: a stored answer took nothing now, a joined one was not stored before.
                 device_s = opened.device_s + answer.outcome.device_s
+                ticket.hit(opened.model, "semantic" if opened.verdict == "semantic" else "exact", usage)
                 self._metrics.cache.saved(usage.prompt_tokens, usage.completion_tokens, device_s)
 
     def _events(self, job: Job) -> Subscription[Event] | Solo:

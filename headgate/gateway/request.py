@@ -159,6 +159,8 @@ class ChatRequest:
     cache: CacheControl = field(default_factory=CacheControl)
     user: str | None = None
     """The end user, as the client names it."""
+    metadata: tuple[tuple[str, str], ...] = ()
+    """The client's own labels of the request, for its usage."""
     session: str | None = None
     """The conversation, as the client names it."""
     tools: tuple[Tool, ...] = ()

@@ -21,6 +21,7 @@ from headgate.gateway.wire.completions import CompletionReply
 from headgate.gateway.wire.errors import overloaded
 from headgate.gateway.wire.identity import Identity
 
+COST = sse.comment("x-headgate-cost-usd: 0")
 IDENTITY = Identity("cmpl-1", 7, "demo", "hg-abc")
 REQUEST = ChatRequest("completions", "demo", prompt="x", stream=True, include_usage=True)
 OUTCOME = Outcome(Usage(5, 2, 0), 0.0, 0.0)
@@ -92,7 +93,7 @@ async def test_the_last_text_the_account_and_the_end_are_one_write(
     body = await (await client.get("/")).read()
     reply = CompletionReply(IDENTITY, REQUEST)
     first = sse.frames([*reply.chunk(Chunk(0, "a")), *reply.chunk(Chunk(0, "b"))])
-    last = sse.frames([*reply.chunk(Chunk(0, "c", finish_reason="stop")), reply.usage(OUTCOME.usage)]) + sse.DONE
+    last = sse.frames([*reply.chunk(Chunk(0, "c", finish_reason="stop")), reply.usage(OUTCOME.usage)]) + COST + sse.DONE
     assert body == first + last
     assert [w for w in writes if w] == [first, last]
 

@@ -108,6 +108,7 @@ async def _whole(http: web.Request, source: Source, reply: Reply) -> web.Respons
     response = web.Response(body=reply.whole(joiner.choices(), source.outcome.usage), content_type="application/json")
     response.headers.update(_headers(http, source))
     response.headers[headers.QUEUE_MS] = _ms(source.outcome.queue_s)
+    response.headers[headers.COST_USD] = http[keys.RECORD].cost.usd
     return response
 
 
@@ -146,7 +147,7 @@ async def streamed(
         if include_usage:
             payloads.append(reply.usage(source.outcome.usage))
         # The last text, the account and the end of the body are one write.
-        await response.write_eof(framing.frames(payloads) + framing.done)
+        await response.write_eof(framing.frames(payloads) + sse.comment(_cost(http)) + framing.done)
         return response
     except ConnectionResetError:
         http[keys.RECORD].status = CLIENT_LEFT
@@ -244,8 +245,9 @@ def _headers(http: web.Request, source: Source) -> dict[str, str]:
         headers.MODEL: opened.model,
         headers.ROUTE: opened.reason,
         headers.OVERHEAD_MS: _ms(source.opened_at - http[keys.ARRIVED]),
-        headers.COST_USD: "0",
     }
+    if opened.age_s is not None:
+        fields[headers.COST_USD] = "0"
     if opened.similarity is not None:
         fields[headers.SIMILARITY] = f"{opened.similarity:.4f}"
     if opened.key is not None:
@@ -255,6 +257,11 @@ def _headers(http: web.Request, source: Source) -> dict[str, str]:
     if opened.bound is not None:
         fields[headers.BOUND] = f"{opened.bound:.6g}"
     return fields
+
+
+def _cost(http: web.Request) -> str:
+    """The headers of a stream are out before it is known what it costs: a comment at its end says so."""
+    return f"{headers.COST_USD}: {http[keys.RECORD].cost.usd}"
 
 
 def _note_first_token(http: web.Request) -> None:

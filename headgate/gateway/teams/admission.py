@@ -13,10 +13,15 @@ from dataclasses import replace
 from types import TracebackType
 
 from headgate.gateway.request import ChatRequest, Usage
+from headgate.gateway.teams.accounts import Accounts, Bill, Payer, payer
+from headgate.gateway.teams.budgets import Over
+from headgate.gateway.teams.costs import Cost
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.ledger_file import Cause
 from headgate.gateway.teams.limits import LimitBook, MemoryLimits, Rates, Refusal, Scope, Standing
 from headgate.gateway.teams.sections import LimitsSection
-from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, rate_limited
+from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, quota_spent, rate_limited
 
 _UNIT = {"requests": "requests per minute", "tokens": "tokens per minute", "concurrency": "requests at the same time"}
 
@@ -24,35 +29,52 @@ _UNIT = {"requests": "requests per minute", "tokens": "tokens per minute", "conc
 class Charge:
     """What is set aside for one generation, until it is settled. Settling again does nothing."""
 
-    def __init__(self, book: LimitBook, scopes: Sequence[Scope], model: str, prompt_tokens: int, reserved: int) -> None:
-        self.model = model
+    def __init__(self, ticket: Ticket, bill: Bill, prompt_tokens: int, reserved: int) -> None:
         self.prompt_tokens = prompt_tokens
-        self._book = book
-        self._scopes = scopes
+        self._ticket = ticket
+        self._bill = bill
         self._reserved = reserved
         self._open = True
 
-    def settle(self, usage: Usage) -> None:
-        """The generation has ended and used this."""
-        if not self._open:
-            return
-        self._open = False
-        self._book.settle(self._scopes, self._reserved, usage.prompt_tokens + usage.completion_tokens)
+    async def settled(self, usage: Usage, device_s: float, cause: Cause = "generated") -> None:
+        """The generation has ended with this account; it is in the ledger when this returns."""
+        if self._close(usage):
+            await self._bill.settled(usage, device_s, cause)
+            self._ticket.paid(self._bill.cost)
+
+    def settle(self, usage: Usage, device_s: float, cause: Cause) -> None:
+        """The same, in the ledger soon."""
+        if self._close(usage):
+            self._bill.settle(usage, device_s, cause)
+            self._ticket.paid(self._bill.cost)
+
+    def drop(self) -> None:
+        """Nothing was computed, or nothing that anybody has to pay for."""
+        if self._close(Usage(0, 0, 0)):
+            self._bill.drop()
+
+    def _close(self, usage: Usage) -> bool:
+        was_open, self._open = self._open, False
+        if was_open and self._ticket.scopes:
+            used = usage.prompt_tokens + usage.completion_tokens
+            self._ticket.book.settle(self._ticket.scopes, self._reserved, used)
+        return was_open
 
 
 class Ticket:
     """A request that was let in. Leaving its context gives its place back."""
 
     def __init__(
-        self, book: LimitBook, scopes: Sequence[Scope], request: ChatRequest, caps: LimitsSection, entered: float
+        self, admission: Admission, scopes: Sequence[Scope], request: ChatRequest, payer: Payer, record: RequestRecord
     ) -> None:
         self.request = request
         """As it is to be answered: what the client left open is within the caps."""
-        self._book = book
-        self._scopes = scopes
-        self._caps = caps
-        self._entered = entered
-        self._clock: Callable[[], float] = time.monotonic
+        self.scopes = scopes
+        self.book = admission.book
+        self._admission = admission
+        self._payer = payer
+        self._record = record
+        self._entered = admission.clock()
 
     def __enter__(self) -> Ticket:
         return self
@@ -60,48 +82,87 @@ class Ticket:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._scopes:
-            self._book.leave(self._scopes, self._clock() - self._entered)
+        if self.scopes:
+            self.book.leave(self.scopes, self._admission.clock() - self._entered)
 
     def room(self, context_length: int, prompt_tokens: int) -> int:
         """Most tokens that one choice may have; ApiError 400 where prompt and answer would be longer than allowed."""
-        most, asked = self._caps.max_context_tokens, self.request.max_tokens
-        allowed = context_length if most is None else min(context_length, most)
-        if prompt_tokens >= allowed or (asked is not None and prompt_tokens + asked > allowed):
-            raise context_exceeded(allowed, prompt_tokens, asked if prompt_tokens < allowed else None)
-        return allowed - prompt_tokens if asked is None else asked
+        most, asked = self._payer.principal.policy.limits.max_context_tokens, self.request.max_tokens
+        # Whether it fits the model is the destination's to say, and it has.
+        if most is not None and (prompt_tokens >= most or (asked is not None and prompt_tokens + asked > most)):
+            raise context_exceeded(most, prompt_tokens, asked if prompt_tokens < most else None)
+        if asked is not None:
+            return asked
+        return max(0, (context_length if most is None else min(context_length, most)) - prompt_tokens)
 
-    async def reserve(self, model: str, prompt_tokens: int, most_tokens: int) -> Charge:
-        """Set aside what a generation may use: its prompt, and so many tokens of all its choices.
+    async def reserve(self, model: str, prompt_tokens: int, most_tokens: int, device_s: float = 0.0) -> Charge:
+        """Set aside what a generation may use: its prompt, so many tokens of all its choices, the device's time.
 
         ApiError 429 where that is more than is left.
         """
         tokens = prompt_tokens + most_tokens
-        if self._scopes and (refusal := await self._book.reserve(self._scopes, tokens)) is not None:
-            raise refused(refusal)
-        return Charge(self._book, self._scopes, model, prompt_tokens, tokens)
+        if self.scopes and (refusal := await self.book.reserve(self.scopes, tokens)) is not None:
+            raise self._admission.refused(self._payer.principal, refusal)
+        try:
+            bill = await self._admission.accounts.open(self._payer, model, prompt_tokens, most_tokens, device_s)
+            if isinstance(bill, Over):
+                self._admission.accounts.metrics.refused(self._payer.principal.team, bill.share.bound)
+                raise over_budget(self._payer.principal.team, bill)
+        except BaseException:
+            if self.scopes:
+                self.book.settle(self.scopes, tokens, 0)
+            raise
+        return Charge(self, bill, prompt_tokens, tokens)
+
+    def hit(self, model: str, cause: Cause, usage: Usage) -> None:
+        """It was answered by what somebody had computed before: that costs nothing."""
+        self._admission.accounts.hit(self._payer, model, cause, usage)
+
+    def paid(self, cost: Cost) -> None:
+        """Something was computed for it."""
+        self._record.cost += cost
+        self._record.budget = self._admission.accounts.warning(self._payer.principal)
 
 
 class Admission:
     """Lets requests in, or says why not."""
 
-    def __init__(self, book: LimitBook | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """`book` keeps the counts; None: in this process. `clock`: seconds on a scale that never goes back."""
-        self._book = MemoryLimits(clock) if book is None else book
-        self._clock = clock
+    def __init__(
+        self,
+        book: LimitBook | None = None,
+        accounts: Accounts | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without limits that are set everybody is let in.
 
-    async def enter(self, request: ChatRequest, principal: Principal) -> Ticket:
+        Args:
+            book: keeps the counts; None: in this process.
+            accounts: what is billed; None: nothing is kept of it.
+            clock: seconds on a scale that never goes back.
+        """
+        self.book = MemoryLimits(clock) if book is None else book
+        self.accounts = Accounts() if accounts is None else accounts
+        self.clock = clock
+
+    async def enter(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> Ticket:
         """Let a request in; ApiError 400 for what is beyond a cap, 429 for what is beyond a limit."""
-        caps = principal.policy.limits
-        request = capped(request, caps)
+        request = capped(request, principal.policy.limits)
         scopes = scopes_of(principal, request.user)
-        if scopes and (refusal := await self._book.enter(scopes)) is not None:
-            raise refused(refusal)
-        return Ticket(self._book, scopes, request, caps, self._clock())
+        if scopes and (refusal := await self.book.enter(scopes)) is not None:
+            raise self.refused(principal, refusal)
+        if self.accounts.exhausted(principal) and principal.policy.budgets.on_exceed == "downgrade":
+            request = replace(request, model="small")
+        record.budget = self.accounts.warning(principal)
+        return Ticket(self, scopes, request, payer(principal, record.request_id, request), record)
 
     def standing(self, principal: Principal, user: str | None = None) -> Standing:
         """How the limits of a team and its end user stand."""
-        return self._book.standing(scopes_of(principal, user))
+        return self.book.standing(scopes_of(principal, user))
+
+    def refused(self, principal: Principal, refusal: Refusal) -> ApiError:
+        """429, counted."""
+        self.accounts.metrics.refused(principal.team, refusal.what)
+        return refused(refusal)
 
 
 def capped(request: ChatRequest, caps: LimitsSection) -> ChatRequest:
@@ -151,3 +212,20 @@ def refused(refusal: Refusal) -> ApiError:
         message = f"Rate limit reached for {where}, and this request may take {refusal.asked}, prompt and answer."
     after_s = refusal.after_s if refusal.after_s is not None else 1.0
     return rate_limited(f"{message} Try again in {math.ceil(after_s * 1e3) / 1e3:g} s.", after_s)
+
+
+def over_budget(team: str, over: Over) -> ApiError:
+    """429: the budget is spent, or what is set aside for others may be all that is left of it."""
+    share = over.share
+    text = f"{share.bound} of team '{team}' is {share.limit:g}, of which {share.spent:g} are spent"
+    if over.for_good:
+        message = (
+            f"The budget {text}, and this request may take {over.asked:g}. It is renewed on {share.renewed}, or an "
+            "operator raises it."
+        )
+        return quota_spent(message)
+    message = (
+        f"The budget {text} and {share.reserved:g} are set aside for requests that are being answered; this one may "
+        f"take {over.asked:g}. Try again when they have ended."
+    )
+    return rate_limited(message, 1.0)

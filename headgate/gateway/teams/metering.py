@@ -10,6 +10,8 @@ from headgate.gateway.destinations import Destination, Outcome, Prepared
 from headgate.gateway.request import Chunk, Usage
 from headgate.gateway.teams.admission import Charge, Ticket
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.ledger_file import Cause
+from headgate.gateway.wire.errors import ApiError
 
 Piece = Chunk | Outcome
 
@@ -20,12 +22,21 @@ async def metered(
     """Have a destination answer; ApiError 429 where what it may use is more than is left."""
     prompt, asked = len(prepared.prompt), prepared.request.max_tokens
     room = ticket.room(destination.facts.context_length, prompt)
-    charge = await ticket.reserve(destination.id, prompt, room * prepared.request.n)
+    most = room * prepared.request.n
+    charge = await ticket.reserve(destination.id, prompt, most, _device_s(destination, prompt, most))
     if asked is None and room < destination.facts.context_length - prompt:
         prepared = replace(prepared, sampling=replace(prepared.sampling, max_tokens=room))
     account = Account(charge)
     prepared = replace(prepared, left=account.left)
     return Metered(destination.generate(prepared, request_id, principal), account)
+
+
+def _device_s(destination: Destination, prompt_tokens: int, most_tokens: int) -> float:
+    """What the device takes for the longest answer if it computes nothing else, as far as it is known."""
+    live = destination.live()
+    if live is None:
+        return 0.0
+    return live.rates.prompt_s * prompt_tokens + live.rates.round_s(1) * (1 + most_tokens)
 
 
 class Account:
@@ -35,11 +46,17 @@ class Account:
         self._charge = charge
         self._tokens = 0
         self._begun = False
+        self._cause: Cause = "cancelled"
 
-    def see(self, piece: Piece) -> None:
+    def reject(self) -> None:
+        """It is not given to the client, and asked to come to its end."""
+        self._cause = "rejected"
+
+    async def see(self, piece: Piece) -> None:
         """The next piece came."""
         if isinstance(piece, Outcome):
-            self._charge.settle(piece.usage)
+            cause: Cause = "rejected" if self._cause == "rejected" else "generated"
+            await self._charge.settled(piece.usage, piece.device_s, cause)
         else:
             self._begun = True
             self._tokens += len(piece.token_ids)
@@ -47,11 +64,21 @@ class Account:
     def left(self, outcome: Outcome) -> None:
         """The account of a generation that was ended before its end: it counts what was computed."""
         computed = outcome.device_s > 0 or outcome.usage.completion_tokens > 0
-        self._charge.settle(outcome.usage if computed else Usage(0, 0, 0))
+        if computed:
+            self._charge.settle(outcome.usage, outcome.device_s, self._cause)
+        else:
+            self._charge.drop()
+
+    def fail(self) -> None:
+        """The destination failed."""
+        self._charge.drop()
 
     def close(self) -> None:
         """Nothing more will come: without an account, what was seen counts, and the prompt of what had begun."""
-        self._charge.settle(Usage(self._charge.prompt_tokens if self._begun else 0, self._tokens, 0))
+        if self._begun:
+            self._charge.settle(Usage(self._charge.prompt_tokens, self._tokens, 0), 0.0, self._cause)
+        else:
+            self._charge.drop()
 
 
 class Metered(AsyncGenerator[Piece, bool | None]):
@@ -66,6 +93,8 @@ class Metered(AsyncGenerator[Piece, bool | None]):
 
     async def asend(self, value: bool | None) -> Piece:
         """As of the pieces."""
+        if value:
+            self._account.reject()
         return await self._seen(self._pieces.asend(value))
 
     async def athrow(
@@ -88,9 +117,12 @@ class Metered(AsyncGenerator[Piece, bool | None]):
     async def _seen(self, coming: Awaitable[Piece]) -> Piece:
         try:
             piece = await coming
+        except ApiError:
+            self._account.fail()
+            raise
         except BaseException:
             # Whatever it raised, it has ended.
             self._account.close()
             raise
-        self._account.see(piece)
+        await self._account.see(piece)
         return piece

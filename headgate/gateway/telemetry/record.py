@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headgate.gateway.teams.costs import NANO, NOTHING, Cost
 from headgate.gateway.teams.limits import Standing
 
 
@@ -47,6 +48,10 @@ class RequestRecord:
     chosen: Chosen | None = None
     standing: Callable[[], Standing] | None = None
     """How the limits of who asks stand, once that is known."""
+    cost: Cost = NOTHING
+    """What was computed for it cost, once it is settled."""
+    budget: str = ""
+    """The team's budgets that are nearly spent."""
 
 
 def write_access_line(logger: logging.Logger, record: RequestRecord) -> None:
@@ -67,6 +72,7 @@ def write_access_line(logger: logging.Logger, record: RequestRecord) -> None:
         "queue_ms": round(record.queue_s * 1e3, 1),
         "first_token_ms": None if record.first_token_s is None else round(record.first_token_s * 1e3, 1),
         "total_ms": round(record.total_s * 1e3, 1),
+        "usd": record.cost.nano_usd / NANO or None,
         "error": record.error,
     }
     if record.chosen is not None:

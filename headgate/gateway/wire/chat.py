@@ -118,6 +118,7 @@ def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> 
         include_usage=_include_usage(wire.stream_options),
         cache=cache,
         user=wire.safety_identifier if wire.safety_identifier is not None else wire.user,
+        metadata=tuple((wire.metadata or {}).items()),
         session=session if session is not None else wire.prompt_cache_key,
         tools=tools,
         tool_use=parse_tool_use(wire.tool_choice, wire.parallel_tool_calls, tools),

@@ -142,6 +142,12 @@ def rate_limited(message: str, after_s: float | None, param: str | None = None) 
     return ApiError(429, message, type="rate_limit_error", param=param, code="rate_limit_exceeded", headers=headers)
 
 
+def quota_spent(message: str) -> ApiError:
+    """429: a budget is spent, and coming again soon is of no use."""
+    headers = {"x-should-retry": "false"}
+    return ApiError(429, message, type="insufficient_quota", code="insufficient_quota", headers=headers)
+
+
 def retry_after(seconds: float) -> dict[str, str]:
     """When to come again, both as HTTP has it and to the millisecond."""
     return {"Retry-After": str(max(1, math.ceil(seconds))), "retry-after-ms": str(max(1, math.ceil(seconds * 1e3)))}

@@ -31,6 +31,7 @@ QUEUE_MS = "x-headgate-queue-ms"
 OVERHEAD_MS = "x-headgate-overhead-ms"
 COST_USD = "x-headgate-cost-usd"
 PROCESSING_MS = "openai-processing-ms"
+BUDGET = "x-headgate-budget"
 RATE_LIMIT = "x-ratelimit"
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")

@@ -18,6 +18,11 @@ KEEP_ALIVE = b": keep-alive\n\n"
 """A comment: clients skip it, and proxies see that the connection lives."""
 
 
+def comment(text: str) -> bytes:
+    """What clients skip and people read. `text` is one line."""
+    return b": " + text.encode() + b"\n\n"
+
+
 def frame(payload: bytes) -> bytes:
     """One event. `payload` is JSON on one line, as msgspec writes it."""
     return b"data: " + payload + b"\n\n"

@@ -1,0 +1,176 @@
+"""What every generation is billed for: budgets, ledger, metrics and the reply's cost are all told of it here, once.
+
+So they agree to the token. An answer that fails by our fault costs nothing, whoever made it; one that its client left
+costs what was computed of it by then.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from headgate.gateway.request import ChatRequest, Usage
+from headgate.gateway.teams.budgets import Budgets, Hold, Over, Share
+from headgate.gateway.teams.costs import NOTHING, Prices
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.ledger import Ledger
+from headgate.gateway.teams.ledger_file import Cause, Entry
+from headgate.gateway.teams.sections import BudgetsSection
+from headgate.gateway.telemetry.usage_metrics import UsageMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """Who asks, and for whom."""
+
+    principal: Principal
+    request_id: str
+    user: str = ""
+    tags: str = ""
+
+
+class Bill:
+    """One generation's. It is settled once; settling again does nothing."""
+
+    def __init__(self, accounts: Accounts, entry: Entry, hold: Hold, number: int | None) -> None:
+        self._accounts = accounts
+        self._entry = entry
+        self._hold = hold
+        self._number = number
+        self.cost = NOTHING
+
+    def drop(self) -> None:
+        """It costs nothing."""
+        self._accounts.budgets.settle(self._hold, NOTHING)
+        if self._number is not None and self._accounts.ledger is not None:
+            self._accounts.ledger.settle(self._number, None)
+
+    def settle(self, usage: Usage, device_s: float, cause: Cause) -> None:
+        """It has ended with this; the ledger has it soon."""
+        entry = self._settled(usage, device_s, cause)
+        if self._number is not None and self._accounts.ledger is not None:
+            self._accounts.ledger.settle(self._number, entry)
+
+    async def settled(self, usage: Usage, device_s: float, cause: Cause) -> None:
+        """The same; the ledger has it when this returns."""
+        entry = self._settled(usage, device_s, cause)
+        if self._number is not None and self._accounts.ledger is not None:
+            await self._accounts.ledger.settled(self._number, entry)
+
+    def _settled(self, usage: Usage, device_s: float, cause: Cause) -> Entry:
+        entry, accounts = self._entry, self._accounts
+        cost = accounts.prices.of(entry.model, usage.prompt_tokens, usage.completion_tokens, device_s)
+        self.cost = cost
+        accounts.budgets.settle(self._hold, cost)
+        entry = replace(
+            entry,
+            cause=cause,
+            prompt_tokens=usage.prompt_tokens,
+            cached_tokens=usage.cached_tokens,
+            completion_tokens=usage.completion_tokens,
+            device_us=cost.device_us,
+            nano_usd=cost.nano_usd,
+        )
+        accounts.metrics.settled(entry)
+        return entry
+
+
+class Accounts:
+    """Opens bills. Without a ledger budgets begin anew with the process."""
+
+    def __init__(
+        self,
+        prices: Prices | None = None,
+        metrics: UsageMetrics | None = None,
+        budgets: Budgets | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`clock`: seconds since the epoch."""
+        self.prices = Prices() if prices is None else prices
+        self.metrics = UsageMetrics() if metrics is None else metrics
+        self.budgets = Budgets(clock) if budgets is None else budgets
+        self.ledger: Ledger | None = None
+        self._clock = clock
+        self._minute = (-1, "", "")
+        self._sections: dict[str, BudgetsSection] = {}
+
+    async def open(
+        self, payer: Payer, model: str, prompt_tokens: int, most_tokens: int, device_s: float
+    ) -> Bill | Over:
+        """Set aside what a generation may cost: prompt, longest answer, and what the device may take for them."""
+        principal = payer.principal
+        self._sections[principal.team] = principal.policy.budgets
+        cost = self.prices.of(model, prompt_tokens, most_tokens, device_s)
+        hold = self.budgets.reserve(principal.team, principal.policy.budgets, cost)
+        if isinstance(hold, Over):
+            return hold
+        entry = self._entry(payer, model, hold, prompt_tokens, most_tokens)
+        number = None
+        if self.ledger is not None:
+            try:
+                number = await self.ledger.begin(entry)
+            except BaseException:
+                self.budgets.settle(hold, NOTHING)
+                raise
+        return Bill(self, entry, hold, number)
+
+    def warning(self, principal: Principal) -> str:
+        """The budgets that are nearly spent, for a header."""
+        return self.budgets.warning(principal.team, principal.policy.budgets)
+
+    def exhausted(self, principal: Principal) -> bool:
+        """Whether nothing is left of one of the team's budgets."""
+        return any(share.exhausted for share in self.budgets.shares(principal.team, principal.policy.budgets))
+
+    def shares(self) -> dict[str, list[Share]]:
+        """How the budgets of teams stand that have asked since the start."""
+        return {team: self.budgets.shares(team, section) for team, section in self._sections.items()}
+
+    def hit(self, payer: Payer, model: str, cause: Cause, usage: Usage) -> None:
+        """An answer was served that somebody had computed before."""
+        principal = payer.principal
+        self.metrics.hit(principal.team, model, cause, usage)
+        if self.ledger is None:
+            return
+        minute, zone = int(self._clock()) // 60 * 60, principal.policy.budgets.timezone
+        if self._minute[:2] != (minute, zone):
+            self._minute = (minute, zone, self.budgets.day(principal.policy.budgets))
+        labels = (
+            self._minute[2], minute, principal.team, principal.key_id or "", model, cause, payer.user, payer.tags
+        )  # fmt: skip
+        self.ledger.hit(labels, usage.prompt_tokens, usage.completion_tokens)
+
+    def _entry(self, payer: Payer, model: str, hold: Hold, prompt_tokens: int, most_tokens: int) -> Entry:
+        principal = payer.principal
+        return Entry(
+            hold.day,
+            int(self._clock()),
+            principal.team,
+            principal.key_id or "",
+            model,
+            "generated",
+            payer.user,
+            payer.tags,
+            payer.request_id,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=most_tokens,
+            device_us=hold.cost.device_us,
+            nano_usd=hold.cost.nano_usd,
+        )
+
+
+def payer(principal: Principal, request_id: str, request: ChatRequest) -> Payer:
+    """Of a request: what its end user and its metadata say is text that a ledger can hold."""
+    user = "" if request.user is None else _text(request.user)
+    return Payer(principal, request_id, user, tags(dict(request.metadata)) if request.metadata else "")
+
+
+def tags(metadata: Mapping[str, str]) -> str:
+    """Metadata as the ledger has it: JSON with sorted names."""
+    return json.dumps(metadata, sort_keys=True, separators=(",", ":"))
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

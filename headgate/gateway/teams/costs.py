@@ -1,0 +1,60 @@
+"""What a generation costs: money for its tokens and for the device's time. Whole numbers, so that sums are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.gateway.settings import ModelSection
+
+NANO = 1_000_000_000
+MICRO = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Billionths of a US dollar, and microseconds of the device."""
+
+    nano_usd: int = 0
+    device_us: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.nano_usd + other.nano_usd, self.device_us + other.device_us)
+
+    def __sub__(self, other: Cost) -> Cost:
+        return Cost(self.nano_usd - other.nano_usd, self.device_us - other.device_us)
+
+    @property
+    def usd(self) -> str:
+        """Dollars, to the last digit."""
+        sign, whole = "-" if self.nano_usd < 0 else "", abs(self.nano_usd)
+        text = f"{sign}{whole // NANO}.{whole % NANO:09d}"
+        return text.rstrip("0").rstrip(".")
+
+
+NOTHING = Cost()
+
+
+@dataclass(frozen=True, slots=True)
+class _Price:
+    prompt: float
+    completion: float
+
+
+class Prices:
+    """Of every model: the configured price of its tokens, and of the device's time."""
+
+    def __init__(self, models: Sequence[ModelSection] = (), usd_per_device_hour: float = 0.0) -> None:
+        """Models that are not listed cost the device's time only."""
+        self._models: Mapping[str, _Price] = {
+            m.id: _Price(m.price.usd_per_million_prompt_tokens * 1e3, m.price.usd_per_million_completion_tokens * 1e3)
+            for m in models
+        }
+        self._nano_per_us = usd_per_device_hour * NANO / 3600 / MICRO
+
+    def of(self, model: str, prompt_tokens: int, completion_tokens: int, device_s: float) -> Cost:
+        """Of a generation."""
+        price = self._models.get(model, _Price(0.0, 0.0))
+        device_us = round(device_s * MICRO)
+        nano = prompt_tokens * price.prompt + completion_tokens * price.completion + device_us * self._nano_per_us
+        return Cost(round(nano), device_us)

@@ -1,0 +1,219 @@
+"""The way to the ledger: a thread of its own writes, in batches, and nobody's loop waits for the disk.
+
+Where the disk is full or gone, requests are served all the same and their entries wait, up to a bound; budgets go on
+from what this process knows. The log, `/ready` and a metric say so, and whatever waits is written once it can be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.teams.budgets import Budgets
+from headgate.gateway.teams.costs import Cost
+from headgate.gateway.teams.ledger_file import Cause, Entry, Intent, LedgerFile, Op, Settled
+
+logger = logging.getLogger("headgate.gateway")
+
+PART = "usage ledger"
+FILE = "usage.sqlite3"
+HITS_S = 1.0
+"""Hits are written this often; a process that is killed may lose so many seconds of them. They cost nothing."""
+RETRY_S = 1.0
+MOST_WAITING = 10_000
+WAIT_S = 0.5
+"""How long a request waits for its entry to be on disk."""
+
+HitLabels = tuple[str, int, str, str, str, Cause, str, str]
+"""Of an entry of hits: day, minute, team, key, model, cause, user and tags."""
+
+
+async def open_ledger(folder: Path | None, budgets: Budgets, lifecycle: Lifecycle) -> Ledger | None:
+    """The ledger of a data folder, or None. Budgets go on from it; the lifecycle learns of it or why not."""
+    if folder is None:
+        why = "there is no data folder (storage.folder), so budgets begin anew with each start"
+        lifecycle.set(PART, "off", why, required=False)
+        return None
+    path = folder / FILE
+    try:
+        file, sums, cut = await asyncio.to_thread(_opened, path)
+    except sqlite3.Error as error:
+        logger.error("the usage ledger %s cannot be used, and budgets begin anew: %s", path, error)
+        lifecycle.set(PART, "failed", f"{path}: {error}", required=False)
+        return None
+    budgets.load(sums)
+    if cut:
+        logger.warning("%d answers were cut off when the server ended last; they count as was set aside for them", cut)
+
+    def changed(reason: str | None) -> None:
+        detail = str(path) if reason is None else f"{path}: {reason}"
+        lifecycle.set(PART, "ready" if reason is None else "failed", detail, required=False)
+
+    changed(None)
+    return Ledger(file, changed=changed)
+
+
+def _opened(path: Path) -> tuple[LedgerFile, list[tuple[str, str, Cost]], int]:
+    file = LedgerFile(path)
+    cut = file.recover()
+    # All days of this month, wherever on earth it is.
+    since = (datetime.now(UTC) - timedelta(days=32)).strftime("%Y-%m-%d")
+    return file, list(file.sums(since)), cut
+
+
+class Ledger:
+    """Writes entries. Everything but the thread belongs to one event loop."""
+
+    def __init__(
+        self,
+        file: LedgerFile,
+        *,
+        most_waiting: int = MOST_WAITING,
+        retry_s: float = RETRY_S,
+        changed: Callable[[str | None], None] | None = None,
+    ) -> None:
+        """A ledger that writes at once.
+
+        Args:
+            file: where to.
+            most_waiting: entries that may wait while nothing can be written; more are lost, and counted.
+            retry_s: seconds between trials then.
+            changed: called on the loop with the reason when nothing can be written, and with None when it can again.
+        """
+        self._file = file
+        self._most = most_waiting
+        self._retry_s = retry_s
+        self._changed = changed or (lambda _: None)
+        self._loop = asyncio.get_running_loop()
+        self._ids = itertools.count(1)
+        self._queue: deque[tuple[Op, asyncio.Future[bool] | None]] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._reason: str | None = None
+        self._hits: dict[HitLabels, list[int]] = {}
+        self._flush: asyncio.TimerHandle | None = None
+        self.lost = 0
+        """Entries that found no room to wait."""
+        self._thread = threading.Thread(target=self._write, name="usage ledger", daemon=True)
+        self._thread.start()
+
+    @property
+    def failing(self) -> str | None:
+        """Why nothing can be written now, or None."""
+        return self._reason
+
+    @property
+    def waiting(self) -> int:
+        """Entries that are not written yet."""
+        return len(self._queue)
+
+    async def begin(self, entry: Entry) -> int:
+        """Have it on disk that a generation may cost so much; gives the id to settle it by."""
+        number = next(self._ids)
+        await self._written(Intent(number, entry))
+        return number
+
+    def settle(self, number: int, entry: Entry | None) -> None:
+        """A generation has ended, with an account or for nothing. It is written soon."""
+        self._put(Settled(number, entry), None)
+
+    async def settled(self, number: int, entry: Entry) -> None:
+        """The same, on disk when this returns: who has seen the end of an answer finds it in the ledger."""
+        await self._written(Settled(number, entry))
+
+    def hit(self, labels: HitLabels, prompt_tokens: int, completion_tokens: int) -> None:
+        """An answer from the cache was served, which took so many tokens when it was made."""
+        counts = self._hits.get(labels)
+        if counts is None:
+            counts = self._hits[labels] = [0, 0, 0]
+        counts[0] += 1
+        counts[1] += prompt_tokens
+        counts[2] += completion_tokens
+        if self._flush is None:
+            self._flush = self._loop.call_later(HITS_S, self._flush_hits)
+
+    async def close(self) -> None:
+        """Write what waits, if it can be written, and close the file."""
+        self._flush_hits()
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        await asyncio.to_thread(self._thread.join)
+        self._file.close()
+
+    def _flush_hits(self) -> None:
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        hits, self._hits = self._hits, {}
+        for labels, (requests, prompt, completion) in hits.items():
+            entry = Entry(*labels, "", requests, prompt_tokens=prompt, completion_tokens=completion)
+            self._put(entry, None)
+
+    async def _written(self, op: Op) -> None:
+        if self._reason is not None:
+            self._put(op, None)
+            return
+        done: asyncio.Future[bool] = self._loop.create_future()
+        self._put(op, done)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WAIT_S):
+                await done
+
+    def _put(self, op: Op, done: asyncio.Future[bool] | None) -> None:
+        with self._wake:
+            if len(self._queue) >= self._most:
+                self.lost += 1
+                if done is not None:
+                    done.set_result(False)
+                return
+            self._queue.append((op, done))
+            self._wake.notify()
+
+    def _write(self) -> None:
+        while True:
+            with self._wake:
+                while not self._queue and not self._closing:
+                    self._wake.wait()
+                batch = list(self._queue)
+            if not batch:
+                return
+            try:
+                self._file.write([op for op, _ in batch])
+            except sqlite3.Error as error:
+                self._tell(batch, str(error))
+                if self._closing:
+                    return
+                time.sleep(self._retry_s)
+                continue
+            with self._wake:
+                for _ in batch:
+                    self._queue.popleft()
+            self._tell(batch, None)
+
+    def _tell(self, batch: list[tuple[Op, asyncio.Future[bool] | None]], reason: str | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._told, [done for _, done in batch if done is not None], reason)
+
+    def _told(self, waiting: list[asyncio.Future[bool]], reason: str | None) -> None:
+        for done in waiting:
+            if not done.done():
+                done.set_result(reason is None)
+        if (reason is None) == (self._reason is None):
+            return
+        self._reason = reason
+        if reason is None:
+            logger.warning("the usage ledger is written again")
+        else:
+            logger.error("the usage ledger cannot be written, and requests are served without: %s", reason)
+        self._changed(reason)

@@ -1,0 +1,190 @@
+"""The usage ledger on disk: SQLite in its write-ahead mode, one transaction for each batch of entries.
+
+What was committed survives the process, killed or not; a power cut may take the last moments. Before a model is asked,
+an entry says what that may cost. It goes when the answer's account replaces it; those that a new start finds were cut
+off by the end of the process, and count as what was set aside for them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+from headgate.gateway.teams.costs import Cost
+
+Cause = Literal["generated", "cancelled", "rejected", "cut", "exact", "semantic"]
+"""Why it was counted: an answer of a model, whole, left by its client, not given to him, or cut off by the end of the
+server; or an answer from the cache, to the same request or to one that means the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one generation came to, or some hits of the cache that are alike."""
+
+    day: str
+    """As the team's time zone has it; the budgets of that day are charged."""
+    at: int
+    """Seconds since the epoch; of hits, the begin of their minute."""
+    team: str
+    key: str
+    model: str
+    cause: Cause
+    user: str
+    tags: str
+    """The request's metadata as a JSON object, or nothing."""
+    request: str
+    """Its id; nothing where there are many."""
+    requests: int = 1
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Those of the prompt's that the prefix cache had."""
+    completion_tokens: int = 0
+    device_us: int = 0
+    nano_usd: int = 0
+
+    @property
+    def cost(self) -> Cost:
+        """Money and device time."""
+        return Cost(self.nano_usd, self.device_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A generation begins, which may cost so much."""
+
+    id: int
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """It has ended: with an account, or for nothing."""
+
+    id: int
+    entry: Entry | None
+
+
+Op = Intent | Settled | Entry
+"""An entry by itself is of hits, and is added to those of the same minute."""
+
+NAMES = tuple(field.name for field in fields(Entry))
+COUNTS = NAMES[NAMES.index("requests") :]
+_LABELS = NAMES[: NAMES.index("requests")]
+_COLUMNS = ", ".join(f"{name} {'INTEGER' if name in COUNTS or name == 'at' else 'TEXT'} NOT NULL" for name in NAMES)
+_MARKS = ", ".join("?" * len(NAMES))
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS generations ({_COLUMNS});
+CREATE INDEX IF NOT EXISTS generations_day ON generations (day);
+CREATE TABLE IF NOT EXISTS hits ({_COLUMNS}, PRIMARY KEY ({", ".join(_LABELS)})) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS intents (id INTEGER PRIMARY KEY, {_COLUMNS});
+CREATE VIEW IF NOT EXISTS usage AS SELECT * FROM generations UNION ALL SELECT * FROM hits;
+"""
+_ADD = f"""
+INSERT INTO hits VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET {", ".join(f"{c} = {c} + excluded.{c}" for c in COUNTS)}
+"""
+
+
+class LedgerFile:
+    """One connection to the ledger. Use it from one thread at a time."""
+
+    def __init__(self, path: Path, max_pages: int | None = None) -> None:
+        """Open the ledger, or make one.
+
+        Args:
+            path: the file. Its folder must be this process's own.
+            max_pages: how large it may get; None: as large as the disk lets it.
+
+        Raises:
+            sqlite3.Error: it cannot be used.
+        """
+        self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.executescript(_SCHEMA)
+        self.resize(max_pages)
+
+    def resize(self, max_pages: int | None) -> None:
+        """Let the file get so large."""
+        self._connection.execute(f"PRAGMA max_page_count = {2**32 - 2 if max_pages is None else max_pages}")
+
+    def recover(self) -> int:
+        """Have what a process before left open count as it was set aside; gives how many there were."""
+        columns = ", ".join("'cut'" if name == "cause" else name for name in NAMES)
+        with self._transaction():
+            count = self._connection.execute(f"INSERT INTO generations SELECT {columns} FROM intents").rowcount
+            self._connection.execute("DELETE FROM intents")
+        return count
+
+    def write(self, batch: Sequence[Op]) -> None:
+        """Commit all of it, or nothing. `sqlite3.Error` where it cannot be, as on a full disk."""
+        execute = self._connection.execute
+        with self._transaction():
+            for op in batch:
+                if isinstance(op, Intent):
+                    execute(f"INSERT INTO intents VALUES (?, {_MARKS})", (op.id, *astuple(op.entry)))
+                elif isinstance(op, Entry):
+                    execute(_ADD, astuple(op))
+                else:
+                    execute("DELETE FROM intents WHERE id = ?", (op.id,))
+                    if op.entry is not None:
+                        execute(f"INSERT INTO generations VALUES ({_MARKS})", astuple(op.entry))
+
+    def sums(self, since: str) -> Iterator[tuple[str, str, Cost]]:
+        """Team, day and what it spent, from a day on."""
+        query = "SELECT team, day, SUM(nano_usd), SUM(device_us) FROM generations WHERE day >= ? GROUP BY team, day"
+        for team, day, nano_usd, device_us in self._connection.execute(query, (since,)):
+            yield team, day, Cost(nano_usd, device_us)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._connection)
+
+
+class _Transaction:
+    """Commits at the end, or leaves nothing behind."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            try:
+                self._connection.execute("COMMIT")
+                return
+            except sqlite3.Error:
+                self._roll_back()
+                raise
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        # SQLite has done it itself where the disk is full.
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+def read_usage(path: Path, by: Sequence[str], team: str | None, since: str | None) -> list[tuple[object, ...]]:
+    """Sums of the counts by columns, from a ledger that a server may be writing. `sqlite3.Error` where it is none."""
+    allowed = ("team", "key", "model", "cause", "day", "user")
+    if wrong := [name for name in by if name not in allowed]:
+        raise ValueError(f"'{wrong[0]}' is no column to sum by; expected some of {', '.join(allowed)}")
+    columns = ", ".join(f'"{name}"' for name in by)
+    query = f"SELECT {columns}, {', '.join(f'SUM({name})' for name in COUNTS)} FROM usage"
+    conditions: Iterable[tuple[str, str | None]] = (("team = ?", team), ("day >= ?", since))
+    given = [(text, value) for text, value in conditions if value is not None]
+    if given:
+        query += " WHERE " + " AND ".join(text for text, _ in given)
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        rows = connection.execute(f"{query} GROUP BY {columns} ORDER BY {columns}", [value for _, value in given])
+        return [tuple(row) for row in rows]
+    finally:
+        connection.close()

@@ -1,0 +1,100 @@
+"""What teams used, as the ledger has it. Teams, models and causes are few: users and keys are in the ledger only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headgate.gateway.request import Usage
+
+if TYPE_CHECKING:
+    from headgate.gateway.teams.budgets import Share
+    from headgate.gateway.teams.ledger import Ledger
+    from headgate.gateway.teams.ledger_file import Entry
+
+
+class UsageMetrics:
+    """Fed by the accounts and by admission."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """`registry`: of the server; None: one of its own."""
+        self._registry = CollectorRegistry() if registry is None else registry
+        labels = ["team", "model", "cause"]
+        self._requests = Counter(
+            "headgate_usage_requests", "Answers by cause.", labels, registry=self._registry
+        )  # fmt: skip
+        self._tokens = Counter(
+            "headgate_usage_tokens", "Tokens by cause: prompt and completion, and prompt tokens that were cached.",
+            [*labels, "kind"], registry=self._registry,
+        )  # fmt: skip
+        self._usd = Counter("headgate_usage_usd", "US dollars.", labels, registry=self._registry)
+        self._device = Counter("headgate_usage_device_seconds", "Device time.", labels, registry=self._registry)
+        self._refused = Counter(
+            "headgate_refused_requests", "Requests beyond a limit or budget.", ["team", "reason"],
+            registry=self._registry,
+        )  # fmt: skip
+        self._hits: dict[tuple[str, str, str], tuple[Callable[[float], None], ...]] = {}
+
+    def settled(self, entry: Entry) -> None:
+        """A generation's account."""
+        labels = (entry.team, entry.model, entry.cause)
+        self._requests.labels(*labels).inc(entry.requests)
+        self._tokens.labels(*labels, "prompt").inc(entry.prompt_tokens)
+        self._tokens.labels(*labels, "cached").inc(entry.cached_tokens)
+        self._tokens.labels(*labels, "completion").inc(entry.completion_tokens)
+        self._usd.labels(*labels).inc(entry.nano_usd / 1e9)
+        self._device.labels(*labels).inc(entry.device_us / 1e6)
+
+    def hit(self, team: str, model: str, cause: str, usage: Usage) -> None:
+        """An answer from the cache."""
+        labels = (team, model, cause)
+        counts = self._hits.get(labels)
+        if counts is None:
+            counts = self._hits[labels] = (
+                self._requests.labels(*labels).inc,
+                self._tokens.labels(*labels, "prompt").inc,
+                self._tokens.labels(*labels, "completion").inc,
+            )
+        counts[0](1)
+        counts[1](usage.prompt_tokens)
+        counts[2](usage.completion_tokens)
+
+    def refused(self, team: str, reason: str) -> None:
+        """A request was beyond a limit (requests, tokens, concurrency) or a budget (its name)."""
+        self._refused.labels(team, reason).inc()
+
+    def watch(self, shares: Callable[[], Mapping[str, Iterable[Share]]], ledger: Callable[[], Ledger | None]) -> None:
+        """Publish how budgets and the ledger stand, read at each scrape."""
+        self._registry.register(_Standing(shares, ledger))
+
+
+class _Standing(Collector):
+    def __init__(
+        self, shares: Callable[[], Mapping[str, Iterable[Share]]], ledger: Callable[[], Ledger | None]
+    ) -> None:
+        self._shares = shares
+        self._ledger = ledger
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing to collect at registration."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """One family per figure."""
+        used = GaugeMetricFamily(
+            "headgate_budget_used_ratio", "Share of a budget that is spent.", labels=["team", "budget"]
+        )
+        for team, shares in self._shares().items():
+            for share in shares:
+                used.add_metric([team, share.bound], share.used)
+        yield used
+        ledger = self._ledger()
+        if ledger is not None:
+            failing = 0 if ledger.failing is None else 1
+            yield GaugeMetricFamily("headgate_ledger_failing", "1 while the ledger cannot be written.", value=failing)
+            yield GaugeMetricFamily("headgate_ledger_waiting", "Entries to be written.", value=ledger.waiting)
+            yield CounterMetricFamily("headgate_ledger_lost", "Entries that found no room to wait.", value=ledger.lost)
