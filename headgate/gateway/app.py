@@ -10,6 +10,7 @@ from aiohttp import web
 
 from headgate.gateway import keys, middleware
 from headgate.gateway.api import (
+    batches,
     cache_admin,
     chat,
     completions,
@@ -71,6 +72,7 @@ def make_app(settings: Settings) -> web.Application:
     app.cleanup_ctx.append(_storing)
     app.cleanup_ctx.append(_accounting)
     app.cleanup_ctx.append(_loading)
+    app.cleanup_ctx.append(batches.running)
     app.router.add_post("/v1/chat/completions", chat.chat_completions)
     app.router.add_post("/v1/completions", completions.completions)
     app.router.add_post("/v1/files", files.upload)
@@ -78,6 +80,10 @@ def make_app(settings: Settings) -> web.Application:
     app.router.add_get("/v1/files/{file_id}", files.get_file)
     app.router.add_delete("/v1/files/{file_id}", files.delete_file)
     app.router.add_get("/v1/files/{file_id}/content", files.content)
+    app.router.add_post("/v1/batches", batches.create)
+    app.router.add_get("/v1/batches", batches.list_batches)
+    app.router.add_get("/v1/batches/{batch_id}", batches.get_batch)
+    app.router.add_post("/v1/batches/{batch_id}/cancel", batches.cancel)
     app.router.add_get("/v1/models", models.list_models)
     app.router.add_get("/v1/models/{model:.+}", models.get_model)
     app.router.add_post("/v1/embeddings", embeddings.embeddings)

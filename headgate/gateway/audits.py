@@ -25,7 +25,6 @@ from headgate.cache.verdict import Hit, Near
 from headgate.cache.watch import Watch
 from headgate.engine.errors import EngineError
 from headgate.engine.local import Score
-from headgate.engine.request import Priority
 from headgate.gateway.destinations import Outcome, Pieces, Prepared, Read
 from headgate.gateway.request import ChatRequest, Choice, Joiner
 from headgate.gateway.routes import Routes
@@ -67,9 +66,7 @@ class Examiner(Protocol):
         """How likely an answer is."""
         ...
 
-    def generate(
-        self, prepared: Prepared, request_id: str, principal: Principal, *, priority: Priority = "foreground"
-    ) -> Pieces:
+    def generate(self, prepared: Prepared, request_id: str, principal: Principal) -> Pieces:
         """As of a destination."""
         ...
 
@@ -216,7 +213,7 @@ class Audits:
         model = self._routes.destinations[plan.route.model]
         if not isinstance(model, Examiner) or not entry.choices:
             return None
-        prepared, cached = await model.prepare(replace(request, n=1)), entry.choices[0]
+        prepared, cached = await model.prepare(replace(request, n=1, priority="background")), entry.choices[0]
         own = entry.model == model.id and bool(cached.token_ids)
         tokens = cached.token_ids if own else await model.encode(cached.text)
         if not tokens:
@@ -239,7 +236,7 @@ class Audits:
 
     async def _generate(self, model: Examiner, prepared: Prepared, request_id: str, principal: Principal) -> Choice:
         joiner = Joiner()
-        async with aclosing(model.generate(prepared, request_id, principal, priority="background")) as pieces:
+        async with aclosing(model.generate(prepared, request_id, principal)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Outcome):
                     self._device_s += piece.device_s

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from headgate.engine.errors import EngineError, EngineStopped, PromptTooLong
 from headgate.engine.local import LocalModel, ModelInfo, Score, TextDelta
-from headgate.engine.request import Finish, Priority
+from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
@@ -263,9 +263,7 @@ class LocalDestination:
             request_id, prepared.prompt, continuation, tenant=principal.team, priority="background"
         )
 
-    async def generate(
-        self, prepared: Prepared, request_id: str, principal: Principal, *, priority: Priority = "foreground"
-    ) -> Pieces:
+    async def generate(self, prepared: Prepared, request_id: str, principal: Principal) -> Pieces:
         """Run it. ApiError 500 where a step failed, 503 where the engine takes nothing any more."""
         request = prepared.request
         finishes: list[Finish] = []
@@ -284,7 +282,7 @@ class LocalDestination:
                 stop=request.stop,
                 tenant=principal.team,
                 weight=principal.policy.scheduling.weight,
-                priority=priority,
+                priority=request.priority,
                 marked=spoken.marked,
                 left=left,
             )

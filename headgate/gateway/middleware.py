@@ -90,7 +90,7 @@ async def admission(request: web.Request, handler: Handler) -> web.StreamRespons
     if admin:
         _check_admin(request, principal)
     # A page in a browser may send other types without asking first; administration takes none, not even an absent one.
-    given = admin or ("Content-Type" in request.headers and request.path not in UPLOADS)
+    given = admin or (request.can_read_body and "Content-Type" in request.headers and request.path not in UPLOADS)
     if request.method == "POST" and given and request.content_type != "application/json":
         message = f"Unsupported content type '{request.content_type}'. Send 'application/json'."
         raise ApiError(415, message, code="unsupported_media_type")

@@ -147,7 +147,9 @@ class Road:
     def _events(self, job: Job) -> Subscription[Event] | Solo:
         question = job.question
         if isinstance(question, Question) and question.may_read and not job.request.cache.only_if_cached:
-            return self._flights.subscribe(question.flight_key, partial(self._produce, job))
+            # Whoever waits does not join what nobody waits for.
+            key = question.flight_key if job.request.priority == "foreground" else f"{question.flight_key}:background"
+            return self._flights.subscribe(key, partial(self._produce, job))
         if job.request.n == 1:
             asks = isinstance(question, Question) or job.request.cache.only_if_cached
             return Solo(self._produce(job) if asks else self._generate(job, None))
@@ -197,7 +199,7 @@ class Road:
             self._metrics.cache.lookup(verdict, why)
             raise not_cached(verdict, why)
         # From here on, with nothing awaited since the look-up, whoever asks much the same finds this one on its way.
-        with self._answers.answering(job.question, found):
+        with self._answers.answering(job.question, found if job.request.priority == "foreground" else None):
             events = self._generate(job, found)
             try:
                 async for event in events:
@@ -287,6 +289,8 @@ class Road:
     def _learn(self, job: Job, plan: Plan, begun: Begun, outcome: Outcome, seconds: float) -> None:
         """How long such answers are, and how far off the price was."""
         self._routes.answered(plan, outcome.usage.completion_tokens // job.request.n)
+        if job.request.priority == "background":
+            return  # prices say how long those take whom somebody waits for
         if begun.destination.id == plan.route.model and begun.rejected is None and plan.predicted_s is not None:
             self._metrics.routing.priced(begun.destination.id, plan.predicted_s, seconds)
 

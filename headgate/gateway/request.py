@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from headgate.engine.request import Priority
 from headgate.engine.text.stream import TextLogprob
 
 Endpoint = Literal["chat.completions", "completions"]
@@ -163,6 +164,8 @@ class ChatRequest:
     """The client's own labels of the request, for its usage."""
     session: str | None = None
     """The conversation, as the client names it."""
+    priority: Priority = "foreground"
+    """Background work is computed in what others leave of the engine's steps."""
     tools: tuple[Tool, ...] = ()
     tool_use: ToolUse = field(default_factory=ToolUse)
 

@@ -100,7 +100,7 @@ class Files:
         self._database = database
         self._clock = clock
         self._kept, self._incoming = folder / "files", folder / "incoming"
-        self._growing: dict[str, int] = {}
+        self._growing: dict[str, Callable[[], int]] = {}
         self._kept.mkdir(exist_ok=True)
         self._incoming.mkdir(exist_ok=True)
         for left in self._incoming.iterdir():
@@ -153,8 +153,8 @@ class Files:
         await self._add(stored, None)
         return stored
 
-    def grown(self, file_id: str, size: int) -> None:
-        """A file that the server writes has so many bytes by now; more than those are shown to nobody."""
+    def growing(self, file_id: str, size: Callable[[], int]) -> None:
+        """The server adds to a file, of which only so many bytes are shown."""
         self._growing[file_id] = size
 
     async def finished(self, file_id: str, size: int) -> None:
@@ -232,7 +232,7 @@ class Files:
 
     def _now(self, file: StoredFile) -> StoredFile:
         size = self._growing.get(file.id)
-        return file if size is None else replace(file, bytes=size)
+        return file if size is None else replace(file, bytes=size())
 
     def _new(self, team: str, filename: str, purpose: Purpose, size: int, expires_s: int | None) -> StoredFile:
         now = int(self._clock())

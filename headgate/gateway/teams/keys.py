@@ -60,6 +60,13 @@ class Keyring:
         """Every team that can ask."""
         return frozenset(principal.team for _, principal in self._entries) or frozenset({OPEN_TEAM})
 
+    def named(self, team: str, key_id: str | None) -> Principal | None:
+        """Who a key belongs to by its id, for work that goes on without a request; None where it is gone."""
+        if self.open:
+            return Principal(policy=self._policy) if key_id is None else None
+        found = [principal for _, principal in self._entries if (principal.team, principal.key_id) == (team, key_id)]
+        return found[0] if found else None
+
     def authenticate(self, authorization: str | None) -> Principal:
         """The principal of an `Authorization: Bearer …` header; ApiError 401 where there is none."""
         if self.open:

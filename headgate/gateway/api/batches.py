@@ -1,0 +1,74 @@
+"""`/v1/batches`: begin, tell, list and cancel the batches of a team; and what runs them beside the requests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+from aiohttp import web
+
+from headgate.gateway import keys
+from headgate.gateway.batches.answerer import Answerer
+from headgate.gateway.batches.service import Batches
+from headgate.gateway.middleware import access_logger, read_body
+from headgate.gateway.telemetry.batch_metrics import BatchMetrics
+from headgate.gateway.telemetry.record import RequestRecord, write_access_line
+from headgate.gateway.wire.batches import parse_batch, parse_batch_query
+from headgate.gateway.wire.query import read_query
+
+BATCHES = web.AppKey[Batches]("batches")
+
+
+async def create(http: web.Request) -> web.Response:
+    """Begin a batch; its file is checked in the background."""
+    batches = _batches(http)
+    return _json(await batches.create(parse_batch(await read_body(http)), http[keys.PRINCIPAL]))
+
+
+async def list_batches(http: web.Request) -> web.Response:
+    """The team's batches."""
+    after, limit = parse_batch_query(http.query)
+    return _json(await _batches(http).page(http[keys.PRINCIPAL].team, after, limit))
+
+
+async def get_batch(http: web.Request) -> web.Response:
+    """One batch as it stands."""
+    read_query(http.query, ())
+    return _json(await _batches(http).get(http.match_info["batch_id"], http[keys.PRINCIPAL].team))
+
+
+async def cancel(http: web.Request) -> web.Response:
+    """Answer no further line."""
+    read_query(http.query, ())
+    return _json(await _batches(http).cancel(http.match_info["batch_id"], http[keys.PRINCIPAL].team))
+
+
+async def running(app: web.Application) -> AsyncIterator[None]:
+    """Run batches, where there is a data folder, from the start of the server to its end."""
+    storage, settings = app[keys.STORAGE], app[keys.SETTINGS]
+    if storage is None:
+        yield
+        return
+    metrics = BatchMetrics(app[keys.METRICS].registry)
+
+    def ended(record: RequestRecord) -> None:
+        metrics.line(record)
+        if settings.logging.access:
+            write_access_line(access_logger, record)
+
+    answerer = Answerer(app[keys.LOADER], app[keys.LIFECYCLE], app[keys.KEYRING].named, ended)
+    batches = Batches(storage, settings.batches, answerer, line_bytes=int(settings.server.max_body_bytes))
+    app[BATCHES] = batches
+    metrics.watch(batches)
+    await batches.start()
+    yield
+    await batches.close()
+
+
+def _batches(http: web.Request) -> Batches:
+    keys.storage(http)
+    return http.app[BATCHES]
+
+
+def _json(body: msgspec.Struct) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -1,0 +1,108 @@
+"""A line of a batch on the road that every request takes, as work that nobody waits for."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import msgspec
+
+from headgate.gateway.api.completions import Batch as Prompts
+from headgate.gateway.api.reply import Reply, Source, identify
+from headgate.gateway.backend import Loader
+from headgate.gateway.batches.catalog import Batch
+from headgate.gateway.batches.run import BatchFailed
+from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.request import CacheControl, ChatRequest, Joiner
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.wire import headers
+from headgate.gateway.wire.batches import LineResponse, refused
+from headgate.gateway.wire.chat import parse_chat
+from headgate.gateway.wire.chat_reply import ChatReply
+from headgate.gateway.wire.completions import CompletionReply, parse_completion
+from headgate.gateway.wire.errors import ApiError, server_error, unsupported
+
+logger = logging.getLogger("headgate.gateway")
+
+Who = Callable[[str, str | None], Principal | None]
+"""The principal of a team and a key's id as of now; None where there is no such key any more."""
+
+
+class Answerer:
+    """Answers lines, one at a time for each call."""
+
+    def __init__(self, loader: Loader, lifecycle: Lifecycle, who: Who, ended: Callable[[RequestRecord], None]) -> None:
+        """`ended` is told of every line that was answered or refused."""
+        self._loader = loader
+        self._lifecycle = lifecycle
+        self._who = who
+        self._ended = ended
+
+    async def __call__(self, endpoint: str, body: bytes, batch: Batch) -> LineResponse:
+        """The reply to a line's body, errors included.
+
+        ApiError where it is to be asked again later; BatchFailed where nobody may ask any more.
+        """
+        await self._lifecycle.wait_until_ready()
+        principal = self._who(batch.team, batch.key_id)
+        if principal is None:
+            raise BatchFailed("invalid_api_key", f"The key '{batch.key_id}' that made the batch is not valid any more.")
+        record = RequestRecord(headers.request_id(None), endpoint, batch.team, batch.key_id)
+        began = time.monotonic()
+        try:
+            reply = await self._reply(endpoint, body, principal, record)
+            record.status = 200
+        except ApiError as error:
+            if _later(error):
+                raise
+            record.status, record.error = error.status, error.code
+            return refused(error, record.request_id)
+        except Exception:
+            logger.exception("request %s of batch %s failed", record.request_id, batch.body.id)
+            record.status = 500
+            return refused(server_error(), record.request_id)
+        finally:
+            record.total_s = time.monotonic() - began
+            if record.status:
+                self._ended(record)
+        return LineResponse(200, record.request_id, msgspec.Raw(reply))
+
+    async def _reply(self, endpoint: str, body: bytes, principal: Principal, record: RequestRecord) -> bytes:
+        road = self._loader.backend.road
+        async with AsyncExitStack() as stack:
+            if endpoint == "/v1/chat/completions":
+                chat = _background(parse_chat(body, CacheControl()))
+                answer = await stack.enter_async_context(road.answer(chat, principal, record))
+                return await _whole(answer, ChatReply(identify("chatcmpl", answer.opened), chat), record)
+            requests = [_background(request) for request in parse_completion(body, CacheControl())]
+            answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
+            source = await stack.enter_async_context(Prompts(answers, requests[0].n))
+            return await _whole(source, CompletionReply(identify("cmpl", source.opened), requests[0]), record)
+
+
+async def _whole(source: Source, reply: Reply, record: RequestRecord) -> bytes:
+    joiner = Joiner()
+    while chunks := await source.next_batch():
+        for chunk in chunks:
+            joiner.add(chunk)
+    usage = source.outcome.usage
+    record.prompt_tokens, record.completion_tokens = usage.prompt_tokens, usage.completion_tokens
+    record.cached_tokens, record.queue_s = usage.cached_tokens, source.outcome.queue_s
+    return reply.whole(joiner.choices(), usage)
+
+
+def _background(request: ChatRequest) -> ChatRequest:
+    if request.stream:
+        raise unsupported(
+            "stream", "'stream' is not supported in batches: a line's answer is written when it is whole."
+        )
+    return replace(request, priority="background")
+
+
+def _later(error: ApiError) -> bool:
+    """Whether it is the moment that is wrong, and not the request."""
+    return error.status in (429, 503) and error.headers.get("x-should-retry") != "false"

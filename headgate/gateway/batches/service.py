@@ -1,0 +1,150 @@
+"""All batches of a server: made, told, cancelled, and gone on with after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+
+from headgate.gateway.batches.catalog import Batch, Catalog
+from headgate.gateway.batches.lines import Limits
+from headgate.gateway.batches.run import Answer, Run, Site
+from headgate.gateway.batches.slots import Slots
+from headgate.gateway.storage.folder import Storage
+from headgate.gateway.storage.sections import BatchesSection
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.wire.batches import WINDOW_S, BatchBody, BatchList, BatchRequest, batch_list
+from headgate.gateway.wire.errors import conflict
+
+_RUNS_PER_TEAM = 4
+"""Batches of a team that are read at the same time; the others wait for one of them to end."""
+
+
+class Batches:
+    """Runs batches from `start` to `close`. All calls come from one event loop."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        section: BatchesSection,
+        answer: Answer,
+        *,
+        line_bytes: int,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Batches over a data folder.
+
+        Args:
+            storage: where files and catalog are.
+            section: the limits, as configured.
+            answer: answers one line.
+            line_bytes: longest line that is read.
+            clock: seconds since the epoch.
+            sleep: waits so many seconds.
+        """
+        self._catalog = Catalog(storage.database, section.max_active)
+        self._slots = Slots(section.in_flight)
+        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._runs: dict[str, Run] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._clock = clock
+        self._site = Site(
+            files=storage.files,
+            catalog=self._catalog,
+            answer=answer,
+            slots=self._slots,
+            limits=Limits(section.max_requests, line_bytes),
+            in_flight=section.in_flight,
+            turn=lambda team: self._turns.setdefault(team, asyncio.Semaphore(_RUNS_PER_TEAM)),
+            clock=clock,
+            sleep=sleep,
+        )
+
+    @property
+    def active(self) -> Iterable[BatchBody]:
+        """Those that have not ended."""
+        return (run.body for run in self._runs.values() if run.batch.active)
+
+    @property
+    def in_flight(self) -> int:
+        """Lines that are being answered."""
+        return self._slots.held
+
+    async def start(self) -> None:
+        """Go on with the batches that have not ended."""
+        for batch in await self._catalog.active():
+            self._begin(Run(batch, self._site))
+
+    async def close(self) -> None:
+        """Stop; what has not ended goes on at the next start."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def create(self, request: BatchRequest, principal: Principal) -> BatchBody:
+        """Begin a batch. ApiError as of `Catalog.add`."""
+        now = int(self._clock())
+        body = BatchBody(
+            id=f"batch_{secrets.token_hex(12)}",
+            endpoint=request.endpoint,
+            input_file_id=request.input_file_id,
+            completion_window=request.completion_window,
+            status="validating",
+            created_at=now,
+            expires_at=now + WINDOW_S,
+            metadata=request.metadata,
+        )
+        after = request.output_expires_after
+        batch = Batch(principal.team, principal.key_id, body, None if after is None else after.seconds)
+        await self._catalog.add(batch)
+        self._begin(Run(batch, self._site))
+        return body
+
+    async def get(self, batch_id: str, team: str) -> BatchBody:
+        """A batch of the team as it stands; ApiError 404 where there is none."""
+        return self._now(await self._catalog.get(batch_id, team))
+
+    async def page(self, team: str, after: str | None, limit: int) -> BatchList:
+        """The team's batches; ApiError 400 where `after` is none of them."""
+        batches, more = await self._catalog.page(team, after, limit)
+        return batch_list([self._now(batch) for batch in batches], more=more)
+
+    async def cancel(self, batch_id: str, team: str) -> BatchBody:
+        """Answer no further line of a batch; ApiError 404 where there is none, 409 where it has ended."""
+        batch = await self._catalog.get(batch_id, team)
+        run = self._runs.get(batch_id)
+        body = batch.body if run is None else run.batch.body
+        if body.status == "cancelling":
+            return self._now(batch)
+        if run is None or body.status not in ("validating", "in_progress"):
+            raise conflict(f"The batch '{batch_id}' is {body.status}; it cannot be cancelled.", "id", "batch_ended")
+        body.status, body.cancelling_at = "cancelling", int(self._clock())
+        await self._catalog.save(run.batch)
+        self._begin(run)
+        return run.body
+
+    def _begin(self, run: Run) -> None:
+        """Have a batch run; one that runs already stops first."""
+        name = run.batch.body.id
+        self._runs[name] = run
+        self._tasks[name] = asyncio.create_task(self._work(run, self._tasks.get(name)), name=name)
+
+    async def _work(self, run: Run, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            before.cancel()
+            await asyncio.wait([before])
+        await run.work()
+        # Kept in the catalog from here on, unless the disk did not take it.
+        name = run.batch.body.id
+        with suppress(sqlite3.Error):
+            if (await self._catalog.get(name, run.batch.team)).body.status == run.batch.body.status:
+                del self._runs[name], self._tasks[name]
+
+    def _now(self, batch: Batch) -> BatchBody:
+        run = self._runs.get(batch.body.id)
+        return batch.body if run is None else run.body
