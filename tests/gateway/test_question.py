@@ -77,6 +77,7 @@ NO_MATTER: dict[str, st.SearchStrategy[Any]] = {
     "cache": st.builds(CacheControl, max_age_s=st.none() | st.just(5.0), tags=st.just(("a",))),
     "user": st.none() | WORDS,
     "session": st.none() | WORDS,
+    "priority": st.sampled_from(["foreground", "background"]),
 }
 REQUESTS = st.fixed_dictionaries(MATTERS)
 

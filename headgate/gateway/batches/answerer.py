@@ -11,6 +11,7 @@ from dataclasses import replace
 import msgspec
 
 from headgate.gateway.api.completions import Batch as Prompts
+from headgate.gateway.api.embeddings import embedded
 from headgate.gateway.api.reply import Reply, Source, identify
 from headgate.gateway.backend import Loader
 from headgate.gateway.batches.catalog import Batch
@@ -18,6 +19,7 @@ from headgate.gateway.batches.run import BatchFailed
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.request import CacheControl, ChatRequest, Joiner
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import headers
 from headgate.gateway.wire.batches import LineResponse, refused
@@ -28,6 +30,9 @@ from headgate.gateway.wire.errors import ApiError, server_error, unsupported
 
 logger = logging.getLogger("headgate.gateway")
 
+_EMBEDDINGS_WAIT_S = 60.0
+"""How long the embedding model may take to load before a line is asked again later."""
+
 Who = Callable[[str, str | None], Principal | None]
 """The principal of a team and a key's id as of now; None where there is no such key any more."""
 
@@ -35,9 +40,12 @@ Who = Callable[[str, str | None], Principal | None]
 class Answerer:
     """Answers lines, one at a time for each call."""
 
-    def __init__(self, loader: Loader, lifecycle: Lifecycle, who: Who, ended: Callable[[RequestRecord], None]) -> None:
+    def __init__(
+        self, loader: Loader, lifecycle: Lifecycle, metrics: Metrics, who: Who, ended: Callable[[RequestRecord], None]
+    ) -> None:
         """`ended` is told of every line that was answered or refused."""
         self._loader = loader
+        self._metrics = metrics
         self._lifecycle = lifecycle
         self._who = who
         self._ended = ended
@@ -72,6 +80,8 @@ class Answerer:
         return LineResponse(200, record.request_id, msgspec.Raw(reply))
 
     async def _reply(self, endpoint: str, body: bytes, principal: Principal, record: RequestRecord) -> bytes:
+        if endpoint == "/v1/embeddings":
+            return await embedded(body, self._loader, self._metrics, record, _EMBEDDINGS_WAIT_S)
         road = self._loader.backend.road
         async with AsyncExitStack() as stack:
             if endpoint == "/v1/chat/completions":

@@ -7,7 +7,7 @@ import errno
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -221,14 +221,12 @@ class Run:
         body.errors = BatchErrors(errors)
         self._close_as("failed")
         logger.warning("batch %s failed: %s", body.id, errors[0].message)
-        with suppress(OSError, sqlite3.Error):
+        try:
             for file_id, file in self._open_files():
                 await self._site.files.finished(file_id, file.size)
-        try:
             await self._site.catalog.save(self.batch)
         except sqlite3.Error as error:
-            logger.warning("that batch %s failed could not be stored, it is tried again at the next start: %s", body.id,
-                           error)  # fmt: skip
+            logger.warning("that batch %s failed could not be stored; the next start goes on: %s", body.id, error)
 
     def _close_as(self, status: str) -> None:
         body, now = self.batch.body, self._now()

@@ -159,8 +159,8 @@ class Files:
 
     async def finished(self, file_id: str, size: int) -> None:
         """Nothing is added to it any more."""
-        self._growing.pop(file_id, None)
         await self._database.run(lambda db: db.execute("UPDATE files SET bytes = ? WHERE id = ?", (size, file_id)))
+        self._growing.pop(file_id, None)
 
     async def get(self, file_id: str, team: str) -> StoredFile:
         """A file of the team; ApiError 404 where there is none."""

@@ -13,7 +13,7 @@ from headgate.gateway.wire.errors import ApiError, invalid
 from headgate.gateway.wire.files import LEAST_EXPIRY_S, MOST_EXPIRY_S
 from headgate.gateway.wire.query import page_size, read_query
 
-Endpoint = Literal["/v1/chat/completions", "/v1/completions"]
+Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
 Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
 ENDPOINTS: tuple[str, ...] = get_args(Endpoint)
 ACTIVE: tuple[Status, ...] = ("validating", "in_progress", "finalizing", "cancelling")
