@@ -66,7 +66,7 @@ async def test_a_file_is_kept_told_read_and_deleted(tiny_checkpoint: Path, tmp_p
         assert await (await client.get(url, headers=RED)).json() == stored
         content = await client.get(f"{url}/content", headers=RED)
         assert await content.read() == data
-    assert [name for name in below(tmp_path) if "catalog" not in name] == [f"data/files/{stored['id']}", "data/lock"]
+    assert [name for name in below(tmp_path) if "sqlite3" not in name] == [f"data/files/{stored['id']}", "data/lock"]
     async with serving(tiny_checkpoint, tmp_path / "data") as client:
         assert await (await client.get(url, headers=RED)).json() == stored, "a restart forgets nothing"
         assert (await (await client.delete(url, headers=RED)).json()) == {
@@ -123,7 +123,7 @@ async def test_what_a_form_may_not_say(tiny_checkpoint: Path, tmp_path: Path) ->
         for change, param, code in refusals:
             error = (await put(client, b"{}", **change))["error"]
             assert (error["param"], error["code"], error["type"]) == (param, code, "invalid_request_error")
-        assert [name for name in below(tmp_path) if "catalog" not in name] == ["data/lock"]
+        assert [name for name in below(tmp_path) if "sqlite3" not in name] == ["data/lock"]
 
 
 async def test_what_a_query_may_not_say(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -212,6 +212,7 @@ async def test_what_a_crash_left_is_removed_at_the_start(tmp_path: Path) -> None
     async with first.files.upload("red") as upload:
         await upload.write(b"x")
         stored = await upload.keep("a", "batch", None)
+    await first.files.create("red", "output of a batch that was not saved any more", "batch_output", None)
     first.close()
     (tmp_path / "incoming" / "half").write_bytes(b"x")
     (tmp_path / "files" / "file-stray").write_bytes(b"x")

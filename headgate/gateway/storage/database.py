@@ -49,9 +49,9 @@ class Database:
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What `work` makes of the connection, on the disk when this returns; nothing of it where it raises.
 
-        Work that has begun goes on when its caller is cancelled.
+        It is done also where its caller is cancelled meanwhile.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transaction, work)
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._thread, self._transaction, work))
 
     def close(self) -> None:
         """Wait for the work that was given, and close the file."""

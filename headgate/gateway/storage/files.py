@@ -224,8 +224,16 @@ class Files:
             self.path(file_id).unlink(missing_ok=True)
 
     async def remove_strays(self) -> None:
-        """Remove bytes that belong to no file. Only before the first file is added."""
-        known = await self._database.run(lambda db: {row[0] for row in db.execute("SELECT id FROM files")})
+        """Remove bytes of no file, and results that no batch came to know. Only before the first is added."""
+
+        def known_ids(db: sqlite3.Connection) -> set[str]:
+            db.execute(
+                "DELETE FROM files WHERE purpose = 'batch_output' AND bytes = 0 AND NOT EXISTS "
+                "(SELECT 1 FROM batches WHERE files.id IN (output_file, error_file))"
+            )
+            return {row[0] for row in db.execute("SELECT id FROM files")}
+
+        known = await self._database.run(known_ids)
         for path in self._kept.iterdir():
             if path.name not in known:
                 path.unlink()
