@@ -19,6 +19,7 @@ from headgate.gateway.cache_commands import cache
 from headgate.gateway.config import CONFIG_VARIABLE, ConfigError, load_settings
 from headgate.gateway.route_commands import explain
 from headgate.gateway.settings import Settings
+from headgate.gateway.usage_command import usage
 
 COMMANDS = "headgate.commands"
 
@@ -114,6 +115,7 @@ def chat(url: str, model: str, api_key: str | None, max_tokens: int | None, ques
 
 main.add_command(cache)
 main.add_command(explain)
+main.add_command(usage)
 
 
 @main.group()

@@ -1,0 +1,143 @@
+"""`headgate usage`: what teams used, from the ledger on disk, whether a server is running or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from headgate.gateway.config import CONFIG_VARIABLE, ConfigError, load_settings
+from headgate.gateway.storage.folder import default_folder
+from headgate.gateway.teams.costs import Cost
+from headgate.gateway.teams.ledger import FILE
+from headgate.gateway.teams.ledger_file import read_usage
+
+BY = ("team", "key", "model", "cause", "day", "user")
+_PREFIX_CACHED = "of these prefix-cached"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The sums of one group. Hits of the cache cost nothing; their tokens are those of the stored answer."""
+
+    labels: tuple[str, ...]
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    cost: Cost
+
+    @property
+    def as_json(self) -> dict[str, object]:
+        """The counts, by name."""
+        return {
+            "requests": self.requests,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "completion_tokens": self.completion_tokens,
+            "device_s": self.cost.device_us / 1e6,
+            "usd": self.cost.nano_usd / 1e9,
+        }
+
+
+@click.command()
+@click.option(
+    "--config", "config_path", envvar=CONFIG_VARIABLE, type=click.Path(path_type=Path), help="Configuration file."
+)
+@click.option("--ledger", type=click.Path(path_type=Path), help=f"The ledger, instead of {FILE} in storage.folder.")
+@click.option("--team", help="This team only.")
+@click.option("--since", help="From this day on, such as 2026-11-22, in each team's time zone.")
+@click.option(
+    "--by", default="team,model,cause", show_default=True, help=f"Columns to sum by, of {', '.join(BY)}; with commas."
+)
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw tokens and dollars of each day to this file (PNG).")
+def usage(
+    config_path: Path | None,
+    ledger: Path | None,
+    team: str | None,
+    since: str | None,
+    by: str,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Print what teams used: requests, tokens, device time, dollars."""
+    if since is not None and not re.fullmatch(r"\d{4}-\d{2}-\d{2}", since):
+        raise click.UsageError(f"--since is '{since}'; expected a day such as 2026-11-22")
+    path = _ledger(config_path) if ledger is None else ledger
+    columns = tuple(name.strip() for name in by.split(","))
+    rows = rows_of(path, columns, team, since)
+    if as_json:
+        told = [{**dict(zip(columns, row.labels, strict=True)), **row.as_json} for row in rows]
+        click.echo(json.dumps(told, indent=2))
+    else:
+        Console().print(table(columns, rows))
+    if plot is not None:
+        from headgate.gateway.usage_plot import draw
+
+        draw(rows_of(path, ("day", "cause"), team, since), plot)
+        click.echo(f"{plot} shows each day.", err=True)
+
+
+def rows_of(path: Path, columns: tuple[str, ...], team: str | None, since: str | None) -> list[Row]:
+    """The groups, sorted. ClickException where there is no ledger, or no such column."""
+    if not path.exists():
+        raise click.ClickException(f"there is no usage ledger at {path}; a server with storage.folder writes one")
+    try:
+        found = read_usage(path, columns, team, since)
+    except ValueError as error:
+        raise click.UsageError(f"--by: {error}") from None
+    except sqlite3.Error as error:
+        raise click.ClickException(f"{path} cannot be read as a usage ledger: {error}") from None
+    rows = []
+    for values in found:
+        labels, counts = values[: len(columns)], [int(str(count)) for count in values[len(columns) :]]
+        requests, prompt, cached, completion, device_us, nano_usd = counts
+        rows.append(Row(tuple(str(v) for v in labels), requests, prompt, cached, completion, Cost(nano_usd, device_us)))
+    return rows
+
+
+def table(columns: tuple[str, ...], rows: list[Row]) -> Table:
+    """The rows, and their sums."""
+    shown = Table(show_footer=True)
+    total = Cost(sum(r.cost.nano_usd for r in rows), sum(r.cost.device_us for r in rows))
+    for index, name in enumerate(columns):
+        shown.add_column(name, "all" if index == 0 else "")
+    footers = (
+        ("requests", f"{sum(r.requests for r in rows):,}"),
+        ("prompt tokens", f"{sum(r.prompt_tokens for r in rows):,}"),
+        (_PREFIX_CACHED, f"{sum(r.cached_tokens for r in rows):,}"),
+        ("completion tokens", f"{sum(r.completion_tokens for r in rows):,}"),
+        ("device s", f"{total.device_us / 1e6:,.3f}"),
+        ("USD", total.usd),
+    )
+    for name, footer in footers:
+        shown.add_column(name, footer, justify="right")
+    for row in rows:
+        shown.add_row(
+            *row.labels,
+            f"{row.requests:,}",
+            f"{row.prompt_tokens:,}",
+            f"{row.cached_tokens:,}",
+            f"{row.completion_tokens:,}",
+            f"{row.cost.device_us / 1e6:,.3f}",
+            row.cost.usd,
+        )
+    return shown
+
+
+def _ledger(config_path: Path | None) -> Path:
+    try:
+        folder = load_settings(config_path).storage.folder
+    except ConfigError as error:
+        raise click.ClickException("the configuration cannot be used:\n  " + "\n  ".join(error.problems)) from None
+    if folder is None:
+        raise click.ClickException("storage.folder is off, so no usage ledger is kept; --ledger names one")
+    return (default_folder(os.environ) if folder == "auto" else Path(folder)) / FILE

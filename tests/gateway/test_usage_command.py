@@ -1,0 +1,68 @@
+"""`headgate usage` over a ledger: sums by columns, as table, JSON and picture, and what it says where there is none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.gateway.cli import main
+from headgate.gateway.teams.ledger_file import Entry, Intent, LedgerFile, Settled
+
+ENTRY = Entry(
+    "2026-11-22", 0, "red", "laptop", "small", "generated", "", "", "r1",
+    prompt_tokens=1000, cached_tokens=400, completion_tokens=50, device_us=2_500_000, nano_usd=1_500_000_000,
+)  # fmt: skip
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    path = tmp_path / "ledger"
+    file = LedgerFile(path)
+    entries = [ENTRY, replace(ENTRY, team="blue", day="2026-11-20"), replace(ENTRY, cause="rejected")]
+    file.write([op for n, entry in enumerate(entries) for op in (Intent(n, entry), Settled(n, entry))])
+    file.write([replace(ENTRY, cause="exact", requests=7, device_us=0, nano_usd=0)])
+    file.close()
+    return path
+
+
+def test_a_table_sums_by_columns(ledger: Path) -> None:
+    result = CliRunner().invoke(main, ["usage", "--ledger", str(ledger), "--by", "team"], env={"COLUMNS": "160"})
+    assert result.exit_code == 0, result.output
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.output.splitlines() if "│" in line]
+    assert ["blue", "1", "1,000", "400", "50", "2.500", "1.5"] in lines
+    assert ["red", "9", "3,000", "1,200", "150", "5.000", "3"] in lines
+    assert ["all", "10", "4,000", "1,600", "200", "7.500", "4.5"] in lines
+
+
+def test_json_and_the_days_and_teams_that_are_wanted(ledger: Path) -> None:
+    command = ["usage", "--ledger", str(ledger), "--by", "cause", "--json", "--since", "2026-11-21", "--team", "red"]
+    rows = json.loads(CliRunner().invoke(main, command).output)
+    assert [(row["cause"], row["requests"], row["usd"]) for row in rows] == [
+        ("exact", 7, 0.0), ("generated", 1, 1.5), ("rejected", 1, 1.5),
+    ]  # fmt: skip
+
+
+def test_a_picture_is_drawn(ledger: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "usage.png"
+    result = CliRunner().invoke(main, ["usage", "--ledger", str(ledger), "--plot", str(picture)])
+    assert result.exit_code == 0, result.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--by", "colour"], "'colour' is no column to sum by; expected some of team, key, model, cause, day, user"),
+        (["--since", "yesterday"], "--since is 'yesterday'; expected a day such as 2026-11-22"),
+        (["--ledger", "nowhere"], "there is no usage ledger at nowhere"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(ledger: Path, arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, ["usage", "--ledger", str(ledger), *arguments])
+    assert result.exit_code != 0
+    assert said in " ".join(result.output.split())
