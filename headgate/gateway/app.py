@@ -21,6 +21,7 @@ from headgate.gateway.api import (
     metrics,
     models,
     openapi,
+    responses,
     route_admin,
     tokenize,
 )
@@ -28,6 +29,7 @@ from headgate.gateway.backend import Loader, StartError, make_engine
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import open_storage
+from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.costs import Prices
@@ -66,6 +68,7 @@ def make_app(settings: Settings) -> web.Application:
     usage.watch(accounts.shares, lambda: accounts.ledger)
     app[keys.ADMISSION] = Admission(accounts=accounts)
     app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine, app[keys.ADMISSION])
+    app[keys.RESPONSES] = StoredResponses(settings.responses.ttl_s, int(settings.responses.max_bytes))
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
     app.on_startup.append(models.note_start)
     app.on_response_prepare.append(middleware.on_prepare)
@@ -89,6 +92,9 @@ def make_app(settings: Settings) -> web.Application:
     app.router.add_post("/v1/embeddings", embeddings.embeddings)
     app.router.add_post("/v1/messages", messages.messages)
     app.router.add_post("/v1/messages/count_tokens", messages.count_tokens)
+    app.router.add_post("/v1/responses", responses.create)
+    app.router.add_get("/v1/responses/{response_id}", responses.get)
+    app.router.add_delete("/v1/responses/{response_id}", responses.delete)
     app.router.add_post("/tokenize", tokenize.tokenize)
     app.router.add_post("/detokenize", tokenize.detokenize)
     app.router.add_get("/admin/cache", cache_admin.report)

@@ -8,6 +8,7 @@ from headgate.gateway.backend import Backend, Loader
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import PART, Storage
+from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Keyring, Principal
 from headgate.gateway.telemetry.metrics import Metrics
@@ -20,6 +21,7 @@ METRICS = web.AppKey("metrics", Metrics)
 ADMISSION = web.AppKey("admission", Admission)
 KEYRING = web.AppKey("keyring", Keyring)
 LOADER = web.AppKey("loader", Loader)
+RESPONSES = web.AppKey("responses", StoredResponses)
 STORAGE = web.AppKey[Storage | None]("storage")
 
 RECORD = web.RequestKey("record", RequestRecord)

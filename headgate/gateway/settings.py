@@ -248,6 +248,13 @@ class CacheSection(Section):
         return value
 
 
+class ResponsesSection(Section):
+    """Responses that clients can go on from, by `previous_response_id`."""
+
+    ttl_s: float = Field(default=3600.0, ge=0, description="Seconds a response is kept; 0 keeps none.")
+    max_bytes: ByteSize = Field(default=_bytes(64 * MIB), gt=0, description="Memory for them; the oldest leave.")
+
+
 class KeySection(Section):
     """An API key. Where no key is listed the server is open and everybody is team `default`."""
 
@@ -289,6 +296,7 @@ class Settings(BaseSettings):
     cache: CacheSection = CacheSection()
     routing: RoutingSection = RoutingSection()
     embeddings: EmbeddingsSection = EmbeddingsSection()
+    responses: ResponsesSection = ResponsesSection()
     storage: StorageSection = StorageSection()
     batches: BatchesSection = BatchesSection()
     keys: tuple[KeySection, ...] = Field(default=(), description="API keys; none: the server is open.")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wire_pieces import PIECES, chunks_of, joined
 
-from headgate.gateway.request import CacheControl, Chunk, Joiner, Message, ToolCall, ToolCallDelta, ToolUse, Usage
+from headgate.gateway.request import CacheControl, Message, ToolCall, ToolUse, Usage
 from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError, invalid, overloaded, server_error
 from headgate.gateway.wire.identity import Identity
@@ -122,40 +123,10 @@ def test_what_is_not_done_is_refused_by_name(change: dict[str, Any], code: str, 
     assert (caught.value.status, caught.value.code, caught.value.param) == (400, code, param)
 
 
-PIECES = st.lists(
-    st.one_of(
-        st.builds(lambda text: Chunk(0, text), st.text(max_size=4)),
-        st.builds(lambda text: Chunk(0, "", reasoning=text), st.text(max_size=4)),
-        st.builds(lambda at, text: (at, text), st.integers(0, 2), st.text(max_size=4)),
-    ),
-    max_size=12,
-)
-
-
-def chunks_of(pieces: list[Any], finish: Any) -> list[Chunk]:
-    """Calls begin in order, one after the other, as a model writes them."""
-    made: list[Chunk] = []
-    begun = -1
-    for piece in pieces:
-        if isinstance(piece, Chunk):
-            made.append(piece)
-            continue
-        at, text = piece
-        if at > begun:
-            begun += 1
-            made.append(Chunk(0, "", tool_calls=(ToolCallDelta(begun, text, f"call_{begun}", "find"),)))
-        elif made[-1].tool_calls:
-            made.append(Chunk(0, "", tool_calls=(ToolCallDelta(begun, text),)))
-    return [*made, Chunk(0, "", finish_reason=finish, stop="END" if finish == "stop" else None)]
-
-
 @given(PIECES, st.sampled_from(["stop", "length", "tool_calls"]))
 def test_events_make_up_the_whole_reply(pieces: list[Any], finish: Any) -> None:
     chunks, usage = chunks_of(pieces, finish), Usage(9, 4, 3)
-    joiner = Joiner()
-    for chunk in chunks:
-        joiner.add(chunk)
-    whole = json.loads(MessagesReply(WHO).whole(joiner.choices(), usage))
+    whole = json.loads(MessagesReply(WHO).whole(joined(chunks).choices(), usage))
     reply = MessagesReply(WHO)
     frames = reply.frames([*reply.opening(range(1)), *(e for c in chunks for e in reply.chunk(c)), reply.usage(usage)])
     events = []

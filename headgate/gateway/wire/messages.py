@@ -12,7 +12,7 @@ from headgate.gateway.request import CacheControl, ChatRequest, Message, Samplin
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
-from headgate.gateway.wire.tools import MAX_NESTING, MAX_TOOLS, nested_deeper
+from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools
 
 BLOCK_TYPES = ("text", "tool_use", "tool_result", "thinking", "redacted_thinking")
 
@@ -248,7 +248,7 @@ def _given(value: str | None, path: str) -> str:
 
 
 def _tools(wire: Sequence[AnthropicTool] | None) -> tuple[Tool, ...]:
-    tools: dict[str, Tool] = {}
+    tools: list[Tool] = []
     for at, tool in enumerate(wire or ()):
         path = f"tools[{at}]"
         if tool.type not in (None, "custom"):
@@ -260,13 +260,8 @@ def _tools(wire: Sequence[AnthropicTool] | None) -> tuple[Tool, ...]:
         if tool.input_schema is None:
             path = f"{path}.input_schema"
             raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
-        if nested_deeper(tool.input_schema, MAX_NESTING):
-            message = f"Invalid '{path}.input_schema': nested more than {MAX_NESTING} levels deep."
-            raise invalid(message, f"{path}.input_schema", "invalid_value")
-        if tool.name in tools:
-            raise invalid(f"Invalid '{path}.name': '{tool.name}' is given twice.", f"{path}.name", "invalid_value")
-        tools[tool.name] = Tool(tool.name, tool.description, tool.input_schema, bool(tool.strict))
-    return tuple(tools.values())
+        tools.append(Tool(tool.name, tool.description, tool.input_schema, bool(tool.strict)))
+    return check_tools(tools, "input_schema")
 
 
 def _tool_use(wire: AnthropicToolChoice | None, tools: Sequence[Tool]) -> ToolUse:
@@ -279,9 +274,4 @@ def _tool_use(wire: AnthropicToolChoice | None, tools: Sequence[Tool]) -> ToolUs
         if wire.name is not None:
             raise invalid("'tool_choice.name' is only allowed with type 'tool'.", "tool_choice.name", "invalid_value")
         return ToolUse("required" if wire.type == "any" else wire.type, parallel=parallel)
-    name = _given(wire.name, "tool_choice.name")
-    if all(tool.name != name for tool in tools):
-        known = ", ".join(f"'{tool.name}'" for tool in tools)
-        message = f"Invalid 'tool_choice.name': '{name}' is not among the tools given: {known}."
-        raise invalid(message, "tool_choice.name", "invalid_value")
-    return ToolUse("required", name, parallel=False)
+    return check_named(_given(wire.name, "tool_choice.name"), "tool_choice.name", tools)

@@ -13,7 +13,9 @@ from headgate.gateway.wire.embeddings import EmbeddingList, EmbeddingRequest
 from headgate.gateway.wire.messages import MESSAGES_NEUTRAL, CountTokensRequest, MessagesRequest
 from headgate.gateway.wire.messages_reply import MESSAGE_EVENTS, AssistantReply, TokensCount
 from headgate.gateway.wire.neutral import CHAT_NEUTRAL, COMPLETION_NEUTRAL, Neutral
-from headgate.gateway.wire.openapi_parts import call, error, json_of, operation_id, parameter, ref
+from headgate.gateway.wire.openapi_parts import call, error, get, json_of, operation_id, parameter, ref
+from headgate.gateway.wire.responses import RESPONSES_NEUTRAL, ResponsesRequest
+from headgate.gateway.wire.responses_body import RESPONSE_EVENTS, DeletedResponse, ResponseBody
 from headgate.gateway.wire.tokenize import (
     TOKENIZE_NEUTRAL,
     Detokenized,
@@ -25,7 +27,7 @@ from headgate.gateway.wire.tokenize import (
 GENERATION_TYPES: tuple[type, ...] = (
     ChatCompletionRequest, ChatCompletion, ChatCompletionChunk, CompletionRequest, Completion,
     MessagesRequest, AssistantReply, *MESSAGE_EVENTS, CountTokensRequest, TokensCount, AnthropicError,
-    EmbeddingRequest, EmbeddingList,
+    ResponsesRequest, ResponseBody, *RESPONSE_EVENTS, DeletedResponse, EmbeddingRequest, EmbeddingList,
     TokenizeRequest, Tokenized, DetokenizeRequest, Detokenized,
 )  # fmt: skip
 
@@ -34,6 +36,7 @@ _NEUTRAL: Mapping[type, Neutral] = {
     CompletionRequest: COMPLETION_NEUTRAL,
     MessagesRequest: MESSAGES_NEUTRAL,
     CountTokensRequest: MESSAGES_NEUTRAL,
+    ResponsesRequest: RESPONSES_NEUTRAL,
     TokenizeRequest: TOKENIZE_NEUTRAL,
 }
 
@@ -82,11 +85,18 @@ def generation_paths() -> dict[str, Any]:
     completion = _generation("Continue a text", CompletionRequest, Completion, Completion)
     message = _generation("Answer a conversation", MessagesRequest, AssistantReply, *MESSAGE_EVENTS)
     count = call("Count a conversation's tokens", CountTokensRequest, TokensCount)
+    response = _generation("Answer", ResponsesRequest, ResponseBody, *RESPONSE_EVENTS)
     return {
         "/v1/chat/completions": {"post": chat},
         "/v1/completions": {"post": completion},
         "/v1/messages": {"post": _anthropic(message)},
         "/v1/messages/count_tokens": {"post": _anthropic(count)},
+        "/v1/responses": {"post": response},
+        "/v1/responses/{response_id}": {
+            "parameters": [parameter("response_id", {"type": "string"}, place="path")],
+            "get": get("A response that was stored", ResponseBody),
+            "delete": call("Forget a response", None, DeletedResponse, "deleteResponse"),
+        },
         "/v1/embeddings": {"post": call("The vectors of texts", EmbeddingRequest, EmbeddingList)},
         "/tokenize": {"post": call("The tokens of a text or a conversation", TokenizeRequest, Tokenized)},
         "/detokenize": {"post": call("The text of tokens", DetokenizeRequest, Detokenized)},

@@ -77,6 +77,33 @@ def parse_tool_use(choice: ToolChoiceBody | None, parallel: bool | None, tools: 
     return ToolUse(choice or "auto", parallel=several)
 
 
+def check_tools(tools: Sequence[Tool], schema: str) -> tuple[Tool, ...]:
+    """Functions whose protocol has `name` and their parameters, called `schema`, in the tool itself.
+
+    ApiError 400 for a name that is given twice and for parameters that are nested too deeply.
+    """
+    seen: set[str] = set()
+    for at, tool in enumerate(tools):
+        if tool.name in seen:
+            param = f"tools[{at}].name"
+            raise invalid(f"Invalid '{param}': '{tool.name}' is given twice.", param, "invalid_value")
+        seen.add(tool.name)
+        if nested_deeper(tool.parameters, MAX_NESTING):
+            param = f"tools[{at}].{schema}"
+            message = f"Invalid '{param}': nested more than {MAX_NESTING} levels deep."
+            raise invalid(message, param, "invalid_value")
+    return tuple(tools)
+
+
+def check_named(name: str, param: str, tools: Sequence[Tool]) -> ToolUse:
+    """That one function must be called; ApiError 400 where it is not among those given."""
+    if all(tool.name != name for tool in tools):
+        known = ", ".join(f"'{tool.name}'" for tool in tools)
+        message = f"Invalid '{param}': '{name}' is not among the functions given: {known}."
+        raise invalid(message, param, "invalid_value")
+    return ToolUse("required", name, parallel=False)
+
+
 def nested_deeper(value: object, levels: int) -> bool:
     """Whether a JSON value has more than so many levels of objects and arrays."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

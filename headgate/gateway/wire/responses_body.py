@@ -1,0 +1,310 @@
+"""OpenAI's `/v1/responses`: what replies and events are made of."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from headgate.gateway.request import Usage
+from headgate.gateway.wire.chat_reply import LogprobBody
+from headgate.gateway.wire.responses import ResponseNamedTool, ResponseTool
+
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
+ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
+
+
+class OutputText(Struct, tag_field="type", tag="output_text"):
+    """Text of the answer."""
+
+    text: str
+    logprobs: list[LogprobBody]
+    annotations: list[Any] = []
+
+
+class ReasoningText(Struct, tag_field="type", tag="reasoning_text"):
+    """What the model thought."""
+
+    text: str
+
+
+class MessageItem(Struct, tag_field="type", tag="message"):
+    """Text the model said."""
+
+    id: str
+    status: ItemStatus
+    content: list[OutputText]
+    role: Literal["assistant"] = "assistant"
+
+
+class CallItem(Struct, tag_field="type", tag="function_call"):
+    """A call of a function; `call_id` is what its result names."""
+
+    id: str
+    status: ItemStatus
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ReasoningItem(Struct, tag_field="type", tag="reasoning"):
+    """What the model thought before its answer."""
+
+    id: str
+    status: ItemStatus
+    content: list[ReasoningText]
+    summary: list[Any] = []
+
+
+OutputItem = MessageItem | CallItem | ReasoningItem
+
+
+class InputDetails(Struct):
+    """Tokens taken from the prefix cache instead of being computed."""
+
+    cached_tokens: int
+    cache_write_tokens: int = 0
+
+
+class OutputDetails(Struct):
+    """Tokens of reasoning."""
+
+    reasoning_tokens: int
+
+
+class ResponseUsage(Struct):
+    """Token counts."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class ResponseFailure(Struct):
+    """Why there is no answer."""
+
+    code: str
+    message: str
+
+
+class IncompleteDetails(Struct):
+    """Why the answer is cut."""
+
+    reason: Literal["max_output_tokens"]
+
+
+class TextFormat(Struct):
+    """What the text is written in."""
+
+    type: Literal["text"] = "text"
+
+
+class TextSettings(Struct):
+    """How the text is written."""
+
+    format: TextFormat
+
+
+class ReasoningSettings(Struct):
+    """How the model was to think."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
+class ResponseBody(Struct, kw_only=True):
+    """A response, as far as it is."""
+
+    id: str
+    created_at: int
+    status: ResponseStatus
+    error: ResponseFailure | None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: str | None
+    max_output_tokens: int | None
+    model: str
+    output: list[OutputItem]
+    parallel_tool_calls: bool
+    previous_response_id: str | None
+    store: bool
+    temperature: float | None
+    text: TextSettings
+    tool_choice: Literal["none", "auto", "required"] | ResponseNamedTool
+    tools: list[ResponseTool]
+    top_p: float | None
+    top_logprobs: int
+    usage: ResponseUsage | None = None
+    user: str | None
+    safety_identifier: str | None
+    prompt_cache_key: str | None
+    metadata: dict[str, str]
+    reasoning: ReasoningSettings
+    object: Literal["response"] = "response"
+    background: bool = False
+    service_tier: Literal["default"] = "default"
+    truncation: Literal["disabled"] = "disabled"
+
+
+class DeletedResponse(Struct):
+    """A response that is stored no more."""
+
+    id: str
+    deleted: bool = True
+    object: Literal["response"] = "response"
+
+
+class ResponseCreated(Struct, tag_field="type", tag="response.created"):
+    """The first event."""
+
+    sequence_number: int
+    response: ResponseBody
+
+
+class ResponseInProgress(Struct, tag_field="type", tag="response.in_progress"):
+    """The second event."""
+
+    sequence_number: int
+    response: ResponseBody
+
+
+class ItemAdded(Struct, tag_field="type", tag="response.output_item.added"):
+    """An item begins, empty."""
+
+    sequence_number: int
+    output_index: int
+    item: OutputItem
+
+
+class ItemDone(Struct, tag_field="type", tag="response.output_item.done"):
+    """An item is whole."""
+
+    sequence_number: int
+    output_index: int
+    item: OutputItem
+
+
+class PartAdded(Struct, tag_field="type", tag="response.content_part.added"):
+    """An item's content begins, empty."""
+
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    part: OutputText | ReasoningText
+
+
+class PartDone(Struct, tag_field="type", tag="response.content_part.done"):
+    """An item's content is whole."""
+
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    part: OutputText | ReasoningText
+
+
+class OutputTextDelta(Struct, tag_field="type", tag="response.output_text.delta"):
+    """Text to add."""
+
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    delta: str
+    logprobs: list[LogprobBody]
+
+
+class OutputTextDone(Struct, tag_field="type", tag="response.output_text.done"):
+    """The whole text."""
+
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    text: str
+    logprobs: list[LogprobBody]
+
+
+class ReasoningDelta(Struct, tag_field="type", tag="response.reasoning_text.delta"):
+    """Reasoning to add."""
+
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    delta: str
+
+
+class ReasoningDone(Struct, tag_field="type", tag="response.reasoning_text.done"):
+    """All of the reasoning."""
+
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+    text: str
+
+
+class ArgumentsDelta(Struct, tag_field="type", tag="response.function_call_arguments.delta"):
+    """Arguments to add, a piece of JSON."""
+
+    sequence_number: int
+    item_id: str
+    output_index: int
+    delta: str
+
+
+class ArgumentsDone(Struct, tag_field="type", tag="response.function_call_arguments.done"):
+    """All arguments."""
+
+    sequence_number: int
+    item_id: str
+    output_index: int
+    name: str
+    arguments: str
+
+
+class ResponseCompleted(Struct, tag_field="type", tag="response.completed"):
+    """The last event of an answer that came to its end."""
+
+    sequence_number: int
+    response: ResponseBody
+
+
+class ResponseIncomplete(Struct, tag_field="type", tag="response.incomplete"):
+    """The last event of an answer that was cut."""
+
+    sequence_number: int
+    response: ResponseBody
+
+
+class ResponseFailed(Struct, tag_field="type", tag="response.failed"):
+    """The last event of an answer that broke off."""
+
+    sequence_number: int
+    response: ResponseBody
+
+
+RESPONSE_EVENTS: tuple[type, ...] = (
+    ResponseCreated, ResponseInProgress, ItemAdded, PartAdded, OutputTextDelta, OutputTextDone, ReasoningDelta,
+    ReasoningDone, PartDone, ArgumentsDelta, ArgumentsDone, ItemDone, ResponseCompleted, ResponseIncomplete,
+    ResponseFailed,
+)  # fmt: skip
+ResponseEvent = (
+    ResponseCreated | ResponseInProgress | ItemAdded | PartAdded | OutputTextDelta | OutputTextDone | ReasoningDelta
+    | ReasoningDone | PartDone | ArgumentsDelta | ArgumentsDone | ItemDone | ResponseCompleted | ResponseIncomplete
+    | ResponseFailed
+)  # fmt: skip
+
+
+def response_usage(usage: Usage) -> ResponseUsage:
+    """The wire form of `usage`."""
+    return ResponseUsage(
+        usage.prompt_tokens,
+        InputDetails(usage.cached_tokens),
+        usage.completion_tokens,
+        OutputDetails(usage.reasoning_tokens),
+        usage.prompt_tokens + usage.completion_tokens,
+    )

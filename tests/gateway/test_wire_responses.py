@@ -1,0 +1,189 @@
+"""OpenAI's responses on the wire: what a request means, and that its events make up the whole response."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wire_pieces import PIECES, chunks_of, joined
+
+from headgate.gateway.request import CacheControl, Chunk, Message, ToolCall, ToolUse, Usage
+from headgate.gateway.wire.errors import ApiError, server_error
+from headgate.gateway.wire.identity import Identity
+from headgate.gateway.wire.responses import ToRespond, parse_responses
+from headgate.gateway.wire.responses_reply import ResponsesReply
+
+WHO = Identity("resp_1", 7, "demo", "hg-1")
+TOOL = {"type": "function", "name": "find", "description": "Finds.", "parameters": {"type": "object"}, "strict": True}
+BEFORE = (Message("user", "one"), Message("assistant", "two"))
+
+
+def earlier(name: str) -> tuple[Message, ...]:
+    if name != "resp_0":
+        raise ApiError(400, "no such response", param="previous_response_id")
+    return BEFORE
+
+
+def parsed(**change: Any) -> ToRespond:
+    body = {"model": "auto", "input": "hi", **change}
+    return parse_responses(json.dumps(body).encode(), CacheControl(), None, earlier)
+
+
+def test_items_become_turns_of_chat_templates() -> None:
+    asked = parsed(
+        instructions="Be brief.",
+        previous_response_id="resp_0",
+        input=[
+            {"role": "developer", "content": "No jokes."},
+            {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+            {"type": "reasoning", "id": "rs_1", "summary": []},
+            {
+                "type": "message",
+                "id": "msg_1",
+                "role": "assistant",
+                "status": "completed",
+                "content": [{"type": "output_text", "text": "Let me see.", "annotations": [], "logprobs": []}],
+            },
+            {"type": "function_call", "call_id": "c1", "name": "find", "arguments": "{}", "status": "completed"},
+            {"type": "function_call", "call_id": "c2", "name": "find", "arguments": '{"a":1}'},
+            {"type": "function_call_output", "call_id": "c1", "output": "x"},
+            {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "y"}]},
+        ],
+    )
+    calls = (ToolCall("c1", "find", "{}"), ToolCall("c2", "find", '{"a":1}'))
+    assert asked.turns == (
+        *BEFORE,
+        Message("system", "No jokes."),
+        Message("user", "a\nb"),
+        Message("assistant", "Let me see.", tool_calls=calls),
+        Message("tool", "x", tool_call_id="c1"),
+        Message("tool", "y", tool_call_id="c2"),
+    )
+    assert asked.request.messages == (Message("system", "Be brief."), *asked.turns)
+
+
+def test_parameters_reach_the_road() -> None:
+    request = parsed(
+        max_output_tokens=9, temperature=0.5, top_p=0.9, stream=True, tools=[TOOL], parallel_tool_calls=False,
+        tool_choice="required", safety_identifier="u1", prompt_cache_key="s1", top_logprobs=2,
+        include=["message.output_text.logprobs"], reasoning={"effort": None}, text={"format": {"type": "text"}},
+    ).request  # fmt: skip
+    assert (request.max_tokens, request.stream, request.user, request.session) == (9, True, "u1", "s1")
+    assert (request.sampling.temperature, request.sampling.top_p, request.logprobs) == (0.5, 0.9, 2)
+    assert request.tools[0].strict
+    assert request.tool_use == ToolUse("required", None, parallel=False)
+    named = parsed(tools=[TOOL], tool_choice={"type": "function", "name": "find"}).request
+    assert named.tool_use == ToolUse("required", "find", parallel=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "param"),
+    [
+        ({"input": []}, "empty_array", "input"),
+        ({"input": [{"role": "robot", "content": "x"}]}, "invalid_value", "input[0].role"),
+        ({"input": [{"content": "x"}]}, "missing_required_parameter", "input[0].role"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+            "unsupported_parameter",
+            "input[0].content[0].type",
+        ),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "unsupported_parameter", "input[0].type"),
+        ({"input": [{"type": "function_call_output", "output": "x"}]}, "missing_required_parameter",
+         "input[0].call_id"),
+        ({"previous_response_id": "resp_9"}, None, "previous_response_id"),
+        ({"max_output_tokens": 0}, "integer_below_min_value", "max_output_tokens"),
+        ({"temperature": 3}, "decimal_above_max_value", "temperature"),
+        ({"tools": [{"type": "web_search"}]}, "unsupported_parameter", "tools[0].type"),
+        ({"tools": [TOOL, TOOL]}, "invalid_value", "tools[1].name"),
+        ({"tool_choice": "required"}, "invalid_value", "tool_choice"),
+        ({"reasoning": {"effort": "high"}}, "unsupported_parameter", "reasoning"),
+        ({"truncation": "auto"}, "unsupported_parameter", "truncation"),
+        ({"background": True}, "unsupported_parameter", "background"),
+        ({"conversation": "conv_1"}, "unsupported_parameter", "conversation"),
+        ({"include": ["file_search_call.results"]}, "unsupported_parameter", "include[0]"),
+        ({"top_logprobs": 2}, "invalid_value", "top_logprobs"),
+        ({"stream_options": {}}, "invalid_value", "stream_options"),
+        ({"max_tokens": 5}, "unknown_parameter", "max_tokens"),
+    ],
+)  # fmt: skip
+def test_what_is_not_done_is_refused_by_name(change: dict[str, Any], code: str | None, param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        parsed(**change)
+    assert (caught.value.status, caught.value.code, caught.value.param) == (400, code, param)
+
+
+def events_of(frames: bytes) -> list[dict[str, Any]]:
+    """Decoded, each under its own name and numbered through."""
+    events = []
+    for frame in frames.decode().split("\n\n")[:-1]:
+        name, data = frame.split("\n", 1)
+        events.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {events[-1]['type']}"
+    assert [e["sequence_number"] for e in events] == list(range(len(events)))
+    return events
+
+
+def test_a_stream_goes_through_the_events_in_order() -> None:
+    reply = ResponsesReply(WHO, parsed(), stored=False, keep=lambda *_: None)
+    chunks = chunks_of([Chunk(0, "hi"), (0, "{}"), (0, "")], "tool_calls")
+    parts = [*reply.opening(range(1)), *(e for c in chunks for e in reply.chunk(c)), reply.usage(Usage(9, 4, 3))]
+    assert [e["type"].removeprefix("response.") for e in events_of(reply.frames(parts))] == [
+        "created", "in_progress",
+        "output_item.added", "content_part.added", "output_text.delta", "output_text.done", "content_part.done",
+        "output_item.done",
+        "output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done",
+        "completed",
+    ]  # fmt: skip
+
+
+@given(PIECES, st.sampled_from(["stop", "length", "tool_calls"]))
+def test_events_make_up_the_whole_response(pieces: list[Any], finish: Any) -> None:
+    chunks, usage = chunks_of(pieces, finish), Usage(9, 4, 3, reasoning_tokens=1)
+    kept: list[tuple[str, bytes, tuple[Message, ...]]] = []
+    reply = ResponsesReply(WHO, parsed(), stored=True, keep=lambda *what: kept.append(what))
+    parts = [*reply.opening(range(1)), *(e for c in chunks for e in reply.chunk(c)), reply.usage(usage)]
+    events = events_of(reply.frames(parts))
+    final = events[-1]["response"]
+    items: list[dict[str, Any]] = []
+    for event in events[2:-1]:
+        kind = event["type"].removeprefix("response.")
+        if kind == "output_item.added":
+            assert event["output_index"] == len(items)
+            items.append({"type": event["item"]["type"], "id": event["item"]["id"], "said": ""})
+        elif kind.endswith(".delta"):
+            assert event["item_id"] == items[-1]["id"], "one item ends before the next begins"
+            items[-1]["said"] += event["delta"]
+        elif kind == "output_item.done":
+            assert event["item"] == final["output"][event["output_index"]]
+    assert len(items) == len(final["output"])
+    for item, written in zip(items, final["output"], strict=True):
+        said = written["arguments"] if item["type"] == "function_call" else written["content"][0]["text"]
+        assert (written["type"], written["id"], said) == (item["type"], item["id"], item["said"])
+    ended = {"length": "incomplete"}.get(finish, "completed")
+    assert events[-1]["type"] == f"response.{ended}"
+    assert final["status"] == ended
+    assert final["usage"]["input_tokens_details"]["cached_tokens"] == 3
+    assert [(name, json.loads(body)) for name, body, _ in kept] == [("resp_1", final)], "kept before it is sent"
+
+    choices = joined(chunks).choices()
+    whole = json.loads(ResponsesReply(WHO, parsed(), stored=True, keep=lambda *_: None).whole(choices, usage))
+    told: Any = lambda body, kind: [i for i in body["output"] if i["type"] == kind]  # noqa: E731
+    text = "".join(i["content"][0]["text"] for i in told(final, "message"))
+    assert text == "".join(i["content"][0]["text"] for i in told(whole, "message"))
+    assert kept[0][2][-1].content == (text if text or not choices[0].tool_calls else None)
+    calls = [(i["call_id"], i["name"]) for i in told(final, "function_call")]
+    assert calls == [(i["call_id"], i["name"]) for i in told(whole, "function_call")]
+    assert {k: v for k, v in whole.items() if k != "output"} == {k: v for k, v in final.items() if k != "output"}
+
+
+def test_a_stream_that_breaks_says_so_and_is_not_kept() -> None:
+    reply = ResponsesReply(WHO, parsed(), stored=True, keep=lambda *_: pytest.fail("it is not whole"))
+    reply.opening(range(1))
+    (event,) = [
+        json.loads(line[6:]) for line in reply.error(server_error()).decode().splitlines() if line[:4] == "data"
+    ]
+    assert (event["type"], event["response"]["status"]) == ("response.failed", "failed")
+    assert event["response"]["error"]["code"] == "server_error"

@@ -1,0 +1,42 @@
+"""Answers in arbitrary pieces, as a model could write them, for tests of how protocols put them on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from headgate.gateway.request import Chunk, Joiner, ToolCallDelta
+
+PIECES = st.lists(
+    st.one_of(
+        st.builds(lambda text: Chunk(0, text), st.text(max_size=4)),
+        st.builds(lambda text: Chunk(0, "", reasoning=text), st.text(max_size=4)),
+        st.builds(lambda at, text: (at, text), st.integers(0, 2), st.text(max_size=4)),
+    ),
+    max_size=12,
+)
+
+
+def chunks_of(pieces: list[Any], finish: Any) -> list[Chunk]:
+    """Calls begin in order, one after the other, as a model writes them."""
+    made: list[Chunk] = []
+    begun = -1
+    for piece in pieces:
+        if isinstance(piece, Chunk):
+            made.append(piece)
+            continue
+        at, text = piece
+        if at > begun:
+            begun += 1
+            made.append(Chunk(0, "", tool_calls=(ToolCallDelta(begun, text, f"call_{begun}", "find"),)))
+        elif made[-1].tool_calls:
+            made.append(Chunk(0, "", tool_calls=(ToolCallDelta(begun, text),)))
+    return [*made, Chunk(0, "", finish_reason=finish, stop="END" if finish == "stop" else None)]
+
+
+def joined(chunks: list[Chunk]) -> Joiner:
+    joiner = Joiner()
+    for chunk in chunks:
+        joiner.add(chunk)
+    return joiner
