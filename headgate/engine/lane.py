@@ -157,6 +157,7 @@ class Lane:
                 table=self._scheduler.tables.table(request.tenant),
                 noise=self._noise.getrandbits(64),
                 leader=choices[0] if choices else None,
+                guide=None if request.grammar is None else request.grammar.guide(),
                 submitted_at=submitted_at,
             )
             self._arrivals += 1
@@ -214,6 +215,9 @@ class Lane:
         for one in sampled:
             if isinstance(one, Sampled):
                 one.sequence.tokens.extend(one.tokens)
+                if one.sequence.guide is not None:
+                    # Before anything else, so that it is known when the next step's logits are.
+                    one.sequence.guide.advance(one.tokens)
         # A sequence whose logits are broken must not share the blocks that broke them.
         broken = {s.sequence for s in sampled if s.broken}
         self._scheduler.commit([c for c in chunks if c.sequence not in broken] if broken else chunks)
@@ -256,7 +260,7 @@ class Lane:
     def _advance(self, sampled: Sampled, now: float) -> Delta:
         sequence, tokens = sampled.sequence, tuple(sampled.tokens)
         if sampled.broken:
-            return self._fail(sequence, "the model's logits are not finite")
+            return self._fail(sequence, sampled.error)
         if sequence.first_token_at is None:
             sequence.first_token_at = now
         self._generated_tokens += len(tokens)

@@ -19,6 +19,7 @@ from headgate.engine.lane import ModelStats
 from headgate.engine.loop import StepLoop
 from headgate.engine.mailbox import Mailbox
 from headgate.engine.request import Delta, Finish, Priority, PromptState, Request, TokenScore
+from headgate.engine.sampling.grammar import Grammar, Grammars
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.stream import ChoiceText, TextLogprob
@@ -136,6 +137,7 @@ class LocalModel:
         self._marked = tokenizer.showing(MARKS)
         self._chat_template = chat_template
         self._loop = loop
+        self._grammars = Grammars(self._marked, info.vocab_size)
         self._serial = itertools.count()
         self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = weakref.WeakKeyDictionary()
 
@@ -166,6 +168,15 @@ class LocalModel:
             return tuple(self._tokenizer.encode(text, add_special_tokens=special))
         return tuple(await asyncio.to_thread(self._tokenizer.encode, text, add_special_tokens=special))
 
+    async def grammar(self, text: str) -> Grammar:
+        """A grammar for the model's vocabulary, compiled in a thread unless it is known.
+
+        Raises:
+            GrammarError: it cannot be followed.
+        """
+        kept = self._grammars.kept(text)
+        return await asyncio.to_thread(self._grammars.compile, text) if kept is None else kept
+
     def decode(self, token_ids: Sequence[int], *, special: bool = False) -> str:
         """Text of tokens; special ones are left out unless `special`."""
         return self._tokenizer.decode(token_ids, skip_special=not special)
@@ -187,11 +198,13 @@ class LocalModel:
         priority: Priority = "foreground",
         left: Callable[[Sequence[Finish]], None] | None = None,
         marked: bool = False,
+        grammar: Grammar | None = None,
     ) -> AsyncGenerator[TextDelta, bool | None]:
         """Stream `n` continuations of `prompt`. Closing the iterator cancels what still runs before the next step.
 
         `left` is told the accounts of the choices that ended that way, before the iterator is closed. `marked`: the
-        text has the marks of function calls, where they are special tokens too.
+        text has the marks of function calls, where they are special tokens too. `grammar`: what form the continuations
+        must have; one that is cut at its limit has it in part.
 
         Sending True cancels it too, but the last deltas still come, with the account of what was computed.
 
@@ -206,7 +219,7 @@ class LocalModel:
         mailbox.open(engine_id, eager=bool(stop))
         submitted = False
         try:
-            request = Request(engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority)
+            request = Request(engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority, grammar=grammar)
             self._loop.submit(request, mailbox.post)
             submitted, running = True, n
             while running:

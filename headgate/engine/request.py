@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -44,6 +45,8 @@ class Request:
     priority: Priority = "foreground"
     score: tuple[int, ...] = ()
     probe: bool = False
+    grammar: Grammar | None = None
+    """What form the continuations must have."""
 
 
 @dataclass(frozen=True, slots=True)

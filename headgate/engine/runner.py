@@ -17,6 +17,7 @@ from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.request import LIKELIEST, PromptState, TokenLogprob, TokenScore
+from headgate.engine.sampling.grammar import GrammarError
 from headgate.engine.sampling.logprobs import measure
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
 from headgate.engine.scheduler import Chunk
@@ -29,7 +30,7 @@ few enough to stay small beside a vocabulary of 150,000."""
 
 @dataclass(slots=True)
 class Sampled:
-    """The tokens that follow a sequence's known ones, one per step; none where its logits were not finite.
+    """The tokens that follow a sequence's known ones, one per step; none where nothing could be chosen.
 
     Never changed; not frozen, as for `Delta`.
     """
@@ -37,10 +38,12 @@ class Sampled:
     sequence: Sequence
     tokens: Seq[int]
     logprob: TokenLogprob | None = None
+    error: str = "the model's logits are not finite"
+    """Why there are none."""
 
     @property
     def broken(self) -> bool:
-        """Whether the logits were not finite."""
+        """Whether nothing could be chosen."""
         return not self.tokens
 
 
@@ -128,6 +131,11 @@ class Runner:
         if all(s.plain for s in sequences):
             tokens = self._sampler.likeliest(logits)
             return [Sampled(s, (token,) if token >= 0 else ()) for s, token in zip(sequences, tokens, strict=True)]
+        lost = _lost(sequences)
+        if lost:
+            sound = [i for i, s in enumerate(sequences) if s not in lost]
+            failed = [Sampled(s, (), error=error) for s, error in lost.items()]
+            return failed + self._sample(logits[sound], [sequences[i] for i in sound])
         try:
             drawn = self._sampler.sample(logits, [_row(s) for s in sequences])
         except NonFiniteLogits as error:
@@ -175,6 +183,18 @@ class Runner:
         return scored
 
 
+def _lost(sequences: Seq[Sequence]) -> dict[Sequence, str]:
+    """Sequences whose grammars cannot be followed any further, and why. Waits for what may follow in the others."""
+    lost = {}
+    for sequence in sequences:
+        if sequence.guide is not None:
+            try:
+                sequence.guide.forbidden()
+            except GrammarError as error:
+                lost[sequence] = str(error)
+    return lost
+
+
 def _row(sequence: Sequence) -> SamplingRow:
     """The sequence's row, kept from step to step so that penalties count each token once."""
     params = sequence.request.sampling
@@ -185,4 +205,6 @@ def _row(sequence: Sequence) -> SamplingRow:
     row.position = len(sequence.tokens)
     if params.changes_logits:
         row.output = sequence.output
+    if sequence.guide is not None:
+        row.forbidden = sequence.guide.forbidden()
     return row

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from headgate.engine.kv.tables import BlockTable
 from headgate.engine.request import Request, TokenScore
+from headgate.engine.sampling.grammar import Guide
 from headgate.engine.sampling.processors import SamplingRow
 
 
@@ -44,6 +45,8 @@ class Sequence:
     """Of the leading tokens of the continuation that is scored."""
     row: SamplingRow | None = None
     """What the sampler keeps of it; made when it is first needed, which greedy decoding never does."""
+    guide: Guide | None = None
+    """Its way through the grammar of the request. It goes with the tokens, so that a preemption changes nothing."""
     stream: int | None = None
     """What the keys of its draws begin with, as int64; made when it is first needed, likewise."""
     prompt_length: int = field(init=False)
@@ -56,8 +59,9 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.prompt_length = len(self.request.prompt)
-        self.plain = self.request.sampling.plain
-        self.direct = self.request.sampling.direct and not self.request.score and not self.request.probe
+        free = self.guide is None
+        self.plain = self.request.sampling.plain and free
+        self.direct = self.request.sampling.direct and free and not self.request.score and not self.request.probe
         self.background = self.request.priority == "background"
 
     @property

@@ -12,10 +12,12 @@ from typing import Protocol
 from headgate.engine.errors import EngineError, EngineStopped, PromptTooLong
 from headgate.engine.local import LocalModel, ModelInfo, Score, TextDelta
 from headgate.engine.request import Finish
+from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.spoken import Spoken
+from headgate.gateway.structured import grammar_of
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, overloaded, unsupported
 from headgate.routing.price import Load, Rates, StepRates, Work, first_rates
@@ -33,6 +35,8 @@ class Prepared:
     sampling: SamplingParams
     left: Callable[[Outcome], None] | None = None
     """Told the account of what was computed where the work is ended before its end."""
+    grammar: Grammar | None = None
+    """What form the answer must have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +207,9 @@ class LocalDestination:
         """Tokenise and check against the model: context, vocabulary, chat template."""
         self._check_vocabulary(request)
         if request.callable_tools and "tools" in self._lacks:
-            raise unsupported(
-                "tools", f"The model '{self.id}' cannot call functions. Leave 'tools' out, or ask another model."
-            )
-        if request.tool_use.mode == "required":
-            raise unsupported("tool_choice", "'tool_choice' is supported at 'auto' and 'none'.")
+            raise unsupported("tools", f"The model '{self.id}' cannot call functions. Leave 'tools' out.")
+        if request.response_format.schema is not None and "json" in self._lacks:
+            raise unsupported("response_format", f"The model '{self.id}' only answers with text.")
         revision = self._info.text_revision
         prompt = None if read is None else read.get(revision)
         if prompt is None:
@@ -221,7 +223,7 @@ class LocalDestination:
             raise context_exceeded(self._info.context_length, len(prompt), None)
         if request.max_tokens is not None and request.max_tokens > room:
             raise context_exceeded(self._info.context_length, len(prompt), request.max_tokens)
-        return Prepared(request, prompt, self._sampling(request))
+        return Prepared(request, prompt, self._sampling(request), grammar=await grammar_of(request, self._model))
 
     async def measure(self) -> None:
         """Have the model take some steps, so that its rates are known before anybody asks it.
@@ -284,6 +286,7 @@ class LocalDestination:
                 weight=principal.policy.scheduling.weight,
                 priority=request.priority,
                 marked=spoken.marked,
+                grammar=prepared.grammar,
                 left=left,
             )
             try:

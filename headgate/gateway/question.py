@@ -189,5 +189,6 @@ def _context(request: ChatRequest, *, greedy: bool) -> dict[str, Any]:
     if request.last_user_text is not None:
         del fields["messages"][-1]["content"]
     # A model reads and writes properties in their order, which canonical JSON would lose.
-    fields["tools"] = json.dumps(fields["tools"])
+    for name in ("tools", "response_format"):
+        fields[name] = json.dumps(fields[name])
     return fields

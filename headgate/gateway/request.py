@@ -87,6 +87,14 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
+class ResponseFormat:
+    """The form of an answer's text: JSON by a schema, or any text."""
+
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    schema: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCallDelta:
     """What was added to a call. `id` and `name` come with its first piece and only there."""
 
@@ -168,6 +176,7 @@ class ChatRequest:
     """Background work is computed in what others leave of the engine's steps."""
     tools: tuple[Tool, ...] = ()
     tool_use: ToolUse = field(default_factory=ToolUse)
+    response_format: ResponseFormat = field(default_factory=ResponseFormat)
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

@@ -338,6 +338,7 @@ def features_of(
         + sum(len(json.dumps(tool.for_template())) for tool in request.tools),
         max_tokens=request.max_tokens or 0,
         has_tools=bool(request.callable_tools),
+        format=request.response_format.type,
         turns=max(len(request.messages), 1),
         system=_system(request),
         state=state,
@@ -348,7 +349,10 @@ def features_of(
 def needs_of(request: ChatRequest) -> frozenset[Need]:
     """What a destination must understand for it: not every template can tell its model of tools and their calls."""
     tools = bool(request.callable_tools) or any(m.role == "tool" or m.tool_calls for m in request.messages)
-    return frozenset({"tools"}) if tools else frozenset()
+    needs: set[Need] = {"tools"} if tools else set()
+    if request.response_format.schema is not None:
+        needs.add("json")
+    return frozenset(needs)
 
 
 def _system(request: ChatRequest) -> str:

@@ -204,7 +204,7 @@ def test_prefix_reuse_is_told(client: OpenAI) -> None:
         ),
         ({"extra_body": {"temprature": 1}}, openai.BadRequestError, "unknown_parameter"),
         ({"tools": [{"type": "function", "function": {"name": "f g"}}]}, openai.BadRequestError, "invalid_value"),
-        ({"response_format": {"type": "json_object"}}, openai.BadRequestError, "unsupported_parameter"),
+        ({"response_format": {"type": "grammar"}}, openai.BadRequestError, "unsupported_parameter"),
     ],
 )
 def test_errors_are_the_clients_own(client: OpenAI, change: dict[str, Any], kind: type, code: str) -> None:

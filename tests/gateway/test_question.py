@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.gateway.question import Bypass, CachePolicy, Question, normalized, question_of
-from headgate.gateway.request import CacheControl, ChatRequest, Message, Sampling, Tool, ToolCall, ToolUse
+from headgate.gateway.request import (
+    CacheControl,
+    ChatRequest,
+    Message,
+    ResponseFormat,
+    Sampling,
+    Tool,
+    ToolCall,
+    ToolUse,
+)
 from headgate.gateway.teams.keys import Principal
 
 PRINTS = Fingerprinter(b"0" * 16)
@@ -69,6 +78,11 @@ MATTERS: dict[str, st.SearchStrategy[Any]] = {
     "stop": st.lists(WORDS, max_size=2).map(tuple),
     "logprobs": st.none() | st.integers(0, 3),
     "tools": st.lists(TOOLS, max_size=2).map(tuple),
+    "response_format": st.builds(
+        ResponseFormat,
+        st.sampled_from(["text", "json_schema"]),
+        st.none() | st.dictionaries(WORDS, st.integers(), max_size=2),
+    ),
     "tool_use": st.builds(ToolUse, st.sampled_from(["auto", "none"]), st.none() | WORDS, st.booleans()),
 }
 NO_MATTER: dict[str, st.SearchStrategy[Any]] = {

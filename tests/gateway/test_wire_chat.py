@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gateway.request import CacheControl, ChatRequest, Message, Tool, ToolCall, ToolUse
+from headgate.gateway.request import CacheControl, ChatRequest, Message, ResponseFormat, Tool, ToolCall, ToolUse
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.errors import ApiError
 
@@ -112,7 +112,19 @@ def test_zero_is_not_taken_for_absent() -> None:
             "tool_choice.function.name",
             "invalid_value",
         ),
-        ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_parameter"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "unsupported_parameter"),
+        ({"response_format": "json"}, "response_format", "invalid_type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "missing_required_parameter"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+            "response_format.json_schema.schema",
+            "missing_required_parameter",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": DEEP}}},
+            "response_format.json_schema.schema",
+            "invalid_value",
+        ),
         ({"store": True}, "store", "unsupported_parameter"),
         ({"reasoning_effort": "high"}, "reasoning_effort", "unsupported_parameter"),
         ({"service_tier": "flex"}, "service_tier", "unsupported_parameter"),
@@ -200,6 +212,15 @@ def test_functions_arrive_in_the_order_of_their_properties() -> None:
     assert request.tool_use == ToolUse("auto", None, parallel=False)
     assert request.tools[1].for_template()["function"] == {"name": "g", "description": "d", "parameters": parameters}
     assert parse(tools=[F], tool_choice="none").callable_tools == ()
+
+
+def test_the_form_of_the_answer_arrives() -> None:
+    assert parse(response_format={"type": "json_object"}).response_format == ResponseFormat(
+        "json_object", {"type": "object"}
+    )
+    schema = {"type": "object", "properties": {"b": {}, "a": {}}}
+    asked = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
+    assert parse(response_format=asked).response_format == ResponseFormat("json_schema", schema)
 
 
 def test_arguments_of_earlier_calls_reach_templates_as_objects_where_they_are() -> None:

@@ -52,6 +52,7 @@ class SamplingRow:
         choice: index of the choice within the request (n > 1).
         position: absolute position of the token to be drawn, len(prompt) + len(output).
         noise: a per-sequence random 64-bit integer, the seed when `params.seed` is None.
+        forbidden: bool [vocabulary], on the CPU: tokens that a grammar rules out; None rules out none.
     """
 
     params: SamplingParams
@@ -60,6 +61,7 @@ class SamplingRow:
     choice: int
     position: int
     noise: int
+    forbidden: Tensor | None = None
     history: TokenHistory = field(default_factory=TokenHistory, repr=False, compare=False)
 
 
@@ -91,7 +93,7 @@ class _Entries:
 
 
 def process(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
-    """Apply logit bias, then repetition, then presence and frequency penalties, in place.
+    """Apply logit bias, then repetition, then presence and frequency penalties, then grammars, in place.
 
     Repetition penalty (Keskar et al. 2019, as in transformers): a logit of a token in prompt or output is divided by
     the penalty if positive and multiplied if negative. Presence and frequency (OpenAI): a token generated c > 0 times
@@ -129,3 +131,6 @@ def process(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
     if entries := occurrence.upload(logits.device):
         where, change = entries
         logits.index_put_(where, logits[where] + change)
+    for index, row in enumerate(rows):
+        if row.forbidden is not None:
+            logits[index].masked_fill_(row.forbidden.to(logits.device, non_blocking=True), -torch.inf)

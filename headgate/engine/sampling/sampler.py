@@ -19,7 +19,6 @@ from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.request import TokenLogprob
 from headgate.engine.sampling.logprobs import measure, read
 from headgate.engine.sampling.noise import gumbel, row_key
-from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sampling.processors import SamplingRow, process
 from headgate.engine.sampling.truncation import drop_unlikely, scaled, truncate
 from headgate.engine.sampling.upload import upload
@@ -51,7 +50,7 @@ class _Group:
     """The work that rows share. `width` is how many of the likeliest tokens count; 0 means all of them, unsorted."""
 
     processed: bool
-    """Whether bias or penalties change the logits first."""
+    """Whether bias, penalties or a grammar change the logits first."""
     greedy: bool = False
     native: bool = False
     """Whether the kernels draw, each row by settings of its own; what follows is for stock operators."""
@@ -108,7 +107,7 @@ class Sampler:
         """Token ids, int64 [rows], and the winning scores, float32 [rows]."""
         groups: dict[_Group, list[int]] = {}
         for index, row in enumerate(rows):
-            groups.setdefault(self._group(row.params), []).append(index)
+            groups.setdefault(self._group(row), []).append(index)
         token_ids = torch.empty(len(rows), dtype=torch.int64, device=self._device)
         scores = torch.empty(len(rows), dtype=torch.float32, device=self._device)
         for group, members in groups.items():
@@ -125,8 +124,9 @@ class Sampler:
             scores.index_copy_(0, which, best.float())
         return token_ids, scores
 
-    def _group(self, params: SamplingParams) -> _Group:
-        processed = params.changes_logits
+    def _group(self, row: SamplingRow) -> _Group:
+        params = row.params
+        processed = params.changes_logits or row.forbidden is not None
         if params.greedy:
             return _Group(processed, greedy=True)
         if self._native is not None:

@@ -11,6 +11,7 @@ from headgate.gateway.request import CacheControl, ChatRequest, Message, ToolCal
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.neutral import CHAT_NEUTRAL, refuse_unsupported
+from headgate.gateway.wire.response_format import ResponseFormatBody, parse_response_format
 from headgate.gateway.wire.sampling import SamplingFields, StreamOptions, check_stream_options, stop_strings
 from headgate.gateway.wire.tools import MAX_TOOLS, ToolBody, ToolChoiceBody, parse_tool_use, parse_tools
 
@@ -74,6 +75,7 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     tools: Annotated[list[ToolBody], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoiceBody | None = None
     parallel_tool_calls: bool | None = None
+    response_format: ResponseFormatBody | None = None
     # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
     audio: Any = UNSET
     function_call: Any = UNSET
@@ -84,7 +86,6 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     prompt_cache_options: Any = UNSET
     prompt_cache_retention: Any = UNSET
     reasoning_effort: Any = UNSET
-    response_format: Any = UNSET
     service_tier: Any = UNSET
     store: Any = UNSET
     verbosity: Any = UNSET
@@ -122,6 +123,7 @@ def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> 
         session=session if session is not None else wire.prompt_cache_key,
         tools=tools,
         tool_use=parse_tool_use(wire.tool_choice, wire.parallel_tool_calls, tools),
+        response_format=parse_response_format(wire.response_format),
     )
 
 

@@ -26,7 +26,6 @@ CHAT_NEUTRAL: Neutral = {
     "prompt_cache_options": (None, {"mode": "implicit"}),
     "prompt_cache_retention": (None, "in_memory"),
     "reasoning_effort": (None, "none"),
-    "response_format": (None, {"type": "text"}),
     "service_tier": (None, "auto", "default"),
     "store": (None, False),
     "verbosity": (None, "medium"),

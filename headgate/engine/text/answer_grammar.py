@@ -1,0 +1,119 @@
+"""The form of an answer as a grammar: JSON by a schema, and calls of functions as the model writes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headgate.engine.text.tool_calls import ToolFormat
+
+Schema = Mapping[str, Any]
+_WRITTEN = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""JSON as models write it on one line: free white space would let a model write it for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """Calls that an answer has or may have.
+
+    Attributes:
+        fmt: how the model writes them.
+        functions: JSON schemas of the arguments, by function.
+        required: whether there must be one.
+        several: whether there may be more than one.
+    """
+
+    fmt: ToolFormat
+    functions: Mapping[str, Schema]
+    required: bool
+    several: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What stands around calls: `open` before the first, `close` after the last, `head` and `tail` around arguments."""
+
+    open: str
+    head: str
+    tail: str
+    between: str
+    close: str
+
+
+_FRAMES: Mapping[ToolFormat, _Frame] = {
+    "hermes": _Frame("", '<tool_call>\n{"name": "%s", "arguments": ', "}\n</tool_call>", "\n", ""),
+    "llama3": _Frame("", '{"name": "%s", "parameters": ', "}", "; ", ""),
+    "mistral": _Frame("[TOOL_CALLS][", '{"name": "%s", "arguments": ', "}", ", ", "]"),
+    "deepseek": _Frame(
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁call▁begin｜>%s<｜tool▁sep｜>",
+        "<｜tool▁call▁end｜>",
+        "",
+        "<｜tool▁calls▁end｜>",
+    ),
+}
+_MARKS: Mapping[ToolFormat, str] = {
+    "hermes": "<tool_call>",
+    "mistral": "[TOOL_CALLS]",
+    "deepseek": "<｜tool▁calls▁begin｜>",
+}
+"""What text that is no call does not contain."""
+
+
+def can_frame(fmt: ToolFormat | None) -> bool:
+    """Whether a model that writes calls so can be held to call functions."""
+    return fmt in _FRAMES
+
+
+def json_grammar(schema: Schema) -> str:
+    """A grammar of the JSON values of a schema."""
+    return f"start: value\nvalue: %json {_json(schema)}\n"
+
+
+def answer_grammar(schema: Schema | None, calls: CallForm | None) -> str | None:
+    """The grammar of an answer that is JSON by the schema, or calls, or where calls are optional text; None: any text.
+
+    Calls must be of a format that `can_frame` says yes to.
+    """
+    if calls is None:
+        return None if schema is None else json_grammar(schema)
+    frame = _FRAMES[calls.fmt]
+    if calls.required:
+        return _rules("calls", calls, frame)
+    if schema is not None:
+        return _rules("calls | value", calls, frame, f"value: %json {_json(schema)}")
+    mark = _MARKS.get(calls.fmt)
+    if mark is None:
+        return _rules("calls | TEXT", calls, frame, r"TEXT: /([^{](.|\n)*)?/")
+    # Text goes on until a mark comes; what follows the mark is a call.
+    text = (r"TEXT: /(.|\n)*/", f"marked[lazy]: TEXT {_literal(mark)}")
+    if frame.open:
+        return _rules("marked calls | TEXT", calls, replace(frame, open=frame.open.removeprefix(mark)), *text)
+    one = replace(frame, head=frame.head.removeprefix(mark))
+    start = "(marked calls)* TEXT" if calls.several else "marked calls | TEXT"
+    return _rules(start, replace(calls, several=False), one, *text)
+
+
+def _rules(start: str, calls: CallForm, frame: _Frame, *others: str) -> str:
+    more = f"({_literal(frame.between)} call)*" if calls.several else ""
+    rules = [
+        "%llguidance {}",
+        f"start: {start}",
+        f"calls: {_literal(frame.open)} call {more} {_literal(frame.close)}",
+        f"call: {' | '.join(f'call_{at}' for at in range(len(calls.functions)))}",
+        *others,
+    ]
+    for at, (name, arguments) in enumerate(calls.functions.items()):
+        rules.append(f"call_{at}: {_literal(frame.head % name)} arguments_{at} {_literal(frame.tail)}")
+        rules.append(f"arguments_{at}: %json {_json(arguments)}")
+    return "\n".join(rules) + "\n"
+
+
+def _literal(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if text else ""
+
+
+def _json(schema: Schema) -> str:
+    return json.dumps({**schema, "x-guidance": _WRITTEN}, ensure_ascii=False)

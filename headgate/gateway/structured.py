@@ -1,0 +1,70 @@
+"""The form that a request wants its answer in, as a grammar of the model that will write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headgate.engine.local import LocalModel
+from headgate.engine.sampling.grammar import Grammar, GrammarError
+from headgate.engine.text.answer_grammar import CallForm, answer_grammar, can_frame, json_grammar
+from headgate.gateway.request import ChatRequest, Tool
+from headgate.gateway.wire.errors import ApiError, invalid, unsupported
+
+SCHEMA = "response_format.json_schema.schema"
+_NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+
+
+async def grammar_of(request: ChatRequest, model: LocalModel) -> Grammar | None:
+    """The grammar that the answer must follow; None where it may be any text.
+
+    ApiError 400 where a schema cannot be followed, or the model's way to write calls cannot be held to a form.
+    """
+    schema = request.response_format.schema
+    held = request.tool_use.mode == "required" or any(tool.strict for tool in request.callable_tools)
+    if schema is None and not held:
+        return None
+    if request.sampling.ignore_eos:
+        raise unsupported("ignore_eos", "'ignore_eos' is not supported together with an answer of a given form.")
+    if schema is not None:
+        await _checked(json_grammar(schema), model, SCHEMA)
+    calls = await _calls(request, model) if request.callable_tools else None
+    text = answer_grammar(schema, calls)
+    return None if text is None else await _checked(text, model, "tools" if schema is None else SCHEMA)
+
+
+async def _calls(request: ChatRequest, model: LocalModel) -> CallForm:
+    use, fmt = request.tool_use, model.info.tool_calls
+    if fmt is None or not can_frame(fmt):
+        param = (
+            "tool_choice" if use.mode == "required" else "tools" if request.response_format.schema is None else SCHEMA
+        )
+        message = f"The model '{model.info.name}' writes calls of functions in a way that cannot be held to a form."
+        raise unsupported(param, message)
+    functions = {}
+    for at, tool in enumerate(request.callable_tools):
+        if use.name in (None, tool.name):
+            functions[tool.name] = await _arguments(tool, model, f"tools[{at}].function.parameters")
+    return CallForm(fmt, functions, required=use.mode == "required", several=use.parallel)
+
+
+async def _arguments(tool: Tool, model: LocalModel, path: str) -> Mapping[str, Any]:
+    """The schema of a call's arguments; any object where it is not strict and its schema cannot be followed."""
+    if not tool.parameters:
+        return _NO_ARGUMENTS
+    schema = {"type": "object", **tool.parameters}
+    try:
+        await _checked(json_grammar(schema), model, path)
+    except ApiError:
+        if tool.strict:
+            raise
+        return _ANY_OBJECT
+    return schema
+
+
+async def _checked(text: str, model: LocalModel, path: str) -> Grammar:
+    try:
+        return await model.grammar(text)
+    except GrammarError as error:
+        raise invalid(f"Invalid schema in '{path}': {error}.", path, "invalid_json_schema") from None

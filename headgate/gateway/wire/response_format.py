@@ -1,0 +1,52 @@
+"""The form of an answer, as chat completions ask for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from headgate.gateway.request import ResponseFormat
+from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.tools import nested_deeper
+
+KINDS = ("text", "json_object", "json_schema")
+MAX_NESTING = 32
+"""Deepest nesting of a schema."""
+
+
+class JsonSchemaBody(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A named JSON schema. Answers follow it whether `strict` is true or not."""
+
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormatBody(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """`json_object` is any JSON object, `json_schema` JSON that follows a schema."""
+
+    type: Annotated[str, Meta(extra_json_schema={"enum": list(KINDS)})]
+    json_schema: JsonSchemaBody | None = None
+
+
+def parse_response_format(body: ResponseFormatBody | None) -> ResponseFormat:
+    """The form; ApiError 400 for other kinds and for a schema that is missing or nested too deeply."""
+    if body is None or body.type == "text":
+        return ResponseFormat()
+    if body.type == "json_object":
+        return ResponseFormat("json_object", {"type": "object"})
+    if body.type != "json_schema":
+        known = ", ".join(f"'{kind}'" for kind in KINDS)
+        raise unsupported("response_format.type", f"'response_format.type' is '{body.type}'. Supported: {known}.")
+    if body.json_schema is None:
+        path = "response_format.json_schema"
+        raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
+    path = "response_format.json_schema.schema"
+    schema = body.json_schema.schema
+    if schema is None:
+        raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
+    if nested_deeper(schema, MAX_NESTING):
+        raise invalid(f"Invalid '{path}': nested more than {MAX_NESTING} levels deep.", path, "invalid_value")
+    return ResponseFormat("json_schema", schema)
