@@ -151,7 +151,7 @@ def test_an_unknown_parameter_comes_with_the_nearest_known_one() -> None:
     [
         {"tools": []}, {"tools": None}, {"tool_choice": "auto"}, {"response_format": {"type": "text"}},
         {"modalities": ["text"]}, {"service_tier": "default"}, {"store": False}, {"parallel_tool_calls": True},
-        {"reasoning_effort": "none"}, {"metadata": {"a": "b"}},
+        {"reasoning_effort": "none"}, {"metadata": {}},
         {"verbosity": "medium"}, {"logit_bias": {}}, {"n": 1}, {"temperature": None},
     ],
 )  # fmt: skip
