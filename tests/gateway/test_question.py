@@ -92,6 +92,7 @@ NO_MATTER: dict[str, st.SearchStrategy[Any]] = {
     "user": st.none() | WORDS,
     "session": st.none() | WORDS,
     "priority": st.sampled_from(["foreground", "background"]),
+    "metadata": st.lists(st.tuples(WORDS, WORDS), max_size=2).map(tuple),
 }
 REQUESTS = st.fixed_dictionaries(MATTERS)
 
