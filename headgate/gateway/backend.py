@@ -165,7 +165,7 @@ class Loader:
         self._backend: Backend | None = None
         self._calibration = _calibration(settings.cache.semantic)
         try:
-            self.embeddings = Embeddings(settings.embeddings, lifecycle)
+            self.embeddings = Embeddings(settings.embeddings, lifecycle, admission)
             self._redis = open_redis(settings.cache, lifecycle)
         except (ImportError, ValueError) as error:
             raise StartError(str(error)) from None

@@ -13,11 +13,25 @@ from headgate.cache.bulk import Bulk, BulkFullError
 from headgate.cache.embedder import SentenceEmbedder, Vector, default_folder
 from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.request import ChatRequest, Usage
+from headgate.gateway.teams.admission import Admission
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, invalid, model_not_found, overloaded
 
 logger = logging.getLogger("headgate.gateway")
 
 PART = "embeddings"
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """A request for vectors: of which model, and whose."""
+
+    model: str
+    principal: Principal
+    record: RequestRecord
+    user: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +45,15 @@ class Embedded:
 class Embeddings:
     """An embedding model as a part of the server."""
 
-    def __init__(self, section: EmbeddingsSection, lifecycle: Lifecycle) -> None:
-        """Find the model; it is read by `load`.
+    def __init__(self, section: EmbeddingsSection, lifecycle: Lifecycle, admission: Admission) -> None:
+        """Find the model; it is read by `load`. `admission` lets requests in and counts their tokens.
 
         Raises:
             ValueError: it is demanded and cannot be had.
         """
         self._section = section
         self._lifecycle = lifecycle
+        self._admission = admission
         self._folder, self._why = _folder(section)
         self._own: SentenceEmbedder | None = None
         self._embedder: SentenceEmbedder | None = None
@@ -84,20 +99,25 @@ class Embeddings:
         if self._own is not None:
             await self._own.close()
 
-    async def embed(self, name: str, texts: Sequence[str], *, cut: bool, wait_s: float) -> Embedded:
-        """The vectors of texts by the model of a name.
+    def known(self, name: str) -> str:
+        """The name, if it is the model's; ApiError 404 otherwise."""
+        if self.id is None or name != self.id:
+            raise model_not_found(name, self.id or f"no embedding model ({self._why})")
+        return name
+
+    async def embed(self, request: Embedding, texts: Sequence[str], *, cut: bool, wait_s: float) -> Embedded:
+        """The vectors of texts.
 
         Args:
-            name: of the model.
+            request: whose they are.
             texts: none of them empty.
             cut: read the beginning of a text that is too long, instead of refusing it.
             wait_s: how long to wait for a model that is still loading.
 
-        ApiError 404 for another name, 400 for too many texts and for one that is too long, 503 while the model loads
-        and where too much waits.
+        ApiError 404 for another name, 400 for too many texts and for one that is too long, 429 beyond the team's
+        limits, 503 while the model loads and where too much waits.
         """
-        if self.id is None or name != self.id:
-            raise model_not_found(name, self.id or f"no embedding model ({self._why})")
+        name = self.known(request.model)
         if len(texts) > self._section.max_inputs:
             message = f"Invalid 'input': expected at most {self._section.max_inputs} texts, but got {len(texts)}."
             raise invalid(message, "input", "array_above_max_length")
@@ -109,11 +129,18 @@ class Embeddings:
             if length > longest and not cut:
                 raise _too_long(name, at if len(texts) > 1 else None, length, longest)
         read = [min(length, longest) for length in lengths]
-        try:
-            return Embedded(await bulk.embed(texts, read), sum(read))
-        except BulkFullError as error:
-            message = f"Too many texts wait to be embedded; there is room in about {error.retry_after_s} s."
-            raise overloaded(message, error.retry_after_s) from None
+        asked = ChatRequest("embeddings", name, user=request.user)
+        with await self._admission.enter(asked, request.principal, request.record) as ticket:
+            charge = await ticket.reserve(name, sum(read), 0)
+            try:
+                vectors = await bulk.embed(texts, read)
+                await charge.settled(Usage(sum(read), 0, 0), 0.0)
+            except BulkFullError as error:
+                message = f"Too many texts wait to be embedded; there is room in about {error.retry_after_s} s."
+                raise overloaded(message, error.retry_after_s) from None
+            finally:
+                charge.drop()
+        return Embedded(vectors, sum(read))
 
     async def _loaded(self, wait_s: float) -> tuple[SentenceEmbedder, Bulk]:
         try:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from headgate.engine.request import Priority
 from headgate.engine.text.stream import TextLogprob
 
-Endpoint = Literal["chat.completions", "completions"]
+Endpoint = Literal["chat.completions", "completions", "embeddings"]
 AnswerFinish = Literal["stop", "length", "tool_calls"]
 
 

@@ -101,6 +101,23 @@ async def test_what_the_model_cannot_read_is_refused(client: Client) -> None:
         assert (response.status, error["code"], error["param"]) == (status, code, param)
 
 
+async def test_limits_hold_for_vectors_too(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_environment(monkeypatch)
+    async with site(tiny_checkpoint, defaults={"limits": {"tokens_per_minute": 10}}) as client:
+        asked = {"model": MODEL, "input": ["hello world", "hi"]}
+        first = await client.post("/v1/embeddings", json=asked)
+        second = await client.post("/v1/embeddings", json=asked)
+        assert (first.status, second.status) == (200, 429)
+        assert (await second.json())["error"]["type"] == "rate_limit_error"
+        assert int(second.headers["Retry-After"]) > 0
+        small = await client.post("/v1/embeddings", json={"model": MODEL, "input": "hi"})
+        assert small.status == 200, "7 of 10 tokens are used, and what was refused took none"
+        refused = await client.post(
+            "/v1/messages", json={"model": "tiny", "max_tokens": 8, "messages": [{"role": "user", "content": "hello"}]}
+        )
+        assert (refused.status, (await refused.json())["error"]["type"]) == (429, "rate_limit_error")
+
+
 async def test_a_server_without_the_model_says_so(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget_environment(monkeypatch)
     async with site(tiny_checkpoint, embeddings={"enabled": False}) as client:

@@ -8,7 +8,9 @@ from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.backend import Loader
+from headgate.gateway.embeddings import Embedding
 from headgate.gateway.middleware import read_body
+from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import headers
@@ -20,16 +22,22 @@ async def embeddings(http: web.Request) -> web.Response:
     record, began = http[keys.RECORD], time.monotonic()
     app = http.app
     wait_s = app[keys.SETTINGS].server.startup_wait_s
-    body = await embedded(await read_body(http), app[keys.LOADER], app[keys.METRICS], record, wait_s)
+    body = await embedded(
+        await read_body(http), app[keys.LOADER], app[keys.METRICS], http[keys.PRINCIPAL], record, wait_s
+    )
     shown = {headers.MODEL: record.model, headers.OVERHEAD_MS: f"{(began - http[keys.ARRIVED]) * 1e3:.1f}"}
     return web.Response(body=body, content_type="application/json", headers=shown)
 
 
-async def embedded(body: bytes, loader: Loader, metrics: Metrics, record: RequestRecord, wait_s: float) -> bytes:
+async def embedded(
+    body: bytes, loader: Loader, metrics: Metrics, principal: Principal, record: RequestRecord, wait_s: float
+) -> bytes:
     """The reply to a request's body; ApiError where it is refused. The record learns of model and tokens."""
     wanted, texts = parse_embedding(body)
     cut = wanted.truncate_prompt_tokens is not None
-    made = await loader.embeddings.embed(wanted.model, texts, cut=cut, wait_s=wait_s)
-    record.model, record.prompt_tokens = wanted.model, made.tokens
+    record.model = loader.embeddings.known(wanted.model)
+    who = Embedding(wanted.model, principal, record, wanted.user)
+    made = await loader.embeddings.embed(who, texts, cut=cut, wait_s=wait_s)
+    record.prompt_tokens = made.tokens
     metrics.embedded(wanted.model, made.tokens)
     return await encode_embeddings(wanted.model, made.vectors, made.tokens, binary=wanted.encoding_format == "base64")

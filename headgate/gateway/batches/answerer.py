@@ -81,17 +81,17 @@ class Answerer:
 
     async def _reply(self, endpoint: str, body: bytes, principal: Principal, record: RequestRecord) -> bytes:
         if endpoint == "/v1/embeddings":
-            return await embedded(body, self._loader, self._metrics, record, _EMBEDDINGS_WAIT_S)
+            return await embedded(body, self._loader, self._metrics, principal, record, _EMBEDDINGS_WAIT_S)
         road = self._loader.backend.road
         async with AsyncExitStack() as stack:
             if endpoint == "/v1/chat/completions":
                 chat = _background(parse_chat(body, CacheControl()))
                 answer = await stack.enter_async_context(road.answer(chat, principal, record))
-                return await _whole(answer, ChatReply(identify("chatcmpl", answer.opened), chat), record)
+                return await _whole(answer, ChatReply(identify("chatcmpl-", answer.opened), chat), record)
             requests = [_background(request) for request in parse_completion(body, CacheControl())]
             answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
             source = await stack.enter_async_context(Prompts(answers, requests[0].n))
-            return await _whole(source, CompletionReply(identify("cmpl", source.opened), requests[0]), record)
+            return await _whole(source, CompletionReply(identify("cmpl-", source.opened), requests[0]), record)
 
 
 async def _whole(source: Source, reply: Reply, record: RequestRecord) -> bytes:

@@ -175,6 +175,7 @@ def parse_responses(body: bytes, cache: CacheControl, session: str | None, earli
         cache=cache,
         user=wire.safety_identifier if wire.safety_identifier is not None else wire.user,
         session=session if session is not None else wire.prompt_cache_key,
+        metadata=tuple((wire.metadata or {}).items()),
         tools=tools,
         tool_use=_tool_use(wire, tools),
     )
