@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.gateway.wire.anthropic_errors import AnthropicError
@@ -104,8 +104,7 @@ def generation_paths() -> dict[str, Any]:
 
 
 def _generation(summary: str, request: type, reply: type, *events: type) -> dict[str, Any]:
-    schema = ref(events[0]) if len(events) == 1 else {"oneOf": [ref(event) for event in events]}
-    content = {**json_of(reply), "text/event-stream": {"schema": schema}}
+    content = {**json_of(reply), "text/event-stream": {"schema": _event(events)}}
     return {
         "summary": summary,
         "operationId": operation_id(request),
@@ -123,6 +122,16 @@ def _anthropic(operation: dict[str, Any]) -> dict[str, Any]:
     failed = {"description": "What went wrong", "content": json_of(AnthropicError)}
     parameters = [*operation.get("parameters", []), *_headers_in(_ANTHROPIC_HEADERS)]
     return {**operation, "parameters": parameters, "responses": {**operation["responses"], "default": failed}}
+
+
+def _event(kinds: Sequence[type]) -> dict[str, Any]:
+    """One server-sent event: its data is JSON or, at the end of the streams with one kind of it, `[DONE]`."""
+    one = len(kinds) == 1
+    content = ref(kinds[0]) if one else {"oneOf": [ref(kind) for kind in kinds]}
+    data: dict[str, Any] = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
+    if one:
+        data = {"anyOf": [{"const": "[DONE]"}, data]}
+    return {"type": "object", "properties": {"event": {"type": "string"}, "data": data}, "required": ["data"]}
 
 
 def _headers_in(described: Mapping[str, str]) -> list[dict[str, Any]]:
