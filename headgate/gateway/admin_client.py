@@ -12,7 +12,7 @@ import click
 _TIMEOUT_S = 60.0
 
 key_option = click.option(
-    "--api-key", envvar="OPENAI_API_KEY", help="A key with `admin: true`; an open server needs none from its machine."
+    "--api-key", envvar="OPENAI_API_KEY", help="A key with the role admin; an open server needs none from its machine."
 )
 
 

@@ -26,6 +26,7 @@ from headgate.gateway.api import (
     tokenize,
 )
 from headgate.gateway.backend import Loader, StartError, make_engine
+from headgate.gateway.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import open_storage
@@ -33,8 +34,9 @@ from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.costs import Prices
-from headgate.gateway.teams.keys import Keyring, MissingSecretError
+from headgate.gateway.teams.files import read_roster
 from headgate.gateway.teams.ledger import open_ledger
+from headgate.gateway.teams.registry import Teams
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.usage_metrics import UsageMetrics
 
@@ -57,8 +59,8 @@ def make_app(settings: Settings) -> web.Application:
     app[keys.SETTINGS] = settings
     try:
         engine = make_engine(settings)
-        app[keys.KEYRING] = Keyring(settings.keys, os.environ, settings.defaults)
-    except (ValueError, MissingSecretError) as error:
+        app[keys.TEAMS] = Teams(read_roster(settings, os.environ))
+    except (ValueError, ConfigError) as error:
         raise StartError(str(error)) from None
     app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)
     app[keys.METRICS].watch(engine.models)

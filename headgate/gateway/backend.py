@@ -384,7 +384,6 @@ def _policy(section: CacheSection) -> CachePolicy:
         normalize_text=exact.normalize_text,
         epoch=section.epoch,
         share=section.share,
-        share_by_team=section.share_by_team,
         wait_s=section.semantic.wait_s,
     )
 

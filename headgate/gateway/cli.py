@@ -16,9 +16,11 @@ from aiohttp import web
 from headgate import __version__
 from headgate.gateway import terminal
 from headgate.gateway.cache_commands import cache
-from headgate.gateway.config import CONFIG_VARIABLE, ConfigError, load_settings
+from headgate.gateway.config import CONFIG_VARIABLE, load_settings
+from headgate.gateway.document import ConfigError
 from headgate.gateway.route_commands import explain
 from headgate.gateway.settings import Settings
+from headgate.gateway.teams.files import read_roster
 from headgate.gateway.usage_command import usage
 
 COMMANDS = "headgate.commands"
@@ -130,7 +132,9 @@ def check(file: Path | None) -> None:
     settings = _settings(file)
     source = str(file) if file is not None else "the default configuration"
     models = ", ".join(m.id for m in settings.models)
-    click.echo(f"{source} is valid: {len(settings.models)} models ({models}), {len(settings.keys)} keys.")
+    roster = read_roster(settings, os.environ)
+    keys = sum(len(team.keys) for team in roster.teams.values())
+    click.echo(f"{source} is valid: {len(settings.models)} models ({models}), {len(roster.teams)} teams, {keys} keys.")
 
 
 @config.command()

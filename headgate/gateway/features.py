@@ -11,6 +11,7 @@ from aiohttp import web
 
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.gateway import keys
+from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import PART as STORAGE_PART
 
 
@@ -26,7 +27,7 @@ class Feature:
 def features(app: web.Application) -> list[Feature]:
     """The features of a server, for its operator."""
     settings = app[keys.SETTINGS]
-    keyring = app[keys.KEYRING]
+    teams = app[keys.TEAMS]
     state, detail = app[keys.LIFECYCLE].parts["semantic cache"]
     redis, redis_why = app[keys.LIFECYCLE].parts["redis"]
     files, files_why = app[keys.LIFECYCLE].parts[STORAGE_PART]
@@ -45,12 +46,21 @@ def features(app: web.Application) -> list[Feature]:
         Feature("semantic cache", state != "off", f"{detail}{', loading' if state == 'loading' else ''}"),
         Feature("Redis", redis == "ready", redis_why),
         Feature("files, batches", files == "ready", files_why),
-        Feature("API keys", not keyring.open, "every request needs one" if not keyring.open else "open to everybody"),
+        Feature("API keys", not teams.open, _keys_why(settings, app)),
     ]
+
+
+def _keys_why(settings: Settings, app: web.Application) -> str:
+    roster = app[keys.TEAMS].roster
+    if not roster.open:
+        count = sum(len(team.keys) for team in roster.teams.values())
+        return f"every request needs one; {count} of {len(roster.teams)} teams in {settings.teams.folder}"
+    where = "teams.folder is null" if settings.teams.folder is None else f"no team files in {settings.teams.folder}"
+    return f"open to everybody who reaches {settings.server.host}: {where}"
 
 
 def curl_line(url: str, app: web.Application) -> str:
     """A command that gets an answer from this server."""
     body = {"model": "auto", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
-    key = "" if app[keys.KEYRING].open else " -H 'Authorization: Bearer YOUR_KEY'"
+    key = "" if app[keys.TEAMS].open else " -H 'Authorization: Bearer YOUR_KEY'"
     return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{json.dumps(body)}'"

@@ -10,7 +10,8 @@ from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import PART, Storage
 from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.admission import Admission
-from headgate.gateway.teams.keys import Keyring, Principal
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.registry import Teams
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import storage_off
@@ -19,7 +20,7 @@ SETTINGS = web.AppKey("settings", Settings)
 LIFECYCLE = web.AppKey("lifecycle", Lifecycle)
 METRICS = web.AppKey("metrics", Metrics)
 ADMISSION = web.AppKey("admission", Admission)
-KEYRING = web.AppKey("keyring", Keyring)
+TEAMS = web.AppKey("teams", Teams)
 LOADER = web.AppKey("loader", Loader)
 RESPONSES = web.AppKey("responses", StoredResponses)
 STORAGE = web.AppKey[Storage | None]("storage")

@@ -42,6 +42,7 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
     entry = RequestRecord(
         headers.request_id(request.headers.get(headers.REQUEST_ID)), route.canonical if route else "unknown"
     )
+    entry.config = request.app[keys.TEAMS].roster.revision
     request[keys.RECORD] = entry
     try:
         response = await handler(request)
@@ -81,7 +82,7 @@ async def admission(request: web.Request, handler: Handler) -> web.StreamRespons
     """For the API and for administration: who is it, is the server taking requests, is the body JSON."""
     if not request.path.startswith((*API_PREFIXES, ADMIN_PREFIX)) or request.match_info.http_exception is not None:
         return await handler(request)
-    principal = request.app[keys.KEYRING].authenticate(_authorization(request))
+    principal = request.app[keys.TEAMS].authenticate(_authorization(request))
     request[keys.PRINCIPAL] = principal
     entry = request[keys.RECORD]
     entry.team, entry.key_id = principal.team, principal.key_id
@@ -106,11 +107,11 @@ def _authorization(request: web.Request) -> str | None:
 
 def _check_admin(request: web.Request, principal: Principal) -> None:
     """ApiError 403 unless the key may administer; on an open server, unless the request comes from this machine."""
-    if not request.app[keys.KEYRING].open:
+    if not request.app[keys.TEAMS].open:
         if not principal.admin:
-            raise not_permitted(f"The key '{principal.key_id}' may not use {request.path}: it lacks 'admin: true'.")
+            raise not_permitted(f"The key '{principal.key_id}' may not use {request.path}: its role is not admin.")
     elif not _is_local(request.remote):
-        message = f"{request.path} is open to this machine only; for others configure a key with 'admin: true'."
+        message = f"{request.path} is open to this machine only; for others make a key with the role admin."
         raise not_permitted(message)
 
 
@@ -127,6 +128,7 @@ async def on_prepare(request: web.Request, response: web.StreamResponse) -> None
     if entry is None:
         return
     response.headers[headers.REQUEST_ID] = entry.request_id
+    response.headers[headers.CONFIG] = entry.config
     if request.path.startswith(ANTHROPIC_PREFIX):
         response.headers["request-id"] = entry.request_id
     response.headers[headers.PROCESSING_MS] = str(round((time.monotonic() - request[keys.ARRIVED]) * 1e3))

@@ -22,6 +22,7 @@ from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.teams.admission import Admission, Ticket
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
+from headgate.gateway.teams.names import named
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
 from headgate.gateway.wire.errors import ApiError, not_cached, overloaded
@@ -114,6 +115,7 @@ class Road:
 
     @asynccontextmanager
     async def _answer(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
+        request = named(request, principal)
         record.standing = partial(self._admission.standing, principal, request.user)
         with await self._admission.enter(request, principal, record) as ticket:
             async with self._let_in(ticket, principal, record) as answer:
@@ -284,7 +286,7 @@ class Road:
         """What the log is told of a decision; nothing where the request named its model."""
         if not plan.features:
             return None
-        return Chosen(plan.route.task, plan.route.confidence, plan.features, self._routes.revision, plan.predicted_s)
+        return Chosen(plan.route.task, plan.route.confidence, plan.features, plan.predicted_s)
 
     def _learn(self, job: Job, plan: Plan, begun: Begun, outcome: Outcome, seconds: float) -> None:
         """How long such answers are, and how far off the price was."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -16,6 +16,7 @@ from headgate.cache.freshness import time_sensitive
 from headgate.gateway.destinations import Destination
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.sections import TeamCacheSection
 
 KEY_EPOCH = "3"
 """Raised when the key's contents change their meaning, so that a shared store never mixes the two."""
@@ -45,10 +46,17 @@ class CachePolicy:
     """Part of every key: another epoch finds none of the older answers."""
     share: Share = "team"
     """Whether the keys of a team share answers, or each key and end user has its own."""
-    share_by_team: Mapping[str, Share] = field(default_factory=dict)
-    """Exceptions from `share`, by team."""
     wait_s: float = 1.0
     """Longest wait for the answer to a similar question that is being made; 0 waits for none."""
+
+    def of(self, team: TeamCacheSection) -> CachePolicy:
+        """What holds for a team that has something otherwise."""
+        if team == _AS_ALL:
+            return self
+        return replace(self, share=team.share or self.share, ttl_s=self.ttl_s if team.ttl_s is None else team.ttl_s)
+
+
+_AS_ALL = TeamCacheSection()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,7 @@ class Question:
         findable: the answer may be served to the same question in other words.
         semantic: an answer to the same question in other words will do.
         max_age_s: oldest answer that will do; None sets no bound.
-        max_error: largest share of wrong answers the client accepts; None leaves it to the configuration.
+        max_error: largest share of wrong answers the client or its team accepts; None leaves it to the configuration.
         ttl_s: how long the answer is kept.
         tags: what it can be forgotten by.
         author: whose entry it becomes.
@@ -90,7 +98,7 @@ class Bypass:
     """The cache has no part in a request."""
 
     reason: str
-    """no_store, random, tools or time_sensitive."""
+    """no_store, off, random, tools or time_sensitive."""
 
 
 def question_of(
@@ -107,16 +115,19 @@ def question_of(
         request: the request.
         principal: whose it is; answers never cross teams.
         candidates: where it could be generated.
-        policy: which answers are kept.
+        policy: which answers are kept, unless the principal's team has it otherwise.
         fingerprinter: makes the keys.
         variant: names the routing policy, where it is another than the team's.
     """
-    control = request.cache
+    control, own = request.cache, principal.policy.cache
+    policy = policy.of(own)
     # Where the destinations' defaults differ, the most random one decides.
     temperature = max(d.temperature(request.sampling) for d in candidates)
     greedy = temperature == 0
     of_now = _of_now(request)
     ttl_s = min(policy.ttl_s, policy.time_sensitive_ttl_s) if of_now else policy.ttl_s
+    if own.enabled is False:
+        return Bypass("off")
     if control.no_store:
         return Bypass("no_store")
     if temperature > policy.max_temperature and request.sampling.seed is None and not control.asked:
@@ -139,14 +150,16 @@ def question_of(
     tags = {fingerprinter.scope_tag(team), *(fingerprinter.tag(team, tag) for tag in control.tags)}
     if principal.key_id is not None:
         tags.add(fingerprinter.author_tag(team, principal.key_id))
+    accepted = [share for share in (control.max_error, own.max_error) if share is not None]
+    max_error = min(accepted, default=None)
     return Question(
         query,
         fingerprinter.fingerprint(query),
         may_read=not control.no_cache,
         findable=findable,
-        semantic=findable and control.max_error != 0,
+        semantic=findable and max_error != 0,
         max_age_s=control.max_age_s,
-        max_error=control.max_error,
+        max_error=max_error,
         ttl_s=ttl_s,
         tags=frozenset(tags),
         author=principal.key_id or "",
@@ -167,7 +180,7 @@ def _of_now(request: ChatRequest) -> bool:
 
 
 def _scope(request: ChatRequest, principal: Principal, policy: CachePolicy) -> str:
-    if policy.share_by_team.get(principal.team, policy.share) == "team":
+    if policy.share == "team":
         return principal.team
     # No team is called so: their names begin with a letter or a digit.
     return canonical_json([principal.team, principal.key_id, request.user]).decode("utf-8", "surrogatepass")

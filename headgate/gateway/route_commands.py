@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +12,9 @@ from urllib.parse import urlencode
 import click
 
 from headgate.gateway.admin_client import ask, key_option
-from headgate.gateway.config import CONFIG_VARIABLE, ConfigError, load_settings
+from headgate.gateway.config import CONFIG_VARIABLE, load_settings
+from headgate.gateway.document import ConfigError
+from headgate.gateway.teams.files import read_roster
 
 
 @click.command()
@@ -74,18 +77,17 @@ def _by_configuration(path: Path | None, body: bytes, team: str | None, key_id: 
     from headgate.gateway.backend import StartError, embedder_folder
     from headgate.gateway.explain import configured_routes, route_report
     from headgate.gateway.request import CacheControl
-    from headgate.gateway.teams.keys import OPEN_TEAM, Principal
     from headgate.gateway.wire.chat import parse_chat
     from headgate.gateway.wire.errors import ApiError
 
     async def decided() -> dict[str, Any]:
         routes = await configured_routes(settings, embedder_folder(settings)[0])
         request = parse_chat(body, CacheControl())
-        by_key = {key.id: key.team for key in settings.keys}
-        who = Principal(team or by_key.get(key_id or "", OPEN_TEAM), key_id)
+        roster = read_roster(settings, os.environ)
+        who = roster.principal(team, key_id)
         routes.candidates(request.model, who)
         report: dict[str, Any] = msgspec.to_builtins(
-            route_report(await routes.plan(request, None, who), routes.revision)
+            route_report(await routes.plan(request, None, who), roster.revision)
         )
         return report
 
@@ -93,3 +95,5 @@ def _by_configuration(path: Path | None, body: bytes, team: str | None, key_id: 
         return asyncio.run(decided())
     except (ApiError, EngineError, TokenizerError, StartError) as error:
         raise click.ClickException(str(error)) from None
+    except LookupError as error:
+        raise click.ClickException(error.args[0]) from None

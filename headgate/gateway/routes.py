@@ -21,6 +21,7 @@ from headgate.gateway.policies import InForce, Policies
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.names import check_allowed
 from headgate.gateway.wire.errors import ApiError, model_not_found, not_permitted, overloaded
 from headgate.routing.breaker import Breaker, BreakerLimits
 from headgate.routing.classes import TaskClassifier
@@ -111,7 +112,6 @@ class Routes:
         self._secret = secrets.token_bytes(32) if secret is None else secret[:64]
         self._clock = clock
         self._policies = Policies(settings, clock, {} if thresholds is None else thresholds)
-        self._restrict = self._policies.restrict
         limits = BreakerLimits(routing.breaker.failures, routing.breaker.open_s, routing.breaker.longest_s)
         self._breakers = {d.id: Breaker(limits, clock) for d in destinations}
         self._sessions = Sessions(routing.sessions.most)
@@ -120,8 +120,6 @@ class Routes:
         self._tariffs = _tariffs(settings)
         self._embedder: BatchEmbedder | None = None
         self.takeover_s = routing.takeover_s
-        self.revision = blake2b(settings.model_dump_json().encode(), digest_size=4).hexdigest()
-        """Changes with the configuration."""
         # Whatever else there is to know of a request, one that names a model goes there.
         everybody = InForce(Policy())
         self._named = {
@@ -153,11 +151,10 @@ class Routes:
 
         The names of policies may lead to every model with a tier, or to all where none has one.
         """
-        allowed = self._policies.of(principal).policy.models if self._restrict and principal is not None else None
+        allowed = None if principal is None else principal.models
         if name in self._by_id:
-            if allowed is not None and name not in allowed:
-                shown = ", ".join(sorted(allowed))
-                raise not_permitted(f"The model '{name}' may not be used with this key. Available: {shown}.")
+            if principal is not None:
+                check_allowed(name, principal)
             return [self._by_id[name]]
         if name not in POLICIES:
             raise model_not_found(name, ", ".join([*POLICIES, *self._by_id]))
@@ -166,8 +163,7 @@ class Routes:
 
     def visible(self, principal: Principal) -> list[Destination]:
         """The models that a principal may ask, in the order of the configuration."""
-        allowed = self._policies.of(principal).policy.models if self._restrict else None
-        return [d for d in self._by_id.values() if allowed is None or d.id in allowed]
+        return [d for d in self._by_id.values() if principal.models is None or d.id in principal.models]
 
     def variant(self, name: str, principal: Principal) -> str:
         """Equal for keys of a team for which a name leads to the same answers; empty where the team's policy holds."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate.gateway.section import Section, TeamName
+from headgate.gateway.section import Section
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 
@@ -33,18 +33,17 @@ class CascadeSection(Section):
 
 
 class PolicySection(Section):
-    """What a team or a key has otherwise than `routing`. null leaves it as it is there."""
+    """What a team or a key has otherwise than `routing` in the main file. null leaves it as it is there."""
 
     threshold: float | None = Field(default=None, ge=0, le=1, description="As routing.threshold.")
-    models: Names | None = Field(default=None, description="As routing.models; of a key, some of its team's.")
     chain: Names | None = Field(default=None, description="As routing.chain.")
     escalations: float | None = Field(default=None, ge=0, le=1, description="As routing.escalations.")
     cascade: CascadeSection | None = Field(default=None, description="As routing.cascade, as a whole.")
 
-    @field_validator("models", "chain")
+    @field_validator("chain")
     @classmethod
     def _distinct(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return _each_once(names)
+        return each_once(names)
 
 
 class SessionSection(Section):
@@ -113,7 +112,6 @@ class RoutingSection(Section):
         le=1,
         description="Probability of a good answer above which a small model may be chosen; null: by max_loss.",
     )
-    models: Names | None = Field(default=None, description="Ids of the models that may be asked; null: all.")
     chain: Names | None = Field(
         default=None, description="Ids in the order in which others are tried; null: the cheapest first."
     )
@@ -132,13 +130,11 @@ class RoutingSection(Section):
     sessions: SessionSection = SessionSection()
     breaker: BreakerSection = BreakerSection()
     cascade: CascadeSection = CascadeSection()
-    teams: dict[TeamName, PolicySection] = Field(default={}, description="Exceptions, by team.")
-    keys: dict[str, PolicySection] = Field(default={}, description="Exceptions, by the id of an API key.")
 
-    @field_validator("models", "chain")
+    @field_validator("chain")
     @classmethod
     def _distinct(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return _each_once(names)
+        return each_once(names)
 
     @model_validator(mode="after")
     def _one_guard(self) -> RoutingSection:
@@ -147,7 +143,8 @@ class RoutingSection(Section):
         return self
 
 
-def _each_once(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+def each_once(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The names; ValueError where one comes twice."""
     if names is not None and len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"'{twice}' is given twice")

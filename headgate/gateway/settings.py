@@ -12,14 +12,15 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from headgate.engine.text.tool_calls import ToolFormat
 from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
-from headgate.gateway.section import Section, TeamName
+from headgate.gateway.section import Section
 from headgate.gateway.storage.sections import BatchesSection, StorageSection
-from headgate.gateway.teams.sections import TeamPolicy
+from headgate.gateway.teams.sections import DefaultsSection
 from headgate.routing.types import Need
 
 ENV_PREFIX = "HEADGATE_"
 DEMO_PATHS = ("demo:student", "demo:teacher")
 RESERVED_IDS = ("auto", "small", "large")
+TEAMS_FOLDER = "config/teams"
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -205,9 +206,6 @@ class CacheSection(Section):
     share: Literal["team", "user"] = Field(
         default="team", description="Who shares answers: the keys of a team, or each key and end user has its own."
     )
-    share_by_team: dict[TeamName, Literal["team", "user"]] = Field(
-        default={}, description="Exceptions from share, by team."
-    )
     insert_share: float = Field(
         default=0.5, ge=0.5, le=1, description="Most of a team's new answers of an hour that one key may make; 1: all."
     )
@@ -255,15 +253,13 @@ class ResponsesSection(Section):
     max_bytes: ByteSize = Field(default=_bytes(64 * MIB), gt=0, description="Memory for them; the oldest leave.")
 
 
-class KeySection(Section):
-    """An API key. Where no key is listed the server is open and everybody is team `default`."""
+class TeamsSection(Section):
+    """Where the team files are."""
 
-    id: str = Field(min_length=1, description="Names the key in logs; not secret.")
-    team: TeamName = Field(description="Whose requests these are.")
-    secret: str = Field(
-        pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*$", description="env:NAME of the variable that holds the key."
+    folder: str | None = Field(
+        default=TEAMS_FOLDER,
+        description="Folder of team files (*.yaml). With one file or more every request needs a key; null: none.",
     )
-    admin: bool = Field(default=False, description="Whether it may use /admin, such as to invalidate cached answers.")
 
 
 class LoggingSection(Section):
@@ -299,8 +295,8 @@ class Settings(BaseSettings):
     responses: ResponsesSection = ResponsesSection()
     storage: StorageSection = StorageSection()
     batches: BatchesSection = BatchesSection()
-    keys: tuple[KeySection, ...] = Field(default=(), description="API keys; none: the server is open.")
-    defaults: TeamPolicy = TeamPolicy()
+    teams: TeamsSection = TeamsSection()
+    defaults: DefaultsSection = DefaultsSection()
     logging: LoggingSection = LoggingSection()
 
     @field_validator("models")
@@ -315,12 +311,6 @@ class Settings(BaseSettings):
     def _distinct_ids(self) -> Settings:
         _distinct("id", [self.embeddings.id, *(m.id for m in self.models)])
         return self
-
-    @field_validator("keys")
-    @classmethod
-    def _distinct_keys(cls, keys: tuple[KeySection, ...]) -> tuple[KeySection, ...]:
-        _distinct("id", [k.id for k in keys])
-        return keys
 
     @classmethod
     def settings_customise_sources(

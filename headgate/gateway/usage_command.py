@@ -13,7 +13,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from headgate.gateway.config import CONFIG_VARIABLE, ConfigError, load_settings
+from headgate.gateway.config import CONFIG_VARIABLE, load_settings
+from headgate.gateway.document import ConfigError
 from headgate.gateway.storage.folder import default_folder
 from headgate.gateway.teams.costs import Cost
 from headgate.gateway.teams.ledger import FILE

@@ -78,7 +78,10 @@ def test_a_damaged_checkpoint_ends_the_server_with_its_file(tmp_path: Path) -> N
 
 def test_a_key_is_asked_for(start: Start, tmp_path: Path) -> None:
     config = tmp_path / "headgate.yaml"
-    config.write_text(json.dumps({"keys": [{"id": "k", "team": "red", "secret": "env:RED_KEY"}]}))
+    config.write_text(json.dumps({"teams": {"folder": str(tmp_path / "teams")}}))
+    (tmp_path / "teams").mkdir()
+    key = {"id": "k", "secret": "env:RED_KEY"}
+    (tmp_path / "teams" / "red.yaml").write_text(json.dumps({"team": {"name": "red"}, "keys": [key]}))
     with start("--config", str(config), RED_KEY="red-secret-key", **PLAIN) as server:
         with pytest.raises(openai.AuthenticationError) as caught:
             server.client("wrong").models.list()

@@ -24,10 +24,11 @@ def forget_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def site(checkpoint: Path, **sections: Any) -> AsyncIterator[TestClient[Any, Any]]:
+async def site(checkpoint: Path, *, teams: Path | None = None, **sections: Any) -> AsyncIterator[TestClient[Any, Any]]:
     """A server with the checkpoint under the ids `tiny` (small) and `tiny-2` (large), ready, and a client of it.
 
-    A Redis that happens to run on this machine is not used, nor the user's data folder.
+    `teams` is a folder of team files. A Redis that happens to run on this machine is not used, nor the user's data
+    folder.
     """
     defaults: dict[str, Any] = {
         "models": [
@@ -37,6 +38,7 @@ async def site(checkpoint: Path, **sections: Any) -> AsyncIterator[TestClient[An
         "cache": {"semantic": {"enabled": False}},
         "storage": {"folder": None},
         "engine": {"device": "cpu", "kv_bytes": 8 * 1024 * 1024, "threads": 1},
+        "teams": {"folder": None if teams is None else str(teams)},
     }
     chosen = {**defaults, **sections}
     app = make_app(Settings(**{**chosen, "cache": {"redis": "off", **chosen["cache"]}}))

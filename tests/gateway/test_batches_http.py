@@ -12,8 +12,8 @@ from aiohttp import FormData
 from aiohttp.test_utils import TestClient
 from batch_site import CHAT, line
 from gateway_site import forget_environment, site
+from team_files import key, write_team
 
-KEYS = [{"id": team, "team": team, "secret": f"env:{team.upper()}_KEY"} for team in ("red", "blue")]
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "What is the capital?"}], "max_tokens": 4}
 
 
@@ -22,6 +22,14 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_environment(monkeypatch)
     for team in ("red", "blue"):
         monkeypatch.setenv(f"{team.upper()}_KEY", f"{team}-secret")
+
+
+@pytest.fixture
+def teams(tmp_path: Path) -> Path:
+    folder = tmp_path / "teams"
+    for team in ("red", "blue"):
+        write_team(folder, team, key(team))
+    return folder
 
 
 def of(team: str) -> dict[str, str]:
@@ -58,8 +66,8 @@ async def results(client: TestClient[Any, Any], file_id: str | None) -> dict[str
     return {one["custom_id"]: one["response"] for one in lines}
 
 
-async def test_lines_take_the_road_of_every_request(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    async with site(tiny_checkpoint, storage={"folder": str(tmp_path)}, keys=KEYS) as client:
+async def test_lines_take_the_road_of_every_request(tiny_checkpoint: Path, tmp_path: Path, teams: Path) -> None:
+    async with site(tiny_checkpoint, storage={"folder": str(tmp_path)}, teams=teams) as client:
         direct = await (await client.post(CHAT, json=ASK, headers=of("red"))).json()
         data = b"".join(
             [
@@ -92,9 +100,9 @@ async def test_lines_take_the_road_of_every_request(tiny_checkpoint: Path, tmp_p
         assert "headgate_batch_lines_in_flight 0.0" in metrics
 
 
-async def test_completions_of_several_prompts(tiny_checkpoint: Path, tmp_path: Path) -> None:
+async def test_completions_of_several_prompts(tiny_checkpoint: Path, tmp_path: Path, teams: Path) -> None:
     ask = {"model": "tiny", "prompt": ["The capital", "One plus"], "max_tokens": 3, "logprobs": 1}
-    async with site(tiny_checkpoint, storage={"folder": str(tmp_path)}, keys=KEYS) as client:
+    async with site(tiny_checkpoint, storage={"folder": str(tmp_path)}, teams=teams) as client:
         batch = await ended(client, await begin(client, line("a", "/v1/completions", **ask), "/v1/completions"))
         good = await results(client, batch["output_file_id"])
         direct = await (await client.post("/v1/completions", json=ask, headers=of("red"))).json()
@@ -103,8 +111,8 @@ async def test_completions_of_several_prompts(tiny_checkpoint: Path, tmp_path: P
         assert said[0] == said[1]
 
 
-async def test_other_teams_do_not_see_a_batch(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    async with site(tiny_checkpoint, storage={"folder": str(tmp_path)}, keys=KEYS) as client:
+async def test_other_teams_do_not_see_a_batch(tiny_checkpoint: Path, tmp_path: Path, teams: Path) -> None:
+    async with site(tiny_checkpoint, storage={"folder": str(tmp_path)}, teams=teams) as client:
         batch = await begin(client, line("a", **ASK))
         url = f"/v1/batches/{batch['id']}"
         for reply in (
@@ -119,7 +127,7 @@ async def test_other_teams_do_not_see_a_batch(tiny_checkpoint: Path, tmp_path: P
         await ended(client, batch)
 
 
-async def test_what_a_batch_may_not_ask_for(tiny_checkpoint: Path, tmp_path: Path) -> None:
+async def test_what_a_batch_may_not_ask_for(tiny_checkpoint: Path, tmp_path: Path, teams: Path) -> None:
     good = {"input_file_id": "file-none", "endpoint": CHAT, "completion_window": "24h"}
     refusals: list[tuple[dict[str, Any], str, str]] = [
         ({}, "input_file_id", "file_not_found"),
@@ -130,7 +138,7 @@ async def test_what_a_batch_may_not_ask_for(tiny_checkpoint: Path, tmp_path: Pat
         ({"output_expires_after": {"anchor": "now", "seconds": 3600}}, "output_expires_after.anchor", "invalid_value"),
         ({"windw": 1}, "windw", "unknown_parameter"),
     ]
-    async with site(tiny_checkpoint, storage={"folder": str(tmp_path)}, keys=KEYS) as client:
+    async with site(tiny_checkpoint, storage={"folder": str(tmp_path)}, teams=teams) as client:
         for change, param, code in refusals:
             reply = await client.post("/v1/batches", json={**good, **change}, headers=of("red"))
             error = (await reply.json())["error"]
@@ -139,13 +147,13 @@ async def test_what_a_batch_may_not_ask_for(tiny_checkpoint: Path, tmp_path: Pat
             assert (await client.get(f"/v1/batches?{query}", headers=of("red"))).status == 400
 
 
-async def test_a_key_that_is_gone_ends_its_batches(tiny_checkpoint: Path, tmp_path: Path) -> None:
+async def test_a_key_that_is_gone_ends_its_batches(tiny_checkpoint: Path, tmp_path: Path, teams: Path) -> None:
     storage = {"folder": str(tmp_path)}
-    async with site(tiny_checkpoint, storage=storage, keys=KEYS) as client:
+    async with site(tiny_checkpoint, storage=storage, teams=teams) as client:
         batch = await begin(client, b"".join(line(str(n), **{**ASK, "max_tokens": 400}) for n in range(200)))
         while batch["status"] != "in_progress":
             batch = await (await client.get(f"/v1/batches/{batch['id']}", headers=of("red"))).json()
-    others = [KEYS[1], {"id": "new", "team": "red", "secret": "env:RED_KEY"}]
-    async with site(tiny_checkpoint, storage=storage, keys=others) as client:
+    write_team(teams, "red", {"id": "new", "secret": "env:RED_KEY"})
+    async with site(tiny_checkpoint, storage=storage, teams=teams) as client:
         batch = await ended(client, batch)
         assert (batch["status"], batch["errors"]["data"][0]["code"]) == ("failed", "invalid_api_key")

@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestClient
 from gateway_site import forget_environment, site
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
+from team_files import key, write_team
 
 from headgate.gateway.settings import Settings
 from headgate.gateway.wire.embeddings import parse_embedding
@@ -127,18 +128,17 @@ async def test_a_server_without_the_model_says_so(tiny_checkpoint: Path, monkeyp
         assert [m["id"] for m in (await (await client.get("/v1/models")).json())["data"]] == ["tiny", "tiny-2"]
 
 
-async def test_keys_see_only_the_models_they_may_ask(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_see_only_the_models_they_may_ask(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     forget_environment(monkeypatch)
     monkeypatch.setenv("RED_KEY", "red-secret-key-1")
-    sections: dict[str, Any] = {
-        "embeddings": {"enabled": False},
-        "keys": [{"id": "r", "team": "red", "secret": "env:RED_KEY"}],
-        "routing": {"teams": {"red": {"models": ["tiny"]}}},
-    }
-    async with site(tiny_checkpoint, **sections) as client:
+    write_team(tmp_path, "red", key("red"), models={"allow": ["tiny"]})
+    async with site(tiny_checkpoint, teams=tmp_path) as client:
         client.session.headers["Authorization"] = "Bearer red-secret-key-1"
         assert [m["id"] for m in (await (await client.get("/v1/models")).json())["data"]] == ["tiny"]
         assert (await client.get("/v1/models/tiny-2")).status == 404
+        assert (await client.post("/v1/embeddings", json={"model": MODEL, "input": "x"})).status == 403
 
 
 def test_settings_that_cannot_be_meant_are_refused() -> None:

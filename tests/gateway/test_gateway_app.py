@@ -15,6 +15,7 @@ import pytest
 from aiohttp.test_utils import TestClient
 from gateway_site import forget_environment, site
 from prometheus_client.parser import text_string_to_metric_families
+from team_files import key, write_team
 
 from headgate.cache.embedder import SentenceEmbedder
 from headgate.engine.runner import Runner
@@ -351,21 +352,20 @@ async def test_the_official_client_retries_a_503_until_the_models_are_there(serv
     assert statuses == [503, 200]
 
 
-async def test_keys_are_asked_for_where_they_are_configured(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_are_asked_for_where_there_are_team_files(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("RED_KEY", "red-secret-key-1")
     monkeypatch.setenv("BLUE_KEY", "blue-secret-key-1")
-    client = await serve(
-        keys=[
-            {"id": "r", "team": "red", "secret": "env:RED_KEY"},
-            {"id": "b", "team": "blue", "secret": "env:BLUE_KEY"},
-        ]
-    )
+    write_team(tmp_path / "teams", "red", key("red"))
+    write_team(tmp_path / "teams", "blue", key("blue"))
+    client = await serve(teams=tmp_path / "teams")
     assert (await client.post(CHAT, json=HELLO)).status == 401
     assert (await client.get("/v1/models")).status == 401
     assert (await client.get("/health")).status == 200
     verdicts = []
-    for key in ("red-secret-key-1", "red-secret-key-1", "blue-secret-key-1"):
-        response = await client.post(CHAT, json=HELLO, headers={"Authorization": f"Bearer {key}"})
+    for secret in ("red-secret-key-1", "red-secret-key-1", "blue-secret-key-1"):
+        response = await client.post(CHAT, json=HELLO, headers={"Authorization": f"Bearer {secret}"})
         verdicts.append(response.headers["x-headgate-cache"])
     assert verdicts == ["miss", "exact", "miss"], "answers do not cross teams"
 
@@ -399,9 +399,10 @@ async def test_an_embedder_that_fails_costs_the_semantic_cache_only(
     assert part == {"state": "failed", "detail": "the weights are gone"}
 
 
-def test_what_cannot_be_served_here_is_said_at_the_start() -> None:
+def test_what_cannot_be_served_here_is_said_at_the_start(tmp_path: Path) -> None:
+    write_team(tmp_path, "red", {"id": "a", "secret": "env:NO_SUCH_VARIABLE"})
     with pytest.raises(StartError, match="NO_SUCH_VARIABLE"):
-        make_app(Settings(keys=({"id": "a", "team": "b", "secret": "env:NO_SUCH_VARIABLE"},)))
+        make_app(Settings(teams={"folder": str(tmp_path)}))
     with pytest.raises(StartError, match="NO_SUCH_VARIABLE, which must hold at least 16 bytes"):
         make_app(Settings(cache={"secret": "env:NO_SUCH_VARIABLE"}))
     with pytest.raises(StartError, match="abacus"):

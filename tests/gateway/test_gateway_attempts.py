@@ -14,6 +14,7 @@ from road_site import ASK, RED, Site
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.destinations import Facts, Live
 from headgate.gateway.request import ChatRequest, Chunk, Message
+from headgate.gateway.routing_settings import PolicySection
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import RequestRecord
@@ -208,14 +209,9 @@ async def test_the_budget_of_escalations_is_kept() -> None:
 
 
 async def test_teams_and_keys_have_policies_of_their_own() -> None:
-    keys = [{"id": "k1", "team": "red", "secret": "env:K1"}, {"id": "k2", "team": "blue", "secret": "env:K2"}]
-    settings = Settings(
-        **routed().model_dump(exclude={"routing", "keys"}),
-        keys=keys,
-        routing={"teams": {"red": {"models": ["small-1"]}}, "keys": {"k2": {"escalations": 0}}},
-    )
-    site = Site(*pair(), settings=settings)
-    red, blue = Principal("red", "k1"), Principal("blue", "k2")
+    site = Site(*pair(), settings=routed())
+    red = Principal("red", "k1", models=frozenset({"small-1"}))
+    blue = Principal("blue", "k2", routing=PolicySection(escalations=0))
     assert (await told(site, MATHS, red))[1:] == ("small-1", "fallback:not_allowed")
     assert (await told(site, MATHS, blue))[1:] == ("small-1", "budget")
     assert (await told(site, MATHS, Principal("blue", "k3")))[1] == "large-1"

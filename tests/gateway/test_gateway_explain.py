@@ -14,6 +14,7 @@ import yaml
 from aiohttp.test_utils import TestClient
 from click.testing import CliRunner, Result
 from gateway_site import forget_environment, site
+from team_files import key, write_team
 
 from headgate.gateway.cli import main
 
@@ -84,14 +85,14 @@ async def test_resident_tokens_lower_the_price(serve: Serve) -> None:
     assert after["conversation"] == "tiny"
 
 
-async def test_only_admins_may_ask_and_they_may_ask_for_others(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_admins_may_ask_and_they_may_ask_for_others(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("RED_KEY", "red-secret")
     monkeypatch.setenv("BOSS_KEY", "boss-secret")
-    keys = [
-        {"id": "one", "team": "red", "secret": "env:RED_KEY"},
-        {"id": "boss", "team": "ops", "secret": "env:BOSS_KEY", "admin": True},
-    ]
-    client = await serve(keys=keys, routing={"teams": {"red": {"models": ["tiny"]}}})
+    write_team(tmp_path, "red", {"id": "one", "secret": "env:RED_KEY"}, models={"allow": ["tiny"]})
+    write_team(tmp_path, "ops", key("boss", role="admin"))
+    client = await serve(teams=tmp_path)
     boss = {"Authorization": "Bearer boss-secret"}
     assert (await client.post("/admin/route", json=MATHS)).status == 401
     refused = await client.post("/admin/route", json=MATHS, headers={"Authorization": "Bearer red-secret"})
@@ -103,6 +104,7 @@ async def test_only_admins_may_ask_and_they_may_ask_for_others(serve: Serve, mon
         named = await client.post("/admin/route?team=red", json={**MATHS, "model": model}, headers=boss)
         assert named.status == status
     assert (await client.post("/admin/route", json={"model": "auto"}, headers=boss)).status == 400
+    assert (await client.post("/admin/route?team=rde", json=MATHS, headers=boss)).status == 400
 
 
 async def test_the_command_asks_a_server(serve: Serve, tmp_path: Path) -> None:
@@ -126,10 +128,11 @@ def test_the_command_needs_no_server(tmp_path: Path, tiny_checkpoint: Path, monk
             {"id": "tiny", "path": str(tiny_checkpoint), "tier": "small"},
             {"id": "tiny-2", "path": str(tiny_checkpoint), "tier": "large"},
         ],
-        "keys": [{"id": "k", "team": "red", "secret": "env:K"}],
+        "teams": {"folder": str(tmp_path / "teams")},
         "cache": {"semantic": {"enabled": False}},
-        "routing": {"keys": {"k": {"models": ["tiny-2"]}}},
     }
+    monkeypatch.setenv("K_KEY", "secret-of-k")
+    write_team(tmp_path / "teams", "red", key("k", models=["tiny-2"]))
     config.write_text(yaml.safe_dump(settings))
     told = run(tmp_path, HELLO, "--config", str(config), "--json")
     assert told.exit_code == 0, told.output
@@ -142,5 +145,6 @@ def test_the_command_needs_no_server(tmp_path: Path, tiny_checkpoint: Path, monk
         refused = run(tmp_path, body, "--config", str(config))
         assert refused.exit_code == 1
         assert said in refused.output
+    assert "there is no key 'l'; the keys are k" in run(tmp_path, HELLO, "--config", str(config), "--key", "l").output
     config.write_text("routing: {chain: []}")
     assert "routing.chain" in run(tmp_path, HELLO, "--config", str(config)).output

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from aiohttp.test_utils import TestClient
 from gateway_site import forget_environment, site
 from hypothesis import given
 from hypothesis import strategies as st
+from team_files import key, write_team
 
 from headgate.gateway.backend import StartError
 from headgate.gateway.storage.files import FileLimits
@@ -22,7 +24,6 @@ from headgate.gateway.storage.folder import Storage, default_folder
 from headgate.gateway.wire.errors import ApiError
 
 RED, BLUE = {"Authorization": "Bearer red-secret"}, {"Authorization": "Bearer blue-secret"}
-KEYS = [{"id": team, "team": team, "secret": f"env:{team.upper()}_KEY"} for team in ("red", "blue")]
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +35,11 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def serving(checkpoint: Path, folder: Path, **limits: Any) -> AsyncIterator[TestClient[Any, Any]]:
-    async with site(checkpoint, storage={"folder": str(folder), **limits}, keys=KEYS) as client:
-        yield client
+    with TemporaryDirectory() as teams:
+        for team in ("red", "blue"):
+            write_team(Path(teams), team, key(team))
+        async with site(checkpoint, storage={"folder": str(folder), **limits}, teams=Path(teams)) as client:
+            yield client
 
 
 def below(folder: Path) -> list[str]:

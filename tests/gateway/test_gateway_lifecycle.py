@@ -7,8 +7,6 @@ import asyncio
 import pytest
 
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.settings import KeySection
-from headgate.gateway.teams.keys import Keyring, MissingSecretError, Principal
 from headgate.gateway.wire.errors import ApiError
 
 
@@ -55,30 +53,3 @@ async def test_draining_ends_at_the_deadline() -> None:
     with lifecycle.request():
         assert not await lifecycle.drain(0.0)
     assert lifecycle.in_flight == 0
-
-
-def keyring() -> Keyring:
-    keys = [KeySection(id="a", team="red", secret="env:A"), KeySection(id="b", team="blue", secret="env:B")]
-    return Keyring(keys, {"A": "key-of-a", "B": "key-of-b"})
-
-
-def test_without_keys_everybody_is_the_default_team() -> None:
-    assert Keyring([], {}).authenticate(None) == Principal("default", None)
-
-
-def test_a_key_names_its_team() -> None:
-    assert keyring().authenticate("Bearer key-of-a") == Principal("red", "a")
-    assert keyring().authenticate("bearer  key-of-b") == Principal("blue", "b")
-
-
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic key-of-a", "key-of-a", "Bearer key-of-c"])
-def test_other_headers_are_refused_without_telling_the_key(header: str | None) -> None:
-    with pytest.raises(ApiError) as caught:
-        keyring().authenticate(header)
-    assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
-    assert "key-of-c" not in caught.value.message
-
-
-def test_a_key_whose_variable_is_unset_is_refused_at_the_start() -> None:
-    with pytest.raises(MissingSecretError, match="variable A"):
-        Keyring([KeySection(id="a", team="red", secret="env:A")], {"A": ""})

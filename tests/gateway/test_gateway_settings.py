@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from gateway_site import forget_environment
+from team_files import write_team
 
 from headgate.gateway.cli import main
-from headgate.gateway.config import ConfigError, load_settings
+from headgate.gateway.config import load_settings
+from headgate.gateway.document import ConfigError
 from headgate.gateway.settings import Settings
 
 DOCUMENTED = Path(__file__).parents[2] / "config" / "headgate.yaml"
@@ -84,7 +86,7 @@ def test_sizes_take_units(tmp_path: Path) -> None:
         ("models: [{id: auto, path: x}]\n", ":1:", ["'auto'", "tier"]),
         ("models: [{id: a, path: 'demo:techer'}]\n", ":1:", ["demo:techer", "demo:teacher"]),
         ("models: [{id: a, path: x}, {id: a, path: y}]\n", ":1:", ["'a' is given twice"]),
-        ("keys: [{id: a, team: b, secret: hunter2}]\n", ":1:", ["keys[0].secret", "env:"]),
+        ("server: {port: 1}\nserver: {port: 2}\n", "headgate.yaml:", ["line 2", "'server' is given twice"]),
         ("- 1\n", "headgate.yaml:", ["mapping"]),
         ("a: [\n", "headgate.yaml:", ["not YAML"]),
     ],
@@ -103,8 +105,6 @@ ROUTING = """\
 models:
   - {id: a, path: x, tier: small}
   - {id: b, path: y, tier: large}
-keys:
-  - {id: k, team: red, secret: env:K}
 routing:
 """
 
@@ -112,26 +112,23 @@ routing:
 @pytest.mark.parametrize(
     ("text", "place", "hints"),
     [
-        ("  chain: [a, teacher]\n", ":7:", ["'routing.chain[1]'", "no model 'teacher'", "The models are a, b"]),
-        ("  chain: []\n", ":7:", ["'routing.chain' is []", "at least 1 item"]),
-        ("  models: []\n", ":7:", ["'routing.models' is []", "at least 1 item"]),
-        ("  models: [a, a]\n", ":7:", ["'a' is given twice"]),
-        ("  threshold: 1.5\n", ":7:", ["'routing.threshold' is 1.5"]),
-        ("  thresold: 0.5\n", ":7:", ["unknown key 'routing.thresold'", "threshold"]),
-        ("  models: [a]\n  chain: [a, b]\n", ":8:", ["'routing.chain[1]'", "models allowed are a"]),
-        ("  models: [b]\n  escalations: 0.2\n", ":8:", ["limited to 0.2", "tier small"]),
-        ("  cascade: {enabled: true}\n  escalations: 0\n", ":7:", ["limited to 0"]),
-        ("  models: [a]\n  cascade:\n    enabled: true\n", ":8:", ["needs both tiers", "the tier large"]),
-        ("  breaker: {open_s: 90}\n", ":7:", ["open_s (90.0) must not be above longest_s (60.0)"]),
-        ("  teams:\n    blue: {threshold: 0.2}\n", ":8:", ["no key is of the team 'blue'", "red"]),
-        ("  teams:\n    red:\n      models: [c]\n", ":9:", ["'routing.teams.red.models[0]'", "no model 'c'"]),
-        ("  keys:\n    l: {threshold: 0.2}\n", ":8:", ["there is no key 'l'; the keys are k"]),
+        ("  chain: [a, teacher]\n", ":5:", ["'routing.chain[1]'", "no model 'teacher'", "The models are a, b"]),
+        ("  chain: []\n", ":5:", ["'routing.chain' is []", "at least 1 item"]),
+        ("  chain: [a, a]\n", ":5:", ["'a' is given twice"]),
+        ("  threshold: 1.5\n", ":5:", ["'routing.threshold' is 1.5"]),
+        ("  thresold: 0.5\n", ":5:", ["unknown key 'routing.thresold'", "threshold"]),
+        ("  chain: [a, b]\ndefaults: {models: {allow: [a]}}\n", ":5:", ["'routing.chain[1]'", "models allowed are a"]),
+        ("  escalations: 0.2\ndefaults: {models: {deny: [a]}}\n", ":5:", ["limited to 0.2", "tier small"]),
+        ("  cascade: {enabled: true}\n  escalations: 0\n", ":5:", ["limited to 0"]),
+        ("  cascade: {enabled: true}\ndefaults: {models: {allow: [a]}}\n", ":5:", ["needs both tiers", "tier large"]),
+        ("  breaker: {open_s: 90}\n", ":5:", ["open_s (90.0) must not be above longest_s (60.0)"]),
         (
-            "  teams: {red: {models: [a]}}\n  keys:\n    k: {models: [a, b]}\n",
-            ":9:",
-            ["'routing.keys.k.models[1]'", "not among the models of the key's team, which are a"],
+            "  max_loss: 0.1\ndefaults:\n  models:\n    deny: [c]\n",
+            ":8:",
+            ["models.deny[0]'", "no model 'c'"],
         ),
-        ("  escalations: 0.5\n  keys:\n    k: {models: [b]}\n", ":9:", ["limited to 0.5", "tier small"]),
+        ("  max_loss: 0.1\ndefaults:\n  models:\n    allow: []\n", ":8:", ["'defaults.models.allow' is []"]),
+        ("  max_loss: 0.1\ndefaults:\n  models:\n    deny: [a, b]\n", ":8:", ["no model is left"]),
     ],
 )
 def test_policies_that_cannot_be_meant_are_refused_with_the_line(
@@ -147,9 +144,9 @@ def test_policies_that_can_be_meant_are_taken(tmp_path: Path) -> None:
     file = tmp_path / "headgate.yaml"
     file.write_text(
         ROUTING + "  chain: [b, a]\n  escalations: 0.3\n  cascade: {enabled: true}\n"
-        "  teams: {red: {models: [a, b], threshold: 0.2}}\n  keys: {k: {chain: [a], escalations: 0.1}}\n"
+        "defaults: {models: {allow: [a, b], aliases: {gpt-4o: large}, default: gpt-4o}}\n"
     )
-    assert load_settings(file).routing.teams["red"].threshold == 0.2
+    assert load_settings(file).defaults.models.default == "gpt-4o"
 
 
 def test_files_of_task_classes_are_read_with_the_settings(tmp_path: Path) -> None:
@@ -232,8 +229,9 @@ def test_wrong_variables_are_refused(monkeypatch: pytest.MonkeyPatch, name: str,
 def test_variables_that_hold_secrets_are_no_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_LAPTOP_KEY", "s3cret")
     file = tmp_path / "headgate.yaml"
-    file.write_text("keys: [{id: laptop, team: research, secret: 'env:HEADGATE_LAPTOP_KEY'}]\n")
-    assert load_settings(file).keys[0].team == "research"
+    file.write_text(json.dumps({"teams": {"folder": str(tmp_path / "teams")}}))
+    write_team(tmp_path / "teams", "research", {"id": "laptop", "secret": "env:HEADGATE_LAPTOP_KEY"})
+    assert load_settings(file).teams.folder == str(tmp_path / "teams")
 
 
 def test_config_check_and_schema_on_the_command_line(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from headgate.gateway.request import (
     ToolUse,
 )
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.sections import TeamCacheSection, TeamPolicy
 
 PRINTS = Fingerprinter(b"0" * 16)
 RED = Principal("red", "one")
@@ -139,9 +140,21 @@ def test_keys_of_a_team_share_unless_its_policy_says_otherwise() -> None:
     assert key(policy=alone) != key(principal=two, policy=alone)
     assert key(replace(ASK, user="ann"), policy=alone) != key(replace(ASK, user="bob"), policy=alone)
     assert key(replace(ASK, user="ann")) == key(replace(ASK, user="bob"))
-    mixed = CachePolicy(share_by_team={"red": "user"})
-    assert key(policy=mixed) == key(policy=alone)
-    assert key(principal=Principal("blue", "one"), policy=mixed) == key(principal=Principal("blue", "two"))
+    own = TeamPolicy(cache=TeamCacheSection(share="user"))
+    assert key(principal=Principal("red", "one", policy=own)) == key(principal=Principal("red", "one"), policy=alone)
+    assert key(principal=Principal("red", "one", policy=own)) != key(principal=Principal("red", "two", policy=own))
+
+
+def test_a_team_keeps_answers_as_long_and_serves_them_as_strictly_as_it_says() -> None:
+    def of(**cache: Any) -> Question | Bypass:
+        return asked(principal=Principal("red", "one", policy=TeamPolicy(cache=TeamCacheSection(**cache))))
+
+    assert of(enabled=False) == Bypass("off")
+    short, exact, strict = of(ttl_s=5), of(max_error=0), of(max_error=0.01)
+    assert isinstance(short, Question)
+    assert isinstance(exact, Question)
+    assert isinstance(strict, Question)
+    assert (short.ttl_s, exact.semantic, exact.findable, strict.max_error) == (5, False, True, 0.01)
 
 
 def test_a_user_of_their_own_is_forgotten_with_the_team() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient
 from gateway_site import forget_environment, site
+from team_files import key, write_team
 from tiny_models import write_tokenizer
 
 Client = TestClient[Any, Any]
@@ -93,9 +94,10 @@ async def test_a_name_that_leads_to_several_tokenizers_is_refused(
         assert (await post(client, "/tokenize", model="b", prompt="x"))[0] == 200
 
 
-async def test_keys_are_asked_for(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_are_asked_for(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     forget_environment(monkeypatch)
     monkeypatch.setenv("RED_KEY", "red-secret-key-1")
-    async with site(tiny_checkpoint, keys=[{"id": "r", "team": "red", "secret": "env:RED_KEY"}]) as client:
+    write_team(tmp_path, "red", key("red"))
+    async with site(tiny_checkpoint, teams=tmp_path) as client:
         for path in ("/tokenize", "/detokenize"):
             assert (await post(client, path, model="tiny"))[0] == 401

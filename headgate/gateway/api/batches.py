@@ -56,7 +56,7 @@ async def running(app: web.Application) -> AsyncIterator[None]:
         if settings.logging.access:
             write_access_line(access_logger, record)
 
-    answerer = Answerer(app[keys.LOADER], app[keys.LIFECYCLE], app[keys.METRICS], app[keys.KEYRING].named, ended)
+    answerer = Answerer(app[keys.LOADER], app[keys.LIFECYCLE], app[keys.METRICS], app[keys.TEAMS].named, ended)
     batches = Batches(storage, settings.batches, answerer, line_bytes=int(settings.server.max_body_bytes))
     app[BATCHES] = batches
     metrics.watch(batches)

@@ -129,7 +129,7 @@ async def _asked(answer: Awaitable[T]) -> T:
 
 
 def _teams(http: web.Request, named: str | None) -> list[str]:
-    return sorted(http.app[keys.KEYRING].teams) if named is None else [named]
+    return sorted(http.app[keys.TEAMS].roster.names) if named is None else [named]
 
 
 def _json(body: Struct) -> web.Response:

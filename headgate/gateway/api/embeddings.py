@@ -11,6 +11,7 @@ from headgate.gateway.backend import Loader
 from headgate.gateway.embeddings import Embedding
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.names import check_allowed, model_name
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import headers
@@ -34,10 +35,12 @@ async def embedded(
 ) -> bytes:
     """The reply to a request's body; ApiError where it is refused. The record learns of model and tokens."""
     wanted, texts = parse_embedding(body)
+    model = model_name(wanted.model, principal)
+    check_allowed(model, principal)
     cut = wanted.truncate_prompt_tokens is not None
-    record.model = loader.embeddings.known(wanted.model)
-    who = Embedding(wanted.model, principal, record, wanted.user)
+    record.model = loader.embeddings.known(model)
+    who = Embedding(model, principal, record, wanted.user)
     made = await loader.embeddings.embed(who, texts, cut=cut, wait_s=wait_s)
     record.prompt_tokens = made.tokens
-    metrics.embedded(wanted.model, made.tokens)
-    return await encode_embeddings(wanted.model, made.vectors, made.tokens, binary=wanted.encoding_format == "base64")
+    metrics.embedded(model, made.tokens)
+    return await encode_embeddings(model, made.vectors, made.tokens, binary=wanted.encoding_format == "base64")

@@ -17,13 +17,13 @@ STARTED = web.AppKey("started", int)
 
 
 async def list_models(http: web.Request) -> web.Response:
-    """Every model that this key may ask, in the order of the configuration."""
+    """Every model that this key may ask, in the order of the configuration, then its team's aliases of one."""
     body = ModelList(await _visible(http))
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
 
 async def get_model(http: web.Request) -> web.Response:
-    """One model by its id; one that this key may not ask is not there for it."""
+    """One model by its id or alias; one that this key may not ask is not there for it."""
     name, visible = http.match_info["model"], await _visible(http)
     found = next((body for body in visible if body.id == name), None)
     if found is None:
@@ -38,9 +38,16 @@ async def note_start(app: web.Application) -> None:
 
 async def _visible(http: web.Request) -> list[ModelBody]:
     routes = (await keys.backend(http)).routes
-    found = [_body(http, routes, d) for d in routes.visible(http[keys.PRINCIPAL])]
+    who = http[keys.PRINCIPAL]
+    found = [_body(http, routes, d) for d in routes.visible(who)]
+    by_id = {body.id: body for body in found}
+    found += [
+        msgspec.structs.replace(by_id[name], id=alias)
+        for alias, name in who.policy.models.aliases.items()
+        if name in by_id
+    ]
     embeddings = http.app[keys.LOADER].embeddings
-    if embeddings.id is not None:
+    if embeddings.id is not None and (who.models is None or embeddings.id in who.models):
         created, longest = http.app[STARTED], embeddings.longest
         found.append(ModelBody(embeddings.id, created, "headgate", None, longest, None, None, None, "embeddings"))
     return found

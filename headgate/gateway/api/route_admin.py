@@ -8,17 +8,21 @@ from aiohttp import web
 from headgate.gateway import keys
 from headgate.gateway.explain import route_report
 from headgate.gateway.middleware import read_body
-from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.chat import parse_chat
+from headgate.gateway.wire.errors import invalid
 from headgate.gateway.wire.headers import cache_control, session
 
 
 async def explain(http: web.Request) -> web.Response:
     """The decision about a chat completion's body, for the team and key of the query, else for who asks."""
     request = parse_chat(await read_body(http), cache_control(http.headers), session(http.headers))
-    own = http[keys.PRINCIPAL]
-    who = Principal(http.query.get("team", own.team), http.query.get("key", own.key_id))
+    roster, who = http.app[keys.TEAMS].roster, http[keys.PRINCIPAL]
+    if http.query:
+        try:
+            who = roster.principal(http.query.get("team"), http.query.get("key"))
+        except LookupError as error:
+            raise invalid(f"Nobody to explain for: {error.args[0]}.", "team") from None
     routes = (await keys.backend(http)).routes
     routes.candidates(request.model, who)
-    body = route_report(await routes.plan(request, None, who), routes.revision)
+    body = route_report(await routes.plan(request, None, who), roster.revision)
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import AwareDatetime, ByteSize, Field, field_validator, model_validator
 
+from headgate.gateway.routing_settings import Names, PolicySection, each_once
 from headgate.gateway.section import Section, TeamName
 
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -14,7 +16,6 @@ Role = Literal["member", "admin"]
 
 HASH_PATTERN = r"^sha256:[0-9a-f]{32}:[0-9a-f]{64}$"
 """Of a key's salted hash: salt and digest in hexadecimal."""
-SECRET_PATTERN = r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)$"
 
 
 class TeamSection(Section):
@@ -33,18 +34,46 @@ class TeamKeySection(Section):
     )
     secret: str | None = Field(
         default=None,
-        pattern=SECRET_PATTERN,
+        # A secret written here by mistake is shown nowhere.
+        repr=False,
         description="Instead of hash: env:NAME of a variable, or file:PATH of a file, that holds the key.",
     )
     role: Role = Field(default="member", description="admin may use /admin; member may not.")
     created: AwareDatetime | None = Field(default=None, description="When it was made; for the reader.")
     expires: AwareDatetime | None = Field(default=None, description="From then on the key is refused; null: never.")
+    models: Names | None = Field(default=None, description="Ids of the models it may ask, of its team's; null: all.")
+    routing: PolicySection = PolicySection()
+
+    @field_validator("secret")
+    @classmethod
+    def _reference(cls, given: str | None) -> str | None:
+        if given is not None and not re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+", given):
+            raise ValueError("expected env:NAME or file:PATH; a key itself is never written here")
+        return given
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.hash is None) == (self.secret is None):
             raise ValueError(f"the key '{self.id}' needs either 'hash' or 'secret', and not both")
         return self
+
+
+class ModelsSection(Section):
+    """Which models a team may ask, and by which names."""
+
+    allow: Names | None = Field(default=None, description="Ids of the models that may be asked; null: all.")
+    deny: tuple[str, ...] = Field(default=(), description="Ids of those that may not, whatever allow says.")
+    aliases: dict[str, str] = Field(
+        default={}, description="Further names, such as {gpt-4o: large}: each means a model, auto, small or large."
+    )
+    default: str | None = Field(
+        default=None, description="What requests without a model ask: an id, a name of aliases, auto, small or large."
+    )
+
+    @field_validator("allow", "deny")
+    @classmethod
+    def _distinct(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return each_once(names)
 
 
 class UserLimitsSection(Section):
@@ -94,7 +123,7 @@ class BudgetsSection(Section):
     def _known_zone(cls, name: str) -> str:
         try:
             ZoneInfo(name)
-        except (OSError, ValueError):
+        except (LookupError, OSError, ValueError):
             message = f"there is no time zone '{name}' here; expected a name such as UTC or Europe/Berlin"
             raise ValueError(message) from None
         return name
@@ -109,12 +138,34 @@ class SchedulingSection(Section):
     )
 
 
-class TeamPolicy(Section):
-    """What holds for a team: the block `defaults` of the main file, with what the team's file says otherwise."""
+class TeamCacheSection(Section):
+    """What a team has otherwise than `cache` in the main file. null leaves it as it is there."""
 
+    enabled: bool | None = Field(default=None, description="false keeps none of the team's answers and serves none.")
+    share: Literal["team", "user"] | None = Field(default=None, description="As cache.share.")
+    ttl_s: float | None = Field(default=None, gt=0, description="As cache.exact.ttl_s.")
+    max_error: float | None = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="Share of wrong answers accepted, at most cache.semantic.max_error; 0: none is served by meaning.",
+    )
+
+
+class DefaultsSection(Section):
+    """What holds for every team whose own file says nothing else."""
+
+    models: ModelsSection = ModelsSection()
     limits: LimitsSection = LimitsSection()
     budgets: BudgetsSection = BudgetsSection()
     scheduling: SchedulingSection = SchedulingSection()
+
+
+class TeamPolicy(DefaultsSection):
+    """What holds for a team: the block `defaults` of the main file, with what the team's file says otherwise."""
+
+    routing: PolicySection = PolicySection()
+    cache: TeamCacheSection = TeamCacheSection()
 
 
 class TeamFile(TeamPolicy):

@@ -19,8 +19,6 @@ class Chosen:
     confidence: float
     features: str
     """A keyed hash of what was decided over."""
-    config: str
-    """Revision of the configuration."""
     predicted_s: float | None
     """What the price said that the answer would take."""
 
@@ -33,6 +31,8 @@ class RequestRecord:
     endpoint: str
     team: str = ""
     key_id: str | None = None
+    config: str = ""
+    """Revision of the configuration."""
     model: str = ""
     route: str = ""
     verdict: str = ""
@@ -59,6 +59,7 @@ def write_access_line(logger: logging.Logger, record: RequestRecord) -> None:
     fields = {
         "id": record.request_id,
         "endpoint": record.endpoint,
+        "config": record.config,
         "status": record.status,
         "team": record.team,
         "key": record.key_id,
@@ -81,7 +82,6 @@ def write_access_line(logger: logging.Logger, record: RequestRecord) -> None:
             "task": chosen.task,
             "confidence": round(chosen.confidence, 3),
             "features": chosen.features,
-            "config": chosen.config,
             "predicted_ms": None if chosen.predicted_s is None else round(chosen.predicted_s * 1e3, 1),
         }
     logger.info(json.dumps({name: value for name, value in fields.items() if value not in (None, "")}))

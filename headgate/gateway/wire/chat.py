@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from headgate.gateway.request import CacheControl, ChatRequest, Message, ToolCall
 from headgate.gateway.wire.decode import decode
@@ -63,7 +63,12 @@ class ChatMessage(Struct, forbid_unknown_fields=True, omit_defaults=True):
 class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The body of `POST /v1/chat/completions`. Parameters not listed are refused, never dropped."""
 
-    model: Annotated[str, Meta(min_length=1, description="auto, small, large, or a model id from GET /v1/models.")]
+    model: (
+        Annotated[
+            str, Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
+        ]
+        | UnsetType
+    ) = UNSET
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     logprobs: bool | None = None
@@ -108,7 +113,7 @@ def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> 
     tools = parse_tools(wire.tools)
     return ChatRequest(
         endpoint="chat.completions",
-        model=wire.model,
+        model=wire.model or "",
         messages=conversation(wire.messages),
         sampling=wire.sampling(),
         max_tokens=_max_tokens(wire),

@@ -27,7 +27,12 @@ MAX_PROMPTS = 64
 class CompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The body of `POST /v1/completions`. Parameters not listed are refused, never dropped."""
 
-    model: Annotated[str, Meta(min_length=1, description="auto, small, large, or a model id from GET /v1/models.")]
+    model: (
+        Annotated[
+            str, Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
+        ]
+        | UnsetType
+    ) = UNSET
     prompt: Annotated[
         str | list[str | TokenId | list[TokenId]],
         Meta(description="A text, a list of texts, a list of token ids, or a list of lists of token ids."),
@@ -84,7 +89,7 @@ def parse_completion(body: bytes, cache: CacheControl, session: str | None = Non
     return [
         ChatRequest(
             endpoint="completions",
-            model=wire.model,
+            model=wire.model or "",
             prompt=prompt,
             sampling=sampling,
             max_tokens=wire.max_tokens if wire.max_tokens is not None else DEFAULT_MAX_TOKENS,

@@ -1,0 +1,85 @@
+"""Teams at a whole server: which models their keys reach and by which names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient
+from gateway_site import forget_environment, site
+from team_files import key, write_team
+
+Client = TestClient[Any, Any]
+Serve = Callable[..., Awaitable[Client]]
+CHAT = "/v1/chat/completions"
+HELLO = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+RED, BLUE, BOSS = ({"Authorization": f"Bearer secret-of-{name}"} for name in ("red", "blue", "boss"))
+
+
+@pytest.fixture
+async def serve(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    forget_environment(monkeypatch)
+    for name in ("red", "blue", "boss"):
+        monkeypatch.setenv(f"{name.upper()}_KEY", f"secret-of-{name}")
+    async with AsyncExitStack() as stack:
+
+        async def start(**sections: Any) -> Client:
+            return await stack.enter_async_context(site(tiny_checkpoint, **sections))
+
+        yield start
+
+
+async def ask(client: Client, headers: dict[str, str] = RED, **fields: Any) -> tuple[int, dict[str, Any]]:
+    response = await client.post(CHAT, json={**HELLO, **fields}, headers=headers)
+    return response.status, await response.json()
+
+
+async def test_keys_ask_the_models_they_may_by_the_names_of_their_team(serve: Serve, tmp_path: Path) -> None:
+    models = {"deny": ["tiny-2"], "aliases": {"gpt-4o": "tiny", "any": "auto"}, "default": "gpt-4o"}
+    write_team(tmp_path, "red", key("red"), models=models)
+    write_team(tmp_path, "blue", key("blue", models=["tiny-2"]))
+    client = await serve(teams=tmp_path, embeddings={"enabled": False})
+    for fields in ({}, {"model": "gpt-4o"}, {"model": "any"}, {"model": "tiny"}, {"model": "small"}):
+        status, body = await ask(client, **fields)
+        assert (status, body["model"]) == (200, "tiny"), fields
+    status, body = await ask(client, model="tiny-2")
+    assert (status, body["error"]["type"]) == (403, "permission_error")
+    assert body["error"]["message"].endswith("may not be used with this key. Available: all-minilm-l6-v2, tiny.")
+    assert (await ask(client, BLUE, model="tiny-2"))[0] == 200
+    assert (await ask(client, BLUE, model="tiny"))[0] == 403
+    assert (await ask(client, BLUE, model="gpt-4o"))[0] == 404, "an alias is its team's only"
+    status, body = await ask(client, BLUE)
+    assert (status, body["error"]["param"], body["error"]["code"]) == (400, "model", "missing_required_parameter")
+
+
+async def test_a_key_sees_the_models_it_may_ask(serve: Serve, tmp_path: Path) -> None:
+    write_team(tmp_path, "red", key("red"), models={"deny": ["tiny-2"], "aliases": {"gpt-4o": "tiny"}})
+    write_team(tmp_path, "blue", key("blue"))
+    client = await serve(teams=tmp_path, embeddings={"enabled": False})
+
+    async def seen(headers: dict[str, str]) -> list[str]:
+        return [m["id"] for m in (await (await client.get("/v1/models", headers=headers)).json())["data"]]
+
+    assert await seen(RED) == ["tiny", "gpt-4o"]
+    assert await seen(BLUE) == ["tiny", "tiny-2"]
+    for name, headers, status in (("tiny-2", RED, 404), ("gpt-4o", RED, 200), ("gpt-4o", BLUE, 404)):
+        response = await client.get(f"/v1/models/{name}", headers=headers)
+        assert response.status == status
+        assert status == 404 or (await response.json())["id"] == name
+
+
+async def test_replies_and_log_name_the_configuration(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_team(tmp_path, "red", key("red"))
+    client = await serve(teams=tmp_path)
+    with caplog.at_level("INFO", logger="headgate.access"):
+        response = await client.post(CHAT, json={**HELLO, "model": "tiny"}, headers=RED)
+    revision = response.headers["x-headgate-config"]
+    assert len(revision) == 8
+    (line,) = [r.message for r in caplog.records if r.name == "headgate.access"]
+    assert f'"config": "{revision}"' in line
+    assert (await client.get("/health")).headers["x-headgate-config"] == revision
