@@ -301,6 +301,7 @@ class Loader:
             settings,
             quality=None if quality is None else quality.estimates,
             thresholds=None if quality is None else quality.thresholds,
+            cascades=None if quality is None else quality.cascade,
             estimated=None if quality is None else quality.models,
             secret=self._secret,
         )

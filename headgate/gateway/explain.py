@@ -99,6 +99,7 @@ async def configured_routes(settings: Settings, embedder_folder: Path | None) ->
         settings,
         quality=None if found is None else found.estimates,
         thresholds=None if found is None else found.thresholds,
+        cascades=None if found is None else found.cascade,
         estimated=None if found is None else found.models,
     )
     if embedder_folder is not None:

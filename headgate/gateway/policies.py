@@ -13,8 +13,16 @@ from headgate.routing.budget import EscalationBudget
 from headgate.routing.cascade import Cascade
 from headgate.routing.policy import Policy
 
+Cascades = Callable[[float, float], float | None]
+"""The least probability of the token at a quantile that keeps a largest loss; None where none is known to."""
 _EVEN = 0.5
 """Threshold for estimates for which none was calibrated."""
+_LEAST = 1e-30
+
+
+def uncalibrated(_quantile: float, _loss: float) -> float | None:
+    """Where nothing was calibrated."""
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +47,20 @@ class InForce:
 class Policies:
     """Policies and budgets by team and key, made when they are first asked for."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float], thresholds: Mapping[str, float]) -> None:
-        """`thresholds`: calibrated ones by the source of an estimate, for whom the settings give none."""
+    def __init__(
+        self, settings: Settings, clock: Callable[[], float], thresholds: Mapping[str, float], cascades: Cascades
+    ) -> None:
+        """Policies from the settings and from what was calibrated.
+
+        Args:
+            settings: of routing, teams and keys.
+            clock: seconds.
+            thresholds: by the source of an estimate, for whom the settings give none.
+            cascades: for cascades that have a `max_loss`.
+        """
         self._routing = settings.routing
         self._thresholds = thresholds
+        self._cascades = cascades
         self._clock = clock
         self._in_force: dict[tuple[str, str | None], tuple[Principal, InForce]] = {}
         self._budgets: dict[tuple[str, str, float], EscalationBudget] = {}
@@ -73,7 +91,9 @@ class Policies:
             if share < 1:
                 fresh = EscalationBudget(share, routing.escalation_window_s, self._clock)
                 budgets.append(self._budgets.setdefault((scope, name, share), fresh))
-        policy = policy_of(routing, team, key, models=principal.models, thresholds=self._thresholds)
+        policy = policy_of(
+            routing, team, key, models=principal.models, thresholds=self._thresholds, cascades=self._cascades
+        )
         return InForce(policy, tuple(budgets))
 
 
@@ -85,6 +105,7 @@ def policy_of(
     *layers: PolicySection,
     models: frozenset[str] | None = None,
     thresholds: Mapping[str, float] = _UNKNOWN,
+    cascades: Cascades = uncalibrated,
 ) -> Policy:
     """The policy of the section with what the layers say, the last first; calibrated thresholds where none says one.
 
@@ -105,11 +126,19 @@ def policy_of(
         max_wait_s=routing.max_wait_s,
         switch_gain=routing.sessions.switch_gain,
         band=routing.sessions.band,
-        cascade=_cascade(cascade),
+        cascade=_cascade(cascade, cascades),
     )
 
 
-def _cascade(section: CascadeSection) -> Cascade | None:
+def _cascade(section: CascadeSection, calibrated: Cascades) -> Cascade | None:
     if not section.enabled:
         return None
-    return Cascade(section.quantile, math.log(section.least_probability), section.hold_tokens, section.hold_ms / 1e3)
+    hold_s = section.hold_ms / 1e3
+    if section.max_loss is None:
+        return Cascade(section.quantile, math.log(section.least_probability), section.hold_tokens, hold_s)
+    least = calibrated(section.quantile, section.max_loss)
+    if least is None:
+        # Of a team's file, for the main one is checked when the server starts. Then nothing but certainty stands.
+        return Cascade(section.quantile, 0.0, section.hold_tokens, hold_s)
+    # A probability of 0 is a threshold, too: every answer stands.
+    return Cascade(section.quantile, math.log(max(least, _LEAST)), section.hold_tokens, hold_s, guards=True)

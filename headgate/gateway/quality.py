@@ -38,39 +38,33 @@ class Learned:
     thresholds: Mapping[str, float]
     models: frozenset[str]
 
+    def cascade(self, quantile: float, loss: float) -> float | None:
+        """The least probability of the token at a quantile with which a small answer stands; None where infeasible."""
+        try:
+            return self.estimates.cascade(quantile, loss=loss)
+        except Infeasible as error:
+            logger.warning("a team's routing.cascade.max_loss: %s", error)
+            return None
+
 
 def learned(settings: Settings, embedder: Path | None) -> Learned | None:
     """The estimates of `routing.quality`; None where there are none for these models, which the log explains.
 
     Args:
-        settings: name the file, the models and the promise.
+        settings: name the file, the models and the promises.
         embedder: folder of the embedding model, None without one.
 
     Raises:
         QualityError: a file that the settings name cannot be used, or no use of the small model keeps their promise.
     """
     routing = settings.routing
-    # Of other models nothing is bundled.
-    known = [m for m in settings.models if routing.quality != BUNDLED or m.path in _DEMO]
-    if routing.quality is None or {"small", "large"} - {m.tier for m in known}:
+    promised = routing.cascade.max_loss if routing.cascade.enabled else None
+    found = _fitting(settings, embedder)
+    if found is None:
+        if promised is not None:
+            raise QualityError(f"routing.cascade.max_loss is {promised}: nothing was calibrated for these models")
         return None
-    small, large = (
-        {m.id: checkpoint_identity(model_path(m)) for m in known if m.tier == tier} for tier in ("small", "large")
-    )
-    try:
-        file = FITTED / "demo.safetensors" if routing.quality == BUNDLED else Path(routing.quality)
-        estimates = FittedQuality.load(file)
-        estimates.check(
-            small=_nearest(small, estimates.of_small),
-            large=_nearest(large, estimates.of_large),
-            embedder="" if embedder is None else identity(str(embedder)),
-        )
-    except ValueError as error:
-        if routing.quality == BUNDLED and isinstance(error, StaleQuality):
-            # Of other models nothing is bundled: their task classes decide.
-            logger.info("task classes decide between the models: %s", error)
-            return None
-        raise QualityError(f"routing.quality is '{routing.quality}': {error}") from None
+    estimates, models = found
     wanted = _sources(routing)
     if not wanted & set(estimates.estimators):
         there, used = (", ".join(sorted(names)) or "none" for names in (estimates.estimators, wanted))
@@ -85,9 +79,38 @@ def learned(settings: Settings, embedder: Path | None) -> Learned | None:
             thresholds[source] = 1.0
     if all(threshold == 1.0 for threshold in thresholds.values()):
         raise QualityError(f"routing.max_loss is {routing.max_loss}: {why}")
-    of = {name for name, own in small.items() if own == estimates.of_small}
-    of |= {name for name, own in large.items() if own == estimates.of_large}
-    return Learned(estimates, thresholds, frozenset(of))
+    if promised is not None:
+        try:
+            estimates.cascade(routing.cascade.quantile, loss=promised)
+        except Infeasible as error:
+            raise QualityError(f"routing.cascade.max_loss is {promised}: {error}") from None
+    return Learned(estimates, thresholds, models)
+
+
+def _fitting(settings: Settings, embedder: Path | None) -> tuple[FittedQuality, frozenset[str]] | None:
+    """The estimates and the ids of the models that they are of."""
+    quality = settings.routing.quality
+    # Of other models nothing is bundled.
+    known = [m for m in settings.models if quality != BUNDLED or m.path in _DEMO]
+    if quality is None or {"small", "large"} - {m.tier for m in known}:
+        return None
+    small, large = (
+        {m.id: checkpoint_identity(model_path(m)) for m in known if m.tier == tier} for tier in ("small", "large")
+    )
+    try:
+        estimates = FittedQuality.load(FITTED / "demo.safetensors" if quality == BUNDLED else Path(quality))
+        estimates.check(
+            small=_nearest(small, estimates.of_small),
+            large=_nearest(large, estimates.of_large),
+            embedder="" if embedder is None else identity(str(embedder)),
+        )
+    except ValueError as error:
+        if quality == BUNDLED and isinstance(error, StaleQuality):
+            logger.info("task classes decide between the models: %s", error)
+            return None
+        raise QualityError(f"routing.quality is '{quality}': {error}") from None
+    models = {name for name, own in small.items() if own == estimates.of_small}
+    return estimates, frozenset(models | {name for name, own in large.items() if own == estimates.of_large})
 
 
 def _nearest(identities: Mapping[str, str], wanted: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from headgate.cache.embedder import BatchEmbedder, Vector
 from headgate.gateway.destinations import Destination, Live, Prepared, Read
-from headgate.gateway.policies import InForce, Policies
+from headgate.gateway.policies import Cascades, InForce, Policies, uncalibrated
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
@@ -82,6 +82,7 @@ class Routes:
         *,
         quality: QualityModel | None = None,
         thresholds: Mapping[str, float] | None = None,
+        cascades: Cascades | None = None,
         estimated: Collection[str] | None = None,
         secret: bytes | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -95,6 +96,7 @@ class Routes:
             settings: policies, prices and limits; None: the defaults.
             quality: tells how well each tier would answer; None: the task class's tier decides.
             thresholds: what its estimates must be above, by their source, for whom the settings say nothing else.
+            cascades: the least probability with which small answers stand, of a quantile and a largest loss.
             estimated: ids of the models that its estimates are of; None: all.
             secret: of the hashes of features, up to 64 bytes; None: a random one.
             clock: monotonic seconds.
@@ -111,7 +113,7 @@ class Routes:
         self._router = Router(self._tasks, classifier, quality)
         self._secret = secrets.token_bytes(32) if secret is None else secret[:64]
         self._clock = clock
-        self._policies = Policies(settings, clock, {} if thresholds is None else thresholds)
+        self._policies = Policies(settings, clock, thresholds or {}, cascades or uncalibrated)
         limits = BreakerLimits(routing.breaker.failures, routing.breaker.open_s, routing.breaker.longest_s)
         self._breakers = {d.id: Breaker(limits, clock) for d in destinations}
         self._sessions = Sessions(routing.sessions.most)
@@ -202,6 +204,7 @@ class Routes:
                 needs=needs_of(request),
                 incumbent=self._sessions.destination(session) if session else "",
                 may_escalate=in_force.may_escalate,
+                checkable=request.n == 1,
             )
         except NoneReady as error:
             raise overloaded(f"No model is ready: {error}.") from None

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from headgate.gateway.section import Section
+from headgate.routing.cascade import HELD_TOKENS, QUANTILES
 
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 
@@ -28,8 +29,20 @@ class CascadeSection(Section):
     least_probability: float = Field(
         default=0.5, gt=0, le=1, description="Probability that the token at the quantile must have."
     )
+    max_loss: float | None = Field(
+        default=None, ge=0, le=1, description="As routing.max_loss, kept by the cascade alone; null: least_probability."
+    )
     hold_tokens: int = Field(default=32, ge=1, le=4096, description="Tokens held back, at most, to find out.")
     hold_ms: float = Field(default=2000.0, gt=0, le=60_000, description="Milliseconds the same may take, at most.")
+
+    @model_validator(mode="after")
+    def _as_calibrated(self) -> CascadeSection:
+        if self.max_loss is not None and self.quantile not in QUANTILES:
+            shown = ", ".join(f"{one:g}" for one in QUANTILES)
+            raise ValueError(f"with max_loss, quantile is one of {shown}, which are calibrated; got {self.quantile:g}")
+        if self.max_loss is not None and self.hold_tokens != HELD_TOKENS:
+            raise ValueError(f"with max_loss, hold_tokens is {HELD_TOKENS}, as calibrated; got {self.hold_tokens}")
+        return self
 
 
 class PolicySection(Section):

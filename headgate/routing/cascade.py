@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5)
+"""Those for which outcome tables tell how sure a model was, and bounds are calibrated."""
+HELD_TOKENS = 32
+"""The first tokens of an answer, as many as they look at."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cascade:
@@ -22,6 +27,8 @@ class Cascade:
     """Tokens after which it is decided, if the answer has not ended before."""
     hold_s: float = 2.0
     """Seconds after which it is decided whatever there is by then."""
+    guards: bool = False
+    """Whether `least` was calibrated to keep a loss by itself, so that no estimate has to."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.quantile <= 1:
@@ -34,7 +41,10 @@ class Cascade:
     def stands(self, logprobs: Sequence[float]) -> bool:
         """Whether an answer stands whose first tokens have these natural-log probabilities; one without tokens does
         not."""
-        if not logprobs:
-            return False
-        ordered = sorted(logprobs)
-        return ordered[min(int(self.quantile * len(ordered)), len(ordered) - 1)] >= self.least
+        return bool(logprobs) and quantile_of(logprobs, self.quantile) >= self.least
+
+
+def quantile_of(logprobs: Sequence[float], share: float) -> float:
+    """Log-probability below which `share` (0 to 1) of the tokens are: the smallest one at 0, the greatest at 1."""
+    ordered = sorted(logprobs)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from headgate.routing.policy import Decision, Weighed
@@ -104,7 +105,8 @@ def lines(decision: Decision) -> list[str]:
     if decision.cascade is not None:
         rules = decision.cascade
         found.append(
-            f"checked      the quantile {rules.quantile:g} of its first {rules.hold_tokens} tokens' probabilities"
+            f"checked      the quantile {rules.quantile:g} of its first {rules.hold_tokens} tokens' probabilities, "
+            f"at least {math.exp(rules.least):.2f}{' as calibrated' if rules.guards else ''}"
         )
     if route.fallbacks:
         found.append(f"then         {', '.join(route.fallbacks)}")

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.routing.cascade import QUANTILES
 from headgate.routing.core import MOST_CORES, cores
 from headgate.routing.types import RouteFeatures, Vector
 
@@ -23,7 +24,7 @@ Part = Literal["train", "calibration", "test"]
 Flags = NDArray[np.float64]
 """`[prompts]`, 1.0 or 0.0."""
 
-_VERSION = 2
+_VERSION = 3
 _ROWS = ("states", "vectors", "cores")
 _LINES, _ARRAYS = "outcomes.jsonl", "arrays.npz"
 
@@ -39,7 +40,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Confidence:
-    """Log-probabilities that a model gave the tokens of its own answer: what a cascade decides on."""
+    """Log-probabilities that a model gave the first `HELD_TOKENS` of its own answer: what a cascade decides on."""
 
     mean: float
     least: float
@@ -47,6 +48,11 @@ class Confidence:
     q10: float
     q25: float
     q50: float
+
+    @property
+    def quantiles(self) -> dict[float, float]:
+        """By the share of tokens below it, for each of `QUANTILES`."""
+        return dict(zip(QUANTILES, (self.least, self.q05, self.q10, self.q25, self.q50), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

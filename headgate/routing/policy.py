@@ -9,7 +9,7 @@ floor can serve, somebody else does, and the reason says so.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.routing.cascade import Cascade
 from headgate.routing.classes import TaskClassifier
@@ -108,15 +108,8 @@ class Decision:
     """Where the conversation's last turn went."""
     cascade: Cascade | None = None
     """How the answer is to be checked, where it is."""
-
-    @property
-    def needed(self) -> float | None:
-        """What the small tier's quality was compared with, where that decided."""
-        quality = self.judgement.quality
-        if quality is None:
-            return None
-        now = next((w.destination.tier for w in self.weighed if w.destination.name == self.incumbent), "small")
-        return self.policy.needed(quality.source, large_now=now == "large")
+    needed: float | None = None
+    """What the small tier's quality was compared with, where that decided."""
 
     @property
     def escalates(self) -> bool:
@@ -152,6 +145,7 @@ class Router:
         needs: frozenset[Need] = frozenset(),
         incumbent: str = "",
         may_escalate: bool = True,
+        checkable: bool = True,
     ) -> Decision:
         """The decision about a request.
 
@@ -163,6 +157,7 @@ class Router:
             needs: what the request needs besides text.
             incumbent: where the conversation's last turn went; empty where there was none.
             may_escalate: whether the budget leaves a request to the large tier.
+            checkable: whether a cascade can check the answer.
 
         Raises:
             NoRoute: no destination has this name or tier, none may be used, or none understands the request.
@@ -180,19 +175,15 @@ class Router:
             raise NoRoute(f"the model {requested!r} does not exist; auto, small, large or one of: {names}")
         if not destinations:
             raise NoRoute(f"no model is configured to answer {requested!r}")
-        floor, why = self._floor(judgement, requested, destinations, policy, incumbent, may_escalate=may_escalate)
+        needed = _needed(judgement, destinations, policy, incumbent, checkable=checkable)
+        floor, why = self._floor(judgement, requested, needed, may_escalate=may_escalate)
         weighed = tuple(Weighed(d, _excluded(d, policy, needs), _at_floor(d, floor, why)) for d in destinations)
-        return self._choose(weighed, floor, why, Decision(_NOWHERE, requested, judgement, policy, weighed, incumbent))
+        return self._choose(
+            weighed, floor, why, Decision(_NOWHERE, requested, judgement, policy, weighed, incumbent, needed=needed)
+        )
 
     def _floor(
-        self,
-        judgement: Judgement,
-        requested: str,
-        destinations: Sequence[Destination],
-        policy: Policy,
-        incumbent: str,
-        *,
-        may_escalate: bool,
+        self, judgement: Judgement, requested: str, needed: float | None, *, may_escalate: bool
     ) -> tuple[frozenset[Tier], str]:
         """The tiers that are good enough, and what says so."""
         if requested == "small":
@@ -200,10 +191,8 @@ class Router:
         if requested == "large":
             return _LARGE, "tier:large"
         quality = judgement.quality
-        if quality is not None:
-            large_now = any(d.name == incumbent and d.tier == "large" for d in destinations)
-            enough = quality.small > policy.needed(quality.source, large_now=large_now)
-            floor, why = (BOTH, "quality:small") if enough else (_LARGE, "quality:large")
+        if quality is not None and needed is not None:
+            floor, why = (BOTH, "quality:small") if quality.small > needed else (_LARGE, "quality:large")
         elif self._tiers.get(judgement.task, "large") == "large":
             floor, why = _LARGE, f"task:{judgement.task}"
         elif judgement.code:
@@ -229,11 +218,33 @@ class Router:
         route = Route(chosen.name, reason, judgement.confidence, judgement.task, tuple(d.name for d in others))
         larger = floor == BOTH and any(d.tier == "large" for d in others)
         checked = policy.cascade if chosen.tier == "small" and larger else None
-        return Decision(route, draft.requested, judgement, policy, weighed, draft.incumbent, checked)
+        return replace(draft, route=route, cascade=checked)
 
 
 _NOWHERE = Route("", "", 0.0, "")
 _TOO_BUSY = "overloaded"
+
+
+def _needed(
+    judgement: Judgement, destinations: Sequence[Destination], policy: Policy, incumbent: str, *, checkable: bool
+) -> float | None:
+    """What the estimate must be above for the small tier to be asked.
+
+    Where a calibrated cascade will check the answer, that keeps the loss: the small tier is asked unless its answer is
+    so likely to be rejected that both together are expected to cost more than the large tier alone.
+    """
+    if judgement.quality is None:
+        return None
+    if checkable and policy.cascade is not None and policy.cascade.guards:
+        small, large = (_least_score(destinations, tier) for tier in ("small", "large"))
+        return min(1.0, small / large) if small is not None and large else 0.0
+    large_now = any(d.name == incumbent and d.tier == "large" for d in destinations)
+    return policy.needed(judgement.quality.source, large_now=large_now)
+
+
+def _least_score(destinations: Sequence[Destination], tier: str) -> float | None:
+    scores = (d.price.score for d in destinations if d.tier == tier and d.estimated and d.price is not None)
+    return min(scores, default=None)
 
 
 def _at_floor(destination: Destination, floor: frozenset[Tier], why: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -25,7 +25,7 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 FITTED = Path(__file__).parent / "fitted"
 """Folder of the files that ship; `demo.safetensors` is of the demo pair."""
 
-_SCHEMA = 2
+_SCHEMA = 3
 _TIERS = ("small", "large")
 _ROWS = ("thresholds", "loss", "seconds", "small")
 
@@ -54,6 +54,8 @@ class FittedQuality:
         small: share of the prompts of the fit that the small model had right.
         large: that the large one had.
         estimators: by what they read; any may be missing.
+        cascades: by quantile, of thresholds on the probability of an answer's token there; the seconds are those of
+            both answers where the large model takes over.
     """
 
     of_small: str
@@ -62,6 +64,7 @@ class FittedQuality:
     small: float
     large: float
     estimators: Mapping[Source, Estimator]
+    cascades: Mapping[float, Calibration] = field(default_factory=dict)
 
     @property
     def wants_state(self) -> bool:
@@ -110,6 +113,22 @@ class FittedQuality:
         assert seconds is not None
         return estimator.calibration.for_seconds(seconds)
 
+    def cascade(self, quantile: float, *, loss: float) -> float:
+        """The least probability of the token at a quantile with which a small answer stands, for a target.
+
+        Args:
+            quantile: of the first `HELD_TOKENS` tokens, one of `QUANTILES`.
+            loss: "at most so much worse than the large model alone", 0 to 1.
+
+        Raises:
+            ValueError: nothing was calibrated for the quantile.
+            Infeasible: no threshold is known to keep it; the message names the best that can be reached.
+        """
+        if quantile not in self.cascades:
+            known = ", ".join(f"{one:g}" for one in self.cascades)
+            raise ValueError(f"quantile is {quantile:g}; calibrated are: {known or 'none'}")
+        return self.cascades[quantile].for_loss(loss)
+
     def check(self, *, small: str, large: str, embedder: str) -> None:
         """Refuse to be used with other models than those it was fitted for.
 
@@ -144,15 +163,16 @@ class FittedQuality:
             "large": self.large,
             "surface": list(SURFACE),
             "sources": list(self.estimators),
+            "cascades": list(self.cascades),
         }
         for source, estimator in self.estimators.items():
             for tier, own in zip(_TIERS, (estimator.small, estimator.large), strict=True):
                 tensors[f"{source}.{tier}.weights"] = own.weights
                 tensors[f"{source}.{tier}.bias"] = np.array([own.bias])
-            kept = estimator.calibration
-            if kept is not None:
-                plain[f"{source}.calibration"] = {"confidence": kept.confidence, "prompts": kept.prompts}
-                tensors |= {f"{source}.calibration.{name}": getattr(kept, name) for name in _ROWS}
+            if estimator.calibration is not None:
+                _put(f"{source}.calibration", estimator.calibration, plain, tensors)
+        for quantile, calibration in self.cascades.items():
+            _put(f"cascade.{quantile:g}", calibration, plain, tensors)
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file(tensors, path, {"quality": json.dumps(plain)})
 
@@ -171,9 +191,11 @@ class FittedQuality:
             if plain.get("schema") != _SCHEMA or plain.get("surface") != list(SURFACE):
                 raise StaleQuality(f"{path} was written by another version; `headgate route learn` fits anew")
             estimators = {source: _estimator(source, plain, tensors) for source in plain["sources"]}
-            return cls(
-                plain["of_small"], plain["of_large"], plain["embedder"], plain["small"], plain["large"], estimators
-            )
+            cascades = {
+                quantile: _calibration(f"cascade.{quantile:g}", plain, tensors) for quantile in plain["cascades"]
+            }
+            means = plain["small"], plain["large"]
+            return cls(plain["of_small"], plain["of_large"], plain["embedder"], *means, estimators, cascades)
         except StaleQuality:
             raise
         except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:
@@ -208,9 +230,15 @@ def _estimator(source: Source, plain: Mapping[str, dict[str, float]], tensors: M
     small, large = (
         Logistic(tensors[f"{source}.{tier}.weights"], float(tensors[f"{source}.{tier}.bias"][0])) for tier in _TIERS
     )
-    kept = plain.get(f"{source}.calibration")
-    if kept is None:
-        return Estimator(small, large)
-    rows = {name: tensors[f"{source}.calibration.{name}"].astype(np.float64) for name in _ROWS}
-    calibration = Calibration(**rows, confidence=float(kept["confidence"]), prompts=int(kept["prompts"]))
-    return Estimator(small, large, calibration)
+    name = f"{source}.calibration"
+    return Estimator(small, large, _calibration(name, plain, tensors) if name in plain else None)
+
+
+def _calibration(name: str, plain: Mapping[str, dict[str, float]], tensors: Mapping[str, Vector]) -> Calibration:
+    rows = {row: tensors[f"{name}.{row}"].astype(np.float64) for row in _ROWS}
+    return Calibration(**rows, confidence=float(plain[name]["confidence"]), prompts=int(plain[name]["prompts"]))
+
+
+def _put(name: str, calibration: Calibration, plain: dict[str, object], tensors: dict[str, np.ndarray]) -> None:
+    plain[name] = {"confidence": calibration.confidence, "prompts": calibration.prompts}
+    tensors |= {f"{name}.{row}": getattr(calibration, row) for row in _ROWS}

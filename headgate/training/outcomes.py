@@ -21,6 +21,7 @@ from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.local import LocalModel, Probe, Score
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.engine.sampling.params import SamplingParams
+from headgate.routing.cascade import HELD_TOKENS, QUANTILES, quantile_of
 from headgate.routing.core import MOST_CORES, cores
 from headgate.routing.outcomes import Attempt, Confidence, Outcome, OutcomeTable, Part
 from headgate.routing.types import Vector
@@ -227,8 +228,14 @@ def _outcome(
         after_probe_s=after_probe_s,
         small=Attempt(grade(sample, small.text), len(small.ids), small.device_s),
         large=Attempt(grade(sample, large.text), len(large.ids), large.device_s),
-        confidence=Confidence(score.mean, *(score.quantile(share) for share in (0.0, 0.05, 0.1, 0.25, 0.5))),
+        confidence=confidence_of([token.logprob for token in score.tokens]),
     )
+
+
+def confidence_of(logprobs: Sequence[float]) -> Confidence:
+    """How sure a model was of an answer with these natural-log probabilities of its tokens, at least one."""
+    held = logprobs[:HELD_TOKENS]
+    return Confidence(sum(held) / len(held), *(quantile_of(held, share) for share in QUANTILES))
 
 
 async def _answer(model: LocalModel, prompt: tuple[int, ...], name: str) -> _Answer:

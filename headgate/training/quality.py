@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from headgate.cache.binomial import upper_bound
 from headgate.engine.request import FORECAST
 from headgate.routing.calibration import ALWAYS_LARGE, ALWAYS_SMALL, Calibration
+from headgate.routing.cascade import QUANTILES
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import SOURCES, Estimator, FittedQuality, Source, readings
 from headgate.routing.quality_features import SURENESS, SURFACE
@@ -89,8 +90,26 @@ def fit_quality(table: OutcomeTable, *, seed: int = 0) -> FittedQuality:
         told = new.estimates(pair.small)
         calibration = calibrate(told, held.right("small"), held.right("large"), kept_s, upgraded_s, thresholds)
         estimators[source] = Estimator(pair.small, pair.large, calibration)
+    cascades = {quantile: _cascade(train, held, quantile) for quantile in QUANTILES}
     means = (float(train.right("small").mean()), float(train.right("large").mean()))
-    return FittedQuality(table.small, table.large, table.embedder, *means, estimators)
+    return FittedQuality(table.small, table.large, table.embedder, *means, estimators, cascades)
+
+
+def sureness_of(table: OutcomeTable, quantile: float) -> Array:
+    """How sure the small model was of each answer: the probability of its token at the quantile, `[prompts]`."""
+    return np.exp([one.confidence.quantiles[quantile] for one in table.outcomes])
+
+
+def _cascade(train: OutcomeTable, held: OutcomeTable, quantile: float) -> Calibration:
+    thresholds = grid(sureness_of(train, quantile))
+    told = sureness_of(held, quantile)
+    return calibrate(told, held.right("small"), held.right("large"), *cascade_costs(held), thresholds)
+
+
+def cascade_costs(table: OutcomeTable) -> tuple[Array, Array]:
+    """Device seconds of each request where the small answer stands, and where both models answer."""
+    small_s, large_s = costs(table, "embedding")
+    return small_s, small_s + large_s
 
 
 def grid(estimates: Array) -> Array:

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from outcome_tables import made_table
 
 from headgate.bench.routing.attack import attack, defended, search
+from headgate.bench.routing.cascades import LOSSES, Waits, compare_costs
 from headgate.bench.routing.cli import routing
 from headgate.bench.routing.curves import (
     Measured,
@@ -120,7 +121,7 @@ def test_resamples_are_the_same_for_a_seed_and_keep_the_number() -> None:
 def test_targets_are_tried_on_a_population_whose_loss_is_known() -> None:
     table = made_table(1200, seed=11)
     held = hold(table, fit_quality(table), count=20)
-    assert {one.source for one in held} == {"probe", "cores", "embedding"}
+    assert {one.source for one in held} == {"probe", "cores", "embedding", "cascade"}
     by_target = {(one.source, one.target): one for one in held}
     strict, loose = (by_target["probe", f"at most {loss} worse than always large"] for loss in ("2%", "10%"))
     assert strict.feasible <= loose.feasible == 20
@@ -179,3 +180,27 @@ def test_the_command_prints_every_rule_and_writes_figures_and_plots(tmp_path: Pa
     missing = CliRunner().invoke(routing, ["--outcomes", str(tmp_path / "none")])
     assert missing.exit_code == 1
     assert "headgate route learn" in missing.output
+
+
+def test_rules_are_compared_at_the_same_loss_by_what_they_spend_and_how_long_they_wait() -> None:
+    table = made_table(2400, seed=12)
+    test = table.take(table.rows("test"))
+    places = np.arange(0, len(test), 3)
+    ones = np.ones(len(places))
+    found = compare_costs(table, fit_quality(table), Waits(places, 1 * ones, 4 * ones, 2 * ones))
+    assert [(one.rule, one.loss) for one in found] == [
+        ("always large", 0.0),
+        *((rule, loss) for loss in LOSSES for rule in ("embedding", "cascade", "cascade after the embedding")),
+    ]
+    large, embedding, cascade, after = found[0], *found[4:]
+    assert (large.seconds, large.quality, large.realised, large.median_s) == (1.0, 1.0, 0.0, 2.0)
+    assert max(one.realised for one in found) < 0.13
+    # A small answer costs a third of a large one: who is escalated pays both, and waits for both.
+    assert embedding.first == embedding.small
+    assert embedding.seconds == pytest.approx(1 - embedding.small * 2 / 3)
+    for one in (cascade, after):
+        assert one.seconds == pytest.approx(one.first / 3 + 1 - one.small)
+        assert one.p95_s == 6.0
+    assert after.first < cascade.first == 1.0
+    assert 0.2 < after.small <= cascade.small < 0.5
+    assert cascade.median_s == 6.0 > after.median_s

@@ -11,6 +11,7 @@ from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Entry
 from headgate.gateway.answers import Answers
 from headgate.gateway.pipeline import Road
+from headgate.gateway.policies import Cascades
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.request import ChatRequest, Message
 from headgate.gateway.routes import Routes
@@ -20,6 +21,7 @@ from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
+from headgate.routing.types import QualityModel
 
 ASK = ChatRequest("chat.completions", "fake", (Message("user", "What is two plus two?"),))
 # Fitted by the first test that needs it, and the same for all.
@@ -37,11 +39,14 @@ class Site:
         policy: CachePolicy | None = None,
         share: InsertShare | None = None,
         settings: Settings | None = None,
+        quality: QualityModel | None = None,
+        cascades: Cascades | None = None,
     ) -> None:
         self.now = 0.0
         self.metrics = Metrics()
         tiers = {d.id: tier for d in destinations for tier in ("small", "large") if d.id.startswith(tier)}
-        self.routes = Routes(destinations, tiers, CLASSIFIER, settings, clock=lambda: self.now)
+        learned = {"quality": quality, "cascades": cascades}
+        self.routes = Routes(destinations, tiers, CLASSIFIER, settings, clock=lambda: self.now, **learned)
         self.metrics.routing.watch(self.routes.breakers)
         self.store = MemoryStore(1_000_000, lambda: self.now)
         self.answers = Answers(

@@ -9,15 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gateway_fakes import FakeDestination
-from road_site import ASK
+from road_site import ASK, RED, Site
 
 from headgate.cache.embedder import default_folder
+from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.explain import route_report
 from headgate.gateway.quality import QualityError, learned
-from headgate.gateway.request import Message
+from headgate.gateway.request import Chunk, Message
 from headgate.gateway.routes import Routes
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.telemetry.record import RequestRecord
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.core import cores
 from headgate.routing.quality import FITTED, FittedQuality
@@ -202,6 +204,50 @@ def test_other_models_have_none_and_a_file_of_others_is_refused(tmp_path: Path) 
         learned(Settings(models=turned, routing={"quality": given}), None)
     with pytest.raises(QualityError, match="cannot be read"):
         learned(Settings(models=DEMO, routing={"quality": str(tmp_path / "none")}), None)
+
+
+def test_a_cascade_that_is_to_keep_a_loss_gets_its_least_probability_from_the_file() -> None:
+    fitted = FittedQuality.load(FITTED / "demo.safetensors")
+    cascade = {"enabled": True, "max_loss": 0.1}
+    found = learned(Settings(models=DEMO, routing={"cascade": cascade}), None)
+    assert found is not None
+    assert found.cascade(0.1, 0.1) == fitted.cascade(0.1, loss=0.1)
+    assert found.cascade(0.1, 0.0) is None
+    with pytest.raises(QualityError, match=r"routing\.cascade\.max_loss is 0\.0: at most 0\.00% worse"):
+        learned(Settings(models=DEMO, routing={"cascade": {**cascade, "max_loss": 0}}), None)
+    for nothing in ({"models": DEMO[:1]}, {"models": DEMO, "routing": {"quality": None}}):
+        settings = Settings(**{**nothing, "routing": {**nothing.get("routing", {}), "cascade": cascade}})
+        with pytest.raises(QualityError, match=r"routing\.cascade\.max_loss is 0\.1: nothing was calibrated"):
+            learned(settings, None)
+    for other, said in (({"quantile": 0.2}, "quantile is one of 0, 0.05"), ({"hold_tokens": 8}, "hold_tokens is 32")):
+        with pytest.raises(ValueError, match=said):
+            Settings(models=DEMO, routing={"cascade": {**cascade, **other}})
+
+
+@pytest.mark.parametrize(("logprob", "model"), [(-0.35, "small-1"), (-0.37, "large-1")])
+async def test_answers_are_checked_against_the_calibrated_probability(logprob: float, model: str) -> None:
+    says = Chunk(0, "a", (TextLogprob("a", (97,), logprob),), finish_reason="stop", token_ids=(1,))
+    fakes = [FakeDestination("small-1", pieces=(says,)), FakeDestination("large-1")]
+    models = [{"id": fake.id, "path": "x", "tier": fake.id.split("-")[0]} for fake in fakes]
+    settings = Settings(models=models, routing={"cascade": {"enabled": True, "max_loss": 0.1}})
+    site = Site(
+        *fakes,
+        settings=settings,
+        quality=Doubtful(),
+        cascades=lambda quantile, loss: {(0.1, 0.1): 0.7}.get((quantile, loss)),
+    )
+    async with site.road.answer(replace(ASK, model="auto"), RED, RequestRecord("id", "e")) as answer:
+        opened = answer.opened
+    assert (opened.model, opened.reason) == (model, f"cascade:{'kept' if model == 'small-1' else 'escalated'}")
+
+
+class Doubtful:
+    """Would not let the small model answer."""
+
+    wants_state = False
+
+    def estimate(self, _features: RouteFeatures, _task: str) -> Quality:
+        return Quality(0.2, 0.9, "embedding")
 
 
 def test_a_promise_that_nothing_keeps_is_refused_with_the_best_that_can_be_kept() -> None:

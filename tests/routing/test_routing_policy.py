@@ -343,3 +343,25 @@ def test_an_estimate_lets_the_model_it_is_of_answer_and_none_that_it_is_not_of()
     assert routed(cheap, *pair, small=None).model == "other"
     assert routed(cheap, *pair, small=0.1, may_escalate=False).reason == "budget"
     assert routed(cheap, replace(pair[0], ready=False), replace(pair[1], ready=False)).reason == "fallback:not_ready"
+
+
+GUARD = Policy(threshold=0.9, cascade=Cascade(guards=True))
+
+
+@pytest.mark.parametrize(("small", "model"), [(0.31, "student"), (0.29, "teacher")])
+def test_where_a_cascade_keeps_the_loss_the_small_model_is_tried_unless_both_would_cost_more(
+    small: float, model: str
+) -> None:
+    decision = ask(small=small, policy=GUARD, destinations=priced(3.0, 10.0))
+    assert decision.route.model == model
+    assert decision.needed == pytest.approx(0.3)
+    assert (decision.cascade is not None) == (model == "student")
+
+
+def test_an_answer_that_cannot_be_checked_and_a_cascade_that_promises_nothing_need_the_threshold() -> None:
+    assert ask(small=0.8, policy=GUARD, destinations=priced(3.0, 10.0), checkable=False).route.model == "teacher"
+    loose = replace(GUARD, cascade=Cascade())
+    assert ask(small=0.8, policy=loose, destinations=priced(3.0, 10.0)).route.model == "teacher"
+    # Without prices nothing speaks against trying.
+    assert ask(small=0.01, policy=GUARD).route.model == "student"
+    assert ask(small=0.8, policy=GUARD, destinations=priced(3.0, 10.0), may_escalate=False).cascade is None

@@ -204,6 +204,16 @@ def test_estimates_tell_prompts_apart_and_survive_their_file(tmp_path: Path) -> 
     # Cores of these texts lie near them: their highest estimate tells about as much, at thresholds of its own.
     assert auc["cores"] > 0.65
     assert again.threshold("cores", loss=0.1) > again.threshold("embedding", loss=0.1)
+    sure = np.array([np.exp(one.confidence.q10) for one in test.outcomes])
+    for loss in (0.05, 0.1):
+        lost = (sure > again.cascade(0.1, loss=loss)) & (test.right("large") > test.right("small"))
+        assert lost.sum() / test.right("large").sum() < loss + 0.03
+        assert 0 < np.mean(sure > again.cascade(0.1, loss=loss)) < 1
+    assert again.cascade(0.1, loss=0.05) > again.cascade(0.1, loss=0.1)
+    with pytest.raises(ValueError, match=r"quantile is 0\.3; calibrated are: 0, 0\.05, 0\.1, 0\.25, 0\.5"):
+        again.cascade(0.3, loss=0.1)
+    with pytest.raises(Infeasible, match=r"at most 0\.00% worse"):
+        again.cascade(0.5, loss=0.0)
     nothing = again.estimate(RouteFeatures("?"), "")
     assert (nothing.source, nothing.small) == (
         "task",

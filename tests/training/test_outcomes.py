@@ -15,10 +15,11 @@ from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.engine.demo.tasks import BEYOND, grade
 from headgate.engine.models.identity import checkpoint_identity
+from headgate.routing.cascade import HELD_TOKENS, QUANTILES, Cascade
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import FittedQuality
 from headgate.training.evaluate import evaluate
-from headgate.training.outcomes import PromptError, dealt, demo_prompts, make_table, read_prompts
+from headgate.training.outcomes import PromptError, confidence_of, dealt, demo_prompts, make_table, read_prompts
 from headgate.training.outcomes_command import route
 
 
@@ -76,6 +77,16 @@ def test_a_table_holds_what_both_models_said_and_what_the_small_one_knew(pair: t
         with torch.inference_mode():
             state = oracle.model(ids).last_hidden_state[0, -1].numpy()
         np.testing.assert_allclose(table.states[place][: len(state)], state, atol=5e-3)
+
+
+def test_how_sure_a_model_was_is_told_of_the_tokens_that_a_cascade_looks_at() -> None:
+    logprobs = [-float(at) for at in range(HELD_TOKENS)] + [-99.0] * 9
+    told = confidence_of(logprobs)
+    assert (told.least, told.mean) == (1.0 - HELD_TOKENS, (1 - HELD_TOKENS) / 2)
+    for quantile in QUANTILES:
+        for off, stands in ((-1e-9, True), (1e-9, False)):
+            least = min(told.quantiles[quantile] + off, 0.0)
+            assert Cascade(quantile, least).stands(logprobs[:HELD_TOKENS]) == stands
 
 
 def test_prompts_are_read_from_a_file_and_refused_with_their_line(tmp_path: Path) -> None:

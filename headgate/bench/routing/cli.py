@@ -18,9 +18,10 @@ from rich.console import Console
 
 from headgate.bench.ceilings import device_name
 from headgate.bench.routing.attack import Attacked, attack, defended, embedding_seconds, texts_only
+from headgate.bench.routing.cascades import Cost, compare_costs, lone_waits
 from headgate.bench.routing.classes import measure_classes, print_classes
 from headgate.bench.routing.load import load_table, print_load
-from headgate.bench.routing.report import print_attacks, print_held_out, print_targets, print_trial
+from headgate.bench.routing.report import print_attacks, print_costs, print_held_out, print_targets, print_trial
 from headgate.bench.routing.targets import RESAMPLES, hold
 from headgate.bench.routing.trial import HeldOut, Trial, decision_seconds, held_out, in_domain
 from headgate.cache.embedder import default_folder
@@ -35,9 +36,9 @@ from headgate.routing.types import Vector
 from headgate.training.outcomes import embedded
 from headgate.training.quality import fit_quality
 
-OF_OUTCOMES = frozenset({"table", "calibration", "attack"})
+OF_OUTCOMES = frozenset({"table", "calibration", "cascade", "attack"})
 """Parts that need the outcome table."""
-PARTS = ("table", "calibration", "attack", "classes", "load")
+PARTS = ("table", "calibration", "cascade", "attack", "classes", "load")
 
 
 @click.command()
@@ -52,7 +53,12 @@ PARTS = ("table", "calibration", "attack", "classes", "load")
 @click.option(
     "--small",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The small model's folder, which the attack asks.  [default: the demo student]",
+    help="The small model's folder, which attack and cascade ask.  [default: the demo student]",
+)
+@click.option(
+    "--large",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The large model's folder, which the cascade asks.  [default: the demo teacher]",
 )
 @click.option(
     "--prompts",
@@ -67,6 +73,7 @@ def routing(
     outcomes: Path,
     only: tuple[str, ...],
     small: Path | None,
+    large: Path | None,
     prompts: tuple[Path, ...],
     seed: int,
     json_file: Path | None,
@@ -87,7 +94,8 @@ def routing(
         "machine": f"{device_name(torch.device('cpu'))}, Python {platform.python_version()}",
     }
     if parts & OF_OUTCOMES:
-        _of_outcomes(parts, outcomes, small or checkpoint("student"), seed, console, figures, plots)
+        pair = (small or checkpoint("student"), large or checkpoint("teacher"))
+        _of_outcomes(parts, outcomes, pair, seed, console, figures, plots)
     if "classes" in parts:
         try:
             reports = asyncio.run(measure_classes(prompts))
@@ -107,7 +115,7 @@ def routing(
 def _of_outcomes(
     parts: set[str],
     outcomes: Path,
-    small: Path,
+    pair: tuple[Path, Path],
     seed: int,
     console: Console,
     figures: dict[str, object],
@@ -131,8 +139,12 @@ def _of_outcomes(
         targets = hold(table, fitted, seed=seed)
         print_targets(console, targets, RESAMPLES)
         figures["calibration"] = [asdict(one) for one in targets]
+    if "cascade" in parts:
+        compared = _costs(table, fitted, pair, seed)
+        print_costs(console, compared)
+        figures["cascade"] = [asdict(one) for one in compared]
     if "attack" in parts:
-        attacks = _attacks(table, fitted, small, seed, console, figures)
+        attacks = _attacks(table, fitted, pair[0], seed, console, figures)
         print_attacks(console, attacks)
         figures["attack"] = [asdict(one) for one in attacks]
 
@@ -152,14 +164,31 @@ def _table(
     return trial, held
 
 
+def _costs(table: OutcomeTable, fitted: FittedQuality, pair: tuple[Path, Path], seed: int) -> list[Cost]:
+    _of_these(pair[0], "small", table.small)
+    _of_these(pair[1], "large", table.large)
+    engine = Engine(EngineSettings())
+    engine.load(ModelSpec("small", pair[0]), ModelSpec("large", pair[1]))
+    engine.start()
+    try:
+        waits = asyncio.run(lone_waits(engine.models["small"], engine.models["large"], table, seed=seed))
+    finally:
+        engine.stop()
+    return compare_costs(table, fitted, waits)
+
+
+def _of_these(folder: Path, tier: str, wanted: str) -> None:
+    if checkpoint_identity(folder) != wanted:
+        raise click.ClickException(
+            f"the table is of the {tier} model {wanted}; {folder} is {checkpoint_identity(folder)}. "
+            f"Name its folder with --{tier}, or make the table anew"
+        )
+
+
 def _attacks(
     table: OutcomeTable, fitted: FittedQuality, folder: Path, seed: int, console: Console, figures: dict[str, object]
 ) -> list[Attacked]:
-    if checkpoint_identity(folder) != table.small:
-        raise click.ClickException(
-            f"the table is of the small model {table.small}; {folder} is {checkpoint_identity(folder)}. "
-            "Name its folder with --small, or make the table anew"
-        )
+    _of_these(folder, "small", table.small)
     encoder_folder = default_folder()
     encoder = BertEncoder(encoder_folder) if encoder_folder is not None else None
     engine = Engine(EngineSettings())

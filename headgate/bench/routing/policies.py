@@ -12,7 +12,7 @@ from headgate.routing.knn import fit_neighbours
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import SOURCES, Source
 from headgate.routing.regression import FOLDS, Array, fit, folds_of
-from headgate.training.quality import costs, design, fit_pair
+from headgate.training.quality import cascade_costs, costs, design, fit_pair
 
 NAMES: dict[Source, str] = {"probe": "probe", "embedding": "logistic", "cores": "logistic, cores"}
 """What the estimates are called beside the baselines."""
@@ -61,7 +61,7 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, seed: int = 0) -> Compare
         name = NAMES[source]
         estimates[name] = unread.estimates(fit_pair(read, known, seed=seed).small)
         policies.append(Policy(name, 1 - estimates[name], *costs(new, source)))
-    both = (found.small_s, found.small_s + found.large_s)
+    both = cascade_costs(new)
     mean = np.array([one.confidence.mean for one in new.outcomes])
     policies.append(Policy("cascade, mean", -mean, *both))
     rows = _quantiles(known)

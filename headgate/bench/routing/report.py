@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.routing.attack import Attacked
+from headgate.bench.routing.cascades import Cost
 from headgate.bench.routing.targets import Held
 from headgate.bench.routing.trial import HeldOut, Interval, Trial
 
@@ -55,6 +56,19 @@ def print_targets(console: Console, held: Sequence[Held], count: int) -> None:
             *("-" if math.isnan(value) else f"{value:.1%}" for value in (one.small, one.cost, one.quality)),
             "infeasible" if math.isnan(one.test) else f"{one.test:.4f}",
         )
+    console.print(table)
+
+
+def print_costs(console: Console, costs: Sequence[Cost]) -> None:
+    """Calibrated rules at the same loss."""
+    table = Table(
+        "rule", "at most worse", "realised", "asked small", "answered small", "device s", "quality", "first token, p50",
+        "p95", title="calibrated rules; device seconds and quality as shares of the large model's; lone requests wait",
+    )  # fmt: skip
+    for one in costs:
+        shares = (one.realised, one.first, one.small, one.seconds, one.quality)
+        waits = (f"{1e3 * seconds:.1f} ms" for seconds in (one.median_s, one.p95_s))
+        table.add_row(one.rule, f"{one.loss:.0%}", *(f"{share:.1%}" for share in shares), *waits)
     console.print(table)
 
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.cache.binomial import upper_bound
-from headgate.routing.calibration import Infeasible
+from headgate.routing.calibration import Calibration, Infeasible
+from headgate.routing.cascade import Cascade
 from headgate.routing.outcomes import OutcomeTable
-from headgate.routing.quality import FittedQuality, Source
-from headgate.training.quality import CONFIDENCE, calibrate, costs, design
+from headgate.routing.quality import FittedQuality
+from headgate.routing.regression import Array
+from headgate.training.quality import CONFIDENCE, calibrate, cascade_costs, costs, design, sureness_of
 
 RESAMPLES = 200
 LOSSES = (0.02, 0.05, 0.10)
@@ -24,7 +26,7 @@ class Held:
     """One target, calibrated again and again.
 
     Attributes:
-        source: of the estimates.
+        source: of the estimates, or `cascade`.
         target: as a person says it.
         feasible: calibrations that found a threshold.
         violated: of these, those whose threshold does not keep the target on the whole population.
@@ -37,7 +39,7 @@ class Held:
             seconds a request; not a number where that was infeasible.
     """
 
-    source: Source
+    source: str
     target: str
     feasible: int
     violated: int
@@ -61,22 +63,33 @@ def hold(table: OutcomeTable, fitted: FittedQuality, *, seed: int = 0, count: in
     drawn = np.random.default_rng(seed)
     samples = [drawn.integers(len(whole), size=len(table.rows("calibration"))) for _ in range(count)]
     tested = np.arange(len(whole)) >= len(table.rows("calibration"))
-    return [one for source in fitted.estimators for one in _hold(whole, tested, fitted, source, samples)]
+    found: list[Held] = []
+    for source, estimator in fitted.estimators.items():
+        read = design(whole, source)
+        if read is not None and estimator.calibration is not None:
+            told = read.estimates(estimator.small)
+            found += _hold(whole, tested, source, told, estimator.calibration, costs(whole, source), samples)
+    kept = fitted.cascades[Cascade().quantile]
+    return found + _hold(
+        whole, tested, "cascade", sureness_of(whole, Cascade().quantile), kept, cascade_costs(whole), samples
+    )
 
 
 def _hold(
-    whole: OutcomeTable, tested: np.ndarray, fitted: FittedQuality, source: Source, samples: list[np.ndarray]
+    whole: OutcomeTable,
+    tested: np.ndarray,
+    rule: str,
+    estimates: Array,
+    own: Calibration,
+    spent_s: tuple[Array, Array],
+    samples: list[np.ndarray],
 ) -> list[Held]:
-    estimator = fitted.estimators[source]
-    read = design(whole, source)
-    if read is None or estimator.calibration is None:
-        return []
-    estimates = read.estimates(estimator.small)
     small, large = whole.right("small"), whole.right("large")
-    kept_s, upgraded_s = costs(whole, source)
+    kept_s, upgraded_s = spent_s
     always = np.array([one.large.device_s for one in whole.outcomes])
-    thresholds = estimator.calibration.thresholds
-    made = [calibrate(estimates[at], small[at], large[at], kept_s[at], upgraded_s[at], thresholds) for at in samples]
+    made = [
+        calibrate(estimates[at], small[at], large[at], kept_s[at], upgraded_s[at], own.thresholds) for at in samples
+    ]
     low, high = kept_s.mean(), upgraded_s.mean()
     targets = [(f"at most {loss:.0%} worse than always large", "loss", loss) for loss in LOSSES]
     for share in _BETWEEN:
@@ -102,13 +115,12 @@ def _hold(
         spent = [np.where(stay, kept_s, upgraded_s).mean() / always.mean() for stay in stays]
         right = [np.where(stay, small, large).mean() / max(large.mean(), 1e-12) for stay in stays]
         try:
-            own = fitted.threshold(source, **{kind: most})
-            test = realised(own, tested)
+            test = realised(own.for_loss(most) if kind == "loss" else own.for_seconds(most), tested)
         except Infeasible:
             test = float("nan")
         found.append(
             Held(
-                source,
+                rule,
                 target,
                 len(taken),
                 violated,
