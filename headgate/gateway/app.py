@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from functools import partial
 
 from aiohttp import web
 
@@ -37,6 +38,7 @@ from headgate.gateway.teams.costs import Prices
 from headgate.gateway.teams.files import read_roster
 from headgate.gateway.teams.ledger import open_ledger
 from headgate.gateway.teams.registry import Teams
+from headgate.gateway.teams.reload import Reloader
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.usage_metrics import UsageMetrics
 
@@ -65,6 +67,13 @@ def make_app(settings: Settings) -> web.Application:
     app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)
     app[keys.METRICS].watch(engine.models)
     app[keys.LIFECYCLE] = Lifecycle()
+    app[keys.RELOADER] = Reloader(
+        settings,
+        app[keys.TEAMS],
+        partial(read_roster, settings, os.environ),
+        app[keys.LIFECYCLE],
+        app[keys.METRICS].registry,
+    )
     usage = UsageMetrics(app[keys.METRICS].registry)
     accounts = Accounts(Prices(settings.models, settings.engine.usd_per_device_hour), usage)
     usage.watch(accounts.shares, lambda: accounts.ledger)
@@ -77,6 +86,7 @@ def make_app(settings: Settings) -> web.Application:
     app.cleanup_ctx.append(_storing)
     app.cleanup_ctx.append(_accounting)
     app.cleanup_ctx.append(_loading)
+    app.cleanup_ctx.append(_following)
     app.cleanup_ctx.append(batches.running)
     app.router.add_post("/v1/chat/completions", chat.chat_completions)
     app.router.add_post("/v1/completions", completions.completions)
@@ -110,6 +120,14 @@ def make_app(settings: Settings) -> web.Application:
     app.router.add_get("/metrics", metrics.metrics)
     app.router.add_get("/openapi.json", openapi.openapi)
     return app
+
+
+async def _following(app: web.Application) -> AsyncIterator[None]:
+    """Take over changes of the team files."""
+    task = asyncio.create_task(app[keys.RELOADER].follow(), name="follow team files")
+    yield
+    task.cancel()
+    await asyncio.wait([task])
 
 
 async def _loading(app: web.Application) -> AsyncIterator[None]:

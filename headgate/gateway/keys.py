@@ -12,6 +12,7 @@ from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.registry import Teams
+from headgate.gateway.teams.reload import Reloader
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import storage_off
@@ -21,6 +22,7 @@ LIFECYCLE = web.AppKey("lifecycle", Lifecycle)
 METRICS = web.AppKey("metrics", Metrics)
 ADMISSION = web.AppKey("admission", Admission)
 TEAMS = web.AppKey("teams", Teams)
+RELOADER = web.AppKey("reloader", Reloader)
 LOADER = web.AppKey("loader", Loader)
 RESPONSES = web.AppKey("responses", StoredResponses)
 STORAGE = web.AppKey[Storage | None]("storage")

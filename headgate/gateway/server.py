@@ -42,6 +42,7 @@ async def run_server(settings: Settings, listening: Announce, ready: Announce) -
     try:
         url = await _listen(runner, settings)
         stop = _stop_on_signals()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app[keys.RELOADER].ask)
         listening(url, app)
         lifecycle = app[keys.LIFECYCLE]
         announcer = asyncio.create_task(_announce(app, url, ready))

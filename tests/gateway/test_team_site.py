@@ -12,6 +12,8 @@ from aiohttp.test_utils import TestClient
 from gateway_site import forget_environment, site
 from team_files import key, write_team
 
+from headgate.gateway import keys
+
 Client = TestClient[Any, Any]
 Serve = Callable[..., Awaitable[Client]]
 CHAT = "/v1/chat/completions"
@@ -69,6 +71,78 @@ async def test_a_key_sees_the_models_it_may_ask(serve: Serve, tmp_path: Path) ->
         response = await client.get(f"/v1/models/{name}", headers=headers)
         assert response.status == status
         assert status == 404 or (await response.json())["id"] == name
+
+
+async def test_a_revoked_key_finishes_its_stream_and_is_refused_from_the_next_request_on(
+    serve: Serve, tmp_path: Path
+) -> None:
+    write_team(tmp_path, "red", key("red"), key("boss"))
+    client = await serve(teams=tmp_path)
+    before = client.app[keys.TEAMS].roster.revision
+    body = {**HELLO, "model": "tiny", "max_tokens": 200, "stream": True, "ignore_eos": True, "temperature": 1}
+    async with client.post(CHAT, json=body, headers=RED) as stream:
+        await stream.content.readline()
+        write_team(tmp_path, "red", key("boss"))
+        await client.app[keys.RELOADER].look()
+        assert (await ask(client, RED, model="tiny"))[0] == 401
+        assert (await ask(client, BOSS, model="tiny"))[0] == 200
+        rest = (await stream.content.read()).decode()
+    assert '"finish_reason":"length"' in rest
+    assert rest.endswith("data: [DONE]\n\n")
+    assert client.app[keys.TEAMS].roster.revision != before
+
+
+async def test_a_file_that_cannot_be_used_changes_nothing_and_says_so(
+    serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_team(tmp_path, "red", key("red"))
+    good = path.read_text()
+    client = await serve(teams=tmp_path)
+    app = client.app
+    revision = app[keys.TEAMS].roster.revision
+    path.write_text(good[: len(good) // 2])
+    await app[keys.RELOADER].look()
+    assert (await ask(client, RED, model="tiny"))[0] == 200, "a half-written file revokes nothing"
+    ready = await client.get("/ready")
+    part = (await ready.json())["parts"]["teams"]
+    assert (ready.status, part["state"]) == (200, "failed")
+    assert part["detail"].startswith(f"configuration {revision} still holds: {path}")
+    assert f"configuration {revision} still holds" in caplog.text
+    page = await (await client.get("/metrics")).text()
+    assert 'headgate_config_reloads_total{result="refused"} 1.0' in page
+    assert "headgate_config_good 0.0" in page
+    path.write_text(good + "limits: {max_n: 1}\n")
+    await app[keys.RELOADER].look()
+    assert (await (await client.get("/ready")).json())["parts"]["teams"]["state"] == "ready"
+    assert "headgate_config_good 1.0" in await (await client.get("/metrics")).text()
+    assert (await ask(client, RED, model="tiny", n=2))[0] == 400
+    await app[keys.RELOADER].look()
+    page = await (await client.get("/metrics")).text()
+    assert 'headgate_config_reloads_total{result="taken"} 1.0' in page, "what has not changed is not read again"
+
+
+async def test_a_first_team_file_closes_an_open_server_and_none_left_opens_no_closed_one(
+    serve: Serve, tmp_path: Path
+) -> None:
+    client = await serve(teams=tmp_path)
+    assert (await ask(client, {}, model="tiny"))[0] == 200
+    path = write_team(tmp_path, "red", key("red"))
+    await client.app[keys.RELOADER].look()
+    assert [(await ask(client, headers, model="tiny"))[0] for headers in ({}, RED)] == [401, 200]
+    path.unlink()
+    await client.app[keys.RELOADER].look()
+    assert [(await ask(client, headers, model="tiny"))[0] for headers in ({}, RED)] == [401, 401]
+
+
+async def test_what_is_asked_for_is_read_though_no_file_changed(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_team(tmp_path, "red", key("red"))
+    client = await serve(teams=tmp_path)
+    monkeypatch.setenv("RED_KEY", "secret-of-blue")
+    client.app[keys.RELOADER].ask()
+    await client.app[keys.RELOADER].look()
+    assert [(await ask(client, headers, model="tiny"))[0] for headers in (RED, BLUE)] == [401, 200]
 
 
 async def test_replies_and_log_name_the_configuration(
