@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import urllib.error
 import urllib.request
@@ -110,6 +111,26 @@ def test_tools_are_called_and_their_results_answered(client: Anthropic, stream: 
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "done"}
     turns: list[Any] = [*SWITCH, message.to_param(), {"role": "user", "content": [result]}]
     assert client.messages.create(messages=turns, **ask).stop_reason in ("end_turn", "max_tokens", "tool_use")
+
+
+def test_an_answer_follows_its_schema(client: Anthropic) -> None:
+    properties = {"place": {"enum": ["garden", "kitchen"]}, "on": {"type": "boolean"}}
+    schema = {"type": "object", "properties": properties, "required": ["place", "on"], "additionalProperties": False}
+    output: Any = {"format": {"type": "json_schema", "schema": schema}}
+    message = client.messages.create(
+        model="large", max_tokens=64, messages=SWITCH, output_config=output, extra_headers=FRESH
+    )
+    made = json.loads(text_of(message))
+    assert made["place"] in ("garden", "kitchen")
+    assert isinstance(made["on"], bool)
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "switch_light_state"}])
+def test_a_tool_that_must_be_called_is(client: Anthropic, choice: Any) -> None:
+    message = client.messages.create(
+        model="large", max_tokens=64, messages=ASK, tools=[LIGHT], tool_choice=choice, extra_headers=FRESH
+    )  # type: ignore[call-overload]
+    assert [block.type for block in message.content] == ["tool_use"]
 
 
 def test_counted_tokens_are_those_of_the_answer(client: Anthropic) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pytest
 from openai import OpenAI
+from pydantic import BaseModel
 from server_process import ServerProcess, run_server
 
 FRESH = {"cache-control": "no-cache"}
@@ -142,6 +143,24 @@ def test_functions_are_called_and_their_results_answered(client: OpenAI, stream:
     assert by_items.usage is not None
     assert by_id.usage.input_tokens == by_items.usage.input_tokens
     assert by_id.output_text == by_items.output_text
+
+
+class Light(BaseModel):
+    place: Literal["garden", "kitchen"]
+    on: bool
+
+
+def test_the_client_parses_what_follows_its_schema(client: OpenAI) -> None:
+    ask: dict[str, Any] = {"model": "large", "input": SWITCH, "text_format": Light, "extra_headers": FRESH}
+    parsed = client.responses.parse(**ask).output_parsed
+    assert isinstance(parsed, Light)
+    with client.responses.stream(**ask) as stream:
+        final = stream.until_done().get_final_response()
+    assert final.output_parsed == parsed
+    required = client.responses.create(
+        model="large", input="Hello there!", tools=[LIGHT], tool_choice="required", extra_headers=FRESH
+    )  # type: ignore[call-overload]
+    assert [item.type for item in required.output] == ["function_call"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_pieces import PIECES, chunks_of, joined
 
-from headgate.gateway.request import CacheControl, Message, ToolCall, ToolUse, Usage
+from headgate.gateway.request import CacheControl, Message, ResponseFormat, ToolCall, ToolUse, Usage
 from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError, invalid, overloaded, server_error
 from headgate.gateway.wire.identity import Identity
@@ -76,6 +76,12 @@ def test_parameters_reach_the_road() -> None:
     assert parsed(tools=[TOOL], tool_choice={"type": "none"}).callable_tools == ()
 
 
+def test_the_form_of_an_answer_reaches_the_road() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    request = parsed(output_config={"format": {"type": "json_schema", "schema": schema}})
+    assert request.response_format == ResponseFormat("json_schema", schema)
+
+
 def test_counting_takes_the_same_conversation() -> None:
     body = {key: value for key, value in BASE.items() if key != "max_tokens"}
     assert parse_count(json.dumps(body).encode()).messages == parsed().messages
@@ -108,7 +114,12 @@ def test_counting_takes_the_same_conversation() -> None:
         ),
         ({"system": [{"type": "image"}]}, "unsupported_parameter", "system[0].type"),
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "unsupported_parameter", "thinking"),
-        ({"output_config": {"effort": "low"}}, "unsupported_parameter", "output_config"),
+        ({"output_config": {"effort": "low"}}, "invalid_type", "output_config.effort"),
+        (
+            {"output_config": {"format": {"type": "json_schema"}}},
+            "missing_required_parameter",
+            "output_config.format.schema",
+        ),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "unsupported_parameter", "tools[0].type"),
         ({"tools": [{"name": "f"}]}, "missing_required_parameter", "tools[0].input_schema"),
         ({"tools": [TOOL, TOOL]}, "invalid_value", "tools[1].name"),

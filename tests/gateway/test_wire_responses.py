@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_pieces import PIECES, chunks_of, joined
 
-from headgate.gateway.request import CacheControl, Chunk, Message, ToolCall, ToolUse, Usage
+from headgate.gateway.request import CacheControl, Chunk, Message, ResponseFormat, ToolCall, ToolUse, Usage
 from headgate.gateway.wire.errors import ApiError, server_error
 from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.responses import ToRespond, parse_responses
@@ -79,6 +79,13 @@ def test_parameters_reach_the_road() -> None:
     assert named.tool_use == ToolUse("required", "find", parallel=False)
 
 
+def test_the_form_of_an_answer_reaches_the_road() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    text = {"format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True}}
+    assert parsed(text=text).request.response_format == ResponseFormat("json_schema", schema)
+    assert parsed(text={"format": {"type": "json_object"}}).request.response_format.type == "json_object"
+
+
 @pytest.mark.parametrize(
     ("change", "code", "param"),
     [
@@ -100,6 +107,10 @@ def test_parameters_reach_the_road() -> None:
         ({"tools": [TOOL, TOOL]}, "invalid_value", "tools[1].name"),
         ({"tool_choice": "required"}, "invalid_value", "tool_choice"),
         ({"reasoning": {"effort": "high"}}, "unsupported_parameter", "reasoning"),
+        ({"text": {"format": {"type": "grammar"}}}, "unsupported_parameter", "text.format.type"),
+        ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "missing_required_parameter",
+         "text.format.schema"),
+        ({"text": {"verbosity": "low"}}, "invalid_value", "text.verbosity"),
         ({"truncation": "auto"}, "unsupported_parameter", "truncation"),
         ({"background": True}, "unsupported_parameter", "background"),
         ({"conversation": "conv_1"}, "unsupported_parameter", "conversation"),

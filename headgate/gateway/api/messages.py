@@ -9,9 +9,16 @@ from headgate.gateway import keys
 from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
 from headgate.gateway.tokenizing import reader
+from headgate.gateway.wire.errors import ApiError, renamed
 from headgate.gateway.wire.headers import cache_control, session
 from headgate.gateway.wire.messages import parse_count, parse_messages
 from headgate.gateway.wire.messages_reply import MessagesReply, TokensCount
+
+_OWN_NAMES = {
+    "response_format": "output_config.format",
+    "response_format.json_schema.schema": "output_config.format.schema",
+}
+"""What this protocol calls parameters of chats."""
 
 
 async def messages(http: web.Request) -> web.StreamResponse:
@@ -20,9 +27,12 @@ async def messages(http: web.Request) -> web.StreamResponse:
     record = http[keys.RECORD]
     record.stream = request.stream
     backend = await keys.backend(http)
-    async with backend.road.answer(request, http[keys.PRINCIPAL], record) as answer:
-        reply = MessagesReply(identify("msg_", answer.opened))
-        return await send(http, answer, reply, request, 1, reply)
+    try:
+        async with backend.road.answer(request, http[keys.PRINCIPAL], record) as answer:
+            reply = MessagesReply(identify("msg_", answer.opened))
+            return await send(http, answer, reply, request, 1, reply)
+    except ApiError as error:
+        raise renamed(error, _OWN_NAMES) from None
 
 
 async def count_tokens(http: web.Request) -> web.Response:

@@ -10,13 +10,18 @@ from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
 from headgate.gateway.request import Message
 from headgate.gateway.stored_responses import StoredResponse
-from headgate.gateway.wire.errors import ApiError, unsupported
+from headgate.gateway.wire.errors import ApiError, renamed, unsupported
 from headgate.gateway.wire.headers import cache_control, session
 from headgate.gateway.wire.responses import parse_responses
 from headgate.gateway.wire.responses_body import DeletedResponse
 from headgate.gateway.wire.responses_reply import ResponsesReply
 
-_OWN_NAMES = {"max_tokens": "max_output_tokens", "messages": "input"}
+_OWN_NAMES = {
+    "max_tokens": "max_output_tokens",
+    "messages": "input",
+    "response_format": "text.format",
+    "response_format.json_schema.schema": "text.format.schema",
+}
 """What this protocol calls parameters of chats."""
 
 
@@ -45,8 +50,7 @@ async def create(http: web.Request) -> web.StreamResponse:
             reply = ResponsesReply(identify("resp_", answer.opened), asked, stored=kept, keep=keep)
             return await send(http, answer, reply, asked.request, 1, reply)
     except ApiError as error:
-        error.param = _OWN_NAMES.get(error.param or "", error.param)
-        raise
+        raise renamed(error, _OWN_NAMES) from None
 
 
 async def get(http: web.Request) -> web.Response:

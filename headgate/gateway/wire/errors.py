@@ -52,6 +52,15 @@ class ApiError(Exception):
         return msgspec.json.encode(ErrorBody(ErrorDetail(self.message, self.type, self.param, self.code)))
 
 
+def renamed(error: ApiError, names: Mapping[str, str]) -> ApiError:
+    """The error with parameters of chats under the names that another protocol has for them."""
+    own = None if error.param is None else names.get(error.param)
+    if own is not None:
+        error.message = error.message.replace(f"'{error.param}'", f"'{own}'")
+        error.param = own
+    return error
+
+
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
     """400: the request cannot be served as it was written."""
     return ApiError(400, message, param=param, code=code)

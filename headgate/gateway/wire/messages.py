@@ -8,10 +8,20 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from headgate.gateway.request import CacheControl, ChatRequest, Message, Sampling, Tool, ToolCall, ToolUse
+from headgate.gateway.request import (
+    CacheControl,
+    ChatRequest,
+    Message,
+    ResponseFormat,
+    Sampling,
+    Tool,
+    ToolCall,
+    ToolUse,
+)
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
+from headgate.gateway.wire.response_format import by_schema
 from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools
 
 BLOCK_TYPES = ("text", "tool_use", "tool_result", "thinking", "redacted_thinking")
@@ -22,7 +32,6 @@ MESSAGES_NEUTRAL: Neutral = {
     "diagnostics": (None,),
     "inference_geo": (None,),
     "mcp_servers": (None, []),
-    "output_config": (None, {}),
     "service_tier": (None, "auto", "standard_only"),
     "speed": (None, "standard"),
     "thinking": (None, {"type": "disabled"}),
@@ -90,6 +99,20 @@ class MessageMetadata(Struct, forbid_unknown_fields=True, omit_defaults=True):
     user_id: str | None = None
 
 
+class OutputFormat(Struct, forbid_unknown_fields=True):
+    """JSON that follows a schema."""
+
+    type: Literal["json_schema"]
+    schema: dict[str, Any]
+
+
+class OutputConfig(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The form of the answer."""
+
+    format: OutputFormat | None = None
+    effort: Annotated[None, Meta(description="Only null: models here think as they are made to.")] = None
+
+
 class ConversationFields(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """What the prompt is made of."""
 
@@ -99,10 +122,10 @@ class ConversationFields(Struct, forbid_unknown_fields=True, kw_only=True, omit_
     tools: Annotated[list[AnthropicTool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: AnthropicToolChoice | None = None
     cache_control: Annotated[Any, Meta(description="Accepted: prompts are always cached.")] = None
+    output_config: OutputConfig | None = None
     # Known to Anthropic's clients; served only at values that change nothing.
     context_management: Any = UNSET
     mcp_servers: Any = UNSET
-    output_config: Any = UNSET
     speed: Any = UNSET
     thinking: Any = UNSET
 
@@ -153,6 +176,7 @@ def parse_messages(body: bytes, cache: CacheControl, session: str | None = None)
         session=session,
         tools=tools,
         tool_use=_tool_use(wire.tool_choice, tools),
+        response_format=_format(wire.output_config),
     )
 
 
@@ -161,8 +185,14 @@ def parse_count(body: bytes) -> ChatRequest:
     wire = decode(body, CountTokensRequest, _COUNT)
     _refuse(wire)
     tools = _tools(wire.tools)
+    _format(wire.output_config)
     messages, use = _conversation(wire), _tool_use(wire.tool_choice, tools)
     return ChatRequest("chat.completions", wire.model, messages, tools=tools, tool_use=use)
+
+
+def _format(output: OutputConfig | None) -> ResponseFormat:
+    wanted = None if output is None else output.format
+    return ResponseFormat() if wanted is None else by_schema(wanted.schema, "output_config.format.schema")
 
 
 def _refuse(wire: ConversationFields) -> None:

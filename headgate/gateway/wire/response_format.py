@@ -43,8 +43,11 @@ def parse_response_format(body: ResponseFormatBody | None) -> ResponseFormat:
     if body.json_schema is None:
         path = "response_format.json_schema"
         raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
-    path = "response_format.json_schema.schema"
-    schema = body.json_schema.schema
+    return by_schema(body.json_schema.schema, "response_format.json_schema.schema")
+
+
+def by_schema(schema: dict[str, Any] | None, path: str) -> ResponseFormat:
+    """JSON that follows the schema found at `path`; ApiError 400 where it is missing or nested too deeply."""
     if schema is None:
         raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
     if nested_deeper(schema, MAX_NESTING):

@@ -9,10 +9,20 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from headgate.gateway.request import CacheControl, ChatRequest, Message, Sampling, Tool, ToolCall, ToolUse
+from headgate.gateway.request import (
+    CacheControl,
+    ChatRequest,
+    Message,
+    ResponseFormat,
+    Sampling,
+    Tool,
+    ToolCall,
+    ToolUse,
+)
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
+from headgate.gateway.wire.response_format import KINDS, by_schema
 from headgate.gateway.wire.sampling import StreamOptions, check_stream_options
 from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools
 
@@ -34,7 +44,6 @@ RESPONSES_NEUTRAL: Neutral = {
     "prompt_cache_retention": (None, "in_memory"),
     "reasoning": (None, {}, {"effort": None}, {"effort": "none"}, {"effort": None, "summary": None}),
     "service_tier": (None, "auto", "default"),
-    "text": (None, {}, {"format": {"type": "text"}}, {"format": {"type": "text"}, "verbosity": "medium"}),
     "truncation": (None, "disabled"),
 }
 
@@ -98,6 +107,23 @@ class ResponseNamedTool(Struct, forbid_unknown_fields=True):
     type: Literal["function"] = "function"
 
 
+class TextFormat(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The form of the text: `json_object` is any JSON object, `json_schema` JSON that follows a schema."""
+
+    type: Annotated[str, Meta(extra_json_schema={"enum": list(KINDS)})]
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{1,64}$")] | None = None
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class TextConfig(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """How the text is written."""
+
+    format: TextFormat | None = None
+    verbosity: Literal["medium"] | None = None
+
+
 class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The body of `POST /v1/responses`. Parameters not listed are refused, never dropped."""
 
@@ -113,6 +139,7 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     include: Annotated[list[str] | None, Meta(description=f"{LOGPROBS} gives log probabilities.")] = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    text: TextConfig | None = None
     tools: Annotated[list[ResponseTool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ResponseNamedTool | None = None
     parallel_tool_calls: bool | None = None
@@ -132,7 +159,6 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     prompt_cache_retention: Any = UNSET
     reasoning: Any = UNSET
     service_tier: Any = UNSET
-    text: Any = UNSET
     truncation: Any = UNSET
 
 
@@ -178,6 +204,7 @@ def parse_responses(body: bytes, cache: CacheControl, session: str | None, earli
         metadata=tuple((wire.metadata or {}).items()),
         tools=tools,
         tool_use=_tool_use(wire, tools),
+        response_format=_format(wire.text),
     )
     return ToRespond(wire, request, turns)
 
@@ -194,6 +221,19 @@ def _logprobs(wire: ResponsesRequest) -> int | None:
         message = f"'top_logprobs' is only allowed when 'include' has '{LOGPROBS}'."
         raise invalid(message, "top_logprobs", "invalid_value")
     return None
+
+
+def _format(text: TextConfig | None) -> ResponseFormat:
+    wanted = None if text is None else text.format
+    if wanted is None or wanted.type == "text":
+        return ResponseFormat()
+    if wanted.type == "json_object":
+        return ResponseFormat("json_object", {"type": "object"})
+    if wanted.type != "json_schema":
+        known = ", ".join(f"'{kind}'" for kind in KINDS)
+        raise unsupported("text.format.type", f"'text.format.type' is '{wanted.type}'. Supported: {known}.")
+    _given(wanted.name, "text.format.name")
+    return by_schema(wanted.schema, "text.format.schema")
 
 
 def _turns(wire: ResponsesRequest) -> tuple[Message, ...]:

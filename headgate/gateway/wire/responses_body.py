@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from headgate.gateway.request import Usage
 from headgate.gateway.wire.chat_reply import LogprobBody
-from headgate.gateway.wire.responses import ResponseNamedTool, ResponseTool
+from headgate.gateway.wire.responses import ResponseNamedTool, ResponseTool, TextConfig
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
@@ -95,18 +95,6 @@ class IncompleteDetails(Struct):
     reason: Literal["max_output_tokens"]
 
 
-class TextFormat(Struct):
-    """What the text is written in."""
-
-    type: Literal["text"] = "text"
-
-
-class TextSettings(Struct):
-    """How the text is written."""
-
-    format: TextFormat
-
-
 class ReasoningSettings(Struct):
     """How the model was to think."""
 
@@ -130,7 +118,7 @@ class ResponseBody(Struct, kw_only=True):
     previous_response_id: str | None
     store: bool
     temperature: float | None
-    text: TextSettings
+    text: TextConfig
     tool_choice: Literal["none", "auto", "required"] | ResponseNamedTool
     tools: list[ResponseTool]
     top_p: float | None

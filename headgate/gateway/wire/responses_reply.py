@@ -15,7 +15,7 @@ from headgate.gateway.wire import sse
 from headgate.gateway.wire.chat_reply import LogprobBody, logprobs_body
 from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.identity import Identity
-from headgate.gateway.wire.responses import ToRespond
+from headgate.gateway.wire.responses import TextConfig, TextFormat, ToRespond
 
 Keep = Callable[[str, bytes, tuple[Message, ...]], None]
 """Told id and body of a response that is whole, and the conversation with it."""
@@ -227,7 +227,7 @@ class ResponsesReply:
             previous_response_id=wire.previous_response_id,
             store=self._stored,
             temperature=wire.temperature,
-            text=body.TextSettings(body.TextFormat()),
+            text=_text(wire.text),
             tool_choice=wire.tool_choice or "auto",
             tools=list(wire.tools or ()),
             top_p=wire.top_p,
@@ -246,3 +246,7 @@ class ResponsesReply:
 
     def _event(self, name: str, event: body.ResponseEvent) -> bytes:
         return sse.named(name, self._encoder.encode(event))
+
+
+def _text(asked: TextConfig | None) -> TextConfig:
+    return TextConfig(TextFormat("text")) if asked is None or asked.format is None else asked
