@@ -5,14 +5,16 @@ from __future__ import annotations
 from headgate.gateway.destinations import LocalDestination
 from headgate.gateway.routes import AUTO, Routes
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.names import model_name
 from headgate.gateway.wire.errors import invalid
 
 
 def reader(routes: Routes, name: str, principal: Principal) -> LocalDestination:
-    """The model that reads texts for a name.
+    """The model that reads texts for a name, which may be empty where the team has a default.
 
-    ApiError 404 and 403 as for a chat; 400 where the name may lead to models that read texts differently.
+    ApiError 404 and 403 as for a chat; 400 without a name, and where it may lead to models that read texts differently.
     """
+    name = model_name(name, principal)
     found = routes.candidates(name, principal)
     if name != AUTO:
         found = [d for d in found if routes.tier(d.id) == name] or found

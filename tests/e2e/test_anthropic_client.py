@@ -35,7 +35,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """With a key, so that the client's way to send it counts."""
     folder = tmp_path_factory.mktemp("server")
     config = folder / "headgate.yaml"
-    config.write_text("keys:\n  - {id: app, team: red, secret: 'env:APP_KEY'}\n")
+    config.write_text(json.dumps({"teams": {"folder": str(folder / "teams")}}))
+    (folder / "teams").mkdir()
+    team = {"team": {"name": "red"}, "keys": [{"id": "app", "secret": "env:APP_KEY"}]}
+    (folder / "teams" / "red.yaml").write_text(json.dumps(team))
     with run_server(folder, "--config", str(config), APP_KEY="app-secret-key-1") as running:
         yield running
 

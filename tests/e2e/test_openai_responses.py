@@ -33,9 +33,11 @@ GARDEN = {"place": "garden", "status": "on"}
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("server")
     config = folder / "headgate.yaml"
-    config.write_text(
-        "keys:\n  - {id: a, team: red, secret: 'env:RED_KEY'}\n  - {id: b, team: blue, secret: 'env:BLUE_KEY'}\n"
-    )
+    config.write_text(json.dumps({"teams": {"folder": str(folder / "teams")}}))
+    (folder / "teams").mkdir()
+    for team in ("red", "blue"):
+        file = {"team": {"name": team}, "keys": [{"id": team, "secret": f"env:{team.upper()}_KEY"}]}
+        (folder / "teams" / f"{team}.yaml").write_text(json.dumps(file))
     with run_server(folder, "--config", str(config), RED_KEY="red-secret-key-1", BLUE_KEY="blue-secret-key-1") as up:
         yield up
 

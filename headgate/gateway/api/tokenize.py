@@ -31,7 +31,7 @@ async def tokenize(http: web.Request) -> web.Response:
 async def detokenize(http: web.Request) -> web.Response:
     """The text of tokens."""
     wanted = parse_detokenize(await read_body(http))
-    destination = reader((await keys.backend(http)).routes, wanted.model, http[keys.PRINCIPAL])
+    destination = reader((await keys.backend(http)).routes, wanted.model or "", http[keys.PRINCIPAL])
     model = destination.model
     size = model.info.vocab_size
     if wanted.tokens and max(wanted.tokens) >= size:

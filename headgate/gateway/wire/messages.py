@@ -24,6 +24,7 @@ from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.response_format import by_schema
 from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools
 
+_MODEL = Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
 BLOCK_TYPES = ("text", "tool_use", "tool_result", "thinking", "redacted_thinking")
 
 MESSAGES_NEUTRAL: Neutral = {
@@ -116,7 +117,7 @@ class OutputConfig(Struct, forbid_unknown_fields=True, omit_defaults=True):
 class ConversationFields(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """What the prompt is made of."""
 
-    model: Annotated[str, Meta(min_length=1, description="auto, small, large, or a model id from GET /v1/models.")]
+    model: Annotated[str, _MODEL] | None = None
     messages: Annotated[list[AnthropicMessage], Meta(min_length=1)]
     system: str | list[ContentBlock] | None = None
     tools: Annotated[list[AnthropicTool], Meta(max_length=MAX_TOOLS)] | None = None
@@ -164,7 +165,7 @@ def parse_messages(body: bytes, cache: CacheControl, session: str | None = None)
     tools = _tools(wire.tools)
     return ChatRequest(
         endpoint="chat.completions",
-        model=wire.model,
+        model=wire.model or "",
         messages=_conversation(wire),
         sampling=Sampling(temperature=wire.temperature, top_p=wire.top_p, top_k=wire.top_k),
         max_tokens=wire.max_tokens,
@@ -187,7 +188,7 @@ def parse_count(body: bytes) -> ChatRequest:
     tools = _tools(wire.tools)
     _format(wire.output_config)
     messages, use = _conversation(wire), _tool_use(wire.tool_choice, tools)
-    return ChatRequest("chat.completions", wire.model, messages, tools=tools, tool_use=use)
+    return ChatRequest("chat.completions", wire.model or "", messages, tools=tools, tool_use=use)
 
 
 def _format(output: OutputConfig | None) -> ResponseFormat:

@@ -26,6 +26,7 @@ from headgate.gateway.wire.response_format import KINDS, by_schema
 from headgate.gateway.wire.sampling import StreamOptions, check_stream_options
 from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools
 
+_MODEL = Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
 ITEM_TYPES = ("message", "function_call", "function_call_output", "reasoning")
 PART_TYPES = ("input_text", "output_text", "refusal")
 ROLES = ("system", "developer", "user", "assistant")
@@ -127,7 +128,7 @@ class TextConfig(Struct, forbid_unknown_fields=True, omit_defaults=True):
 class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The body of `POST /v1/responses`. Parameters not listed are refused, never dropped."""
 
-    model: Annotated[str, Meta(min_length=1, description="auto, small, large, or a model id from GET /v1/models.")]
+    model: Annotated[str, _MODEL] | None = None
     input: str | Annotated[list[ResponseItem], Meta(min_length=1)]
     instructions: str | None = None
     previous_response_id: Annotated[str | None, Meta(description="Go on after a response that is stored.")] = None
@@ -191,7 +192,7 @@ def parse_responses(body: bytes, cache: CacheControl, session: str | None, earli
     tools = _tools(wire.tools)
     request = ChatRequest(
         endpoint="chat.completions",
-        model=wire.model,
+        model=wire.model or "",
         messages=(*told, *turns),
         sampling=Sampling(temperature=wire.temperature, top_p=wire.top_p),
         max_tokens=wire.max_output_tokens,

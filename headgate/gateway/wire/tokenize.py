@@ -15,6 +15,7 @@ from headgate.gateway.wire.errors import invalid
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.sampling import TokenId
 
+_MODEL = Meta(min_length=1, description="A name that leads to one tokenizer only; none: the team's default.")
 TOKENIZE_NEUTRAL: Neutral = {
     "add_generation_prompt": (None, True),
     "continue_final_message": (None, False),
@@ -27,7 +28,7 @@ TOKENIZE_NEUTRAL: Neutral = {
 class TokenizeRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """A text or a conversation, one of the two."""
 
-    model: Annotated[str, Meta(min_length=1, description="A model id, or a name that leads to one tokenizer only.")]
+    model: Annotated[str, _MODEL] | None = None
     prompt: str | None = None
     messages: Annotated[list[ChatMessage], Meta(min_length=1)] | None = None
     add_special_tokens: Annotated[
@@ -55,8 +56,8 @@ class Tokenized(Struct):
 class DetokenizeRequest(Struct, forbid_unknown_fields=True):
     """Tokens of a model."""
 
-    model: Annotated[str, Meta(min_length=1, description="A model id, or a name that leads to one tokenizer only.")]
     tokens: list[TokenId]
+    model: Annotated[str, _MODEL] | None = None
 
 
 class Detokenized(Struct):
@@ -90,12 +91,12 @@ def parse_tokenize(body: bytes) -> ToTokenize:
         raise invalid(message, "prompt" if wire.messages is None else "messages", "invalid_value")
     strings = bool(wire.return_token_strs)
     if wire.messages is None:
-        return ToTokenize(wire.model, None, wire.prompt or "", wire.add_special_tokens is not False, strings)
+        return ToTokenize(wire.model or "", None, wire.prompt or "", wire.add_special_tokens is not False, strings)
     if wire.add_special_tokens:
         message = "'add_special_tokens' is not supported with 'messages': the chat template writes special tokens."
         raise invalid(message, "add_special_tokens", "unsupported_parameter")
-    request = ChatRequest("chat.completions", wire.model, conversation(wire.messages))
-    return ToTokenize(wire.model, request, "", special=False, strings=strings)
+    request = ChatRequest("chat.completions", wire.model or "", conversation(wire.messages))
+    return ToTokenize(wire.model or "", request, "", special=False, strings=strings)
 
 
 def parse_detokenize(body: bytes) -> DetokenizeRequest:
