@@ -30,6 +30,7 @@ from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Limits, Scheduler
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision
+from headgate.engine.text.reasoning import thinks
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import ToolFormat, tool_format
 
@@ -213,6 +214,7 @@ class Engine:
             defaults=_sampling_defaults(spec.path),
             text_revision=text_revision(spec.path),
             tool_calls=tool_format(template, spec.tool_calls),
+            thinks=thinks(template, tokenizer),
             max_running=settings.max_running,
             max_step_tokens=settings.max_step_tokens,
         )

@@ -11,9 +11,10 @@ import itertools
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from headgate.engine.choice import ChoiceStream, TextDelta, merge
 from headgate.engine.errors import ProbeFailed, ScoringFailed
 from headgate.engine.lane import ModelStats
 from headgate.engine.loop import StepLoop
@@ -22,7 +23,8 @@ from headgate.engine.request import Delta, Finish, Priority, PromptState, Reques
 from headgate.engine.sampling.grammar import Grammar, Grammars
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.chat_template import ChatTemplate
-from headgate.engine.text.stream import ChoiceText, TextLogprob
+from headgate.engine.text.reasoning import CLOSE, OPEN, ReasoningReader
+from headgate.engine.text.stream import ChoiceText
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import MARKS, ToolFormat
 
@@ -66,6 +68,8 @@ class ModelInfo:
     """Models of one revision turn a conversation into the same tokens."""
     tool_calls: ToolFormat | None = None
     """How it writes calls of functions; None where it is told of none."""
+    thinks: bool = False
+    """Whether it thinks aloud before its answer."""
     max_running: int = 64
     max_step_tokens: int = 512
 
@@ -78,23 +82,6 @@ class ModelInfo:
             return self.weight_bytes
         untouched = self.experts * (1 - self.experts_per_token / self.experts) ** batch
         return self.weight_bytes - untouched * self.expert_bytes
-
-
-@dataclass(slots=True)
-class TextDelta:
-    """What was added to one choice. The last delta of a choice carries its finish.
-
-    Never changed once made; not frozen, for the same reason as `Delta`.
-    """
-
-    index: int
-    text: str = ""
-    token_ids: tuple[int, ...] = ()
-    logprobs: tuple[TextLogprob, ...] = ()
-    queue_s: float = 0.0
-    finish: Finish | None = None
-    stop: str | None = None
-    """The stop string that ended the choice; in the last delta."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,18 +136,33 @@ class LocalModel:
         """Leading tokens of a prompt whose keys and values are cached for the tenant now."""
         return self._loop.resident(self.info.name, tenant, prompt)
 
+    def reads(self, variable: str) -> bool:
+        """Whether a variable of the chat template, such as `enable_thinking`, makes a difference."""
+        return self._chat_template.reads(variable, with_tools=False)
+
+    def thinking(self, prompt: Sequence[int]) -> ReasoningReader | None:
+        """Reads what a continuation of the prompt thinks first; None for a model that does not think aloud."""
+        close = self._tokenizer.token(CLOSE)
+        if not self.info.thinks or close is None:
+            return None
+        return ReasoningReader(close, opened=self.opens_thinking(prompt))
+
+    def opens_thinking(self, prompt: Sequence[int]) -> bool:
+        """Whether the prompt ends with the mark that begins thinking."""
+        return self._marked.decode(prompt[-4:]).rstrip().endswith(OPEN)
+
     async def render_chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None, **extra: Any
     ) -> tuple[int, ...]:
-        """Prompt tokens of a conversation, by the checkpoint's chat template.
+        """Prompt tokens of a conversation, by the checkpoint's chat template; `extra`: its further variables.
 
         Raises:
             TemplateError, NoChatTemplate: the template refuses the messages, or there is none.
         """
         told = len(str(tools)) if tools else 0
         if told + sum(len(str(m.get("content") or "")) for m in messages) < _INLINE_CHARACTERS:
-            return self._render(messages, tools)
-        return await asyncio.to_thread(self._render, messages, tools)
+            return self._render(messages, tools, extra)
+        return await asyncio.to_thread(self._render, messages, tools, extra)
 
     async def encode(self, text: str, *, special: bool = True) -> tuple[int, ...]:
         """Tokens of plain text; `special`: with those the tokenizer puts around a prompt."""
@@ -214,7 +216,7 @@ class LocalModel:
         engine_id = self._engine_id(request_id)
         mailbox = self._mailbox()
         tokenizer = self._marked if marked else self._tokenizer
-        choices = [_Choice(ChoiceText(tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
+        choices = [ChoiceStream(ChoiceText(tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
         # A stop string is seen here only: what is handed over late would be computed, and counted, for nothing.
         mailbox.open(engine_id, eager=bool(stop))
         submitted = False
@@ -223,7 +225,7 @@ class LocalModel:
             self._loop.submit(request, mailbox.post)
             submitted, running = True, n
             while running:
-                for delta in _merge(await mailbox.take(engine_id)):
+                for delta in merge(await mailbox.take(engine_id)):
                     text = choices[delta.index].push(delta)
                     if delta.finish is not None:
                         running -= 1
@@ -313,9 +315,12 @@ class LocalModel:
         return f"{request_id}#{self.info.name}#{next(self._serial)}"
 
     def _render(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        extra: Mapping[str, Any],
     ) -> tuple[int, ...]:
-        text = self._chat_template.render(messages, tools=tools)
+        text = self._chat_template.render(messages, tools=tools, **extra)
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
 
     def _mailbox(self) -> Mailbox:
@@ -335,66 +340,3 @@ async def _accounts(mailbox: Mailbox, request_id: str, running: int) -> list[Fin
                 deltas = await mailbox.take(request_id)
                 finishes.extend(delta.finish for delta in deltas if delta.finish is not None)
     return finishes
-
-
-class _Choice:
-    """Text of one choice, and where it stands."""
-
-    def __init__(self, text: ChoiceText) -> None:
-        self._text = text
-        self._tokens = 0
-        self._stopped = False
-        self.overrun = False
-        """The engine does not know yet that a stop string ended the choice; true once."""
-        self.finished = False
-
-    def push(self, delta: Delta) -> TextDelta | None:
-        """The delta as text; None if it shows nothing."""
-        if self._stopped:
-            self.overrun = False
-            return self._finish(delta, "", (), ()) if delta.finish is not None else None
-        piece = self._text.push(delta.token_ids, delta.logprobs)
-        self._tokens += len(delta.token_ids)
-        self._stopped = piece.stopped
-        if delta.finish is not None:
-            last = self._text.finish()
-            self._stopped = last.stopped
-            return self._finish(delta, piece.text + last.text, piece.logprobs + last.logprobs, delta.token_ids)
-        self.overrun = self._stopped
-        return TextDelta(delta.index, piece.text, delta.token_ids, piece.logprobs, delta.queue_s)
-
-    def _finish(
-        self, delta: Delta, text: str, logprobs: tuple[TextLogprob, ...], token_ids: tuple[int, ...]
-    ) -> TextDelta:
-        assert delta.finish is not None
-        self.finished = True
-        finish = delta.finish
-        if self._stopped and finish.reason != "error":
-            # Tokens the engine computed before it heard of the stop string are nobody's.
-            finish = replace(finish, reason="stop", completion_tokens=self._tokens)
-        return TextDelta(delta.index, text, token_ids, logprobs, delta.queue_s, finish, self._text.matched)
-
-
-def _merge(deltas: Sequence[Delta]) -> list[Delta]:
-    """One delta per choice, in order of first appearance."""
-    if len(deltas) == 1:
-        return list(deltas)
-    by_choice: dict[int, list[Delta]] = {}
-    for delta in deltas:
-        by_choice.setdefault(delta.index, []).append(delta)
-    return [_joined(parts) for parts in by_choice.values()]
-
-
-def _joined(parts: list[Delta]) -> Delta:
-    """One choice's deltas as one: all tokens, and the account of the last."""
-    last = parts[-1]
-    if len(parts) == 1:
-        return last
-    return Delta(
-        last.request_id,
-        last.index,
-        tuple([token for part in parts for token in part.token_ids]),
-        tuple([entry for part in parts for entry in part.logprobs]),
-        queue_s=last.queue_s,
-        finish=last.finish,
-    )

@@ -234,11 +234,13 @@ class Answers:
 def restore(entry: Entry) -> Restored:
     """The chunks and account of a stored answer. Usage is that of the generation; nothing waited or computed now."""
     chunks = tuple(_chunk(index, choice) for index, choice in enumerate(entry.choices))
-    return Restored(chunks, Outcome(Usage(entry.prompt_tokens, entry.completion_tokens, 0), 0.0, 0.0))
+    thought = sum(chunk.reasoning_tokens for chunk in chunks)
+    usage = Usage(entry.prompt_tokens, entry.completion_tokens, 0, reasoning_tokens=thought)
+    return Restored(chunks, Outcome(usage, 0.0, 0.0))
 
 
 def _chunk(index: int, choice: StoredChoice) -> Chunk:
-    calls, reasoning, stop = _BESIDE.decode(choice.beside) if choice.beside else ((), "", None)
+    calls, reasoning, stop, thought = _BESIDE.decode(choice.beside) if choice.beside else ((), "", None, 0)
     return Chunk(
         index,
         choice.text,
@@ -248,17 +250,18 @@ def _chunk(index: int, choice: StoredChoice) -> Chunk:
         tool_calls=tuple(ToolCallDelta(at, call.arguments, call.id, call.name) for at, call in enumerate(calls)),
         reasoning=reasoning,
         stop=stop,
+        reasoning_tokens=thought,
     )
 
 
 _FINISHES: Mapping[str, AnswerFinish] = {name: name for name in get_args(AnswerFinish)}
-_BESIDE = msgspec.msgpack.Decoder(tuple[tuple[ToolCall, ...], str, str | None])
+_BESIDE = msgspec.msgpack.Decoder(tuple[tuple[ToolCall, ...], str, str | None, int])
 
 
 def _pack_beside(choice: Choice) -> bytes:
-    if not choice.tool_calls and not choice.reasoning and choice.stop is None:
+    if not choice.tool_calls and not choice.reasoning_tokens and choice.stop is None:
         return b""
-    return msgspec.msgpack.encode((choice.tool_calls, choice.reasoning, choice.stop))
+    return msgspec.msgpack.encode((choice.tool_calls, choice.reasoning, choice.stop, choice.reasoning_tokens))
 
 
 def _pack(logprobs: tuple[TextLogprob, ...]) -> bytes:

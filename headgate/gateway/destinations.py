@@ -9,12 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from headgate.engine.choice import TextDelta
 from headgate.engine.errors import EngineError, EngineStopped, PromptTooLong
-from headgate.engine.local import LocalModel, ModelInfo, Score, TextDelta
+from headgate.engine.local import LocalModel, ModelInfo, Score
 from headgate.engine.request import Finish
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
+from headgate.gateway.prompts import prompt_of
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.spoken import Spoken
 from headgate.gateway.structured import grammar_of
@@ -213,7 +214,7 @@ class LocalDestination:
         revision = self._info.text_revision
         prompt = None if read is None else read.get(revision)
         if prompt is None:
-            prompt = await self._tokens(request)
+            prompt = await prompt_of(request, self._model)
             if read is not None:
                 read[revision] = prompt
         if not prompt:
@@ -223,7 +224,9 @@ class LocalDestination:
             raise context_exceeded(self._info.context_length, len(prompt), None)
         if request.max_tokens is not None and request.max_tokens > room:
             raise context_exceeded(self._info.context_length, len(prompt), request.max_tokens)
-        return Prepared(request, prompt, self._sampling(request), grammar=await grammar_of(request, self._model))
+        return Prepared(
+            request, prompt, self._sampling(request), grammar=await grammar_of(request, self._model, prompt)
+        )
 
     async def measure(self) -> None:
         """Have the model take some steps, so that its rates are known before anybody asks it.
@@ -255,7 +258,7 @@ class LocalDestination:
 
     async def tokens(self, request: ChatRequest) -> tuple[int, ...]:
         """The prompt that it would read, however long; ApiError 400 where its template refuses the messages."""
-        return await self._tokens(request)
+        return await prompt_of(request, self._model)
 
     async def score(
         self, prepared: Prepared, continuation: tuple[int, ...], request_id: str, principal: Principal
@@ -269,7 +272,7 @@ class LocalDestination:
         """Run it. ApiError 500 where a step failed, 503 where the engine takes nothing any more."""
         request = prepared.request
         finishes: list[Finish] = []
-        spoken = Spoken(request, self._info.tool_calls)
+        spoken = Spoken(request, self._model, prepared.prompt)
 
         def left(rest: Sequence[Finish]) -> None:
             if prepared.left is not None and (finishes or rest):
@@ -302,22 +305,7 @@ class LocalDestination:
             raise context_exceeded(error.limit, error.prompt_tokens, None) from None
         except EngineStopped:
             raise overloaded("The server is shutting down.") from None
-        yield _outcome(finishes)
-
-    async def _tokens(self, request: ChatRequest) -> tuple[int, ...]:
-        if isinstance(request.prompt, tuple):
-            return request.prompt
-        if request.prompt is not None:
-            return await self._model.encode(request.prompt)
-        try:
-            tools = [tool.for_template() for tool in request.callable_tools] or None
-            return await self._model.render_chat([m.for_template() for m in request.messages], tools)
-        except NoChatTemplate:
-            message = f"The model '{self.id}' has no chat template; use /v1/completions."
-            raise invalid(message, "messages", "no_chat_template") from None
-        except TemplateError as error:
-            message = f"The model's chat template refuses these messages: {error}"
-            raise invalid(message, "messages", "invalid_messages") from None
+        yield _outcome(finishes, spoken.reasoning_tokens)
 
     def _check_vocabulary(self, request: ChatRequest) -> None:
         if request.sampling.logit_bias:
@@ -381,7 +369,7 @@ _USUAL = {"cpu": (10e9, 200e9), "cuda": (1e12, 100e12)}
 """Bytes read and operations done in a second, before anything was measured."""
 
 
-def _outcome(finishes: list[Finish]) -> Outcome:
+def _outcome(finishes: list[Finish], reasoning_tokens: int = 0) -> Outcome:
     if not finishes:
         raise ApiError(500, "The engine ended without an answer.", type="server_error", code="internal_error")
     # Choices share one prompt: it counts once, and what the first of them had to compute was not cached.
@@ -389,5 +377,6 @@ def _outcome(finishes: list[Finish]) -> Outcome:
         prompt_tokens=finishes[0].prompt_tokens,
         completion_tokens=sum(f.completion_tokens for f in finishes),
         cached_tokens=min(f.cached_tokens for f in finishes),
+        reasoning_tokens=reasoning_tokens,
     )
     return Outcome(usage, min(f.queue_s for f in finishes), sum(f.device_s for f in finishes))

@@ -10,6 +10,7 @@ from headgate.engine.loop import StepLoop
 from headgate.engine.models.loader import read_facts
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision
+from headgate.engine.text.reasoning import thinks
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import tool_format
 from headgate.gateway.checkpoints import model_path
@@ -54,7 +55,7 @@ def configured_model(section: ModelSection, engine: EngineSection) -> Configured
     folder = model_path(section)
     facts = read_facts(folder)
     read_bytes = facts.active_parameters * _WIDTHS[section.weights]
-    template = ChatTemplate.load(folder)
+    template, tokenizer = ChatTemplate.load(folder), Tokenizer.load(folder)
     info = ModelInfo(
         name=section.id,
         path=str(folder),
@@ -77,8 +78,9 @@ def configured_model(section: ModelSection, engine: EngineSection) -> Configured
         max_running=engine.max_running,
         max_step_tokens=engine.max_step_tokens,
         tool_calls=tool_format(template, section.tool_calls),
+        thinks=thinks(template, tokenizer),
     )
-    model = LocalModel(info, Tokenizer.load(folder), template, StepLoop())
+    model = LocalModel(info, tokenizer, template, StepLoop())
     return ConfiguredModel(model, lacks=section.lacks)
 
 

@@ -32,12 +32,16 @@ class Message:
     name: str | None = None
     tool_call_id: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str | None = None
+    """What the assistant thought before it said this, for templates that show it."""
 
     def for_template(self) -> dict[str, Any]:
         """The mapping chat templates are written against; absent keys are left out."""
         fields: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.name is not None:
             fields["name"] = self.name
+        if self.reasoning is not None:
+            fields["reasoning_content"] = self.reasoning
         if self.tool_call_id is not None:
             fields["tool_call_id"] = self.tool_call_id
         if self.tool_calls:
@@ -177,6 +181,8 @@ class ChatRequest:
     tools: tuple[Tool, ...] = ()
     tool_use: ToolUse = field(default_factory=ToolUse)
     response_format: ResponseFormat = field(default_factory=ResponseFormat)
+    reasoning_effort: str | None = None
+    """How much to think before the answer, from `none` to `max`; None leaves it to the model."""
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:
@@ -223,6 +229,8 @@ class Chunk:
     """What the model thought before its answer."""
     stop: str | None = None
     """The stop string that ended the choice; on its last chunk."""
+    reasoning_tokens: int = 0
+    """Tokens of all of the choice's reasoning; on its last chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +246,7 @@ class Choice:
     reasoning: str = ""
     stop: str | None = None
     """The stop string that ended it."""
+    reasoning_tokens: int = 0
 
 
 class Joiner:
@@ -262,6 +271,7 @@ class Joiner:
                 _calls(chunks),
                 "".join(c.reasoning for c in chunks),
                 chunks[-1].stop,
+                chunks[-1].reasoning_tokens,
             )
             for index, chunks in sorted(self._chunks.items())
             if chunks[-1].finish_reason is not None

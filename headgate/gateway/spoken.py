@@ -1,11 +1,14 @@
-"""What a local model writes, as an answer's chunks: text, and calls of functions where there are any to call."""
+"""What a local model writes, as an answer's chunks: what it thought, text, and calls of functions."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
-from headgate.engine.local import TextDelta
-from headgate.engine.text.tool_calls import CallPiece, ToolCallReader, ToolFormat
+from headgate.engine.choice import TextDelta
+from headgate.engine.local import LocalModel
+from headgate.engine.text.reasoning import ReasoningReader
+from headgate.engine.text.tool_calls import CallPiece, ToolCallReader
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, ToolCallDelta
 from headgate.gateway.wire.errors import overloaded, server_error
 
@@ -13,44 +16,50 @@ from headgate.gateway.wire.errors import overloaded, server_error
 class Spoken:
     """Reads the choices of one answer."""
 
-    def __init__(self, request: ChatRequest, fmt: ToolFormat | None) -> None:
-        """`fmt`: how the model writes calls; None reads none."""
+    def __init__(self, request: ChatRequest, model: LocalModel, prompt: Sequence[int]) -> None:
+        """Begin to read what a model writes after a prompt."""
         tools = [tool.for_template() for tool in request.callable_tools]
         most = None if request.tool_use.parallel else 1
-        self._readers: list[ToolCallReader] = []
-        if fmt is not None and tools:
-            self._readers = [ToolCallReader(fmt, tools, most=most) for _ in range(request.n)]
+        fmt = model.info.tool_calls if tools else None
+        self._calls: list[ToolCallReader] = []
+        self._thoughts: list[ReasoningReader] = []
+        if fmt is not None:
+            self._calls = [ToolCallReader(fmt, tools, most=most) for _ in range(request.n)]
+        if request.messages:
+            thinking = (model.thinking(prompt) for _ in range(request.n))
+            self._thoughts = [reader for reader in thinking if reader is not None]
 
     @property
     def marked(self) -> bool:
-        """Whether the marks of calls have to be seen."""
-        return bool(self._readers)
+        """Whether the marks of calls and of thinking have to be seen."""
+        return bool(self._calls or self._thoughts)
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Tokens of what was thought, all choices together."""
+        return sum(reader.tokens for reader in self._thoughts)
 
     def chunk(self, delta: TextDelta) -> Chunk:
         """A piece of the answer. ApiError where the model failed."""
         reason = _reason(delta)
-        if not self._readers:
-            return Chunk(
-                delta.index, delta.text, delta.logprobs, reason, delta.token_ids, delta.queue_s, stop=delta.stop
-            )
-        reader = self._readers[delta.index]
-        said = reader.push(delta.text)
+        chunk = Chunk(delta.index, delta.text, delta.logprobs, reason, delta.token_ids, delta.queue_s, stop=delta.stop)
+        if self._thoughts:
+            reader = self._thoughts[delta.index]
+            chunk.reasoning, chunk.text = reader.push(delta.text, delta.token_ids, last=reason is not None)
+            chunk.reasoning_tokens = 0 if reason is None else reader.tokens
+        if self._calls:
+            self._read_calls(self._calls[delta.index], chunk)
+        return chunk
+
+    def _read_calls(self, reader: ToolCallReader, chunk: Chunk) -> None:
+        said = reader.push(chunk.text)
         text, pieces = said.text, said.calls
-        if reason is not None:
+        if chunk.finish_reason is not None:
             rest = reader.finish()
             text, pieces = text + rest.text, pieces + rest.calls
-            if reason == "stop" and reader.calls:
-                reason = "tool_calls"
-        return Chunk(
-            delta.index,
-            text,
-            delta.logprobs,
-            reason,
-            delta.token_ids,
-            delta.queue_s,
-            tuple(_identified(piece) for piece in pieces),
-            stop=delta.stop,
-        )
+            if chunk.finish_reason == "stop" and reader.calls:
+                chunk.finish_reason = "tool_calls"
+        chunk.text, chunk.tool_calls = text, tuple(_identified(piece) for piece in pieces)
 
 
 def _identified(piece: CallPiece) -> ToolCallDelta:

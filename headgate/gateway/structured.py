@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.grammar import Grammar, GrammarError
-from headgate.engine.text.answer_grammar import CallForm, answer_grammar, can_frame, json_grammar
+from headgate.engine.text.answer_grammar import CallForm, after_thinking, answer_grammar, can_frame, json_grammar
 from headgate.gateway.request import ChatRequest, Tool
 from headgate.gateway.wire.errors import ApiError, invalid, unsupported
 
@@ -16,7 +16,7 @@ _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}, "additio
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 
-async def grammar_of(request: ChatRequest, model: LocalModel) -> Grammar | None:
+async def grammar_of(request: ChatRequest, model: LocalModel, prompt: Sequence[int]) -> Grammar | None:
     """The grammar that the answer must follow; None where it may be any text.
 
     ApiError 400 where a schema cannot be followed, or the model's way to write calls cannot be held to a form.
@@ -31,7 +31,12 @@ async def grammar_of(request: ChatRequest, model: LocalModel) -> Grammar | None:
         await _checked(json_grammar(schema), model, SCHEMA)
     calls = await _calls(request, model) if request.callable_tools else None
     text = answer_grammar(schema, calls)
-    return None if text is None else await _checked(text, model, "tools" if schema is None else SCHEMA)
+    if text is None:
+        return None
+    if model.info.thinks:
+        # What it thinks is free.
+        text = after_thinking(text, opened=model.opens_thinking(prompt))
+    return await _checked(text, model, "tools" if schema is None else SCHEMA)
 
 
 async def _calls(request: ChatRequest, model: LocalModel) -> CallForm:

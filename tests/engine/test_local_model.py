@@ -12,11 +12,12 @@ import torch
 import transformers
 from tiny_models import MakeCheckpoint, write_tokenizer
 
+from headgate.engine.choice import TextDelta
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.errors import PromptTooLong
 from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.kv.tables import KVTables
-from headgate.engine.local import LocalModel, Probe, Score, TextDelta
+from headgate.engine.local import LocalModel, Probe, Score
 from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.tokenizer import Tokenizer

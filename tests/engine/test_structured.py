@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import MakeCheckpoint, write_tokenizer
 
+from headgate.engine.choice import TextDelta
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
-from headgate.engine.local import LocalModel, TextDelta
+from headgate.engine.local import LocalModel
 from headgate.engine.sampling.grammar import Grammar, GrammarError
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.answer_grammar import CallForm, answer_grammar, can_frame, json_grammar

@@ -126,7 +126,7 @@ def test_zero_is_not_taken_for_absent() -> None:
             "invalid_value",
         ),
         ({"store": True}, "store", "unsupported_parameter"),
-        ({"reasoning_effort": "high"}, "reasoning_effort", "unsupported_parameter"),
+        ({"reasoning_effort": "much"}, "reasoning_effort", "invalid_value"),
         ({"service_tier": "flex"}, "service_tier", "unsupported_parameter"),
         ({"modalities": ["text", "audio"]}, "modalities", "unsupported_parameter"),
         ({"metadata": {str(i): "x" for i in range(17)}}, "metadata", "object_above_max_length"),
@@ -151,7 +151,7 @@ def test_an_unknown_parameter_comes_with_the_nearest_known_one() -> None:
     [
         {"tools": []}, {"tools": None}, {"tool_choice": "auto"}, {"response_format": {"type": "text"}},
         {"modalities": ["text"]}, {"service_tier": "default"}, {"store": False}, {"parallel_tool_calls": True},
-        {"reasoning_effort": "none"}, {"metadata": {}},
+        {"metadata": {}},
         {"verbosity": "medium"}, {"logit_bias": {}}, {"n": 1}, {"temperature": None},
     ],
 )  # fmt: skip

@@ -72,6 +72,13 @@ def json_grammar(schema: Schema) -> str:
     return f"start: value\nvalue: %json {_json(schema)}\n"
 
 
+def after_thinking(grammar: str, *, opened: bool) -> str:
+    """The same for a model that may think before its answer. `opened`: the prompt ended with the mark of thinking."""
+    thought = "thought BREAK answer" if opened else '("<think>" thought BREAK)? answer'
+    rules = (f"start: {thought}", r"BREAK: /\s{0,2}/", r"TEXT_OF_THOUGHT: /(.|\n)*/")
+    return "\n".join([grammar.replace("start:", "answer:", 1), *rules, 'thought[lazy]: TEXT_OF_THOUGHT "</think>"', ""])
+
+
 def answer_grammar(schema: Schema | None, calls: CallForm | None) -> str | None:
     """The grammar of an answer that is JSON by the schema, or calls, or where calls are optional text; None: any text.
 

@@ -71,6 +71,10 @@ class Tokenizer:
         except TokenizerError as error:
             raise TokenizerError(f"{path}: {error}") from error
 
+    def token(self, text: str) -> int | None:
+        """The token that is spelled so, if there is one."""
+        return self._id_of(text)
+
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of `text`. Special tokens spelled out in it are recognised, as rendered chat templates need.
 

@@ -92,7 +92,7 @@ MARKS = frozenset(
     {
         *("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]"),
         *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
-        "<｜tool▁sep｜>",
+        *("<｜tool▁sep｜>", "<think>", "</think>"),
     }
 )
 """Texts that are special tokens of some vocabularies, which have to be seen in an answer all the same."""
@@ -191,7 +191,7 @@ class ToolCallReader:
         """Text up to the next call."""
         before, found, after = self._buffer.partition(self._layout.open)
         if not found:
-            before = before[: len(before) - _overlap(before, self._layout.open)]
+            before = before[: len(before) - overlap(before, self._layout.open)]
         shown = before.rstrip()
         self._say(shown)
         if not found:
@@ -272,6 +272,6 @@ class ToolCallReader:
         return False
 
 
-def _overlap(text: str, mark: str) -> int:
+def overlap(text: str, mark: str) -> int:
     """Length of the longest ending of `text` that is a beginning of `mark`, but not all of it."""
     return next((n for n in range(min(len(text), len(mark) - 1), 0, -1) if text.endswith(mark[:n])), 0)

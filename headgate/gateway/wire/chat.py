@@ -55,6 +55,7 @@ class ChatMessage(Struct, forbid_unknown_fields=True, omit_defaults=True):
     tool_call_id: str | None = None
     tool_calls: list[AssistantToolCall] | None = None
     refusal: str | None = None
+    reasoning_content: str | None = None
     annotations: Annotated[Any, Meta(description="Accepted as returned by other servers; not read.")] = None
     audio: Annotated[None, Meta(description="Only null.")] = None
     function_call: Annotated[None, Meta(description="Only null; use tool_calls.")] = None
@@ -81,6 +82,7 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     tool_choice: ToolChoiceBody | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormatBody | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
     audio: Any = UNSET
     function_call: Any = UNSET
@@ -90,7 +92,6 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     prediction: Any = UNSET
     prompt_cache_options: Any = UNSET
     prompt_cache_retention: Any = UNSET
-    reasoning_effort: Any = UNSET
     service_tier: Any = UNSET
     store: Any = UNSET
     verbosity: Any = UNSET
@@ -129,6 +130,7 @@ def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> 
         tools=tools,
         tool_use=parse_tool_use(wire.tool_choice, wire.parallel_tool_calls, tools),
         response_format=parse_response_format(wire.response_format),
+        reasoning_effort=wire.reasoning_effort,
     )
 
 
@@ -172,7 +174,7 @@ def _message(wire: ChatMessage, path: str) -> Message:
         raise invalid(message, f"{path}.content", "invalid_type")
     calls = tuple(ToolCall(c.id, c.function.name, c.function.arguments) for c in wire.tool_calls or ())
     role = "system" if wire.role == "developer" else wire.role
-    return Message(role, content, wire.name, wire.tool_call_id, calls)
+    return Message(role, content, wire.name, wire.tool_call_id, calls, wire.reasoning_content)
 
 
 def _content(wire: ChatMessage, path: str) -> str | None:

@@ -25,7 +25,6 @@ CHAT_NEUTRAL: Neutral = {
     "prediction": (None,),
     "prompt_cache_options": (None, {"mode": "implicit"}),
     "prompt_cache_retention": (None, "in_memory"),
-    "reasoning_effort": (None, "none"),
     "service_tier": (None, "auto", "default"),
     "store": (None, False),
     "verbosity": (None, "medium"),

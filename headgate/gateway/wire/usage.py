@@ -14,7 +14,7 @@ class PromptTokensDetails(Struct):
 
 
 class CompletionTokensDetails(Struct):
-    """Tokens of hidden reasoning, always 0 here; and of an answer that a cascade did not give, which count too."""
+    """Tokens of reasoning; and of an answer that a cascade did not give, which count too."""
 
     reasoning_tokens: int = 0
     rejected_prediction_tokens: int = 0
@@ -37,5 +37,5 @@ def usage_body(usage: Usage) -> UsageBody:
         usage.completion_tokens,
         usage.prompt_tokens + usage.completion_tokens,
         PromptTokensDetails(usage.cached_tokens),
-        CompletionTokensDetails(rejected_prediction_tokens=usage.rejected_tokens),
+        CompletionTokensDetails(usage.reasoning_tokens, usage.rejected_tokens),
     )

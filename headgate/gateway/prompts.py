@@ -1,0 +1,46 @@
+"""From a request to the tokens a model reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headgate.engine.local import LocalModel
+from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
+from headgate.gateway.request import ChatRequest
+from headgate.gateway.wire.errors import invalid, unsupported
+
+_SWITCH, _LEVEL = "enable_thinking", "reasoning_effort"
+_OFF = ("none", "minimal")
+
+
+async def prompt_of(request: ChatRequest, model: LocalModel) -> tuple[int, ...]:
+    """The prompt; ApiError 400 where the model's chat template refuses the conversation or what is asked of it."""
+    if isinstance(request.prompt, tuple):
+        return request.prompt
+    if request.prompt is not None:
+        return await model.encode(request.prompt)
+    extra = _thinking(request, model)
+    tools = [tool.for_template() for tool in request.callable_tools] or None
+    try:
+        return await model.render_chat([m.for_template() for m in request.messages], tools, **extra)
+    except NoChatTemplate:
+        message = f"The model '{model.info.name}' has no chat template; use /v1/completions."
+        raise invalid(message, "messages", "no_chat_template") from None
+    except TemplateError as error:
+        message = f"The model's chat template refuses these messages: {error}"
+        raise invalid(message, "messages", "invalid_messages") from None
+
+
+def _thinking(request: ChatRequest, model: LocalModel) -> dict[str, Any]:
+    """Variables by which a chat template is told how much to think. A model that never thinks takes `none`."""
+    effort = request.reasoning_effort
+    if effort is None:
+        return {}
+    if model.reads(_LEVEL):
+        return {_LEVEL: effort}
+    if model.reads(_SWITCH):
+        return {_SWITCH: effort not in _OFF}
+    if effort == "none" and not model.info.thinks:
+        return {}
+    message = f"'reasoning_effort' is '{effort}', but the model '{model.info.name}' cannot be told how much to think."
+    raise unsupported("reasoning_effort", message)
