@@ -23,6 +23,7 @@ from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.context import context
 from headgate.bench.demo import demo
 from headgate.bench.engine import EngineBench, Figure
+from headgate.bench.gateway_command import gateway
 from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
 from headgate.bench.quality_command import quality
@@ -49,6 +50,7 @@ def bench() -> None:
 bench.add_command(cache)
 bench.add_command(context)
 bench.add_command(demo)
+bench.add_command(gateway)
 bench.add_command(audit)
 bench.add_command(quality)
 bench.add_command(redis)
