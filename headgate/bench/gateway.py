@@ -158,7 +158,8 @@ def load(server: Server, core: int, concurrency: int, seconds: float) -> Load:
     try:
         import uvloop
 
-        return uvloop.run(_load(server, concurrency, seconds))
+        run: Load = uvloop.run(_load(server, concurrency, seconds))
+        return run
     finally:
         os.sched_setaffinity(0, before)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import math
 from dataclasses import dataclass
 
+_SCOPES = 1024
+"""Tags that are remembered."""
 _SECRET_BYTES = 16
 _HEX_DIGITS = 32
 
@@ -52,6 +53,7 @@ class Fingerprinter:
         if len(secret) < _SECRET_BYTES:
             raise ValueError(f"the fingerprint secret has {len(secret)} bytes; at least {_SECRET_BYTES} are needed")
         self._secret = secret
+        self._scope_tags: dict[str, str] = {}
 
     def fingerprint(self, query: CacheQuery) -> Fingerprint:
         """The keys of one request."""
@@ -64,11 +66,16 @@ class Fingerprinter:
             query.context,
         )
         exact = self._digest(b"exact", bucket.encode(), query.text.encode("utf-8", "surrogatepass"))
-        return Fingerprint(scope_tag=self._digest(b"scope", scope), bucket=bucket, exact_key=exact)
+        return Fingerprint(scope_tag=self.scope_tag(query.scope), bucket=bucket, exact_key=exact)
 
     def scope_tag(self, scope: str) -> str:
         """The tag under which every entry of a tenant is stored."""
-        return self._digest(b"scope", scope.encode("utf-8", "surrogatepass"))
+        tag = self._scope_tags.get(scope)
+        if tag is None:
+            if len(self._scope_tags) >= _SCOPES:
+                self._scope_tags.clear()
+            tag = self._scope_tags[scope] = self._digest(b"scope", scope.encode("utf-8", "surrogatepass"))
+        return tag
 
     def tag(self, scope: str, name: str) -> str:
         """The tag under which a tenant's entries of that name are stored: its own, whatever others call theirs."""
@@ -86,12 +93,13 @@ class Fingerprinter:
         return self._digest(b"all")
 
     def _digest(self, *fields: bytes) -> str:
-        mac = hmac.new(self._secret, digestmod=hashlib.sha256)
-        for field in fields:
-            # The length goes first: without it ("ab", "c") and ("a", "bc") would share a key.
-            mac.update(len(field).to_bytes(8, "big"))
-            mac.update(field)
-        return mac.hexdigest()[:_HEX_DIGITS]
+        # The length goes first: without it ("ab", "c") and ("a", "bc") would share a key.
+        message = b"".join([part for field in fields for part in (len(field).to_bytes(8, "big"), field)])
+        # In one call it takes a quarter of the time that an object which is fed takes.
+        return hmac.digest(self._secret, message, "sha256").hex()[:_HEX_DIGITS]
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def canonical_json(value: object) -> bytes:
@@ -105,7 +113,7 @@ def canonical_json(value: object) -> bytes:
         ValueError: a number is not finite.
     """
     plain = _plain(value)
-    return json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return _ENCODER.encode(plain).encode("utf-8", "surrogatepass")
 
 
 def _plain(value: object) -> object:

@@ -120,9 +120,13 @@ class Accounts:
         """The budgets that are nearly spent, for a header."""
         return self.budgets.warning(principal.team, principal.policy.budgets)
 
-    def exhausted(self, principal: Principal) -> bool:
-        """Whether nothing is left of one of the team's budgets."""
-        return any(share.exhausted for share in self.budgets.shares(principal.team, principal.policy.budgets))
+    def standing(self, principal: Principal) -> tuple[bool, str]:
+        """Whether nothing is left of one of the team's budgets, and the warning."""
+        section = principal.policy.budgets
+        shares = self.budgets.shares(principal.team, section)
+        if not shares:
+            return False, ""
+        return any(share.exhausted for share in shares), self.budgets.warn(principal.team, section, shares)
 
     def shares(self) -> dict[str, list[Share]]:
         """How the budgets of teams stand that have asked since the start."""

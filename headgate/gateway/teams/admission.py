@@ -150,9 +150,9 @@ class Admission:
         scopes = scopes_of(principal, request.user)
         if scopes and (refusal := await self.book.enter(scopes)) is not None:
             raise self.refused(principal, refusal)
-        if self.accounts.exhausted(principal) and principal.policy.budgets.on_exceed == "downgrade":
+        exhausted, record.budget = self.accounts.standing(principal)
+        if exhausted and principal.policy.budgets.on_exceed == "downgrade":
             request = replace(request, model="small")
-        record.budget = self.accounts.warning(principal)
         return Ticket(self, scopes, request, payer(principal, record.request_id, request), record)
 
     def standing(self, principal: Principal, user: str | None = None) -> Standing:

@@ -10,9 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, get_args
 from zoneinfo import ZoneInfo
 
 from headgate.gateway.teams.costs import MICRO, NANO, NOTHING, Cost
@@ -90,13 +90,16 @@ class Budgets:
 
     def day(self, section: BudgetsSection) -> str:
         """Today's date for a team, such as 2026-11-22."""
-        return datetime.fromtimestamp(self._clock(), _zone(section.timezone)).strftime("%Y-%m-%d")
+        # Days begin on a minute, wherever on earth.
+        return _day(int(self._clock()) // 60, section.timezone)
 
     def shares(self, team: str, section: BudgetsSection) -> list[Share]:
         """How a team's budgets stand."""
-        day, found = "", []
-        for bound, limit in _bounds(section):
-            day = day or self.day(section)
+        bounds, found = _bounds(section), []
+        if not bounds:
+            return []
+        day = self.day(section)
+        for bound, limit in bounds:
             period = day if bound.startswith("daily") else day[:7]
             total = self._sum(team, period)
             found.append(
@@ -130,8 +133,12 @@ class Budgets:
 
     def warning(self, team: str, section: BudgetsSection) -> str:
         """The budgets of which more is spent than the soft share, for a header; the log is told once of each."""
+        return self.warn(team, section, self.shares(team, section))
+
+    def warn(self, team: str, section: BudgetsSection, shares: Iterable[Share]) -> str:
+        """The same of shares that are known."""
         texts = []
-        for share in self.shares(team, section):
+        for share in shares:
             percent = 100 * share.used
             if percent < section.soft_percent:
                 continue
@@ -156,25 +163,20 @@ class Budgets:
 
 
 def _bounds(section: BudgetsSection) -> list[tuple[Bound, float]]:
-    bounds: list[tuple[Bound, float | None]] = [
-        ("daily_usd", section.daily_usd),
-        ("monthly_usd", section.monthly_usd),
-        ("daily_device_s", section.daily_device_s),
-        ("monthly_device_s", section.monthly_device_s),
-    ]
-    return [(bound, limit) for bound, limit in bounds if limit is not None]
+    return [(bound, limit) for bound in get_args(Bound) if (limit := getattr(section, bound)) is not None]
 
 
 def _amount(bound: Bound, cost: Cost) -> float:
     return cost.nano_usd / NANO if bound.endswith("usd") else cost.device_us / MICRO
 
 
+@lru_cache(maxsize=1024)
+def _day(minute: int, timezone: str) -> str:
+    return datetime.fromtimestamp(minute * 60, ZoneInfo(timezone)).strftime("%Y-%m-%d")
+
+
+@lru_cache(maxsize=1024)
 def _renewed(period: str) -> str:
     first = datetime.strptime(period, "%Y-%m-%d" if len(period) == 10 else "%Y-%m")
     following = first + timedelta(days=1) if len(period) == 10 else (first + timedelta(days=31)).replace(day=1)
     return following.strftime("%Y-%m-%d")
-
-
-@lru_cache(maxsize=256)
-def _zone(name: str) -> tzinfo:
-    return ZoneInfo(name)
