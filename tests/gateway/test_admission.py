@@ -11,8 +11,9 @@ from road_site import ASK, Site
 
 from headgate.gateway.destinations import Facts
 from headgate.gateway.request import CacheControl, Chunk
+from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.sections import LimitsSection, TeamPolicy, UserLimitsSection
+from headgate.gateway.teams.sections import BudgetsSection, LimitsSection, TeamPolicy, UserLimitsSection
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, server_error
 
@@ -139,6 +140,17 @@ async def test_caps_name_the_parameter_and_an_open_length_is_within_them() -> No
             await site.ask(request, who)
         assert (caught.value.status, caught.value.param) == (400, param)
     await site.ask(replace(FRESH, max_tokens=7), who)
+
+
+@pytest.mark.parametrize("on_exceed", ["block", "downgrade", "queue"])
+async def test_a_budget_of_which_nothing_is_left_turns_as_it_says(on_exceed: str) -> None:
+    budgets = BudgetsSection.model_validate({"daily_usd": 0, "on_exceed": on_exceed})
+    who = Principal("red", policy=TeamPolicy(budgets=budgets))
+    with await Admission().enter(FRESH, who, RequestRecord("id", "")) as ticket:
+        found = (ticket.request.model, ticket.request.priority)
+    assert found == {
+        "block": ("fake", "foreground"), "downgrade": ("small", "foreground"), "queue": ("fake", "background"),
+    }[on_exceed]  # fmt: skip
 
 
 async def test_what_the_small_model_said_in_vain_counts() -> None:

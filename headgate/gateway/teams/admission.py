@@ -153,6 +153,8 @@ class Admission:
         exhausted, record.budget = self.accounts.standing(principal)
         if exhausted and principal.policy.budgets.on_exceed == "downgrade":
             request = replace(request, model="small")
+        elif exhausted and principal.policy.budgets.on_exceed == "queue":
+            request = replace(request, priority="background")
         return Ticket(self, scopes, request, payer(principal, record.request_id, request), record)
 
     def standing(self, principal: Principal, user: str | None = None) -> Standing:
