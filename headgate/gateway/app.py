@@ -18,6 +18,7 @@ from headgate.gateway.api import (
     embeddings,
     files,
     health,
+    key_admin,
     messages,
     metrics,
     models,
@@ -114,6 +115,10 @@ def make_app(settings: Settings) -> web.Application:
     app.router.add_get("/admin/cache/audits", cache_admin.audits)
     app.router.add_get("/admin/cache/labels", cache_admin.labels)
     app.router.add_post("/admin/cache/lift", cache_admin.lift)
+    app.router.add_get("/admin/keys", key_admin.list_keys)
+    app.router.add_post("/admin/keys", key_admin.create)
+    app.router.add_post("/admin/keys/rotate", key_admin.rotate)
+    app.router.add_post("/admin/keys/revoke", key_admin.revoke)
     app.router.add_post("/admin/route", route_admin.explain)
     app.router.add_get("/health", health.health)
     app.router.add_get("/ready", health.ready)

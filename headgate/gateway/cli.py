@@ -18,6 +18,7 @@ from headgate.gateway import terminal
 from headgate.gateway.cache_commands import cache
 from headgate.gateway.config import CONFIG_VARIABLE, load_settings
 from headgate.gateway.document import ConfigError
+from headgate.gateway.key_commands import keys
 from headgate.gateway.route_commands import explain
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.files import read_roster
@@ -117,6 +118,7 @@ def chat(url: str, model: str, api_key: str | None, max_tokens: int | None, ques
 
 main.add_command(cache)
 main.add_command(explain)
+main.add_command(keys)
 main.add_command(usage)
 
 
@@ -133,8 +135,8 @@ def check(file: Path | None) -> None:
     source = str(file) if file is not None else "the default configuration"
     models = ", ".join(m.id for m in settings.models)
     roster = read_roster(settings, os.environ)
-    keys = sum(len(team.keys) for team in roster.teams.values())
-    click.echo(f"{source} is valid: {len(settings.models)} models ({models}), {len(roster.teams)} teams, {keys} keys.")
+    count = sum(len(team.keys) for team in roster.teams.values())
+    click.echo(f"{source} is valid: {len(settings.models)} models ({models}), {len(roster.teams)} teams, {count} keys.")
 
 
 @config.command()

@@ -25,6 +25,15 @@ def load_settings(path: Path | None) -> Settings:
     Raises:
         ConfigError: a file cannot be read, a key is unknown (with the nearest known one) or a value is wrong.
     """
+    settings = read_settings(path)
+    strays = _unknown_variables(os.environ, settings, read_roster(settings, os.environ).variables)
+    if strays:
+        raise ConfigError(strays)
+    return settings
+
+
+def read_settings(path: Path | None) -> Settings:
+    """The same without a look at the team files and the secrets they refer to."""
     document = Document.empty() if path is None else Document.read(path)
 
     def where(keys: Keys) -> str:
@@ -41,9 +50,6 @@ def load_settings(path: Path | None) -> Settings:
     contradictions = [f"{where(keys)}: '{dotted(keys)}': {message}" for keys, message in problems(settings)]
     if contradictions:
         raise ConfigError(contradictions)
-    strays = _unknown_variables(os.environ, settings, read_roster(settings, os.environ).variables)
-    if strays:
-        raise ConfigError(strays)
     return settings
 
 

@@ -53,6 +53,18 @@ def team_paths(settings: Settings) -> list[Path]:
         raise ConfigError([f"{folder}: cannot be read: {error}"]) from None
 
 
+def read_files(settings: Settings) -> list[tuple[Document, TeamFile]]:
+    """The team files as they are written, each good by itself; ConfigError where one is not. Reads no secrets."""
+    read = []
+    for path in team_paths(settings):
+        document = Document.read(path)
+        try:
+            read.append((document, TeamFile(**document.tree)))
+        except ValidationError as error:
+            raise ConfigError(document.explain(error.errors(), TeamFile)) from None
+    return read
+
+
 def read_roster(settings: Settings, environ: Mapping[str, str]) -> Roster:
     """The teams of the configured folder.
 

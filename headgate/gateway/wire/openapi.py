@@ -12,6 +12,7 @@ from headgate.gateway.wire.admin import AuditReport, CacheReport, Invalidated, I
 from headgate.gateway.wire.chat import ChatCompletionRequest
 from headgate.gateway.wire.errors import ErrorBody
 from headgate.gateway.wire.health import Health, Readiness
+from headgate.gateway.wire.key_admin import KeyList, KeySecret, NewKey, Revocation, Revoked, Rotation
 from headgate.gateway.wire.models import ModelBody, ModelList
 from headgate.gateway.wire.openapi_generation import GENERATION_TYPES, generation_paths, restrict
 from headgate.gateway.wire.openapi_parts import call, get, lines
@@ -21,7 +22,7 @@ from headgate.gateway.wire.route import RouteReport
 TYPES = (
     *GENERATION_TYPES, ModelList, ModelBody, ErrorBody, Health, Readiness,
     Invalidation, Invalidated, CacheReport, AuditReport, LabelLine, Lift, Lifted,
-    RouteReport, *STORAGE_TYPES,
+    RouteReport, KeyList, NewKey, KeySecret, Rotation, Revocation, Revoked, *STORAGE_TYPES,
 )  # fmt: skip
 
 
@@ -58,6 +59,12 @@ def _paths() -> dict[str, Any]:
         "/admin/cache/audits": {"get": get("What audits found of the answers served by meaning", AuditReport)},
         "/admin/cache/labels": {"get": lines("The label log, a JSON object a line", LabelLine)},
         "/admin/cache/lift": {"post": call("Serve again what audits hold back", Lift, Lifted)},
+        "/admin/keys": {
+            "get": get("Every API key, without its secret", KeyList),
+            "post": call("Make an API key", NewKey, KeySecret, "createKey"),
+        },
+        "/admin/keys/rotate": {"post": call("Give an API key a new secret", Rotation, KeySecret, "rotateKey")},
+        "/admin/keys/revoke": {"post": call("Take an API key away", Revocation, Revoked, "revokeKey")},
         "/admin/route": {
             "post": call("Say where a conversation would go", ChatCompletionRequest, RouteReport, "explainRoute")
         },

@@ -1,0 +1,94 @@
+"""`/admin/keys`: the keys of all teams, and making, rotating and revoking them in the team files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from headgate.gateway import keys
+from headgate.gateway.document import ConfigError
+from headgate.gateway.middleware import read_body
+from headgate.gateway.teams.key_store import KeyStore, KeyStoreError
+from headgate.gateway.wire.errors import ApiError
+from headgate.gateway.wire.key_admin import (
+    KeyBody,
+    KeyList,
+    KeySecret,
+    Revoked,
+    parse_new_key,
+    parse_revocation,
+    parse_rotation,
+)
+
+T = TypeVar("T")
+
+
+async def list_keys(http: web.Request) -> web.Response:
+    """Every key, without its secret."""
+    now = datetime.now(UTC)
+    found = await _done(_store(http).keys)
+    return _json(
+        KeyList(
+            [
+                KeyBody(
+                    key.id, team, key.role, "reference" if key.hash is None else "hash", key.created, key.expires,
+                    key.expires is not None and key.expires <= now,
+                )
+                for team, key in found
+            ]
+        )
+    )  # fmt: skip
+
+
+async def create(http: web.Request) -> web.Response:
+    """Make a key; it holds when the reply is there."""
+    wanted, store = parse_new_key(await read_body(http)), _store(http)
+    made = await _done(lambda: store.create(wanted.team, wanted.id, wanted.role, wanted.expires))
+    await _reload(http)
+    return _json(KeySecret(made.id, made.team, made.secret))
+
+
+async def rotate(http: web.Request) -> web.Response:
+    """Give a key a new secret."""
+    wanted, store = parse_rotation(await read_body(http)), _store(http)
+    made = await _done(lambda: store.rotate(wanted.id, wanted.grace_s))
+    await _reload(http)
+    return _json(KeySecret(made.id, made.team, made.secret))
+
+
+async def revoke(http: web.Request) -> web.Response:
+    """Take a key away; requests that run end as they would have."""
+    wanted, store = parse_revocation(await read_body(http)), _store(http)
+    await _done(lambda: store.revoke(wanted.id))
+    await _reload(http)
+    return _json(Revoked(wanted.id))
+
+
+def _store(http: web.Request) -> KeyStore:
+    return KeyStore(http.app[keys.SETTINGS])
+
+
+async def _done(work: Callable[[], T]) -> T:
+    try:
+        return await asyncio.to_thread(work)
+    except KeyStoreError as error:
+        raise ApiError(409, f"{error}.", code="key_conflict", headers={"x-should-retry": "false"}) from None
+    except ConfigError as error:
+        message = f"The team files cannot be used as they are: {'; '.join(error.problems)}."
+        raise ApiError(409, message, code="bad_configuration", headers={"x-should-retry": "false"}) from None
+
+
+async def _reload(http: web.Request) -> None:
+    reloader = http.app[keys.RELOADER]
+    reloader.ask()
+    await reloader.look()
+
+
+def _json(body: Struct) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -1,0 +1,87 @@
+"""`/admin/keys`: the wire types."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from headgate.gateway.wire.decode import decode
+
+
+class NewKey(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A key to make."""
+
+    team: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Its file is made if need be.")]
+    id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Nobody else's.")]
+    role: Literal["member", "admin"] = "member"
+    expires: Annotated[datetime, Meta(tz=True, description="From then on it is refused.")] | None = None
+
+
+class Rotation(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A key to get a new secret."""
+
+    id: str
+    grace_s: Annotated[float, Meta(ge=0, description="Seconds the old secret still holds, as the key ID.old.")] = 0.0
+
+
+class Revocation(Struct, forbid_unknown_fields=True):
+    """A key to take away."""
+
+    id: str
+
+
+class KeySecret(Struct):
+    """A key just made: the secret is shown this once."""
+
+    id: str
+    team: str
+    secret: str
+
+
+class KeyBody(Struct):
+    """A key as it is known. Times are as in its file."""
+
+    id: str
+    team: str
+    role: str
+    kept: Literal["hash", "reference"]
+    created: datetime | None
+    expires: datetime | None
+    expired: bool
+
+
+class KeyList(Struct):
+    """Every key."""
+
+    data: list[KeyBody]
+    object: Literal["list"] = "list"
+
+
+class Revoked(Struct):
+    """The key that is refused from now on."""
+
+    id: str
+    revoked: bool = True
+
+
+_NEW = msgspec.json.Decoder(NewKey)
+_ROTATION = msgspec.json.Decoder(Rotation)
+_REVOCATION = msgspec.json.Decoder(Revocation)
+
+
+def parse_new_key(body: bytes) -> NewKey:
+    """The key in `body`; ApiError 400 where it is none."""
+    return decode(body, NewKey, _NEW)
+
+
+def parse_rotation(body: bytes) -> Rotation:
+    """The rotation in `body`; ApiError 400 where it is none."""
+    return decode(body, Rotation, _ROTATION)
+
+
+def parse_revocation(body: bytes) -> Revocation:
+    """The revocation in `body`; ApiError 400 where it is none."""
+    return decode(body, Revocation, _REVOCATION)

@@ -1,0 +1,203 @@
+"""Making, rotating and revoking keys: in files that keep their comments, by command and over HTTP."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp.test_utils import TestClient
+from click.testing import CliRunner, Result
+from gateway_site import forget_environment, site
+from hypothesis import given
+from hypothesis import strategies as st
+from team_files import key, roster, write_team
+
+from headgate.gateway.cli import main
+from headgate.gateway.settings import Settings
+from headgate.gateway.teams.key_store import KeyStore, KeyStoreError, rewritten
+from headgate.gateway.wire.errors import ApiError
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+BOSS = {"Authorization": "Bearer secret-of-boss"}
+COMMENTED = """\
+# Ann asked for this one.
+team: {name: red}  # the reds
+keys:
+  # the laptop
+  - id: a
+    secret: env:A_KEY  # in the vault
+  # everybody's
+  - {id: b, secret: "env:B_KEY"}
+
+# What follows stays as it is.
+limits:
+  max_n: 2   # enough
+"""
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_environment(monkeypatch)
+
+
+def store(folder: Path) -> KeyStore:
+    return KeyStore(Settings(teams={"folder": str(folder)}), lambda: NOW)
+
+
+def who(folder: Path, secret: str, after_s: float = 0.0) -> str | None:
+    """The id of the key that a secret is, some time from now."""
+    environ = {"A_KEY": "secret-of-a", "B_KEY": "secret-of-b"}
+    try:
+        return roster(folder, environ).authenticate(f"Bearer {secret}", NOW.timestamp() + after_s).key_id
+    except ApiError:
+        return None
+
+
+def test_a_key_is_made_with_its_teams_file_and_kept_as_a_hash(tmp_path: Path) -> None:
+    folder = tmp_path / "teams"
+    folder.mkdir()
+    made = store(folder).create("red", "laptop", "admin", NOW + timedelta(days=1))
+    assert made.file == folder / "red.yaml"
+    assert made.secret not in made.file.read_text()
+    assert [who(folder, made.secret, s) for s in (0, 86_399, 86_400)] == ["laptop", "laptop", None]
+    (only,) = yaml.safe_load(made.file.read_text())["keys"]
+    assert (only["role"], only["created"]) == ("admin", NOW)
+    with pytest.raises(KeyStoreError, match=f"a key 'laptop' already, in {made.file}"):
+        store(folder).create("blue", "laptop")
+    with pytest.raises(KeyStoreError, match=r"'keys\[1\].id'"):
+        store(folder).create("red", "no id")
+    assert sorted(p.name for p in folder.iterdir()) == [".lock", "red.yaml"]
+
+
+def test_edits_keep_what_else_is_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "red.yaml"
+    path.write_text(COMMENTED)
+    path.chmod(0o640)
+    made = store(tmp_path).create("red", "c")
+    text = path.read_text()
+    begin, end = COMMENTED.split("\n\n")
+    assert text.startswith(begin)
+    assert text.endswith(end)
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [who(tmp_path, s) for s in ("secret-of-a", "secret-of-b", made.secret)] == ["a", "b", "c"]
+    store(tmp_path).revoke("c")
+    assert path.read_text() == COMMENTED
+    store(tmp_path).revoke("a")
+    assert who(tmp_path, "secret-of-a") is None
+    assert "# everybody's" in path.read_text()
+    store(tmp_path).revoke("b")
+    assert yaml.safe_load(path.read_text())["keys"] == []
+    assert not roster(tmp_path).open, "a team without keys still closes the server"
+
+
+def test_a_rotated_secret_holds_on_for_its_grace_and_no_longer(tmp_path: Path) -> None:
+    first = store(tmp_path).create("red", "a").secret
+    second = store(tmp_path).rotate("a", grace_s=60).secret
+    assert [who(tmp_path, first, s) for s in (59, 60)] == ["a.old", None]
+    assert who(tmp_path, second, 1e9) == "a"
+    third = store(tmp_path).rotate("a").secret
+    assert [who(tmp_path, s) for s in (first, second, third)] == [None, None, "a"]
+    store(tmp_path).rotate("a", grace_s=60)
+    store(tmp_path).revoke("a")
+    assert who(tmp_path, third) is None, "what a rotation left goes with the key"
+
+
+def test_what_cannot_be_done_changes_nothing(tmp_path: Path) -> None:
+    path = write_team(tmp_path, "red", key("a"))
+    before = path.read_text()
+    with pytest.raises(KeyStoreError, match="the secret of 'a' is at env:A_KEY; change it there"):
+        store(tmp_path).rotate("a")
+    for work in (store(tmp_path).rotate, store(tmp_path).revoke):
+        with pytest.raises(KeyStoreError, match="there is no key 'x'; the keys are a"):
+            work("x")
+    with pytest.raises(KeyStoreError, match=r"'teams.folder' is null"):
+        KeyStore(Settings(teams={"folder": None})).create("red", "b")
+    assert path.read_text() == before
+
+
+NAMES = st.text(string.ascii_lowercase, min_size=1, max_size=3)
+ENTRIES = st.lists(st.fixed_dictionaries({"id": NAMES, "hash": NAMES}), max_size=4, unique_by=lambda e: e["id"])
+
+
+@given(before=ENTRIES, after=ENTRIES, flow=st.booleans(), tail=st.sampled_from(["", "limits: {max_n: 2} # two\n"]))
+def test_what_is_written_is_what_is_meant_however_the_file_looks(
+    before: list[dict[str, str]], after: list[dict[str, str]], *, flow: bool, tail: str
+) -> None:
+    keys = yaml.safe_dump({"keys": before}, default_flow_style=flow or None, sort_keys=False)
+    text = f"# top\nteam: {{name: red}}\n{'keys: ' + str(before) + chr(10) if flow else keys}{tail}"
+    made = rewritten(text, after)
+    assert yaml.safe_load(made) == {**yaml.safe_load(text), "keys": after}
+    assert made.startswith("# top\n")
+
+
+def command(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["keys", *arguments, "--teams", str(folder)])
+
+
+def test_the_commands_do_so(tmp_path: Path) -> None:
+    folder = tmp_path / "teams"
+    folder.mkdir()
+    made = command(folder, "create", "laptop", "--team", "red", "--expires", "2027-06-30")
+    assert made.exit_code == 0, made.output
+    secret = made.stdout.strip()
+    assert who(folder, secret) == "laptop"
+    listed = command(folder, "list").output
+    assert "laptop" in listed
+    assert "2027-06-30 00:00:00+0000" in listed
+    assert secret not in listed
+    again = command(folder, "rotate", "laptop").stdout.strip()
+    assert [who(folder, s) for s in (secret, again)] == [None, "laptop"]
+    assert "is gone from" in command(folder, "revoke", "laptop").output
+    assert who(folder, again) is None
+    for arguments, said in (
+        (("revoke", "laptop"), "there is no key 'laptop'; the keys are none"),
+        (("create", "x", "--team", "red", "--expires", "soon"), "'soon' is no time"),
+    ):
+        refused = command(folder, *arguments)
+        assert refused.exit_code != 0
+        assert said in refused.output
+
+
+@pytest.fixture
+async def client(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[TestClient[Any, Any]]:
+    monkeypatch.setenv("BOSS_KEY", "secret-of-boss")
+    write_team(tmp_path / "teams", "ops", key("boss", role="admin"))
+    async with site(tiny_checkpoint, teams=tmp_path / "teams") as client:
+        yield client
+
+
+async def test_administration_over_http_does_so_at_once(client: TestClient[Any, Any]) -> None:
+    async def admin(path: str, headers: dict[str, str] = BOSS, **body: Any) -> tuple[int, dict[str, Any]]:
+        response = await client.post(f"/admin/keys{path}", json=body, headers=headers)
+        return response.status, await response.json()
+
+    async def allowed(secret: str) -> int:
+        return (await client.get("/v1/models", headers={"Authorization": f"Bearer {secret}"})).status
+
+    status, made = await admin("", team="red", id="r")
+    assert (status, made["team"], await allowed(made["secret"])) == (200, "red", 200)
+    mine = {"Authorization": f"Bearer {made['secret']}"}
+    assert (await admin("/revoke", mine, id="boss"))[0] == 403, "a member administers nothing"
+    listed = await (await client.get("/admin/keys", headers=BOSS)).json()
+    told = [(k["id"], k["team"], k["role"], k["kept"], k["expired"]) for k in listed["data"]]
+    assert told == [("boss", "ops", "admin", "reference", False), ("r", "red", "member", "hash", False)]
+    _, rotated = await admin("/rotate", id="r")
+    assert [await allowed(s) for s in (made["secret"], rotated["secret"])] == [401, 200]
+    assert await admin("/revoke", id="r") == (200, {"id": "r", "revoked": True})
+    assert await allowed(rotated["secret"]) == 401
+    for path, body, status, said in (
+        ("", {"team": "red", "id": "boss"}, 409, "there is a key 'boss' already"),
+        ("/rotate", {"id": "r"}, 409, "there is no key 'r'"),
+        ("", {"team": "red"}, 400, "Missing required parameter: 'id'"),
+        ("", {"team": "../x", "id": "y"}, 400, "'team'"),
+        ("/revoke", {"id": "r", "now": True}, 400, "Unknown parameter: 'now'"),
+    ):
+        refused, reply = await admin(path, **body)
+        assert (refused, said in reply["error"]["message"]) == (status, True), reply
