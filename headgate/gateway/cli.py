@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import sys
@@ -17,11 +16,11 @@ from headgate import __version__
 from headgate.gateway import terminal
 from headgate.gateway.cache_commands import cache
 from headgate.gateway.config import CONFIG_VARIABLE, load_settings
+from headgate.gateway.config_commands import config
 from headgate.gateway.document import ConfigError
 from headgate.gateway.key_commands import keys
 from headgate.gateway.route_commands import explain
 from headgate.gateway.settings import Settings
-from headgate.gateway.teams.files import read_roster
 from headgate.gateway.usage_command import usage
 
 COMMANDS = "headgate.commands"
@@ -117,32 +116,10 @@ def chat(url: str, model: str, api_key: str | None, max_tokens: int | None, ques
 
 
 main.add_command(cache)
+main.add_command(config)
 main.add_command(explain)
 main.add_command(keys)
 main.add_command(usage)
-
-
-@main.group()
-def config() -> None:
-    """Check and describe the configuration."""
-
-
-@config.command()
-@click.argument("file", required=False, envvar=CONFIG_VARIABLE, type=click.Path(path_type=Path))
-def check(file: Path | None) -> None:
-    """Say what is wrong with FILE and the environment, or that nothing is."""
-    settings = _settings(file)
-    source = str(file) if file is not None else "the default configuration"
-    models = ", ".join(m.id for m in settings.models)
-    roster = read_roster(settings, os.environ)
-    count = sum(len(team.keys) for team in roster.teams.values())
-    click.echo(f"{source} is valid: {len(settings.models)} models ({models}), {len(roster.teams)} teams, {count} keys.")
-
-
-@config.command()
-def schema() -> None:
-    """Print the JSON Schema of the configuration file, for editors."""
-    click.echo(json.dumps(Settings.model_json_schema(), indent=2))
 
 
 def _settings(path: Path | None) -> Settings:

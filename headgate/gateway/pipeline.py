@@ -23,6 +23,7 @@ from headgate.gateway.teams.admission import Admission, Ticket
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
 from headgate.gateway.teams.names import named
+from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
 from headgate.gateway.wire.errors import ApiError, not_cached, overloaded
@@ -115,7 +116,7 @@ class Road:
 
     @asynccontextmanager
     async def _answer(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
-        request = named(request, principal)
+        request = prompted(named(request, principal), principal)
         record.standing = partial(self._admission.standing, principal, request.user)
         with await self._admission.enter(request, principal, record) as ticket:
             async with self._let_in(ticket, principal, record) as answer:

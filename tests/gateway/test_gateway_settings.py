@@ -259,3 +259,35 @@ def test_several_models_may_share_a_tier(tmp_path: Path) -> None:
     file = tmp_path / "tiers.yaml"
     file.write_text("models: [{id: a, path: x, tier: small}, {id: b, path: y, tier: small}]\n")
     assert [m.tier for m in load_settings(file).models] == ["small", "small"]
+
+
+def test_the_reference_is_current() -> None:
+    page = (DOCUMENTED.parents[1] / "docs" / "configuration.md").read_text()
+    printed = CliRunner().invoke(main, ["config", "reference"]).output
+    assert page == printed, "run: headgate config reference > docs/configuration.md"
+    assert "| `server.port` | whole number | `8000` |" in page
+    assert "| `limits.per_user.concurrency` | whole number or null | `null` |" in page
+
+
+def test_differences_are_told_value_by_value(tmp_path: Path) -> None:
+    write_team(tmp_path / "teams", "red", {"id": "a", "secret": "env:NOBODY"}, limits={"max_n": 2})
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    folder = json.dumps({"folder": str(tmp_path / "teams")})
+    old.write_text("cache: {redis: 'redis://:hunter2@old'}\n")
+    new.write_text(f"server: {{port: 9}}\nteams: {folder}\ncache: {{redis: 'redis://:hunter2@new'}}\n")
+    told = CliRunner().invoke(main, ["config", "diff", str(new), "--against", str(old)]).output.splitlines()
+    assert [line for line in told if "port" in line] == ["- server.port: 8000", "+ server.port: 9"]
+    assert "+ team red: limits.max_n: 2" in told
+    assert '+ team red: keys[a].secret: "env:NOBODY"' in told
+    assert "- cache.redis: redis://…" in told
+    assert "hunter2" not in "".join(told)
+    assert not any("max_tokens" in line for line in told), "what a file leaves as it is is no difference"
+    same = CliRunner().invoke(main, ["config", "diff", str(new), "--against", str(new)])
+    assert (same.exit_code, same.output) == (0, "")
+
+
+def test_editors_get_a_schema_of_team_files() -> None:
+    schema = json.loads(CliRunner().invoke(main, ["config", "schema", "--team"]).output)
+    assert schema["required"] == ["team"]
+    assert {"keys", "limits", "budgets", "models"} <= set(schema["properties"])
+    assert schema["additionalProperties"] is False

@@ -17,7 +17,7 @@ from headgate.gateway import keys
 Client = TestClient[Any, Any]
 Serve = Callable[..., Awaitable[Client]]
 CHAT = "/v1/chat/completions"
-HELLO = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+HELLO: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
 RED, BLUE, BOSS = ({"Authorization": f"Bearer secret-of-{name}"} for name in ("red", "blue", "boss"))
 
 
@@ -143,6 +143,27 @@ async def test_what_is_asked_for_is_read_though_no_file_changed(
     client.app[keys.RELOADER].ask()
     await client.app[keys.RELOADER].look()
     assert [(await ask(client, headers, model="tiny"))[0] for headers in (RED, BLUE)] == [401, 200]
+
+
+async def test_a_teams_own_words_come_before_every_conversation(serve: Serve, tmp_path: Path) -> None:
+    write_team(tmp_path, "red", key("red"))
+    client = await serve(teams=tmp_path)
+    system = {"messages": [{"role": "system", "content": "Hi."}, *HELLO["messages"]]}
+
+    async def prompt_tokens(**fields: Any) -> int:
+        return int((await ask(client, model="tiny", **fields))[1]["usage"]["prompt_tokens"])
+
+    plain, with_system = await prompt_tokens(), await prompt_tokens(**system)
+    write_team(tmp_path, "red", key("red"), prompts={"system_prepend": "Be brief."})
+    await client.app[keys.RELOADER].look()
+    assert await prompt_tokens() > plain, "nothing stored without the words is served with them"
+    asked = {"messages": [{"role": "system", "content": "Be brief.\n\nHi."}, *HELLO["messages"]]}
+    write_team(tmp_path, "red", key("red"))
+    await client.app[keys.RELOADER].look()
+    written = await prompt_tokens(**asked)
+    write_team(tmp_path, "red", key("red"), prompts={"system_prepend": "Be brief."})
+    await client.app[keys.RELOADER].look()
+    assert await prompt_tokens(**system) == written > with_system
 
 
 async def test_replies_and_log_name_the_configuration(

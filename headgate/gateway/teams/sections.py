@@ -138,6 +138,14 @@ class SchedulingSection(Section):
     )
 
 
+class PromptsSection(Section):
+    """What is said before everything that users say."""
+
+    system_prepend: str | None = Field(
+        default=None, min_length=1, description="Text put before the system prompt of every conversation; null: none."
+    )
+
+
 class TeamCacheSection(Section):
     """What a team has otherwise than `cache` in the main file. null leaves it as it is there."""
 
@@ -159,6 +167,7 @@ class DefaultsSection(Section):
     limits: LimitsSection = LimitsSection()
     budgets: BudgetsSection = BudgetsSection()
     scheduling: SchedulingSection = SchedulingSection()
+    prompts: PromptsSection = PromptsSection()
 
 
 class TeamPolicy(DefaultsSection):
