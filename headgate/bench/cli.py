@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench import ceilings as limits
+from headgate.bench.batch import batch
 from headgate.bench.cache.audit_report import audit
 from headgate.bench.cache.cli import cache
 from headgate.bench.checkpoints import SHAPES, write_random
@@ -47,6 +48,7 @@ def bench() -> None:
     """Measure the engine and the server, and the demo models that come with them."""
 
 
+bench.add_command(batch)
 bench.add_command(cache)
 bench.add_command(context)
 bench.add_command(demo)

@@ -112,6 +112,7 @@ def server(model: Path, weights: str, scratch: Path) -> Iterator[Server]:
                 "engine": {"prefix_cache": False},
                 "models": [{"id": "bench", "path": str(model), "weights": weights}],
                 "cache": {"exact": {"enabled": False}, "semantic": {"enabled": False}},
+                "storage": {"folder": str(scratch / "data")},
                 "logging": {"level": "error", "access": False},
             }
         )
