@@ -136,6 +136,11 @@ class LocalModel:
         """Leading tokens of a prompt whose keys and values are cached for the tenant now."""
         return self._loop.resident(self.info.name, tenant, prompt)
 
+    @property
+    def bos_id(self) -> int | None:
+        """The token that the tokenizer puts before a text, if there is one."""
+        return self._tokenizer.bos_id
+
     def reads(self, variable: str) -> bool:
         """Whether a variable of the chat template, such as `enable_thinking`, makes a difference."""
         return self._chat_template.reads(variable, with_tools=False)

@@ -15,8 +15,9 @@ from headgate.engine.local import LocalModel, ModelInfo, Score
 from headgate.engine.request import Finish
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
+from headgate.gateway.echo import echoed
 from headgate.gateway.prompts import prompt_of
-from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
+from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.spoken import Spoken
 from headgate.gateway.structured import grammar_of
 from headgate.gateway.teams.keys import Principal
@@ -273,6 +274,14 @@ class LocalDestination:
         request = prepared.request
         finishes: list[Finish] = []
         spoken = Spoken(request, self._model, prepared.prompt)
+        if request.echo:
+            echo = await echoed(request, self._model, prepared.prompt, request_id, principal.team)
+            ended: AnswerFinish | None = "length" if request.max_tokens == 0 else None
+            for index in range(request.n):
+                yield Chunk(index, echo.text, echo.logprobs, ended)
+            if ended is not None:
+                yield Outcome(echo.usage, 0.0, echo.device_s)
+                return
 
         def left(rest: Sequence[Finish]) -> None:
             if prepared.left is not None and (finishes or rest):

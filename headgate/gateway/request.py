@@ -181,6 +181,8 @@ class ChatRequest:
     tools: tuple[Tool, ...] = ()
     tool_use: ToolUse = field(default_factory=ToolUse)
     response_format: ResponseFormat = field(default_factory=ResponseFormat)
+    echo: bool = False
+    """Whether the answer begins with the prompt; then `max_tokens` may be 0."""
     reasoning_effort: str | None = None
     """How much to think before the answer, from `none` to `max`; None leaves it to the model."""
 

@@ -79,6 +79,7 @@ MATTERS: dict[str, st.SearchStrategy[Any]] = {
     "stop": st.lists(WORDS, max_size=2).map(tuple),
     "logprobs": st.none() | st.integers(0, 3),
     "tools": st.lists(TOOLS, max_size=2).map(tuple),
+    "echo": st.booleans(),
     "reasoning_effort": st.sampled_from([None, "none", "high"]),
     "response_format": st.builds(
         ResponseFormat,

@@ -127,7 +127,10 @@ def test_zero_is_not_taken_for_absent() -> None:
         ),
         ({"store": True}, "store", "unsupported_parameter"),
         ({"reasoning_effort": "much"}, "reasoning_effort", "invalid_value"),
-        ({"service_tier": "flex"}, "service_tier", "unsupported_parameter"),
+        ({"service_tier": "scale"}, "service_tier", "invalid_value"),
+        ({"prediction": {"type": "guess", "content": "x"}}, "prediction.type", "invalid_value"),
+        ({"verbosity": "low"}, "verbosity", "unsupported_parameter"),
+        ({"functions": [{"name": "f"}]}, "functions", "unsupported_parameter"),
         ({"modalities": ["text", "audio"]}, "modalities", "unsupported_parameter"),
         ({"metadata": {str(i): "x" for i in range(17)}}, "metadata", "object_above_max_length"),
     ],
@@ -151,12 +154,16 @@ def test_an_unknown_parameter_comes_with_the_nearest_known_one() -> None:
     [
         {"tools": []}, {"tools": None}, {"tool_choice": "auto"}, {"response_format": {"type": "text"}},
         {"modalities": ["text"]}, {"service_tier": "default"}, {"store": False}, {"parallel_tool_calls": True},
-        {"metadata": {}},
+        {"metadata": {}}, {"prediction": {"type": "content", "content": "hello there"}},
         {"verbosity": "medium"}, {"logit_bias": {}}, {"n": 1}, {"temperature": None},
     ],
 )  # fmt: skip
 def test_parameters_that_change_nothing_are_accepted(neutral: dict[str, Any]) -> None:
     assert parse(**neutral) == parse()
+
+
+def test_the_flexible_tier_is_background_work() -> None:
+    assert parse(service_tier="flex") == replace(parse(), priority="background")
 
 
 def test_a_conversation_has_the_name_that_the_client_gives_it() -> None:

@@ -61,6 +61,13 @@ class ChatMessage(Struct, forbid_unknown_fields=True, omit_defaults=True):
     function_call: Annotated[None, Meta(description="Only null; use tool_calls.")] = None
 
 
+class Prediction(Struct, forbid_unknown_fields=True):
+    """What much of the answer is expected to be."""
+
+    content: str | list[ContentPart]
+    type: Literal["content"] = "content"
+
+
 class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The body of `POST /v1/chat/completions`. Parameters not listed are refused, never dropped."""
 
@@ -82,6 +89,8 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     tool_choice: ToolChoiceBody | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormatBody | None = None
+    service_tier: Literal["auto", "default", "flex"] | None = None
+    prediction: Annotated[Prediction, Meta(description="Accepted: it never changes the answer.")] | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
     audio: Any = UNSET
@@ -89,10 +98,8 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     functions: Any = UNSET
     modalities: Any = UNSET
     moderation: Any = UNSET
-    prediction: Any = UNSET
     prompt_cache_options: Any = UNSET
     prompt_cache_retention: Any = UNSET
-    service_tier: Any = UNSET
     store: Any = UNSET
     verbosity: Any = UNSET
     web_search_options: Any = UNSET
@@ -130,6 +137,7 @@ def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> 
         tools=tools,
         tool_use=parse_tool_use(wire.tool_choice, wire.parallel_tool_calls, tools),
         response_format=parse_response_format(wire.response_format),
+        priority="background" if wire.service_tier == "flex" else "foreground",
         reasoning_effort=wire.reasoning_effort,
     )
 

@@ -14,6 +14,9 @@ from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.text_slot import TextSlot
 from headgate.gateway.wire.usage import UsageBody, usage_body
 
+ServiceTier = Literal["default", "flex"]
+"""`flex` is computed in what others leave of the engine's steps."""
+
 
 class TopLogprobBody(Struct):
     """A likely token at a position."""
@@ -82,7 +85,7 @@ class ChatCompletion(Struct):
     choices: list[ChatChoice]
     usage: UsageBody
     system_fingerprint: str
-    service_tier: Literal["default"] = "default"
+    service_tier: ServiceTier = "default"
     object: Literal["chat.completion"] = "chat.completion"
 
 
@@ -128,7 +131,7 @@ class ChatCompletionChunk(Struct):
     model: str
     choices: list[ChunkChoice]
     system_fingerprint: str
-    service_tier: Literal["default"] = "default"
+    service_tier: ServiceTier = "default"
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     usage: UsageBody | UnsetType | None = UNSET
 
@@ -153,6 +156,7 @@ class ChatReply:
 
     def __init__(self, identity: Identity, request: ChatRequest) -> None:
         self._identity = identity
+        self._tier: ServiceTier = "flex" if request.priority == "background" else "default"
         self._wants_logprobs = request.logprobs is not None
         self._usage: UnsetType | None = None if request.include_usage else UNSET
         self._encoder = msgspec.json.Encoder()
@@ -170,7 +174,7 @@ class ChatReply:
             )
             for choice in choices
         ]
-        body = ChatCompletion(who.id, who.created, who.model, bodies, usage_body(usage), who.fingerprint)
+        body = ChatCompletion(who.id, who.created, who.model, bodies, usage_body(usage), who.fingerprint, self._tier)
         return self._encoder.encode(body)
 
     def opening(self, indices: Sequence[int]) -> list[bytes]:
@@ -205,7 +209,7 @@ class ChatReply:
     def _chunk(self, choices: list[ChunkChoice], usage: UsageBody | UnsetType | None) -> bytes:
         who = self._identity
         return self._encoder.encode(
-            ChatCompletionChunk(who.id, who.created, who.model, choices, who.fingerprint, usage=usage)
+            ChatCompletionChunk(who.id, who.created, who.model, choices, who.fingerprint, self._tier, usage=usage)
         )
 
 

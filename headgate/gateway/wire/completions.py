@@ -39,8 +39,11 @@ class CompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True
     ]
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
     best_of: Annotated[int, Meta(ge=1, le=16, description="Only the value of n.")] | None = None
+    echo: Annotated[bool, Meta(description="The prompt before its continuation; its tokens' logprobs too.")] | None = (
+        None
+    )
+    max_tokens: Annotated[int, Meta(ge=0, description="0 only with echo.")] | None = None
     # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
-    echo: Any = UNSET
     suffix: Any = UNSET
 
 
@@ -48,7 +51,7 @@ class CompletionLogprobs(Struct):
     """Four lists of one length, a position per generated token; `text_offset` counts characters."""
 
     tokens: list[str]
-    token_logprobs: list[float]
+    token_logprobs: list[float | None]
     top_logprobs: list[dict[str, float]] | None
     text_offset: list[int]
 
@@ -85,6 +88,10 @@ def parse_completion(body: bytes, cache: CacheControl, session: str | None = Non
     n = wire.n or 1
     if wire.best_of not in (None, n):
         raise unsupported("best_of", f"'best_of' is only supported at the value of 'n' ({n}), but got {wire.best_of}.")
+    if wire.max_tokens == 0 and not wire.echo:
+        raise invalid("Invalid 'max_tokens': 0 is only allowed with 'echo'.", "max_tokens", "integer_below_min_value")
+    if wire.echo and wire.logprobs:
+        raise unsupported("logprobs", "'logprobs' is only supported at 0 together with 'echo'.")
     sampling = wire.sampling()
     return [
         ChatRequest(
@@ -100,6 +107,7 @@ def parse_completion(body: bytes, cache: CacheControl, session: str | None = Non
             include_usage=bool(wire.stream_options and wire.stream_options.include_usage),
             cache=cache,
             user=wire.user,
+            echo=bool(wire.echo),
             session=session,
         )
         for prompt in _prompts(wire.prompt)

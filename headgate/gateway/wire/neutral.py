@@ -22,17 +22,14 @@ CHAT_NEUTRAL: Neutral = {
     "functions": (None, []),
     "modalities": (None, ["text"]),
     "moderation": (None,),
-    "prediction": (None,),
     "prompt_cache_options": (None, {"mode": "implicit"}),
     "prompt_cache_retention": (None, "in_memory"),
-    "service_tier": (None, "auto", "default"),
     "store": (None, False),
     "verbosity": (None, "medium"),
     "web_search_options": (None,),
 }
 
 COMPLETION_NEUTRAL: Neutral = {
-    "echo": (None, False),
     "suffix": (None, ""),
 }
 

@@ -1,0 +1,50 @@
+"""The prompt before its continuation: what plain completions with `echo` answer with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from headgate.engine.errors import ScoringFailed
+from headgate.engine.local import LocalModel
+from headgate.engine.text.stream import TextLogprob
+from headgate.gateway.request import ChatRequest, Usage
+from headgate.gateway.wire.errors import server_error
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A prompt's text, and where they are asked for the log-probabilities of its tokens.
+
+    The first token has none, which is NaN here and null on the wire. `usage` is of reading the prompt alone.
+    """
+
+    text: str
+    logprobs: tuple[TextLogprob, ...]
+    usage: Usage
+    device_s: float
+
+
+async def echoed(
+    request: ChatRequest, model: LocalModel, prompt: tuple[int, ...], request_id: str, tenant: str
+) -> Echo:
+    """What stands before the continuation. ApiError 500 where a step failed."""
+    text = request.prompt if isinstance(request.prompt, str) else model.decode(prompt, special=True)
+    if request.logprobs is None:
+        return Echo(text, (), Usage(len(prompt), 0, 0), 0.0)
+    scores, cached, device_s = [math.nan], 0, 0.0
+    if len(prompt) > 1:
+        try:
+            score = await model.score(request_id, prompt[:1], prompt[1:], tenant=tenant)
+        except ScoringFailed:
+            raise server_error("The model failed while reading the prompt; the request was not completed.") from None
+        scores += [token.logprob for token in score.tokens]
+        cached, device_s = score.finish.cached_tokens, score.finish.device_s
+    entries = [
+        TextLogprob(piece, tuple(piece.encode("utf-8", "surrogatepass")), logprob)
+        for piece, logprob in zip(model.pieces(prompt), scores, strict=True)
+    ]
+    # A mark that the tokenizer puts before a text is no part of it.
+    if isinstance(request.prompt, str) and prompt[0] == model.bos_id and not text.startswith(entries[0].token):
+        entries = entries[1:]
+    return Echo(text, tuple(entries), Usage(len(prompt), 0, cached), device_s)

@@ -1,0 +1,75 @@
+"""Plain completions that begin with their prompt, and the log-probabilities of its tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_site import forget_environment, site
+
+ASK: dict[str, Any] = {"model": "tiny", "prompt": "the quick fox", "max_tokens": 4}
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_environment(monkeypatch)
+
+
+async def test_the_prompt_stands_before_its_continuation(tiny_checkpoint: Path) -> None:
+    async with site(tiny_checkpoint) as client:
+        plain = await (await client.post("/v1/completions", json={**ASK, "n": 2})).json()
+        told = await (await client.post("/v1/completions", json={**ASK, "n": 2, "echo": True})).json()
+        for without, with_prompt in zip(plain["choices"], told["choices"], strict=True):
+            assert with_prompt["text"] == ASK["prompt"] + without["text"]
+        assert told["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
+        streamed = await client.post("/v1/completions", json={**ASK, "echo": True, "stream": True})
+        events = [json.loads(e[6:]) for e in (await streamed.text()).split("\n\n") if e.startswith("data: {")]
+        assert "".join(e["choices"][0]["text"] for e in events) == told["choices"][0]["text"]
+
+
+async def test_logprobs_of_the_prompt_are_those_of_generating_it(tiny_checkpoint: Path) -> None:
+    async with site(tiny_checkpoint) as client:
+        ask = {**ASK, "logprobs": 0}
+        generated = (await (await client.post("/v1/completions", json=ask)).json())["choices"][0]
+        prompt = ASK["prompt"] + generated["text"]
+        for stream in (False, True):
+            body = {**ask, "prompt": prompt, "echo": True, "max_tokens": 0, "stream": stream}
+            reply = await client.post("/v1/completions", json=body)
+            text = await reply.text()
+            told = json.loads(text.split("\n\n")[0][6:] if stream else text)["choices"][0]
+            logprobs = told["logprobs"]
+            assert (told["text"], told["finish_reason"]) == (prompt, "length")
+            assert logprobs["token_logprobs"][0] is None
+            assert "".join(logprobs["tokens"]) == prompt
+            assert [prompt[a:].startswith(t) for a, t in zip(logprobs["text_offset"], logprobs["tokens"], strict=True)]
+            # The text may be cut into other tokens than the model wrote; where it is not, they are as likely.
+            if logprobs["tokens"][-4:] == generated["logprobs"]["tokens"]:
+                assert logprobs["token_logprobs"][-4:] == pytest.approx(
+                    generated["logprobs"]["token_logprobs"], abs=1e-3
+                )
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"echo": True, "logprobs": 2}, "logprobs"),
+        ({"suffix": "end"}, "suffix"),
+        ({"echo": 1}, "echo"),
+    ],
+)
+async def test_what_is_not_served_is_refused(tiny_checkpoint: Path, change: dict[str, Any], param: str) -> None:
+    async with site(tiny_checkpoint) as client:
+        reply = await client.post("/v1/completions", json={**ASK, **change})
+        assert reply.status == 400
+        assert (await reply.json())["error"]["param"] == param
+
+
+async def test_the_flexible_tier_is_told_back(tiny_checkpoint: Path) -> None:
+    async with site(tiny_checkpoint) as client:
+        ask = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+        for tier, told in (("flex", "flex"), ("auto", "default")):
+            reply = await client.post("/v1/chat/completions", json={**ask, "service_tier": tier})
+            assert (await reply.json())["service_tier"] == told
