@@ -152,7 +152,8 @@ def test_counted_tokens_are_those_of_the_answer(client: Anthropic) -> None:
         ({"messages": []}, anthropic.BadRequestError, "invalid_request_error", "messages"),
         ({"max_tokens": 100_000}, anthropic.BadRequestError, "invalid_request_error", "context length"),
         ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, anthropic.BadRequestError, "invalid_request_error",
-         "thinking"),
+         "thinking.budget_tokens"),
+        ({"thinking": {"type": "adaptive"}}, anthropic.BadRequestError, "invalid_request_error", "'thinking'"),
     ],
 )  # fmt: skip
 def test_errors_are_the_clients_own(

@@ -171,6 +171,7 @@ def test_the_client_parses_what_follows_its_schema(client: OpenAI) -> None:
         ({"model": "gpt-9"}, openai.NotFoundError, "model_not_found", "model"),
         ({"input": []}, openai.BadRequestError, "empty_array", "input"),
         ({"max_output_tokens": 100_000}, openai.BadRequestError, "context_length_exceeded", "max_output_tokens"),
+        ({"reasoning": {"effort": "high"}}, openai.BadRequestError, "unsupported_parameter", "reasoning.effort"),
         ({"truncation": "auto"}, openai.BadRequestError, "unsupported_parameter", "truncation"),
     ],
 )

@@ -96,3 +96,19 @@ async def test_effort_switches_the_thinking_off_where_the_template_can(thinker: 
             reply = await client.post("/v1/chat/completions", json={**plain, "reasoning_effort": effort})
             assert reply.status == status
         assert (await reply.json())["error"]["param"] == "reasoning_effort"
+
+
+async def test_other_protocols_tell_thoughts_in_their_own_way(thinker: Path) -> None:
+    async with site(thinker) as client:
+        message = {"model": "tiny", "max_tokens": 24, "messages": ASK["messages"], "temperature": 0.0}
+        response = {"model": "tiny", "max_output_tokens": 24, "input": "Hi", "temperature": 0.0}
+        for think, block, item in ((True, "thinking", "reasoning"), (False, "text", "message")):
+            asked = {**message, "thinking": {"type": "adaptive" if think else "disabled"}}
+            content = (await (await client.post("/v1/messages", json=asked)).json())["content"]
+            assert content[0]["type"] == block
+            asked = {**response, "reasoning": {"effort": "high" if think else "none"}}
+            made = await (await client.post("/v1/responses", json=asked)).json()
+            assert made["output"][0]["type"] == item
+            assert (made["usage"]["output_tokens_details"]["reasoning_tokens"] > 0) == think
+            streamed = await (await client.post("/v1/responses", json={**asked, "stream": True})).text()
+            assert ("response.reasoning_text.delta" in streamed) == think

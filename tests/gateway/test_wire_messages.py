@@ -53,7 +53,7 @@ def test_a_conversation_becomes_turns_of_chat_templates() -> None:
     assert request.messages == (
         Message("system", "Be brief."),
         Message("user", "hi"),
-        Message("assistant", "Let me see.", tool_calls=(ToolCall("t1", "find", '{"a":[1]}'),)),
+        Message("assistant", "Let me see.", tool_calls=(ToolCall("t1", "find", '{"a":[1]}'),), reasoning="hm"),
         Message("tool", "none", tool_call_id="t1"),
         Message("tool", "Error: broken", tool_call_id="t2"),
         Message("user", "And now?"),
@@ -74,6 +74,13 @@ def test_parameters_reach_the_road() -> None:
     named = parsed(tools=[TOOL], tool_choice={"type": "tool", "name": "find"})
     assert named.tool_use == ToolUse("required", "find", parallel=False)
     assert parsed(tools=[TOOL], tool_choice={"type": "none"}).callable_tools == ()
+
+
+def test_how_much_to_think_reaches_the_road() -> None:
+    assert parsed().reasoning_effort is None
+    assert parsed(thinking={"type": "disabled"}).reasoning_effort == "none"
+    assert parsed(thinking={"type": "adaptive"}).reasoning_effort == "medium"
+    assert parsed(thinking={"type": "adaptive"}, output_config={"effort": "max"}).reasoning_effort == "max"
 
 
 def test_the_form_of_an_answer_reaches_the_road() -> None:
@@ -113,8 +120,13 @@ def test_counting_takes_the_same_conversation() -> None:
             "messages[0].content[0].content",
         ),
         ({"system": [{"type": "image"}]}, "unsupported_parameter", "system[0].type"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "unsupported_parameter", "thinking"),
-        ({"output_config": {"effort": "low"}}, "invalid_type", "output_config.effort"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "invalid_type", "thinking.budget_tokens"),
+        ({"output_config": {"effort": "some"}}, "invalid_value", "output_config.effort"),
+        (
+            {"output_config": {"effort": "low"}, "thinking": {"type": "disabled"}},
+            "invalid_value",
+            "output_config.effort",
+        ),
         (
             {"output_config": {"format": {"type": "json_schema"}}},
             "missing_required_parameter",

@@ -39,7 +39,7 @@ def test_items_become_turns_of_chat_templates() -> None:
         input=[
             {"role": "developer", "content": "No jokes."},
             {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
-            {"type": "reasoning", "id": "rs_1", "summary": []},
+            {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
             {
                 "type": "message",
                 "id": "msg_1",
@@ -58,7 +58,7 @@ def test_items_become_turns_of_chat_templates() -> None:
         *BEFORE,
         Message("system", "No jokes."),
         Message("user", "a\nb"),
-        Message("assistant", "Let me see.", tool_calls=calls),
+        Message("assistant", "Let me see.", tool_calls=calls, reasoning="hm"),
         Message("tool", "x", tool_call_id="c1"),
         Message("tool", "y", tool_call_id="c2"),
     )
@@ -77,6 +77,10 @@ def test_parameters_reach_the_road() -> None:
     assert request.tool_use == ToolUse("required", None, parallel=False)
     named = parsed(tools=[TOOL], tool_choice={"type": "function", "name": "find"}).request
     assert named.tool_use == ToolUse("required", "find", parallel=False)
+
+
+def test_how_much_to_think_reaches_the_road() -> None:
+    assert parsed(reasoning={"effort": "high", "summary": "auto"}).request.reasoning_effort == "high"
 
 
 def test_the_form_of_an_answer_reaches_the_road() -> None:
@@ -106,7 +110,8 @@ def test_the_form_of_an_answer_reaches_the_road() -> None:
         ({"tools": [{"type": "web_search"}]}, "unsupported_parameter", "tools[0].type"),
         ({"tools": [TOOL, TOOL]}, "invalid_value", "tools[1].name"),
         ({"tool_choice": "required"}, "invalid_value", "tool_choice"),
-        ({"reasoning": {"effort": "high"}}, "unsupported_parameter", "reasoning"),
+        ({"reasoning": {"effort": "some"}}, "invalid_value", "reasoning.effort"),
+        ({"reasoning": {"summary": "detailed"}}, "invalid_value", "reasoning.summary"),
         ({"text": {"format": {"type": "grammar"}}}, "unsupported_parameter", "text.format.type"),
         ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "missing_required_parameter",
          "text.format.schema"),

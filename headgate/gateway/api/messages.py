@@ -15,6 +15,7 @@ from headgate.gateway.wire.messages import parse_count, parse_messages
 from headgate.gateway.wire.messages_reply import MessagesReply, TokensCount
 
 _OWN_NAMES = {
+    "reasoning_effort": "thinking",
     "response_format": "output_config.format",
     "response_format.json_schema.schema": "output_config.format.schema",
 }

@@ -19,6 +19,7 @@ from headgate.gateway.wire.responses_reply import ResponsesReply
 _OWN_NAMES = {
     "max_tokens": "max_output_tokens",
     "messages": "input",
+    "reasoning_effort": "reasoning.effort",
     "response_format": "text.format",
     "response_format.json_schema.schema": "text.format.schema",
 }

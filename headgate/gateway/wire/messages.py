@@ -35,7 +35,6 @@ MESSAGES_NEUTRAL: Neutral = {
     "mcp_servers": (None, []),
     "service_tier": (None, "auto", "standard_only"),
     "speed": (None, "standard"),
-    "thinking": (None, {"type": "disabled"}),
 }
 
 
@@ -54,7 +53,7 @@ class ContentBlock(Struct, forbid_unknown_fields=True, omit_defaults=True):
     cache_control: Any = None
     caller: Any = None
     citations: Any = None
-    thinking: Any = None
+    thinking: str | None = None
     signature: Any = None
     data: Any = None
     # Named to be refused by their type and not as unknown parameters.
@@ -111,7 +110,17 @@ class OutputConfig(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The form of the answer."""
 
     format: OutputFormat | None = None
-    effort: Annotated[None, Meta(description="Only null: models here think as they are made to.")] = None
+    effort: Annotated[
+        Literal["low", "medium", "high", "xhigh", "max"] | None,
+        Meta(description="How much to think; only for models that can be told."),
+    ] = None
+
+
+class Thinking(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Whether to think before the answer; `adaptive` only for models that can be told."""
+
+    type: Literal["disabled", "adaptive", "enabled"]
+    budget_tokens: Annotated[None, Meta(description="Not supported: thinking has no bound but max_tokens.")] = None
 
 
 class ConversationFields(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -124,11 +133,11 @@ class ConversationFields(Struct, forbid_unknown_fields=True, kw_only=True, omit_
     tool_choice: AnthropicToolChoice | None = None
     cache_control: Annotated[Any, Meta(description="Accepted: prompts are always cached.")] = None
     output_config: OutputConfig | None = None
+    thinking: Thinking | None = None
     # Known to Anthropic's clients; served only at values that change nothing.
     context_management: Any = UNSET
     mcp_servers: Any = UNSET
     speed: Any = UNSET
-    thinking: Any = UNSET
 
 
 class MessagesRequest(ConversationFields, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -178,6 +187,7 @@ def parse_messages(body: bytes, cache: CacheControl, session: str | None = None)
         tools=tools,
         tool_use=_tool_use(wire.tool_choice, tools),
         response_format=_format(wire.output_config),
+        reasoning_effort=_effort(wire),
     )
 
 
@@ -187,13 +197,28 @@ def parse_count(body: bytes) -> ChatRequest:
     _refuse(wire)
     tools = _tools(wire.tools)
     _format(wire.output_config)
-    messages, use = _conversation(wire), _tool_use(wire.tool_choice, tools)
-    return ChatRequest("chat.completions", wire.model or "", messages, tools=tools, tool_use=use)
+    messages, use, effort = _conversation(wire), _tool_use(wire.tool_choice, tools), _effort(wire)
+    return ChatRequest(
+        "chat.completions", wire.model or "", messages, tools=tools, tool_use=use, reasoning_effort=effort
+    )
 
 
 def _format(output: OutputConfig | None) -> ResponseFormat:
     wanted = None if output is None else output.format
     return ResponseFormat() if wanted is None else by_schema(wanted.schema, "output_config.format.schema")
+
+
+def _effort(wire: ConversationFields) -> str | None:
+    """How much to think; ApiError 400 where that is contradictory."""
+    effort = None if wire.output_config is None else wire.output_config.effort
+    if wire.thinking is None:
+        return effort
+    if wire.thinking.type == "disabled":
+        if effort is not None:
+            message = "'output_config.effort' is only allowed where 'thinking' is not disabled."
+            raise invalid(message, "output_config.effort", "invalid_value")
+        return "none"
+    return effort or "medium"
 
 
 def _refuse(wire: ConversationFields) -> None:
@@ -224,6 +249,7 @@ def _turns(wire: AnthropicMessage, path: str) -> Iterator[Message]:
         path = f"{path}.content"
         raise invalid(f"Invalid '{path}': empty array. Expected at least 1 element.", path, "empty_array")
     texts: list[str] = []
+    thoughts: list[str] = []
     calls: list[ToolCall] = []
     for at, block in enumerate(wire.content):
         place = f"{path}.content[{at}]"
@@ -238,15 +264,18 @@ def _turns(wire: AnthropicMessage, path: str) -> Iterator[Message]:
                 texts = []
             called = _given(block.tool_use_id, f"{place}.tool_use_id")
             yield Message("tool", _result(block, f"{place}.content"), tool_call_id=called)
-        elif block.type not in ("thinking", "redacted_thinking") or wire.role != "assistant":
+        elif block.type == "thinking" and wire.role == "assistant":
+            thoughts.append(_given(block.thinking, f"{place}.thinking"))
+        elif block.type != "redacted_thinking" or wire.role != "assistant":
             supported = "'text', 'tool_use'" if wire.role == "assistant" else "'text', 'tool_result'"
             message = f"'{place}': blocks of type '{block.type}' are not supported here. Supported: {supported}."
             raise unsupported(f"{place}.type", message)
-        # What the model thought in earlier turns is not shown to it again; Anthropic leaves it out as well.
-    if calls:
-        yield Message("assistant", "\n".join(texts) if texts else None, tool_calls=tuple(calls))
-    elif texts or wire.role == "assistant":
-        yield Message(wire.role, "\n".join(texts))
+    if wire.role == "assistant":
+        said = "\n".join(texts) if texts or not calls else None
+        # Whether it is shown what it thought is for its chat template to say; redacted thoughts nobody can read here.
+        yield Message("assistant", said, tool_calls=tuple(calls), reasoning="\n".join(thoughts) or None)
+    elif texts:
+        yield Message("user", "\n".join(texts))
 
 
 def _result(block: ContentBlock, path: str) -> str:

@@ -28,7 +28,7 @@ from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools
 
 _MODEL = Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
 ITEM_TYPES = ("message", "function_call", "function_call_output", "reasoning")
-PART_TYPES = ("input_text", "output_text", "refusal")
+PART_TYPES = ("input_text", "output_text", "refusal", "reasoning_text")
 ROLES = ("system", "developer", "user", "assistant")
 LOGPROBS = "message.output_text.logprobs"
 INCLUDED = (LOGPROBS, "reasoning.encrypted_content")
@@ -43,7 +43,6 @@ RESPONSES_NEUTRAL: Neutral = {
     "prompt": (None,),
     "prompt_cache_options": (None, {"mode": "implicit"}),
     "prompt_cache_retention": (None, "in_memory"),
-    "reasoning": (None, {}, {"effort": None}, {"effort": "none"}, {"effort": None, "summary": None}),
     "service_tier": (None, "auto", "default"),
     "truncation": (None, "disabled"),
 }
@@ -90,6 +89,12 @@ class ResponseItem(Struct, forbid_unknown_fields=True, omit_defaults=True):
     summary: Any = None
     encrypted_content: Any = None
 
+    @property
+    def thoughts(self) -> str | None:
+        """What a reasoning item says, if it says it openly."""
+        parts = self.content if isinstance(self.content, list) else []
+        return "\n".join(part.text for part in parts if part.text) or None
+
 
 class ResponseTool(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A function that the model may call."""
@@ -125,6 +130,13 @@ class TextConfig(Struct, forbid_unknown_fields=True, omit_defaults=True):
     verbosity: Literal["medium"] | None = None
 
 
+class Reasoning(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """How much to think before the answer; only for models that can be told. There are no summaries."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    summary: Literal["auto"] | None = None
+
+
 class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The body of `POST /v1/responses`. Parameters not listed are refused, never dropped."""
 
@@ -141,6 +153,7 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     text: TextConfig | None = None
+    reasoning: Reasoning | None = None
     tools: Annotated[list[ResponseTool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ResponseNamedTool | None = None
     parallel_tool_calls: bool | None = None
@@ -158,7 +171,6 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     prompt: Any = UNSET
     prompt_cache_options: Any = UNSET
     prompt_cache_retention: Any = UNSET
-    reasoning: Any = UNSET
     service_tier: Any = UNSET
     truncation: Any = UNSET
 
@@ -206,6 +218,7 @@ def parse_responses(body: bytes, cache: CacheControl, session: str | None, earli
         tools=tools,
         tool_use=_tool_use(wire, tools),
         response_format=_format(wire.text),
+        reasoning_effort=None if wire.reasoning is None else wire.reasoning.effort,
     )
     return ToRespond(wire, request, turns)
 
@@ -241,12 +254,14 @@ def _turns(wire: ResponsesRequest) -> tuple[Message, ...]:
     if isinstance(wire.input, str):
         return (Message("user", wire.input),)
     turns: list[Message] = []
+    thoughts: str | None = None
     for at, item in enumerate(wire.input):
-        _add(turns, item, f"input[{at}]")
+        _add(turns, item, f"input[{at}]", thoughts)
+        thoughts = item.thoughts if item.type == "reasoning" else None
     return tuple(turns)
 
 
-def _add(turns: list[Message], item: ResponseItem, path: str) -> None:
+def _add(turns: list[Message], item: ResponseItem, path: str, thoughts: str | None) -> None:
     """An item as a turn of chat templates, where calls of functions belong to the assistant's message."""
     if item.type == "message":
         role = _given(item.role, f"{path}.role")
@@ -255,7 +270,8 @@ def _add(turns: list[Message], item: ResponseItem, path: str) -> None:
             message = f"Invalid value for '{path}.role': '{role}'. Supported values are: {supported}."
             raise invalid(message, f"{path}.role", "invalid_value")
         text = _text(item.content, f"{path}.content")
-        turns.append(Message("system" if role == "developer" else role, text))
+        thought = thoughts if role == "assistant" else None
+        turns.append(Message("system" if role == "developer" else role, text, reasoning=thought))
     elif item.type == "function_call":
         call = ToolCall(
             _given(item.call_id, f"{path}.call_id"),
@@ -264,9 +280,10 @@ def _add(turns: list[Message], item: ResponseItem, path: str) -> None:
         )
         if turns and turns[-1].role == "assistant":
             last = turns.pop()
-            turns.append(Message("assistant", last.content, tool_calls=(*last.tool_calls, call)))
+            thought = last.reasoning or thoughts
+            turns.append(Message("assistant", last.content, tool_calls=(*last.tool_calls, call), reasoning=thought))
         else:
-            turns.append(Message("assistant", None, tool_calls=(call,)))
+            turns.append(Message("assistant", None, tool_calls=(call,), reasoning=thoughts))
     elif item.type == "function_call_output":
         called = _given(item.call_id, f"{path}.call_id")
         turns.append(Message("tool", _text(item.output, f"{path}.output"), tool_call_id=called))
@@ -274,7 +291,7 @@ def _add(turns: list[Message], item: ResponseItem, path: str) -> None:
         supported = ", ".join(f"'{known}'" for known in ITEM_TYPES)
         message = f"'{path}': items of type '{item.type}' are not supported by this server. Supported: {supported}."
         raise unsupported(f"{path}.type", message)
-    # What the model thought in earlier turns is not shown to it again.
+    # What the model thought goes with the item that follows; its chat template says whether it is shown that again.
 
 
 def _text(content: str | Sequence[ResponsePart] | None, path: str) -> str:
@@ -285,8 +302,8 @@ def _text(content: str | Sequence[ResponsePart] | None, path: str) -> str:
     texts = []
     for at, part in enumerate(content):
         place = f"{path}[{at}]"
-        if part.type not in PART_TYPES:
-            supported = ", ".join(f"'{known}'" for known in PART_TYPES)
+        if part.type not in PART_TYPES[:3]:
+            supported = ", ".join(f"'{known}'" for known in PART_TYPES[:3])
             message = (
                 f"'{place}': parts of type '{part.type}' are not supported by this server. Supported: {supported}."
             )

@@ -146,7 +146,9 @@ class ResponsesReply:
         items = [item for item, _ in self._done]
         text = "".join(item.text for item in items if item.kind == "text")
         calls = tuple(ToolCall(i.call_id, i.name, i.text) for i in items if i.kind.startswith("call"))
-        return Message("assistant", text if text or not calls else None, tool_calls=calls)
+        thoughts = "".join(item.text for item in items if item.kind == "reasoning")
+        said = text if text or not calls else None
+        return Message("assistant", said, tool_calls=calls, reasoning=thoughts or None)
 
     def _item(self, kind: str, piece: ToolCallDelta | None = None) -> list[bytes]:
         """The events that lead from the item that is open to another, if it is another."""
@@ -236,7 +238,7 @@ class ResponsesReply:
             safety_identifier=wire.safety_identifier,
             prompt_cache_key=wire.prompt_cache_key,
             metadata=wire.metadata or {},
-            reasoning=body.ReasoningSettings(),
+            reasoning=body.ReasoningSettings(None if wire.reasoning is None else wire.reasoning.effort),
         )
 
     def _next(self) -> int:
