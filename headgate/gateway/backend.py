@@ -32,6 +32,7 @@ from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import AuditPolicy, Audits
 from headgate.gateway.checkpoints import model_path
+from headgate.gateway.comparisons import Comparisons, Pair, compared_pair
 from headgate.gateway.destinations import LocalDestination
 from headgate.gateway.embeddings import Embeddings
 from headgate.gateway.lifecycle import Lifecycle
@@ -160,6 +161,8 @@ class Loader:
         self._index: SharedIndex | None = None
         self._memory: MemoryStore | None = None
         self._audits: Audits | None = None
+        self._pair: Pair | None = None
+        self._comparisons: Comparisons | None = None
         self._journal: FileJournal | RedisJournal | None = None
         self._shared: SharedState | None = None
         self._backend: Backend | None = None
@@ -245,8 +248,9 @@ class Loader:
     async def close(self) -> None:
         """Stop the engine, the index and the embedder's thread, and leave Redis."""
         await self.cancel()
-        if self._audits is not None:
-            await self._audits.close()
+        for compares in (self._audits, self._comparisons):
+            if compares is not None:
+                await compares.close()
         if self._shared is not None:
             await self._shared.close()
         if isinstance(self._journal, FileJournal):
@@ -273,7 +277,8 @@ class Loader:
                 for m in self._settings.models
             )
         )
-        self._learned = learned(self._settings, self._embedder_folder)
+        found = self._learned = learned(self._settings, self._embedder_folder)
+        self._pair = compared_pair(self._settings, None if found is None else found.models, self._embedder_folder)
         if len(self._settings.models) > 1:
             # Here and not on the event loop, under the first request that leaves the choice to the router.
             self._classifier.fit()
@@ -319,8 +324,16 @@ class Loader:
             self._audits.start()
         if journal is not None:
             self._shared = SharedState(journal, epoch, None if self._audits is None else self._audits.watch)
+        if self._pair is not None:
+            self._comparisons = Comparisons.opened(settings.routing.outcomes, routes, self._pair)
+            self._comparisons.start()
         road = Road(
-            routes=routes, answers=answers, metrics=self._metrics, audits=self._audits, admission=self._admission
+            routes=routes,
+            answers=answers,
+            metrics=self._metrics,
+            audits=self._audits,
+            admission=self._admission,
+            comparisons=self._comparisons,
         )
         self._backend = Backend(road, routes, answers, self._audits)
         return answers, routes

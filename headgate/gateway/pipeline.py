@@ -14,6 +14,7 @@ from headgate.cache.verdict import Hit, Miss, Near
 from headgate.gateway.answers import Answers, restore
 from headgate.gateway.attempts import Ask, Attempts, Begun
 from headgate.gateway.audits import Audits
+from headgate.gateway.comparisons import Comparisons
 from headgate.gateway.destinations import Destination, Outcome
 from headgate.gateway.events import CacheVerdict, Event, Events, Opened, Solo
 from headgate.gateway.question import Bypass, Question
@@ -94,12 +95,14 @@ class Road:
         metrics: Metrics,
         audits: Audits | None = None,
         admission: Admission | None = None,
+        comparisons: Comparisons | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._routes = routes
         self._answers = answers
         self._metrics = metrics
         self._audits = audits
+        self._comparisons = comparisons
         self._admission = Admission() if admission is None else admission
         self._clock = clock
         self._attempts = Attempts(routes, clock)
@@ -253,6 +256,9 @@ class Road:
                     if self._audits is not None and found is not None and isinstance(found.verdict, Near):
                         question = job.request.last_user_text or ""
                         self._audits.answered(found.verdict, question, destination.id, joiner.choices())
+                    if self._comparisons is not None:
+                        choices = joiner.choices()
+                        self._comparisons.answered(job.request, job.principal, plan, destination.id, choices, piece)
                     self._learn(job, plan, begun, piece, self._clock() - began)
                     piece = await self._with_rejected(begun, piece)
                     await self._settle(job, found, destination, joiner, piece)

@@ -32,6 +32,8 @@ class InForce:
     policy: Policy
     budgets: tuple[EscalationBudget, ...] = ()
     """All of them must allow an escalation: the team's and the key's."""
+    outcomes: bool = False
+    """Whether outcomes of its requests may be kept."""
 
     @property
     def may_escalate(self) -> bool:
@@ -94,7 +96,9 @@ class Policies:
         policy = policy_of(
             routing, team, key, models=principal.models, thresholds=self._thresholds, cascades=self._cascades
         )
-        return InForce(policy, tuple(budgets))
+        # A key may keep out of what its team allows, and not the other way round.
+        outcomes = routing.outcomes.allow if team.outcomes is None else team.outcomes
+        return InForce(policy, tuple(budgets), outcomes and key.outcomes is not False)
 
 
 _UNKNOWN: Mapping[str, float] = {}

@@ -51,6 +51,8 @@ class Plan:
     """A keyed hash of what was decided over."""
     choose_s: float = 0.0
     """What deciding took, but for embedding the text."""
+    read: RouteFeatures | None = None
+    """What was decided over; None where the request names its model."""
 
     @property
     def route(self) -> Route:
@@ -211,7 +213,7 @@ class Routes:
         except NoRoute as error:
             raise not_permitted(f"No model can be used for this request: {error}.") from None
         hashed = self._hash(features, request.model)
-        return Plan(decision, in_force, prepared, refusals, session, hashed, self._clock() - started)
+        return Plan(decision, in_force, prepared, refusals, session, hashed, self._clock() - started, features)
 
     def begun(self, plan: Plan, model: str) -> None:
         """A planned request is answered by a model."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ByteSize, Field, field_validator, model_validator
 
 from headgate.gateway.section import Section
 from headgate.routing.cascade import HELD_TOKENS, QUANTILES
@@ -52,6 +52,7 @@ class PolicySection(Section):
     chain: Names | None = Field(default=None, description="As routing.chain.")
     escalations: float | None = Field(default=None, ge=0, le=1, description="As routing.escalations.")
     cascade: CascadeSection | None = Field(default=None, description="As routing.cascade, as a whole.")
+    outcomes: bool | None = Field(default=None, description="Whether its requests' outcomes may be kept to learn from.")
 
     @field_validator("chain")
     @classmethod
@@ -95,6 +96,17 @@ class PriceSection(Section):
     usd_per_waited_hour: float = Field(
         default=0.0, ge=0, description="What an hour less of waiting may cost, in US dollars; 0: money does not count."
     )
+
+
+class OutcomesSection(Section):
+    """Outcomes of the gateway's own requests, for `headgate route learn --outcomes`: never a word of them."""
+
+    file: str | None = Field(default=None, description="File of JSON lines; null: none are kept.")
+    max_bytes: ByteSize = Field(default=ByteSize(64 << 20), gt=0, description="Size of it; then the older half goes.")
+    share: float = Field(
+        default=0.02, ge=0, le=1, description="Share of `auto` requests that the other model answers too, to compare."
+    )
+    allow: bool = Field(default=False, description="Whether teams that say nothing of it themselves take part.")
 
 
 class RoutingSection(Section):
@@ -143,6 +155,7 @@ class RoutingSection(Section):
     sessions: SessionSection = SessionSection()
     breaker: BreakerSection = BreakerSection()
     cascade: CascadeSection = CascadeSection()
+    outcomes: OutcomesSection = OutcomesSection()
 
     @field_validator("chain")
     @classmethod

@@ -23,6 +23,11 @@ def route() -> None:
     help="JSON lines of messages, answer and, if wanted, grading (text, number, json, call), family, level and tools. "
     "[default: the demo tasks]",
 )
+@click.option(
+    "--outcomes",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Fit on what a gateway has logged (routing.outcomes.file), and ask no model.",
+)
 @click.option("--samples", type=click.IntRange(min=8), default=4000, show_default=True, help="Prompts of demo tasks.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the demo tasks.")
 @click.option(
@@ -43,6 +48,7 @@ def learn(
     small: Path | None,
     large: Path | None,
     prompts: Path | None,
+    outcomes: Path | None,
     samples: int,
     seed: int,
     out: Path,
@@ -54,6 +60,11 @@ def learn(
 
     Everything follows from the models and the seed, but for the seconds, which are this machine's.
     """
+    if outcomes is not None:
+        if prompts is not None or small is not None or large is not None:
+            raise click.UsageError("--outcomes names its models itself; --small, --large and --prompts go without it")
+        _learn_from_log(outcomes, fitted or out / "quality.safetensors", seed)
+        return
     # Imported here: torch takes seconds, and --help needs none of it.
     from headgate.engine.demo import checkpoint
     from headgate.engine.errors import EngineError
@@ -83,3 +94,17 @@ def learn(
     parts = f"{len(table.rows('train'))} to fit on, {len(table.rows('calibration'))} to calibrate on"
     click.echo(f"{out}: {len(table)} prompts, {parts}; {', '.join(shares)}")
     click.echo(f"{path}: estimates of quality, which are for these two models alone")
+
+
+def _learn_from_log(log: Path, path: Path, seed: int) -> None:
+    from headgate.routing.outcome_log import read_log
+    from headgate.training.logged import fit_logged
+
+    try:
+        outcomes = read_log(log)
+        fit_logged(outcomes, seed=seed).save(path)
+    except ValueError as error:
+        raise click.ClickException(f"{log}: {error}" if str(log) not in str(error) else str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or path}: {error.strerror or error}") from None
+    click.echo(f"{path}: estimates of quality from {len(outcomes)} logged outcomes, for these two models alone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,16 +56,14 @@ def design(table: OutcomeTable, source: Source) -> Design | None:
     return Design(np.concatenate(found), prompts, (*width, len(SURFACE)))
 
 
-def fit_pair(read: Design, table: OutcomeTable, *, seed: int = 0) -> Estimator:
-    """Regressions of both models' rightness on every reading of a table's prompts.
+def fit_pair(read: Design, small: Array, large: Array, *, seed: int = 0) -> Estimator:
+    """Regressions of both models' rightness, `[prompts]` each, on every reading of the prompts.
 
     Fitted on whole texts alone, a regression would take a core for an easier text, which it is only sometimes.
     """
-    folds = folds_of(len(table), FOLDS, seed)[read.prompts]
-    small, large = (
-        fit(read.rows, table.right(tier)[read.prompts], read.blocks, folds=folds) for tier in ("small", "large")
-    )
-    return Estimator(small, large)
+    folds = folds_of(len(small), FOLDS, seed)[read.prompts]
+    first, second = (fit(read.rows, right[read.prompts], read.blocks, folds=folds) for right in (small, large))
+    return Estimator(first, second)
 
 
 def fit_quality(table: OutcomeTable, *, seed: int = 0) -> FittedQuality:
@@ -79,31 +78,68 @@ def fit_quality(table: OutcomeTable, *, seed: int = 0) -> FittedQuality:
             raise ValueError(
                 f"the table has no prompts in its part {name!r}; at least one is needed, more prompts help"
             )
-    estimators: dict[Source, Estimator] = {}
-    for source in SOURCES:
-        known, new = design(train, source), design(held, source)
-        if known is None or new is None:
-            continue
-        pair = fit_pair(known, train, seed=seed)
-        thresholds = grid(known.estimates(pair.small))
-        kept_s, upgraded_s = costs(held, source)
-        told = new.estimates(pair.small)
-        calibration = calibrate(told, held.right("small"), held.right("large"), kept_s, upgraded_s, thresholds)
-        estimators[source] = Estimator(pair.small, pair.large, calibration)
-    cascades = {quantile: _cascade(train, held, quantile) for quantile in QUANTILES}
+    estimators, cascades = fit_evidence(_evidence(train), _evidence(held), seed=seed)
     means = (float(train.right("small").mean()), float(train.right("large").mean()))
     return FittedQuality(table.small, table.large, table.embedder, *means, estimators, cascades)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """What is known of requests that both models answered, `[requests]` each.
+
+    Attributes:
+        small: whether the small model was right, 1.0 or 0.0.
+        large: whether the large one was.
+        designs: what estimates read, by source.
+        seconds: device seconds where the small model answers and where the large one does, by source.
+        sureness: how sure the small model was of its answer, by quantile.
+        cascade_s: device seconds where its answer stands, and where the large model takes over.
+    """
+
+    small: Array
+    large: Array
+    designs: Mapping[Source, Design]
+    seconds: Mapping[Source, tuple[Array, Array]]
+    sureness: Mapping[float, Array]
+    cascade_s: tuple[Array, Array]
+
+
+def fit_evidence(
+    known: Evidence, new: Evidence, *, seed: int = 0
+) -> tuple[dict[Source, Estimator], dict[float, Calibration]]:
+    """Estimators and cascades, fitted on `known` and calibrated on `new`."""
+    estimators: dict[Source, Estimator] = {}
+    for source in SOURCES:
+        if source not in known.designs or source not in new.designs:
+            continue
+        read = known.designs[source]
+        pair = fit_pair(read, known.small, known.large, seed=seed)
+        told = new.designs[source].estimates(pair.small)
+        thresholds = grid(read.estimates(pair.small))
+        calibration = calibrate(told, new.small, new.large, *new.seconds[source], thresholds)
+        estimators[source] = Estimator(pair.small, pair.large, calibration)
+    cascades = {
+        quantile: calibrate(new.sureness[quantile], new.small, new.large, *new.cascade_s, grid(sure))
+        for quantile, sure in known.sureness.items()
+    }
+    return estimators, cascades
+
+
+def _evidence(table: OutcomeTable) -> Evidence:
+    designs = {source: read for source in SOURCES if (read := design(table, source)) is not None}
+    return Evidence(
+        table.right("small"),
+        table.right("large"),
+        designs,
+        {source: costs(table, source) for source in designs},
+        {quantile: sureness_of(table, quantile) for quantile in QUANTILES},
+        cascade_costs(table),
+    )
 
 
 def sureness_of(table: OutcomeTable, quantile: float) -> Array:
     """How sure the small model was of each answer: the probability of its token at the quantile, `[prompts]`."""
     return np.exp([one.confidence.quantiles[quantile] for one in table.outcomes])
-
-
-def _cascade(train: OutcomeTable, held: OutcomeTable, quantile: float) -> Calibration:
-    thresholds = grid(sureness_of(train, quantile))
-    told = sureness_of(held, quantile)
-    return calibrate(told, held.right("small"), held.right("large"), *cascade_costs(held), thresholds)
 
 
 def cascade_costs(table: OutcomeTable) -> tuple[Array, Array]:

@@ -1,0 +1,106 @@
+"""Outcomes of a gateway's own requests: a line each, without a word of what was asked or answered.
+
+Both models answered a request, and it was told whether the small one's answer means the same as the large one's. What
+is kept of the request is what estimates read: embeddings and counts.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from headgate.routing.outcomes import Attempt, Confidence, TableError
+from headgate.routing.types import Vector
+
+
+class LoggedOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One request that both models answered.
+
+    Attributes:
+        at: Unix time.
+        small: identity of the small checkpoint.
+        large: of the large one.
+        embedder: name of the embedding model.
+        team: whose request it was.
+        features: the keyed hash that the access log has of the request.
+        answered: id of the model whose answer was given.
+        readings: of the text and, where they are judged, of its cores; float32 of `[readings, columns]`.
+        columns: of a reading: the embedding, then the counts of `SURFACE`.
+        cores: whether cores are judged.
+        prompt_tokens: of the small model.
+        one: the small model's answer; right where it means the same as the large one's.
+        other: the large model's answer, which counts as right.
+        confidence: of the small model's answer.
+    """
+
+    at: float
+    small: str
+    large: str
+    embedder: str
+    team: str
+    features: str
+    answered: str
+    readings: bytes
+    columns: int
+    cores: bool
+    prompt_tokens: int
+    one: Attempt
+    other: Attempt
+    confidence: Confidence
+
+    @property
+    def rows(self) -> Vector:
+        """The readings, `[readings, columns]`."""
+        return np.frombuffer(self.readings, np.float32).reshape(-1, self.columns)
+
+
+class OutcomeLog:
+    """Appends to a file of JSON lines. A full half of what may be kept is set aside, in place of the last one."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        """`max_bytes`: of the file and of what was set aside, together."""
+        self._path = path
+        self._half = max_bytes // 2
+
+    def append(self, outcome: LoggedOutcome) -> None:
+        """Write a line. OSError where that fails."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        line = msgspec.json.encode(outcome) + b"\n"
+        size = self._path.stat().st_size if self._path.is_file() else 0
+        if size and size + len(line) > self._half:
+            self._path.replace(set_aside(self._path))
+        with self._path.open("ab") as file:
+            file.write(line)
+
+
+def set_aside(path: Path) -> Path:
+    """The file of the older half."""
+    return path.with_name(f"{path.name}.1")
+
+
+def read_log(path: Path) -> list[LoggedOutcome]:
+    """The outcomes of a log, the oldest first, what was set aside included.
+
+    Raises:
+        TableError: the file cannot be read, or a line is not of this form; the message names it.
+    """
+    decoder = msgspec.json.Decoder(LoggedOutcome)
+    found: list[LoggedOutcome] = []
+    for file in (set_aside(path), path):
+        if file != path and not file.is_file():
+            continue
+        try:
+            lines = file.read_bytes().splitlines()
+        except OSError as error:
+            raise TableError(f"{file}: {error.strerror or error}") from None
+        for number, line in enumerate(lines, 1):
+            try:
+                one = decoder.decode(line)
+                if not len(one.rows) or not np.isfinite(one.rows).all():
+                    raise ValueError("readings are empty or not finite")
+            except (msgspec.DecodeError, ValueError) as error:
+                raise TableError(f"{file}:{number}: {error}") from None
+            found.append(one)
+    return found
