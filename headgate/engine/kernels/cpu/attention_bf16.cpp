@@ -121,15 +121,17 @@ class Attending {
     void arrange_queries() {
         find_positions();
         const int64_t depth = deep(dim_);
-        for (int64_t block = 0; block < blocks_; ++block)
+        for (int64_t block = 0; block < blocks_; ++block) {
+            const uint16_t* rows[kBlock] = {};
+            for (int64_t i = 0; i < queries_in(block); ++i)
+                rows[i] = static_cast<const uint16_t*>(a_.q) + place(block * kBlock + i);
             side_by_side(
                 depth,
                 [&](int64_t i, int64_t d) __attribute__((always_inline)) {
-                    const int64_t query = block * kBlock + i;
-                    if (query >= queries_) return _mm512_setzero_si512();
-                    return load_row(static_cast<const uint16_t*>(a_.q) + place(query), d, dim_, 1);
+                    return rows[i] != nullptr ? load_row(rows[i], d, dim_, 1) : _mm512_setzero_si512();
                 },
                 room_.q + block * depth * kBlock);
+        }
     }
 
     void reset() {
