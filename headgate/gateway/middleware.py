@@ -14,6 +14,7 @@ from aiohttp import web
 from headgate import __version__
 from headgate.gateway import keys
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.retries import retry_of
 from headgate.gateway.telemetry.record import RequestRecord, write_access_line
 from headgate.gateway.wire import headers
 from headgate.gateway.wire.anthropic_errors import anthropic_error
@@ -146,7 +147,9 @@ async def read_body(request: web.Request) -> bytes:
     if request.content_length is not None and request.content_length > limit:
         raise too_large(limit)
     try:
-        return await request.read()
+        body = await request.read()
+        request[keys.RECORD].retry = retry_of(request.headers, body)
+        return body
     except web.HTTPRequestEntityTooLarge:
         raise too_large(limit) from None
     except web.RequestPayloadError as error:

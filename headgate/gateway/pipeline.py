@@ -25,6 +25,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
 from headgate.gateway.teams.names import named
 from headgate.gateway.teams.prompts import prompted
+from headgate.gateway.teams.retries import Retries, Whole
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
 from headgate.gateway.wire.errors import ApiError, not_cached, overloaded
@@ -51,6 +52,13 @@ class Answer:
         self._events = events
         self._clock = clock
         self._outcome: Outcome | None = None
+        self._chunks: list[Chunk] = []
+
+    def whole(self, now: float) -> Whole | None:
+        """All of it, where it was computed for who asked and has ended."""
+        if self._outcome is None or self.opened.age_s is not None:
+            return None
+        return Whole(self.opened, tuple(self._chunks), self._outcome, now)
 
     @property
     def ended(self) -> bool:
@@ -79,6 +87,7 @@ class Answer:
                 raise overloaded("The request was cancelled because the server is shutting down.") from None
             if isinstance(event, Chunk):
                 batch.append(event)
+                self._chunks.append(event)
             elif isinstance(event, Outcome):
                 self._outcome = event
         return batch
@@ -107,6 +116,7 @@ class Road:
         self._clock = clock
         self._attempts = Attempts(routes, clock)
         self._flights: SingleFlight[Event] = SingleFlight()
+        self._retries = Retries(clock=clock)
 
     def answer(
         self, request: ChatRequest, principal: Principal, record: RequestRecord
@@ -121,6 +131,30 @@ class Road:
     async def _answer(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
         request = prompted(named(request, principal), principal)
         record.standing = partial(self._admission.standing, principal, request.user)
+        retry = record.retry
+        if retry is None:
+            async with self._once(request, principal, record) as answer:
+                yield answer
+            return
+        # A body may hold several prompts, each of them a request here.
+        key = (principal.team, principal.key_id, retry.name, hash(request.prompt))
+        if retry.again and (whole := await self._retries.find(key, retry)) is not None:
+            async with Solo(self._repeat(whole)) as events:
+                opened = await self._opening(events)
+                self._note(record, opened)
+                yield Answer(opened, events, self._clock)
+            return
+        begun, made = self._retries.begin(key, retry), list[Answer]()
+        try:
+            async with self._once(request, principal, record) as answer:
+                made.append(answer)
+                yield answer
+        finally:
+            if begun:
+                self._retries.end(key, made[0].whole(self._clock()) if made else None)
+
+    @asynccontextmanager
+    async def _once(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
         with await self._admission.enter(request, principal, record) as ticket:
             async with self._let_in(ticket, principal, record) as answer:
                 yield answer
@@ -136,9 +170,7 @@ class Road:
             if not events.leads and opened.verdict in ("miss", "near"):
                 # Who joins another's generation computes nothing: to him it is a hit on the very same request.
                 opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0)
-            record.verdict, record.model, record.route = opened.verdict, opened.model, opened.reason
-            record.chosen = opened.chosen
-            self._metrics.cache.lookup(opened.verdict, opened.why)
+            self._note(record, opened)
             if opened.age_s is not None:
                 self._metrics.cache.hit(opened.verdict, opened.age_s)
             answer = Answer(opened, events, self._clock)
@@ -161,6 +193,19 @@ class Road:
             return Solo(self._produce(job) if asks else self._generate(job, None))
         # A flight of its own, which gathers what comes for its choices at the same time: `#` is in no fingerprint.
         return self._flights.subscribe(f"#{id(job)}", partial(self._produce, job))
+
+    def _note(self, record: RequestRecord, opened: Opened) -> None:
+        record.verdict, record.model, record.route = opened.verdict, opened.model, opened.reason
+        record.chosen = opened.chosen
+        self._metrics.cache.lookup(opened.verdict, opened.why)
+
+    async def _repeat(self, whole: Whole) -> AsyncGenerator[Event]:
+        """An answer that was made to its end, for whom its reply did not reach."""
+        age_s = self._clock() - whole.at
+        yield replace(whole.opened, verdict="exact", why="retry", similarity=1.0, age_s=age_s, chosen=None)
+        for chunk in whole.chunks:
+            yield chunk
+        yield whole.outcome
 
     @asynccontextmanager
     async def _shared(self, job: Job) -> AsyncIterator[tuple[Events, Opened]]:

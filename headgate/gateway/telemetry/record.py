@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from headgate.gateway.teams.costs import NANO, NOTHING, Cost
 from headgate.gateway.teams.limits import Standing
+from headgate.gateway.teams.retries import Retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class RequestRecord:
     chosen: Chosen | None = None
     standing: Callable[[], Standing] | None = None
     """How the limits of who asks stand, once that is known."""
+    retry: Retry | None = None
+    """By what it would be known if it came again; None where that cannot be."""
     cost: Cost = NOTHING
     """What was computed for it cost, once it is settled."""
     budget: str = ""

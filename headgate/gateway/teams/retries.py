@@ -1,0 +1,141 @@
+"""Requests that a client sends again because a reply was lost: they are given the answer that was made, and not billed.
+
+A request is known again by its `idempotency-key`, or, where the official clients say that they try again
+(`x-stainless-retry-count`), by its key and body. Answers are kept for a while and up to a size; a request that comes
+while its answer is being made waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from headgate.gateway.wire.errors import ApiError
+
+if TYPE_CHECKING:
+    from multidict import MultiMapping
+
+    from headgate.gateway.destinations import Outcome
+    from headgate.gateway.events import Opened
+    from headgate.gateway.request import Chunk
+
+IDEMPOTENCY_KEY = "idempotency-key"
+RETRY_COUNT = "x-stainless-retry-count"
+WINDOW_S = 120.0
+MOST_TOKENS = 100_000
+"""Of all kept answers together; those of longer answers are not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """By what a request would be known again, and whether this one may be one."""
+
+    name: bytes
+    body: bytes
+    again: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An answer that was made to its end."""
+
+    opened: Opened
+    chunks: tuple[Chunk, ...]
+    outcome: Outcome
+    at: float
+
+
+Key = tuple[str, str | None, bytes, int]
+"""Team, key, name, and which of the body's prompts."""
+
+
+def retry_of(headers: MultiMapping[str], body: bytes) -> Retry:
+    """What the headers and the body say."""
+    digest = blake2b(body, digest_size=16).digest()
+    given = headers.get(IDEMPOTENCY_KEY)
+    if given is not None:
+        return Retry(blake2b(b"key " + given.encode("utf-8", "replace"), digest_size=16).digest(), digest, True)
+    return Retry(digest, digest, headers.get(RETRY_COUNT, "0") not in ("0", ""))
+
+
+class Retries:
+    """Answers of a moment ago. Calls come from one event loop."""
+
+    def __init__(
+        self,
+        window_s: float = WINDOW_S,
+        most_tokens: int = MOST_TOKENS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Keep answers for `window_s` seconds of `clock`, a monotonic one, and up to so many tokens together."""
+        self._window_s = window_s
+        self._most_tokens = most_tokens
+        self._clock = clock
+        self._tokens = 0
+        self._kept: dict[Key, tuple[bytes, Whole]] = {}
+        self._making: dict[Key, tuple[bytes, asyncio.Future[None]]] = {}
+
+    def __len__(self) -> int:
+        """Answers that are kept."""
+        return len(self._kept)
+
+    async def find(self, key: Key, retry: Retry) -> Whole | None:
+        """The answer to the same request of before, if there is one; one that is being made is waited for.
+
+        ApiError 422 where the idempotency key was given with another body.
+        """
+        self._forget()
+        making = self._making.get(key)
+        if making is not None:
+            _check(retry, making[0])
+            await asyncio.wait([making[1]])
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        _check(retry, kept[0])
+        return kept[1]
+
+    def begin(self, key: Key, retry: Retry) -> bool:
+        """An answer is being made; False where another to the same request is."""
+        if key in self._making:
+            return False
+        self._making[key] = (retry.body, asyncio.get_running_loop().create_future())
+        return True
+
+    def end(self, key: Key, whole: Whole | None) -> None:
+        """It is there, or will not be: whoever waits for it goes on."""
+        body, waiting = self._making.pop(key)
+        waiting.set_result(None)
+        if whole is None:
+            return
+        self._drop(key)
+        self._kept[key] = (body, whole)
+        self._tokens += _size(whole)
+        self._forget()
+
+    def _forget(self) -> None:
+        since = self._clock() - self._window_s
+        while self._kept:
+            key, (_, whole) = next(iter(self._kept.items()))
+            if whole.at > since and self._tokens <= self._most_tokens:
+                return
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._tokens -= _size(kept[1])
+
+
+def _size(whole: Whole) -> int:
+    return whole.outcome.usage.completion_tokens + len(whole.chunks)
+
+
+def _check(retry: Retry, body: bytes) -> None:
+    if retry.body != body:
+        message = f"The '{IDEMPOTENCY_KEY}' was given before with another body; expected the same, or another key."
+        raise ApiError(422, message, param=IDEMPOTENCY_KEY, code="idempotency_key_reused")
