@@ -77,6 +77,8 @@ def served(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> I
             "models": [{"id": "tiny", "tier": "small", **model}, {"id": "tiny-2", "tier": "large", **model}],
             "cache": {"semantic": {"enabled": False}, "redis": "off"},
             "engine": {"device": "cpu", "kv_bytes": 8 * 1024 * 1024, "threads": 1},
+            # The first key would close the server.
+            "teams": {"folder": None},
             "storage": {"folder": str(tmp_path_factory.mktemp("data"))},
         }
         with Served(Settings(**chosen)) as running:
@@ -112,8 +114,12 @@ NEVER = {
     "GET /admin/cache/labels",
     "POST /admin/cache/lift",
     "POST /v1/batches/{batch_id}/cancel",
+    "POST /admin/keys",
+    "POST /admin/keys/rotate",
+    "POST /admin/keys/revoke",
 }
-"""Nothing is served by meaning here, so that there are no audits; and what there is of batches has ended."""
+"""Nothing is served by meaning here, so that there are no audits; what there is of batches has ended; and there is no
+folder for teams."""
 
 
 def known(case: Any, names: dict[str, str]) -> Any:

@@ -216,3 +216,12 @@ def test_a_policy_is_that_of_now_where_one_asks_for_it(two: Roster, tmp_path: Pa
     assert before.policy.limits.max_n is None, "a request that runs goes on under what it began with"
     assert teams.policy_of(before).limits.max_n == 7
     assert teams.authenticate("Bearer key-of-a").policy.limits.max_n == 7
+
+
+def test_the_example_is_a_team_file_and_not_active(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "config" / "teams" / "research.yaml.example"
+    assert roster(example.parent).open
+    (tmp_path / "research.yaml").write_text(example.read_text())
+    found = roster(tmp_path, {"RESEARCH_LAPTOP_KEY": "a", "RESEARCH_NIGHTLY_KEY": "b"})
+    assert found.principal(None, "nightly").models == {"demo-student"}
+    assert found.teams["research"].policy.models.aliases["gpt-4o"] == "large"
