@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headgate.cache.bulk import Bulk, BulkFullError
-from headgate.cache.embedder import Vector
+from headgate.cache.embedder import SentenceEmbedder, Vector, default_folder
 
 
 class Passes:
@@ -122,3 +122,22 @@ async def test_closing_lets_nobody_wait() -> None:
     await made.close()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_a_look_up_does_not_wait_for_the_texts_of_others() -> None:
+    folder = default_folder()
+    if folder is None:
+        pytest.skip("the embedding package is not installed")
+    embedder = SentenceEmbedder(folder)
+    await embedder.load()
+    made = Bulk(embedder, max_waiting_tokens=1_000_000)
+    texts = [f"{number} " + "words " * 100 for number in range(60)]
+    many = asyncio.create_task(made.embed(texts, embedder.lengths(texts)))
+    await turns()
+    vector = await embedder.embed("a question")
+    assert not many.done(), "some fifteen passes were left"
+    assert made.waiting_tokens > 0
+    assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-5)
+    assert len(await many) == 60
+    await made.close()
+    await embedder.close()
