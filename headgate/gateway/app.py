@@ -38,6 +38,7 @@ from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.costs import Prices
 from headgate.gateway.teams.files import read_roster
 from headgate.gateway.teams.ledger import open_ledger
+from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.registry import Teams
 from headgate.gateway.teams.reload import Reloader
 from headgate.gateway.telemetry.metrics import Metrics
@@ -78,7 +79,7 @@ def make_app(settings: Settings) -> web.Application:
     usage = UsageMetrics(app[keys.METRICS].registry)
     accounts = Accounts(Prices(settings.models, settings.engine.usd_per_device_hour), usage)
     usage.watch(accounts.shares, lambda: accounts.ledger)
-    app[keys.ADMISSION] = Admission(accounts=accounts)
+    app[keys.ADMISSION] = Admission(accounts=accounts, queues=Queues(settings.server.max_waiting))
     app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine, app[keys.ADMISSION])
     app[keys.RESPONSES] = StoredResponses(settings.responses.ttl_s, int(settings.responses.max_bytes))
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)

@@ -143,11 +143,16 @@ async def on_prepare(request: web.Request, response: web.StreamResponse) -> None
 
 async def read_body(request: web.Request) -> bytes:
     """The body; ApiError 413 above the limit, 400 where it does not decode."""
-    limit = request.app[keys.SETTINGS].server.max_body_bytes
+    limit = int(request.app[keys.SETTINGS].server.max_body_bytes)
+    own = request[keys.PRINCIPAL].policy.limits.max_body_bytes
+    if own is not None:
+        limit = min(limit, int(own))
     if request.content_length is not None and request.content_length > limit:
         raise too_large(limit)
     try:
         body = await request.read()
+        if len(body) > limit:
+            raise too_large(limit)
         request[keys.RECORD].retry = retry_of(request.headers, body)
         return body
     except web.HTTPRequestEntityTooLarge:

@@ -19,6 +19,7 @@ from headgate.gateway.teams.costs import Cost
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger_file import Cause
 from headgate.gateway.teams.limits import LimitBook, MemoryLimits, Rates, Refusal, Scope, Standing
+from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.sections import LimitsSection
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, quota_spent, rate_limited
@@ -71,6 +72,7 @@ class Ticket:
         """As it is to be answered: what the client left open is within the caps."""
         self.scopes = scopes
         self.book = admission.book
+        self.queues = admission.queues
         self._admission = admission
         self._payer = payer
         self._record = record
@@ -131,6 +133,7 @@ class Admission:
         self,
         book: LimitBook | None = None,
         accounts: Accounts | None = None,
+        queues: Queues | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Without limits that are set everybody is let in.
@@ -138,10 +141,12 @@ class Admission:
         Args:
             book: keeps the counts; None: in this process.
             accounts: what is billed; None: nothing is kept of it.
+            queues: who may wait for a model; None: as many as by default.
             clock: seconds on a scale that never goes back.
         """
         self.book = MemoryLimits(clock) if book is None else book
         self.accounts = Accounts() if accounts is None else accounts
+        self.queues = Queues() if queues is None else queues
         self.clock = clock
 
     async def enter(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> Ticket:

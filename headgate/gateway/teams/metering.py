@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import replace
 from types import TracebackType
 
-from headgate.gateway.destinations import Destination, Outcome, Prepared
+from headgate.gateway.destinations import Destination, Live, Outcome, Prepared
 from headgate.gateway.request import Chunk, Usage
 from headgate.gateway.teams.admission import Charge, Ticket
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger_file import Cause
+from headgate.gateway.teams.queues import Place
 from headgate.gateway.wire.errors import ApiError
 
 Piece = Chunk | Outcome
@@ -19,21 +21,29 @@ Piece = Chunk | Outcome
 async def metered(
     destination: Destination, prepared: Prepared, request_id: str, principal: Principal, ticket: Ticket
 ) -> Metered:
-    """Have a destination answer; ApiError 429 where what it may use is more than is left."""
-    prompt, asked = len(prepared.prompt), prepared.request.max_tokens
+    """Have a destination answer.
+
+    ApiError 429 where what it may use is more than is left, 503 where too many wait for it.
+    """
+    prompt, asked, live = len(prepared.prompt), prepared.request.max_tokens, destination.live()
     room = ticket.room(destination.facts.context_length, prompt)
     most = room * prepared.request.n
-    charge = await ticket.reserve(destination.id, prompt, most, _device_s(destination, prompt, most))
+    wanted_s = principal.policy.scheduling.max_queue_s
+    place = ticket.queues.enter(destination.id, prepared.request.priority, live, prompt, wanted_s)
+    try:
+        charge = await ticket.reserve(destination.id, prompt, most, _device_s(live, prompt, most))
+    except BaseException:
+        place.leave()
+        raise
     if asked is None and room < destination.facts.context_length - prompt:
         prepared = replace(prepared, sampling=replace(prepared.sampling, max_tokens=room))
-    account = Account(charge)
+    account = Account(charge, place)
     prepared = replace(prepared, left=account.left)
     return Metered(destination.generate(prepared, request_id, principal), account)
 
 
-def _device_s(destination: Destination, prompt_tokens: int, most_tokens: int) -> float:
+def _device_s(live: Live | None, prompt_tokens: int, most_tokens: int) -> float:
     """What the device takes for the longest answer if it computes nothing else, as far as it is known."""
-    live = destination.live()
     if live is None:
         return 0.0
     return live.rates.prompt_s * prompt_tokens + live.rates.round_s(1) * (1 + most_tokens)
@@ -42,10 +52,12 @@ def _device_s(destination: Destination, prompt_tokens: int, most_tokens: int) ->
 class Account:
     """What a generation used, as far as it is known."""
 
-    def __init__(self, charge: Charge) -> None:
+    def __init__(self, charge: Charge, place: Place) -> None:
+        self.place = place
         self._charge = charge
         self._tokens = 0
-        self._begun = False
+        self.begun = False
+        """Whether anything came."""
         self._cause: Cause = "cancelled"
 
     def reject(self) -> None:
@@ -54,11 +66,13 @@ class Account:
 
     async def see(self, piece: Piece) -> None:
         """The next piece came."""
+        self.place.leave()
         if isinstance(piece, Outcome):
             cause: Cause = "rejected" if self._cause == "rejected" else "generated"
+            self.place.answered(piece.usage.completion_tokens)
             await self._charge.settled(piece.usage, piece.device_s, cause)
         else:
-            self._begun = True
+            self.begun = True
             self._tokens += len(piece.token_ids)
 
     def left(self, outcome: Outcome) -> None:
@@ -71,11 +85,13 @@ class Account:
 
     def fail(self) -> None:
         """The destination failed."""
+        self.place.leave()
         self._charge.drop()
 
     def close(self) -> None:
         """Nothing more will come: without an account, what was seen counts, and the prompt of what had begun."""
-        if self._begun:
+        self.place.leave()
+        if self.begun:
             self._charge.settle(Usage(self._charge.prompt_tokens, self._tokens, 0), 0.0, self._cause)
         else:
             self._charge.drop()
@@ -116,7 +132,15 @@ class Metered(AsyncGenerator[Piece, bool | None]):
 
     async def _seen(self, coming: Awaitable[Piece]) -> Piece:
         try:
-            piece = await coming
+            deadline_s = None if self._account.begun else self._account.place.deadline_s
+            if deadline_s is None:
+                piece = await coming
+            else:
+                try:
+                    async with asyncio.timeout(deadline_s):
+                        piece = await coming
+                except TimeoutError:
+                    raise self._account.place.late() from None
         except ApiError:
             self._account.fail()
             raise

@@ -162,9 +162,9 @@ def retry_after(seconds: float) -> dict[str, str]:
     return {"Retry-After": str(max(1, math.ceil(seconds))), "retry-after-ms": str(max(1, math.ceil(seconds * 1e3)))}
 
 
-def overloaded(message: str, retry_after_s: int = 1) -> ApiError:
+def overloaded(message: str, after_s: float = 1.0) -> ApiError:
     """503: not now; the official clients retry after the given seconds."""
-    return ApiError(503, message, type="server_error", code="overloaded", headers={"Retry-After": str(retry_after_s)})
+    return ApiError(503, message, type="server_error", code="overloaded", headers=retry_after(after_s))
 
 
 def server_error(message: str = "The server had an error while processing your request.") -> ApiError:
