@@ -35,6 +35,22 @@ async def test_identical_requests_in_flight_share_one_generation() -> None:
     assert fake.begun == 1
 
 
+async def test_nobody_waits_for_what_nobody_waits_for() -> None:
+    fake = FakeDestination(gate=asyncio.Event())
+    site = Site(fake)
+    batch = asyncio.create_task(site.ask(replace(ASK, priority="background")))
+    await fake.started.wait()
+    user = asyncio.create_task(site.ask())
+    beside = asyncio.create_task(site.ask(replace(ASK, priority="background")))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert fake.gate is not None
+    fake.gate.set()
+    assert [(await task)[1] for task in (batch, user, beside)] == ["miss", "miss", "exact"]
+    assert fake.begun == 2, "batches share among themselves"
+    assert (await site.ask())[1] == "exact", "and leave their answers to everybody"
+
+
 class Meaning:
     """Texts are alike by their words, whatever their order and letters' case."""
 
