@@ -134,12 +134,16 @@ def _log_to_stderr(settings: Settings) -> None:
     logging.getLogger("headgate").setLevel(settings.logging.level.upper())
     # Progress bars of the libraries that load models: noise in a server's log.
     os.environ.setdefault("TQDM_DISABLE", "1")
-    access = logging.getLogger("headgate.access")
-    # The access log is JSON, one object per line, whatever surrounds it.
+    for name in ("headgate.access", "headgate.content"):
+        _write_json(logging.getLogger(name))
+
+
+def _write_json(logger: logging.Logger) -> None:
+    # One JSON object per line, whatever surrounds it.
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
-    access.addHandler(handler)
-    access.propagate = False
+    logger.addHandler(handler)
+    logger.propagate = False
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
 from headgate.gateway.wire.chat import parse_chat
@@ -20,4 +21,5 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
     backend = await keys.backend(http)
     async with backend.road.answer(request, http[keys.PRINCIPAL], record) as answer:
         reply = ChatReply(identify("chatcmpl-", answer.opened), request)
-        return await send(http, answer, reply, request, request.n)
+        with heard(http, answer, [request]) as source:
+            return await send(http, source, reply, request, request.n)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import identify, send
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
@@ -97,9 +98,12 @@ async def completions(http: web.Request) -> web.StreamResponse:
     road, principal = (await keys.backend(http)).road, http[keys.PRINCIPAL]
     if len(requests) == 1:
         async with road.answer(first, principal, record) as answer:
-            return await send(http, answer, CompletionReply(identify("cmpl-", answer.opened), first), first, first.n)
+            reply = CompletionReply(identify("cmpl-", answer.opened), first)
+            with heard(http, answer, requests) as source:
+                return await send(http, source, reply, first, first.n)
     async with AsyncExitStack() as stack:
         answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
         batch = await stack.enter_async_context(Batch(answers, first.n))
         reply = CompletionReply(identify("cmpl-", batch.opened), first)
-        return await send(http, batch, reply, first, first.n * len(requests))
+        with heard(http, batch, requests) as source:
+            return await send(http, source, reply, first, first.n * len(requests))

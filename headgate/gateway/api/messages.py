@@ -6,6 +6,7 @@ import msgspec
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
 from headgate.gateway.tokenizing import reader
@@ -31,7 +32,8 @@ async def messages(http: web.Request) -> web.StreamResponse:
     try:
         async with backend.road.answer(request, http[keys.PRINCIPAL], record) as answer:
             reply = MessagesReply(identify("msg_", answer.opened))
-            return await send(http, answer, reply, request, 1, reply)
+            with heard(http, answer, [request]) as source:
+                return await send(http, source, reply, request, 1, reply)
     except ApiError as error:
         raise renamed(error, _OWN_NAMES) from None
 

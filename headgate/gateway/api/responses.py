@@ -6,6 +6,7 @@ import msgspec
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
 from headgate.gateway.request import Message
@@ -49,7 +50,8 @@ async def create(http: web.Request) -> web.StreamResponse:
     try:
         async with backend.road.answer(asked.request, http[keys.PRINCIPAL], record) as answer:
             reply = ResponsesReply(identify("resp_", answer.opened), asked, stored=kept, keep=keep)
-            return await send(http, answer, reply, asked.request, 1, reply)
+            with heard(http, answer, [asked.request]) as source:
+                return await send(http, source, reply, asked.request, 1, reply)
     except ApiError as error:
         raise renamed(error, _OWN_NAMES) from None
 

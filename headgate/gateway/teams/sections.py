@@ -160,6 +160,19 @@ class TeamCacheSection(Section):
     )
 
 
+def content_level(value: object) -> object:
+    """YAML reads a bare `off` as false."""
+    return "off" if value is False else value
+
+
+class TeamLoggingSection(Section):
+    """What a team has otherwise than `logging` in the main file. null leaves it as it is there."""
+
+    content: Literal["off", "redacted", "full"] | None = Field(default=None, description="As logging.content.")
+
+    _off = field_validator("content", mode="before")(content_level)
+
+
 class DefaultsSection(Section):
     """What holds for every team whose own file says nothing else."""
 
@@ -175,6 +188,7 @@ class TeamPolicy(DefaultsSection):
 
     routing: PolicySection = PolicySection()
     cache: TeamCacheSection = TeamCacheSection()
+    logging: TeamLoggingSection = TeamLoggingSection()
 
 
 class TeamFile(TeamPolicy):

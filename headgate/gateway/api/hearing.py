@@ -1,0 +1,62 @@
+"""Writing what was said to the log, for teams that want it there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from headgate.gateway import keys
+from headgate.gateway.api.reply import Source
+from headgate.gateway.destinations import Outcome
+from headgate.gateway.events import Opened
+from headgate.gateway.request import ChatRequest, Chunk
+from headgate.gateway.telemetry.content import Heard, write_content_line
+
+logger = logging.getLogger("headgate.content")
+
+
+class _Listened:
+    """A source whose chunks are also heard."""
+
+    def __init__(self, source: Source, heard: Heard) -> None:
+        self._source = source
+        self._heard = heard
+
+    @property
+    def opened(self) -> Opened:
+        return self._source.opened
+
+    @property
+    def opened_at(self) -> float:
+        return self._source.opened_at
+
+    @property
+    def ended(self) -> bool:
+        return self._source.ended
+
+    @property
+    def outcome(self) -> Outcome:
+        return self._source.outcome
+
+    async def next_batch(self) -> list[Chunk]:
+        batch = await self._source.next_batch()
+        for chunk in batch:
+            self._heard.add(chunk)
+        return batch
+
+
+@contextmanager
+def heard(http: web.Request, source: Source, asked: Sequence[ChatRequest]) -> Iterator[Source]:
+    """The source to read from. When it is left, what was asked and answered so far is logged as the team has it."""
+    level = http[keys.PRINCIPAL].policy.logging.content or http.app[keys.SETTINGS].logging.content
+    if level == "off":
+        yield source
+        return
+    texts = Heard()
+    try:
+        yield _Listened(source, texts)
+    finally:
+        write_content_line(logger, http[keys.RECORD], asked, texts.texts, redact=level == "redacted")

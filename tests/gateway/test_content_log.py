@@ -1,0 +1,66 @@
+"""What was said, in the log of teams that want it there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_site import forget_environment, site
+from team_files import key, write_team
+
+from headgate.gateway.telemetry.content import redacted
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Write to ann.lee+x@mail.example.com now", "Write to [email] now"),
+        ("Call +49 (0)30 1234-5678, room 12", "Call [number], room 12"),
+        ("Card 4111 1111 1111 1111.", "Card [number]."),
+        ("key sk-proj4f9a8b7c6d5e4f3a2b1c", "key [secret]"),
+        ("see https://user:pw@host/path?q=1", "see [url]"),
+        ("2 plus 2 is 4, and 1000 is a thousand", "2 plus 2 is 4, and 1000 is a thousand"),
+        ("internationalization of understandings", "internationalization of understandings"),
+    ],
+)
+def test_what_tells_who_people_are_is_left_out(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+async def test_teams_have_in_the_log_what_they_want_there(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    forget_environment(monkeypatch)
+    for name, sections in (
+        ("red", {"logging": {"content": "full"}}),
+        ("blue", {"logging": {"content": "redacted"}}),
+        ("grey", {}),
+    ):
+        monkeypatch.setenv(f"{name.upper()}_KEY", f"secret-of-{name}")
+        write_team(tmp_path, name, key(name), **sections)
+    chat = {"model": "tiny", "messages": [{"role": "user", "content": "I am ann@example.com"}], "max_tokens": 4}
+    plain = {"model": "tiny", "prompt": ["one", "two"], "max_tokens": 4}
+    said: dict[str, list[dict[str, Any]]] = {}
+    async with site(tiny_checkpoint, teams=tmp_path) as client:
+        for name in ("red", "blue", "grey"):
+            caplog.clear()
+            with caplog.at_level("INFO", logger="headgate.content"):
+                for path, body in (
+                    ("/v1/chat/completions", chat),
+                    ("/v1/chat/completions", {**chat, "stream": True}),
+                    ("/v1/completions", plain),
+                ):
+                    headers = {"Authorization": f"Bearer secret-of-{name}", "x-request-id": f"{name}-1"}
+                    reply = await client.post(path, json=body, headers=headers)
+                    whole = await reply.read()
+                    if path.endswith("chat/completions") and "stream" not in body:
+                        text = json.loads(whole)["choices"][0]["message"]["content"]
+            said[name] = [json.loads(r.message) for r in caplog.records if r.name == "headgate.content"]
+    assert said["grey"] == []
+    first, streamed, two = said["red"]
+    assert first == {"id": "red-1", "team": "red", "asked": [chat["messages"]], "answers": [text]}
+    assert streamed["answers"] == first["answers"], "a stream is heard as the whole is"
+    assert (two["asked"], len(two["answers"])) == (["one", "two"], 2)
+    assert said["blue"][0]["asked"][0][0] == {"role": "user", "content": "I am [email]"}
