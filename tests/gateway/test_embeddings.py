@@ -24,6 +24,7 @@ from headgate.gateway.wire.errors import ApiError
 
 Client = TestClient[Any, Any]
 MODEL = "all-minilm-l6-v2"
+BUNDLED: dict[str, Any] = {"enabled": "auto"}
 TEXTS = ["How do I reset my password?", "I forgot my password, how can I reset it?", "Bake a chocolate cake"]
 
 pytestmark = pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="no embedding package")
@@ -32,7 +33,7 @@ pytestmark = pytest.mark.skipif(find_spec("sentence_transformers") is None, reas
 @pytest.fixture
 async def client(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
     forget_environment(monkeypatch)
-    async with site(tiny_checkpoint, embeddings={"max_inputs": 8}) as running:
+    async with site(tiny_checkpoint, embeddings={**BUNDLED, "max_inputs": 8}) as running:
         yield running
 
 
@@ -104,7 +105,7 @@ async def test_what_the_model_cannot_read_is_refused(client: Client) -> None:
 
 async def test_limits_hold_for_vectors_too(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forget_environment(monkeypatch)
-    async with site(tiny_checkpoint, defaults={"limits": {"tokens_per_minute": 10}}) as client:
+    async with site(tiny_checkpoint, embeddings=BUNDLED, defaults={"limits": {"tokens_per_minute": 10}}) as client:
         asked = {"model": MODEL, "input": ["hello world", "hi"]}
         first = await client.post("/v1/embeddings", json=asked)
         second = await client.post("/v1/embeddings", json=asked)
@@ -134,7 +135,7 @@ async def test_keys_see_only_the_models_they_may_ask(
     forget_environment(monkeypatch)
     monkeypatch.setenv("RED_KEY", "red-secret-key-1")
     write_team(tmp_path, "red", key("red"), models={"allow": ["tiny"]})
-    async with site(tiny_checkpoint, teams=tmp_path) as client:
+    async with site(tiny_checkpoint, teams=tmp_path, embeddings=BUNDLED) as client:
         client.session.headers["Authorization"] = "Bearer red-secret-key-1"
         assert [m["id"] for m in (await (await client.get("/v1/models")).json())["data"]] == ["tiny"]
         assert (await client.get("/v1/models/tiny-2")).status == 404

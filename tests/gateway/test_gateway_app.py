@@ -21,7 +21,7 @@ from headgate.cache.embedder import SentenceEmbedder
 from headgate.engine.runner import Runner
 from headgate.gateway import keys
 from headgate.gateway.app import make_app
-from headgate.gateway.backend import StartError
+from headgate.gateway.parts import StartError
 from headgate.gateway.settings import Settings
 
 Client = TestClient[Any, Any]

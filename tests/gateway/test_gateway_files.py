@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from team_files import key, write_team
 
-from headgate.gateway.backend import StartError
+from headgate.gateway.parts import StartError
 from headgate.gateway.storage.files import FileLimits
 from headgate.gateway.storage.folder import Storage, default_folder
 from headgate.gateway.wire.errors import ApiError

@@ -18,8 +18,8 @@ from redis import Redis
 from redis_process import RedisProcess, running_redis
 
 from headgate.gateway.app import make_app
-from headgate.gateway.backend import StartError
 from headgate.gateway.features import Feature, features
+from headgate.gateway.parts import StartError
 from headgate.gateway.settings import Settings
 
 Client = TestClient[Any, Any]

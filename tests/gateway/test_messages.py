@@ -22,7 +22,7 @@ HELLO: dict[str, Any] = {"model": "tiny", "max_tokens": 40, "messages": [{"role"
 @pytest.fixture
 async def client(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
     forget_environment(monkeypatch)
-    async with site(tiny_checkpoint, embeddings={"enabled": False}, server={"max_body_bytes": 2000}) as running:
+    async with site(tiny_checkpoint, server={"max_body_bytes": 2000}) as running:
         yield running
 
 

