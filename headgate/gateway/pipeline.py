@@ -21,10 +21,9 @@ from headgate.gateway.question import Bypass, Question
 from headgate.gateway.request import ChatRequest, Chunk, Joiner
 from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.teams.admission import Admission, Ticket
+from headgate.gateway.teams.entry import as_team
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
-from headgate.gateway.teams.names import named
-from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.teams.retries import Retries, Whole
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
@@ -129,7 +128,7 @@ class Road:
 
     @asynccontextmanager
     async def _answer(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
-        request = prompted(named(request, principal), principal)
+        request, record.experiment = as_team(request, principal)
         record.standing = partial(self._admission.standing, principal, request.user)
         retry = record.retry
         if retry is None:

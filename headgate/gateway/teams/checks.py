@@ -40,6 +40,7 @@ def problems(settings: Settings) -> Iterator[Problem]:
         yield ("routing", "classes"), str(error)
     found = list(_of_models(settings, ("defaults", "models"), defaults.models, defaults.models))
     yield from found
+    yield from _of_experiments(settings, ("defaults",), defaults, defaults)
     if not found:
         yield from _of_policy(settings, ("routing",), routing, (), allowed_models(settings, defaults))
 
@@ -48,6 +49,7 @@ def team_problems(settings: Settings, file: TeamFile, policy: TeamPolicy) -> Ite
     """Of a team file, whose policy has the defaults filled in. Keys lead to places in that file."""
     found = list(_of_models(settings, ("models",), file.models, policy.models))
     yield from found
+    yield from _of_experiments(settings, (), file, policy)
     if found:
         return
     share, most = file.cache.max_error, settings.cache.semantic.max_error
@@ -91,6 +93,17 @@ def _of_models(settings: Settings, place: Keys, own: ModelsSection, merged: Mode
     for name, target in own.aliases.items():
         if target in ids and target not in allowed:
             yield (*place, "aliases", name), f"'{target}' may not be asked; the models allowed are {_list(allowed)}"
+
+
+def _of_experiments(
+    settings: Settings, place: Keys, own: DefaultsSection, merged: DefaultsSection
+) -> Iterator[Problem]:
+    allowed = allowed_models(settings, merged)
+    chats = [model.id for model in settings.models if allowed is None or model.id in allowed]
+    for name in own.experiments.weights:
+        if name not in chats:
+            why = f"'{name}' is no model that may be asked.{nearest(name, chats)} Those are {_list(chats)}"
+            yield (*place, "experiments", "weights", name), why
 
 
 def _unknown(ids: list[str], place: Keys, given: tuple[str, ...] | None) -> Iterator[Problem]:

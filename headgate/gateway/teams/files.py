@@ -17,6 +17,8 @@ from headgate.gateway.teams.keys import Held, Principal, hash_matches, read_hash
 from headgate.gateway.teams.registry import Key, Roster, Team
 from headgate.gateway.teams.sections import TeamFile, TeamKeySection, TeamPolicy
 
+_WHOLE = ("aliases", "weights")
+"""Mappings of names: one value each."""
 SUFFIXES = (".yaml", ".yml")
 
 
@@ -120,7 +122,7 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     found = dict(below)
     for name, value in above.items():
         known = found.get(name)
-        inherits = isinstance(value, dict) and isinstance(known, dict) and name != "aliases"
+        inherits = isinstance(value, dict) and isinstance(known, dict) and name not in _WHOLE
         found[name] = _merged(known, value) if inherits and isinstance(known, dict) else value
     return found
 

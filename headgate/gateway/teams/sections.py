@@ -132,6 +132,10 @@ class BudgetsSection(Section):
 class SchedulingSection(Section):
     """How a team's requests stand among others'."""
 
+    service_tier: Literal["default", "flex"] = Field(
+        default="default",
+        description="flex: all its requests get what others leave of the engine, as those that ask for flex.",
+    )
     weight: float = Field(default=1.0, gt=0, le=1000, description="Share of the engine relative to other teams'.")
     max_queue_s: float | None = Field(
         default=None, gt=0, description="Requests that would wait longer are refused with 503; null: routing decides."
@@ -143,6 +147,16 @@ class PromptsSection(Section):
 
     system_prepend: str | None = Field(
         default=None, min_length=1, description="Text put before the system prompt of every conversation; null: none."
+    )
+
+
+class ExperimentsSection(Section):
+    """Comparing models on a team's own traffic."""
+
+    weights: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default={},
+        description="Of the requests for auto, how many each model answers instead of the router's choice, such as "
+        "{demo-student: 9, demo-teacher: 1}; a conversation stays with one. Empty: the router chooses.",
     )
 
 
@@ -181,6 +195,7 @@ class DefaultsSection(Section):
     budgets: BudgetsSection = BudgetsSection()
     scheduling: SchedulingSection = SchedulingSection()
     prompts: PromptsSection = PromptsSection()
+    experiments: ExperimentsSection = ExperimentsSection()
 
 
 class TeamPolicy(DefaultsSection):

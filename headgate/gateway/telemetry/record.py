@@ -32,6 +32,8 @@ class RequestRecord:
     endpoint: str
     team: str = ""
     key_id: str | None = None
+    experiment: str = ""
+    """The arm of its team's experiment that the request is of."""
     config: str = ""
     """Revision of the configuration."""
     model: str = ""
@@ -68,6 +70,7 @@ def write_access_line(logger: logging.Logger, record: RequestRecord) -> None:
         "key": record.key_id,
         "model": record.model,
         "route": record.route,
+        "experiment": record.experiment,
         "verdict": record.verdict,
         "stream": record.stream,
         "prompt_tokens": record.prompt_tokens,

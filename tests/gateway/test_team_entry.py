@@ -1,0 +1,74 @@
+"""What a team's file makes of its requests before they take the road."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_site import forget_environment, site
+from team_files import key, roster, write_team
+
+from headgate.gateway.document import ConfigError
+from headgate.gateway.request import ChatRequest, Message
+from headgate.gateway.teams.entry import as_team
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.sections import TeamPolicy
+
+ASK = ChatRequest("chat.completions", "auto", (Message("user", "hello"),))
+
+
+def team(**sections: Any) -> Principal:
+    return Principal("red", "a", policy=TeamPolicy(**sections))
+
+
+def test_arms_of_an_experiment_answer_as_often_as_they_weigh() -> None:
+    who = team(experiments={"weights": {"s": 3, "l": 1}})
+    found = Counter(as_team(replace(ASK, user=f"user {n}"), who)[1] for n in range(4000))
+    # Four standard deviations of a binomial share.
+    assert abs(found["s"] - 3000) < 4 * (4000 * 0.75 * 0.25) ** 0.5
+    assert found["s"] + found["l"] == 4000
+
+
+def test_a_conversation_stays_in_its_arm_and_only_auto_is_tried() -> None:
+    who = team(experiments={"weights": {"s": 1, "l": 1}})
+    more = replace(ASK, messages=(*ASK.messages, Message("assistant", "Hi."), Message("user", "And now?")))
+    assert as_team(ASK, who)[1] == as_team(more, who)[1] != ""
+    assert as_team(ASK, who)[0].model == as_team(ASK, who)[1]
+    for model in ("small", "s"):
+        request = replace(ASK, model=model)
+        assert as_team(request, who) == (request, "")
+    assert as_team(ASK, team()) == (ASK, "")
+
+
+def test_a_team_may_be_behind_all_others() -> None:
+    assert as_team(ASK, team(scheduling={"service_tier": "flex"}))[0].priority == "background"
+    flex = replace(ASK, priority="background")
+    assert as_team(flex, team())[0].priority == "background", "a request may be behind its team"
+
+
+def test_arms_are_models_that_the_team_may_ask(tmp_path: Path) -> None:
+    models = [{"id": "s", "path": "x", "tier": "small"}, {"id": "l", "path": "y", "tier": "large"}]
+    write_team(tmp_path, "red", models={"deny": ["l"]}, experiments={"weights": {"s": 1, "l": 1}})
+    with pytest.raises(ConfigError, match=r"'experiments.weights.l': 'l' is no model that may be asked.*Those are s"):
+        roster(tmp_path, models=models)
+
+
+async def test_replies_tell_the_tier_and_the_log_the_arm(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    forget_environment(monkeypatch)
+    monkeypatch.setenv("RED_KEY", "secret-of-red")
+    tried = {"experiments": {"weights": {"tiny-2": 1}}, "scheduling": {"service_tier": "flex"}}
+    write_team(tmp_path, "red", key("red"), **tried)
+    body = {"model": "auto", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+    async with site(tiny_checkpoint, teams=tmp_path) as client:
+        with caplog.at_level("INFO", logger="headgate.access"):
+            headers = {"Authorization": "Bearer secret-of-red"}
+            reply = await (await client.post("/v1/chat/completions", json=body, headers=headers)).json()
+    assert (reply["model"], reply["service_tier"]) == ("tiny-2", "flex")
+    (line,) = [json.loads(r.message) for r in caplog.records if r.name == "headgate.access"]
+    assert line["experiment"] == "tiny-2"
