@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 from safetensors.torch import save_file
 
@@ -60,6 +61,19 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
 def write_random(shape: str, folder: Path) -> Path:
     """A bfloat16 checkpoint of `shape` in `folder`, with the demo pair's tokenizer; kept if it is there already."""
     return write_shape(shape, SHAPES[shape], folder)
+
+
+def model_folder(model: str, scratch: Path) -> Path:
+    """The checkpoint of the name that a command was given: of the demo pair, of a shape, or a folder."""
+    if model in ("small", "large"):
+        return demo_checkpoint("student" if model == "small" else "teacher")
+    if model in SHAPES:
+        return write_random(model, scratch)
+    if Path(model).is_dir():
+        return Path(model)
+    raise click.BadParameter(
+        f"{model!r} is no folder and none of small, large, {', '.join(SHAPES)}", param_hint="--model"
+    )
 
 
 def write_shape(name: str, config: Mapping[str, Any], folder: Path, *, spread: float = 0.02) -> Path:

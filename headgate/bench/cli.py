@@ -20,11 +20,12 @@ from headgate.bench import ceilings as limits
 from headgate.bench.batch import batch
 from headgate.bench.cache.audit_report import audit
 from headgate.bench.cache.cli import cache
-from headgate.bench.checkpoints import SHAPES, write_random
+from headgate.bench.checkpoints import SHAPES, model_folder
 from headgate.bench.context import context
 from headgate.bench.demo import demo
 from headgate.bench.engine import EngineBench, Figure
 from headgate.bench.gateway_command import gateway
+from headgate.bench.grammar import grammar
 from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
 from headgate.bench.quality_command import quality
@@ -34,7 +35,6 @@ from headgate.bench.sampling import sampling
 from headgate.bench.serve import compare, run_streams, server
 from headgate.bench.start import start as start_once
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
-from headgate.engine.demo import checkpoint as demo_checkpoint
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
 from headgate.engine.quant.linear import WeightFormat
@@ -52,6 +52,7 @@ bench.add_command(batch)
 bench.add_command(cache)
 bench.add_command(context)
 bench.add_command(demo)
+bench.add_command(grammar)
 bench.add_command(gateway)
 bench.add_command(audit)
 bench.add_command(quality)
@@ -139,7 +140,7 @@ def engine(
     if prepare or plot_file is not None:
         raise click.UsageError("--prepare and --plot belong to --against")
     with tempfile.TemporaryDirectory() as scratch:
-        folder = _folder(model, Path(scratch))
+        folder = model_folder(model, Path(scratch))
         settings = EngineSettings(device=device, threads=threads, prefix_cache=False, kernels=kernels)
         served = Engine(settings)
         served.load(ModelSpec("bench", folder, weights=weights))
@@ -200,7 +201,7 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
     """Compare tokens/s of concurrent HTTP streams with the engine alone, round by round in alternation."""
     workload = Workload(f"{streams} streams", ((64, new),) * streams)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = _folder(model, Path(scratch))
+        folder = model_folder(model, Path(scratch))
         alone = Engine(EngineSettings(prefix_cache=False))
         alone.load(ModelSpec("bench", folder, weights=weights))
         alone.start()
@@ -245,7 +246,7 @@ def start(model: str, weights: WeightFormat, threads: int | None, starts: int, j
     those after it. The page cache is left as it is: after the first start the checkpoint is in it.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        folder = _folder(model, Path(scratch))
+        folder = model_folder(model, Path(scratch))
         measured = [start_once(folder, weights, threads) for _ in range(starts)]
     table = Table(title=f"{model}, weights {weights}: starts", min_width=100)
     for name in (
@@ -277,18 +278,6 @@ def _workloads(name: str, new: int | None, requests: int) -> list[Workload]:
     if name in _BATCHES:
         return [decode(batch) if new is None else decode(batch, new) for batch in _BATCHES[name]]
     return [prefill() if name == "prefill" else mixed(requests)]
-
-
-def _folder(model: str, scratch: Path) -> Path:
-    if model in ("small", "large"):
-        return demo_checkpoint("student" if model == "small" else "teacher")
-    if model in SHAPES:
-        return write_random(model, scratch)
-    if Path(model).is_dir():
-        return Path(model)
-    raise click.BadParameter(
-        f"{model!r} is no folder and none of small, large, {', '.join(SHAPES)}", param_hint="--model"
-    )
 
 
 def _table(title: str, figures: list[Figure]) -> Table:

@@ -14,6 +14,7 @@ from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine
 from headgate.engine.local import ModelInfo
 from headgate.engine.request import Delta, Request
+from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 
 
@@ -105,8 +106,11 @@ class EngineBench:
             scheduling,
         )
 
-    def time(self, requests: Sequence[tuple[tuple[int, ...], int]]) -> Timing:
-        """Submit (prompt, new tokens) all at once and wait for the last token of the last."""
+    def time(self, requests: Sequence[tuple[tuple[int, ...], int]], grammar: Grammar | None = None) -> Timing:
+        """Submit (prompt, new tokens) all at once and wait for the last token of the last.
+
+        `grammar`: of every answer; none may be complete before it has its tokens.
+        """
         arrived: list[tuple[float, Sequence[Delta]]] = []
         unfinished, done = len(requests), threading.Event()
         before = self._model.stats()
@@ -121,8 +125,9 @@ class EngineBench:
                 done.set()
 
         for prompt, new in requests:
-            sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
-            request = Request(f"bench-{next(self._serial)}", self._model.info.name, prompt, sampling)
+            sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=grammar is None)
+            name = f"bench-{next(self._serial)}"
+            request = Request(name, self._model.info.name, prompt, sampling, grammar=grammar)
             self._engine.submit(request, arrive)
         done.wait()
         silent = True

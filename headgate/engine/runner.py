@@ -132,6 +132,13 @@ class Runner:
             tokens = self._sampler.likeliest(logits)
             return [Sampled(s, (token,) if token >= 0 else ()) for s, token in zip(sequences, tokens, strict=True)]
         lost = _lost(sequences)
+        if not lost and all(s.request.sampling.plain for s in sequences):
+            # Nobody else reads these logits: they can be written to.
+            for row, sequence in zip(logits, sequences, strict=True):
+                if sequence.guide is not None:
+                    row.masked_fill_(sequence.guide.forbidden().to(logits.device), -math.inf)
+            tokens = self._sampler.likeliest(logits)
+            return [Sampled(s, (token,) if token >= 0 else ()) for s, token in zip(sequences, tokens, strict=True)]
         if lost:
             sound = [i for i, s in enumerate(sequences) if s not in lost]
             failed = [Sampled(s, (), error=error) for s, error in lost.items()]

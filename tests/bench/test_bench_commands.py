@@ -56,6 +56,13 @@ def test_decoding_can_be_cut_short(tiny_checkpoint: Path) -> None:
     assert "decode b1 of 2" in result.output
 
 
+def test_grammar_bench_compares_with_and_without(tiny_checkpoint: Path) -> None:
+    options = ["--model", str(tiny_checkpoint), "--weights", "native", "--batch", "2", "--new", "8", "--rounds", "1"]
+    done = CliRunner().invoke(bench, ["grammar", *options])
+    assert done.exit_code == 0, done.output
+    assert "with a schema" in done.output
+
+
 def test_engine_bench_names_what_it_knows(tmp_path: Path) -> None:
     result = CliRunner().invoke(bench, ["engine", "--model", str(tmp_path / "none")])
     assert result.exit_code == 2

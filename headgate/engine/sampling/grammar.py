@@ -36,9 +36,11 @@ class Guide:
 
     def __init__(self, matcher: LLMatcher, tokens: int, vocab_size: int, pool: ThreadPoolExecutor) -> None:
         self._matcher = matcher
-        self._tokens = tokens
-        self._vocab_size = vocab_size
         self._bits = np.zeros(-(-tokens // 32), dtype=np.int32)
+        # Written again only after a token was chosen by it: whoever reads it has done so.
+        self._forbidden = np.ones(vocab_size, dtype=np.bool_)
+        self._known = self._forbidden[:tokens]
+        self._tensor = torch.from_numpy(self._forbidden)
         self._pool = pool
         self._next: Future[Tensor] = pool.submit(self._step, ())
 
@@ -47,7 +49,9 @@ class Guide:
         self._next = self._pool.submit(self._step, tokens)
 
     def forbidden(self) -> Tensor:
-        """Which tokens must not come next: bool [vocabulary], on the CPU. Waits for what is still being worked out.
+        """Which tokens must not come next: bool [vocabulary], on the CPU, until the next `advance`.
+
+        Waits for what is still being worked out.
 
         Raises:
             GrammarError: a token was chosen that was forbidden, or the grammar grew too complex to be followed.
@@ -61,9 +65,9 @@ class Guide:
         matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
         if matcher.is_error():
             raise GrammarError(f"the grammar cannot be followed any further: {matcher.get_error()}")
-        forbidden = np.ones(self._vocab_size, dtype=np.bool_)
-        forbidden[: self._tokens] = np.unpackbits(bits.view(np.uint8), count=self._tokens, bitorder="little") == 0
-        return torch.from_numpy(forbidden)
+        allowed = np.unpackbits(bits.view(np.uint8), count=len(self._known), bitorder="little")
+        np.equal(allowed, 0, out=self._known)
+        return self._tensor
 
 
 class Grammar:
