@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from server_process import Start, run_server
+from server_process import ServerProcess, Start, run_server
 
 # The embedding model takes seconds to load, and these tests do not need it.
 PLAIN = {"HEADGATE_CACHE__SEMANTIC__ENABLED": "false"}
@@ -87,6 +89,43 @@ def test_a_key_is_asked_for(start: Start, tmp_path: Path) -> None:
             server.client("wrong").models.list()
         assert caught.value.code == "invalid_api_key"
         assert server.client("red-secret-key").models.list().data
+
+
+def test_team_files_are_followed_and_sighup_reads_secrets_again(start: Start, tmp_path: Path) -> None:
+    teams, secret = tmp_path / "teams", tmp_path / "secret"
+    teams.mkdir()
+    secret.write_text("first-secret")
+    path = teams / "red.yaml"
+    path.write_text(json.dumps({"team": {"name": "red"}, "keys": [{"id": "k", "secret": f"file:{secret}"}]}))
+    with start(HEADGATE_TEAMS__FOLDER=str(teams), **PLAIN) as server:
+        client = server.client("first-secret")
+        stream = client.chat.completions.create(
+            model="small", messages=ASK, max_tokens=600, stream=True, temperature=1.0, extra_body={"ignore_eos": True}
+        )
+        next(iter(stream))
+        secret.write_text("second-secret")
+        server.process.send_signal(signal.SIGHUP)
+        assert _becomes_valid(server, "second-secret")
+        with pytest.raises(openai.AuthenticationError):
+            client.models.list()
+        path.unlink()
+        made = headgate("keys", "create", "laptop", "--team", "blue", "--teams", str(teams))
+        assert made.returncode == 0, made.stderr
+        assert _becomes_valid(server, made.stdout.strip())
+        chunks = list(stream)
+    assert chunks[-1].choices[0].finish_reason == "length", "no change of keys cuts a stream"
+
+
+def _becomes_valid(server: ServerProcess, secret: str) -> bool:
+    """Ask with a key until it holds, which on an idle machine is at once; half a minute at most."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            server.client(secret).models.list()
+        except openai.AuthenticationError:
+            continue
+        return True
+    return False
 
 
 def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(start: Start) -> None:
