@@ -146,6 +146,7 @@ class Loader:
         """
         if self._redis is not None:
             self._redis = await connect_redis(self._redis, self._settings.cache, self._lifecycle)
+        self._admission.share(self._redis, self._settings.server.replicas)
         self._journal = self._open_journal()
 
     async def run(self) -> None:

@@ -36,6 +36,11 @@ class ServerSettings(Section):
     host: str = Field(default="127.0.0.1", description="Address to listen on; 0.0.0.0 listens everywhere.")
     port: int = Field(default=8000, ge=0, le=65535, description="TCP port; 0 takes a free one.")
     max_body_bytes: ByteSize = Field(default=_bytes(10_000_000), gt=0, description="Larger bodies get 413.")
+    replicas: int = Field(
+        default=1,
+        ge=1,
+        description="Gateways that count limits together in the Redis of cache.redis; 1: this one counts by itself.",
+    )
     max_waiting: int = Field(
         default=512,
         ge=1,

@@ -6,11 +6,13 @@ generation used is settled when it has ended, however it ended: `metering` sees 
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from headgate.gateway.request import ChatRequest, Usage
 from headgate.gateway.teams.accounts import Accounts, Bill, Payer, payer
@@ -23,6 +25,11 @@ from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.sections import LimitsSection
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, quota_spent, rate_limited
+
+if TYPE_CHECKING:
+    from headgate.cache.store.redis import RedisStore
+
+logger = logging.getLogger("headgate.gateway")
 
 _UNIT = {"requests": "requests per minute", "tokens": "tokens per minute", "concurrency": "requests at the same time"}
 
@@ -148,6 +155,17 @@ class Admission:
         self.accounts = Accounts() if accounts is None else accounts
         self.queues = Queues() if queues is None else queues
         self.clock = clock
+
+    def share(self, redis: RedisStore | None, replicas: int) -> None:
+        """Count together with other gateways, where there are some and a Redis that all of them use."""
+        if replicas == 1:
+            return
+        if redis is None:
+            logger.warning("server.replicas is %d, but there is no Redis: each counts limits by itself", replicas)
+            return
+        from headgate.gateway.teams.redis_limits import RedisLimits
+
+        self.book = RedisLimits(redis, replicas, self.clock)
 
     async def enter(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> Ticket:
         """Let a request in; ApiError 400 for what is beyond a cap, 429 for what is beyond a limit."""

@@ -1,0 +1,89 @@
+"""Limits that gateways count together in a real Redis: never passed together, shared fairly while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+from redis_process import RedisProcess, running_redis
+
+from headgate.cache.store.redis import RedisStore
+from headgate.gateway.teams.limits import Rates, Scope
+from headgate.gateway.teams.redis_limits import RedisLimits
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
+    with running_redis(tmp_path_factory.mktemp("redis")) as process:
+        yield process
+
+
+@pytest.fixture
+async def books(redis: RedisProcess) -> AsyncIterator[list[RedisLimits]]:
+    """Two gateways."""
+    async with AsyncExitStack() as stack:
+        stores = [RedisStore(redis.url, time.time, timeout_s=2.0) for _ in range(2)]
+        for store in stores:
+            stack.push_async_callback(store.close)
+        yield [RedisLimits(store, 2) for store in stores]
+
+
+async def test_gateways_together_let_no_more_requests_through_than_one(books: list[RedisLimits]) -> None:
+    scope = Scope("team requests", Rates(rpm=30))
+    found = await asyncio.gather(*(books[n % 2].enter([scope]) for n in range(100)))
+    assert sum(refusal is None for refusal in found) == 30
+    refusal = next(refusal for refusal in found if refusal is not None)
+    assert (refusal.what, refusal.limit, refusal.used) == ("requests", 30, 30)
+    assert refusal.after_s is not None
+    assert 50 < refusal.after_s <= 60
+    level = books[0].standing([scope]).requests
+    assert level is not None
+    assert level.remaining == 0
+
+
+async def test_tokens_are_set_aside_for_all_and_given_back_to_all(books: list[RedisLimits]) -> None:
+    scope, other = Scope("team tokens", Rates(tpm=100)), Scope("user tokens", Rates(tpm=1000))
+    assert await books[0].reserve([other, scope], 80) is None
+    refusal = await books[1].reserve([other, scope], 30)
+    assert refusal is not None
+    assert (refusal.scope, refusal.what, refusal.used, refusal.after_s) == (scope, "tokens", 80, 1.0)
+    books[0].settle([other, scope], 80, 30)
+    await books[0].settled()
+    assert await books[1].reserve([other, scope], 70) is None
+    too_much = await books[1].reserve([scope], 101)
+    assert too_much is not None
+    assert too_much.after_s is None
+    level = books[1].standing([other]).tokens
+    assert level is not None
+    assert level.remaining == 900
+
+
+async def test_places_are_given_back(books: list[RedisLimits]) -> None:
+    scope = Scope("team places", Rates(concurrency=2))
+    found = await asyncio.gather(*(book.enter([scope]) for book in (*books, *books)))
+    assert sum(refusal is None for refusal in found) == 2
+    for book in books:
+        book.leave([scope], 0.1)
+        await book.settled()
+    assert await books[0].enter([scope]) is None
+
+
+async def test_while_redis_is_away_each_gateway_lets_its_share_pass(redis: RedisProcess) -> None:
+    store = RedisStore(redis.url, time.time, timeout_s=0.1)
+    book, scope = RedisLimits(store, 4), Scope("team away", Rates(rpm=40, tpm=400))
+    assert [await book.enter([scope]) for _ in range(4)] == [None] * 4
+    with redis.paused():
+        found = [await book.enter([scope]) for _ in range(20)]
+        # Ten are its share, and four it had let pass before.
+        assert sum(refusal is None for refusal in found) == 6
+        assert await book.reserve([scope], 100) is None
+        refusal = await book.reserve([scope], 1)
+        assert refusal is not None
+        assert refusal.limit == 100
+        book.settle([scope], 100, 40)
+        await book.settled()
+        assert await book.reserve([scope], 60) is None
+    await store.close()
