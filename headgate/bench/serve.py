@@ -113,6 +113,7 @@ def server(model: Path, weights: str, scratch: Path) -> Iterator[Server]:
                 "models": [{"id": "bench", "path": str(model), "weights": weights}],
                 "cache": {"exact": {"enabled": False}, "semantic": {"enabled": False}},
                 "storage": {"folder": str(scratch / "data")},
+                "teams": {"folder": None},
                 "logging": {"level": "error", "access": False},
             }
         )
