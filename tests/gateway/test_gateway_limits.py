@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +75,17 @@ async def test_a_hundred_clients_at_once_pass_no_limit(tiny_checkpoint: Path, mo
         assert {status for status, _ in replies} == {200, 429}
         assert sum(status == 200 for status, _ in replies) <= 20
         assert 0 < sum(tokens for _, tokens in replies) <= 200
+
+
+async def test_a_team_may_have_smaller_bodies(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_environment(monkeypatch)
+    async with site(tiny_checkpoint, defaults={"limits": {"max_body_bytes": 300}}) as client:
+        assert (await client.post(CHAT, json=HELLO)).status == 200
+        long = {**HELLO, "messages": [{"role": "user", "content": "x" * 300}]}
+        assert (await client.post(CHAT, json=long)).status == 413
+        assert (await client.post(CHAT, data=_pieces(long), headers={"content-type": "application/json"})).status == 413
+
+
+async def _pieces(body: dict[str, Any]) -> AsyncIterator[bytes]:
+    """Without a length said before."""
+    yield json.dumps(body).encode()
