@@ -230,3 +230,10 @@ def test_text_is_normalized_only_where_that_is_set() -> None:
 @given(st.text())
 def test_normalizing_twice_changes_nothing(text: str) -> None:
     assert normalized(normalized(text)) == normalized(text)
+
+
+def test_answers_that_may_call_functions_are_never_served_to_similar_questions() -> None:
+    for tools, findable in (((), True), ((Tool("find"),), False)):
+        question = asked(replace(ASK, tools=tools, sampling=Sampling(temperature=0.0)))
+        assert isinstance(question, Question)
+        assert (question.findable, question.semantic) == (findable, findable)
