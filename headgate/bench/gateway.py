@@ -112,16 +112,23 @@ def cores() -> tuple[int, int]:
 @contextmanager
 def headgate_server(core: int, folder: Path) -> Iterator[Server]:
     """The gateway over the demo student: a key, limits that are counted and never met, ledger and metrics."""
-    config = folder / "headgate.yaml"
+    config, teams = folder / "headgate.yaml", folder / "teams"
+    teams.mkdir()
     million = 1_000_000_000
     limits = {"requests_per_minute": million, "tokens_per_minute": million, "concurrency": 10_000}
     settings = {
         "models": [{"id": "demo-student", "path": "demo:student", "tier": "small"}],
-        "keys": [{"id": "bench", "team": "bench", "secret": "env:BENCH_KEY"}],
+        "teams": {"folder": str(teams)},
         "storage": {"folder": str(folder / "data")},
         "engine": {"threads": 1},
-        "defaults": {"limits": limits, "budgets": {"daily_usd": 1000.0}},
     }
+    team = {
+        "team": {"name": "bench"},
+        "keys": [{"id": "bench", "secret": "env:BENCH_KEY"}],
+        "limits": limits,
+        "budgets": {"daily_usd": 1000.0},
+    }
+    (teams / "bench.yaml").write_text(json.dumps(team))
     config.write_text(json.dumps(settings))
     command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--port", "0", "--config", str(config)]
     with _process(command, core, _SERVER, folder) as server:
