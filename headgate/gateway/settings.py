@@ -42,7 +42,7 @@ class ServerSettings(Section):
         description="Gateways that count limits together in the Redis of cache.redis; 1: this one counts by itself.",
     )
     max_waiting: int = Field(
-        default=512,
+        default=2048,
         ge=1,
         description="Requests that may wait for a model, and as many that nobody waits for; more get 503.",
     )

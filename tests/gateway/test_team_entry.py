@@ -69,6 +69,9 @@ async def test_replies_tell_the_tier_and_the_log_the_arm(
         with caplog.at_level("INFO", logger="headgate.access"):
             headers = {"Authorization": "Bearer secret-of-red"}
             reply = await (await client.post("/v1/chat/completions", json=body, headers=headers)).json()
+        asked = {"model": "auto", "input": "hello", "max_output_tokens": 4}
+        response = await (await client.post("/v1/responses", json=asked, headers=headers)).json()
     assert (reply["model"], reply["service_tier"]) == ("tiny-2", "flex")
+    assert (response["model"], response["service_tier"]) == ("tiny-2", "flex")
     (line,) = [json.loads(r.message) for r in caplog.records if r.name == "headgate.access"]
     assert line["experiment"] == "tiny-2"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,6 +78,11 @@ def test_parameters_reach_the_road() -> None:
     assert request.tool_use == ToolUse("required", None, parallel=False)
     named = parsed(tools=[TOOL], tool_choice={"type": "function", "name": "find"}).request
     assert named.tool_use == ToolUse("required", "find", parallel=False)
+
+
+def test_a_tier_behind_others_reaches_the_road() -> None:
+    assert parsed(service_tier="flex").request == replace(parsed().request, priority="background")
+    assert parsed(service_tier="default").request == parsed().request
 
 
 def test_how_much_to_think_reaches_the_road() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 from aiohttp import web
 
@@ -11,6 +13,7 @@ from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
 from headgate.gateway.request import Message
 from headgate.gateway.stored_responses import StoredResponse
+from headgate.gateway.teams.entry import scheduled
 from headgate.gateway.wire.errors import ApiError, renamed, unsupported
 from headgate.gateway.wire.headers import cache_control, session
 from headgate.gateway.wire.responses import parse_responses
@@ -41,6 +44,7 @@ async def create(http: web.Request) -> web.StreamResponse:
         stored.keep(team, response_id, StoredResponse(body, turns))
 
     asked = parse_responses(await read_body(http), cache_control(http.headers), session(http.headers), earlier)
+    asked = replace(asked, request=scheduled(asked.request, http[keys.PRINCIPAL]))
     if asked.wire.store and not stored.enabled:
         raise unsupported("store", "'store' is switched off on this server (responses.ttl_s is 0). Leave it out.")
     record = http[keys.RECORD]

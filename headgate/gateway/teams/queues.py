@@ -15,7 +15,7 @@ from headgate.gateway.wire.errors import ApiError, overloaded
 from headgate.routing.price import price
 from headgate.routing.types import Price
 
-MOST_WAITING = 512
+MOST_WAITING = 2048
 _FIRST_ANSWER = 64.0
 _NEW_WEIGHT = 0.05
 _LEAST_S = 0.1

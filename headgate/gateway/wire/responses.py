@@ -43,7 +43,6 @@ RESPONSES_NEUTRAL: Neutral = {
     "prompt": (None,),
     "prompt_cache_options": (None, {"mode": "implicit"}),
     "prompt_cache_retention": (None, "in_memory"),
-    "service_tier": (None, "auto", "default"),
     "truncation": (None, "disabled"),
 }
 
@@ -162,6 +161,7 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     user: str | None = None
+    service_tier: Literal["auto", "default", "flex"] | None = None
     # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
     background: Any = UNSET
     context_management: Any = UNSET
@@ -171,7 +171,6 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     prompt: Any = UNSET
     prompt_cache_options: Any = UNSET
     prompt_cache_retention: Any = UNSET
-    service_tier: Any = UNSET
     truncation: Any = UNSET
 
 
@@ -219,6 +218,7 @@ def parse_responses(body: bytes, cache: CacheControl, session: str | None, earli
         tool_use=_tool_use(wire, tools),
         response_format=_format(wire.text),
         reasoning_effort=None if wire.reasoning is None else wire.reasoning.effort,
+        priority="background" if wire.service_tier == "flex" else "foreground",
     )
     return ToRespond(wire, request, turns)
 

@@ -239,6 +239,7 @@ class ResponsesReply:
             prompt_cache_key=wire.prompt_cache_key,
             metadata=wire.metadata or {},
             reasoning=body.ReasoningSettings(None if wire.reasoning is None else wire.reasoning.effort),
+            service_tier="flex" if self._asked.request.priority == "background" else "default",
         )
 
     def _next(self) -> int:
