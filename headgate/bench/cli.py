@@ -34,6 +34,7 @@ from headgate.bench.routing.cli import routing
 from headgate.bench.sampling import sampling
 from headgate.bench.serve import compare, run_streams, server
 from headgate.bench.start import start as start_once
+from headgate.bench.streams import streams
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
@@ -59,6 +60,7 @@ bench.add_command(quality)
 bench.add_command(redis)
 bench.add_command(routing)
 bench.add_command(sampling)
+bench.add_command(streams)
 
 
 @bench.command()

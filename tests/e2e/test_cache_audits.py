@@ -86,10 +86,11 @@ def audits(server: ServerProcess) -> dict[str, Any]:
 
 
 def test_what_one_gateway_finds_and_decides_holds_for_the_other_and_over_a_restart(
-    serve: Serve, redis: RedisProcess
+    serve: Serve, redis: RedisProcess, tmp_path: Path
 ) -> None:
     only = {"cache-control": "only-if-cached"}
-    with serve() as one, serve() as other:
+    # A data folder is one server's alone.
+    with serve() as one, serve(HEADGATE_STORAGE__FOLDER=str(tmp_path / "other")) as other:
         until(lambda: ready(one) and ready(other))
         _, _, key = ask(one, SPAIN)
         plant(redis, key, "The capital of Spain is Oslo.")
