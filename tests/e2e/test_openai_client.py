@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,25 +11,13 @@ import openai
 import pytest
 from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
-from server_process import ServerProcess, run_server
+from server_process import ServerProcess
 
 FRESH = {"cache-control": "no-cache"}
 # A hundred tokens that outweigh all others: draws vary however sure the model is of its answer.
 UNDECIDED = {str(token): 100 for token in range(300, 400)}
 ASK: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 CARRIES_ON: dict[str, Any] = {"extra_body": {"ignore_eos": True}, "extra_headers": FRESH}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """The embedded default, shared by these tests."""
-    with run_server(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: ServerProcess) -> OpenAI:
-    return server.client()
 
 
 def sample(server: ServerProcess, name: str) -> float:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import openai
 import pytest
 from openai import OpenAI
 from pydantic import BaseModel
-from server_process import ServerProcess, run_server
 
 ASK: list[Any] = [{"role": "user", "content": "Could you turn the garden light on?"}]
 SWITCH: dict[str, Any] = {
@@ -30,17 +28,6 @@ class Light(BaseModel):
 
     place: Literal["garden", "kitchen"]
     brightness: Literal[1, 2, 3]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with run_server(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: ServerProcess) -> OpenAI:
-    return server.client()
 
 
 @pytest.mark.parametrize("model", ["small", "large"])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 from openai import OpenAI
-from server_process import ServerProcess, run_server
 
 FRESH = {"cache-control": "no-cache"}
 LIGHT: dict[str, Any] = {
@@ -39,17 +37,6 @@ REMINDER: dict[str, Any] = {
 TOOLS = [LIGHT, REMINDER]
 ASK: list[Any] = [{"role": "user", "content": "Could you turn the garden light on?"}]
 GARDEN = {"place": "garden", "status": "on"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with run_server(tmp_path_factory.mktemp("server")) as running:
-        yield running
-
-
-@pytest.fixture
-def client(server: ServerProcess) -> OpenAI:
-    return server.client()
 
 
 @pytest.mark.parametrize("model", ["small", "large", "auto"])
