@@ -74,14 +74,15 @@ def revoke(key_id: str, config_path: Path | None, teams: Path | None) -> None:
 @config_option
 @folder_option
 def list_keys(config_path: Path | None, teams: Path | None) -> None:
-    """Every key of every team, without secrets."""
+    """Every key of every team with its own limits, without secrets."""
     now = datetime.now(UTC)
     for team, key in _done(_store(config_path, teams).keys):
         ends = (
             "" if key.expires is None else f"  {'expired' if key.expires <= now else 'expires'} {key.expires:%F %T%z}"
         )
         kept = "hash" if key.hash is not None else str(key.secret)
-        click.echo(f"{team:<20} {key.id:<24} {key.role:<7} {kept}{ends}")
+        limits = "".join(f"  {name}={limit}" for name, limit in key.limits.model_dump(exclude_none=True).items())
+        click.echo(f"{team:<20} {key.id:<24} {key.role:<7} {kept}{ends}{limits}")
 
 
 def _store(config_path: Path | None, teams: Path | None) -> KeyStore:

@@ -13,7 +13,13 @@ from headgate.gateway.destinations import Facts
 from headgate.gateway.request import CacheControl, Chunk
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.sections import BudgetsSection, LimitsSection, TeamPolicy, UserLimitsSection
+from headgate.gateway.teams.sections import (
+    BudgetsSection,
+    KeyLimitsSection,
+    LimitsSection,
+    TeamPolicy,
+    UserLimitsSection,
+)
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, server_error
 
@@ -127,6 +133,27 @@ async def test_requests_and_places_are_counted_for_team_and_end_user() -> None:
     with pytest.raises(ApiError, match="user 'ann' on requests per minute: limit 1, used 1"):
         await site.ask(replace(FRESH, user="ann"), who)
     await site.ask(replace(FRESH, user="cleo"), who)
+
+
+async def test_a_key_is_within_its_own_limits_and_its_teams_and_the_tighter_one_is_told() -> None:
+    site, policy = (
+        Site(FakeDestination()),
+        TeamPolicy(limits=LimitsSection(tokens_per_minute=30, requests_per_minute=4)),
+    )
+    laptop = Principal("red", "laptop", policy=policy, limits=KeyLimitsSection(tokens_per_minute=25))
+    phone = Principal("red", "phone", policy=policy, limits=KeyLimitsSection(requests_per_minute=1))
+    _, _, record = await site.ask(FRESH, laptop)
+    assert tokens_left(record) == 25 - 7
+    _, _, record = await site.ask(FRESH, phone)
+    assert tokens_left(record) == 30 - 14
+    assert record.standing is not None
+    requests = record.standing().requests
+    assert requests is not None
+    assert (requests.limit, requests.remaining) == (1, 0)
+    for who, said in ((phone, "key 'phone' on requests per minute: limit 1, used 1"), (laptop, "team 'red' on tokens")):
+        with pytest.raises(ApiError, match=said):
+            await site.ask(replace(FRESH, max_tokens=12), who)
+    assert tokens_left(record) == 16, "what was refused took nothing"
 
 
 async def test_caps_name_the_parameter_and_an_open_length_is_within_them() -> None:

@@ -20,6 +20,7 @@ from team_files import key, roster, write_team
 from headgate.gateway.cli import main
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.key_store import KeyStore, KeyStoreError, rewritten
+from headgate.gateway.teams.keys import hash_secret
 from headgate.gateway.wire.errors import ApiError
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -146,7 +147,9 @@ def test_the_commands_do_so(tmp_path: Path) -> None:
     assert made.exit_code == 0, made.output
     secret = made.stdout.strip()
     assert who(folder, secret) == "laptop"
+    write_team(folder, "blue", {"id": "slow", "hash": hash_secret("x"), "limits": {"max_n": 1, "concurrency": 3}})
     listed = command(folder, "list").output
+    assert "hash  concurrency=3  max_n=1\n" in listed
     assert "laptop" in listed
     assert "2027-06-30 00:00:00+0000" in listed
     assert secret not in listed
@@ -155,7 +158,7 @@ def test_the_commands_do_so(tmp_path: Path) -> None:
     assert "is gone from" in command(folder, "revoke", "laptop").output
     assert who(folder, again) is None
     for arguments, said in (
-        (("revoke", "laptop"), "there is no key 'laptop'; the keys are none"),
+        (("revoke", "laptop"), "there is no key 'laptop'; the keys are slow"),
         (("create", "x", "--team", "red", "--expires", "soon"), "'soon' is no time"),
     ):
         refused = command(folder, *arguments)

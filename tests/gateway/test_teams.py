@@ -9,6 +9,7 @@ import pytest
 from team_files import key, roster, write_team
 
 from headgate.gateway.document import ConfigError
+from headgate.gateway.teams.admission import scopes_of
 from headgate.gateway.teams.keys import Principal, hash_secret, new_secret
 from headgate.gateway.teams.registry import Roster, Teams
 from headgate.gateway.teams.sections import TeamPolicy
@@ -130,6 +131,19 @@ def test_refusals_name_file_line_key_and_what_is_accepted(
     for hint in hints:
         assert hint in found[0]
     assert "hunter2" not in found[0]
+
+
+def test_a_keys_caps_are_within_its_teams(tmp_path: Path) -> None:
+    own = {"requests_per_minute": 5, "max_tokens": 10, "max_n": 9}
+    write_team(tmp_path, "red", key("a", limits=own), key("b"), limits={"max_n": 3, "requests_per_minute": 60})
+    found = roster(tmp_path, SECRETS)
+    first, second = (found.authenticate(bearer(SECRETS[name]), 0) for name in SECRETS)
+    caps = [
+        (w.policy.limits.max_tokens, w.policy.limits.max_n, w.policy.limits.max_context_tokens) for w in (first, second)
+    ]
+    assert caps == [(10, 3, None), (None, 3, None)]
+    assert [s.name for s in scopes_of(first, None)] == ["team red", "key a"]
+    assert [(s.name, s.rates.rpm) for s in scopes_of(second, "ann")] == [("team red", 60)]
 
 
 def test_two_files_that_claim_one_team_or_key_are_both_named(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ async def list_keys(http: web.Request) -> web.Response:
             [
                 KeyBody(
                     key.id, team, key.role, "reference" if key.hash is None else "hash", key.created, key.expires,
-                    key.expires is not None and key.expires <= now,
+                    key.expires is not None and key.expires <= now, key.limits.model_dump(exclude_none=True),
                 )
                 for team, key in found
             ]

@@ -181,7 +181,7 @@ class Admission:
         return Ticket(self, scopes, request, payer(principal, record.request_id, request), record)
 
     def standing(self, principal: Principal, user: str | None = None) -> Standing:
-        """How the limits of a team and its end user stand."""
+        """How the limits of a team, its key and its end user stand."""
         return self.book.standing(scopes_of(principal, user))
 
     def refused(self, principal: Principal, refusal: Refusal) -> ApiError:
@@ -193,29 +193,33 @@ class Admission:
 def capped(request: ChatRequest, caps: LimitsSection) -> ChatRequest:
     """The request, its answer no longer than the cap; ApiError 400 where it asks for more than a cap."""
     if caps.max_n is not None and request.n > caps.max_n:
-        raise invalid(f"Invalid 'n': {request.n}. This team may ask for at most {caps.max_n}.", "n", "above_limit")
+        raise invalid(
+            f"Invalid 'n': {request.n}. At most {caps.max_n} may be asked for with this key.", "n", "above_limit"
+        )
     if caps.max_tokens is None:
         return request
     if request.max_tokens is None:
         return replace(request, max_tokens=caps.max_tokens)
     if request.max_tokens > caps.max_tokens:
-        message = f"Invalid 'max_tokens': {request.max_tokens}. This team may ask for at most {caps.max_tokens}."
+        message = (
+            f"Invalid 'max_tokens': {request.max_tokens}. At most {caps.max_tokens} may be asked for with this key."
+        )
         raise invalid(message, "max_tokens", "above_limit")
     return request
 
 
 def scopes_of(principal: Principal, user: str | None) -> tuple[Scope, ...]:
     """Whose limits a request counts against; those without any are left out."""
-    limits = principal.policy.limits
-    scopes = []
-    team = Rates(limits.requests_per_minute, limits.tokens_per_minute, limits.concurrency)
-    if not team.free:
-        scopes.append(Scope(f"team {principal.team}", team))
-    if user is not None:
-        each = limits.per_user
-        rates = Rates(each.requests_per_minute, each.tokens_per_minute, each.concurrency)
-        if not rates.free:
-            scopes.append(Scope(f"user {principal.team}/{user}", rates))
+    limits, scopes = principal.policy.limits, list[Scope]()
+    for name, section in (
+        (f"team {principal.team}", limits),
+        (f"key {principal.key_id}", principal.limits),
+        (f"user {principal.team}/{user}", None if user is None else limits.per_user),
+    ):
+        if section is not None:
+            rates = Rates(section.requests_per_minute, section.tokens_per_minute, section.concurrency)
+            if not rates.free:
+                scopes.append(Scope(name, rates))
     return tuple(scopes)
 
 

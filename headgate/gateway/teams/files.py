@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from headgate.gateway.settings import TEAMS_FOLDER, Settings
 from headgate.gateway.teams.checks import allowed_models, team_problems
 from headgate.gateway.teams.keys import Held, Principal, hash_matches, read_hash
 from headgate.gateway.teams.registry import Key, Roster, Team
-from headgate.gateway.teams.sections import TeamFile, TeamKeySection, TeamPolicy
+from headgate.gateway.teams.sections import KeyLimitsSection, TeamFile, TeamKeySection, TeamPolicy
 
 _WHOLE = ("aliases", "weights")
 """Mappings of names: one value each."""
@@ -186,14 +186,29 @@ def _team(one: _Read, settings: Settings) -> Team:
     team_models = allowed_models(settings, policy)
     keys = []
     for section, secret in zip(file.keys, one.secrets, strict=True):
-        principal = Principal(file.team.name, section.id, section.role == "admin", policy, team_models, section.routing)
-        if section.models is not None:
-            principal = replace(principal, models=frozenset(section.models))
+        principal = Principal(
+            file.team.name,
+            section.id,
+            section.role == "admin",
+            _capped(policy, section.limits),
+            team_models if section.models is None else frozenset(section.models),
+            section.routing,
+            section.limits,
+        )
         salted = None if section.hash is None else read_hash(section.hash)
         expires = None if section.expires is None else section.expires.timestamp()
         keys.append(Key(section, Held(principal, salted, secret, expires)))
     assert one.document.path is not None, "it was read from a file"
     return Team(file.team.name, one.document.path, file.team.owner, policy, team_models, tuple(keys))
+
+
+def _capped(policy: TeamPolicy, own: KeyLimitsSection) -> TeamPolicy:
+    """A team's policy within the caps of one of its keys."""
+    lower = {}
+    for cap in ("max_tokens", "max_context_tokens", "max_n"):
+        bounds = [bound for bound in (getattr(policy.limits, cap), getattr(own, cap)) if bound is not None]
+        lower[cap] = min(bounds, default=None)
+    return policy.model_copy(update={"limits": policy.limits.model_copy(update=lower)})
 
 
 def _revision(settings: Settings, files: list[TeamFile]) -> str:

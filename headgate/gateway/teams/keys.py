@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from headgate.gateway.routing_settings import PolicySection
-from headgate.gateway.teams.sections import TeamPolicy
+from headgate.gateway.teams.sections import RatesSection, TeamPolicy
 from headgate.gateway.wire.errors import invalid_api_key
 
 OPEN_TEAM = "default"
@@ -32,6 +32,8 @@ class Principal:
     """Ids of the models it may ask; None: all."""
     routing: PolicySection = field(default=PolicySection(), compare=False, repr=False)
     """What the key has otherwise than its team."""
+    limits: RatesSection = field(default=RatesSection(), compare=False, repr=False)
+    """What the key may ask at once and in a minute, within its team's limits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,24 @@ class TeamSection(Section):
     owner: str = Field(default="", max_length=200, description="Whom to ask about the team; told by `headgate keys`.")
 
 
+class RatesSection(Section):
+    """What may be asked at once and in a minute; null: no limit of its own."""
+
+    requests_per_minute: int | None = Field(default=None, ge=1, description="As limits.requests_per_minute.")
+    tokens_per_minute: int | None = Field(default=None, ge=1, description="As limits.tokens_per_minute.")
+    concurrency: int | None = Field(default=None, ge=1, description="As limits.concurrency.")
+
+
+class KeyLimitsSection(RatesSection):
+    """Limits of one key, beside its team's, which hold too. null: the team's only."""
+
+    max_tokens: int | None = Field(default=None, ge=1, description="As limits.max_tokens; the lower one holds.")
+    max_context_tokens: int | None = Field(
+        default=None, ge=2, description="As limits.max_context_tokens; the lower one holds."
+    )
+    max_n: int | None = Field(default=None, ge=1, description="As limits.max_n; the lower one holds.")
+
+
 class TeamKeySection(Section):
     """An API key: by its hash, or by where its secret is. The secret itself is never written here."""
 
@@ -42,6 +60,7 @@ class TeamKeySection(Section):
     created: AwareDatetime | None = Field(default=None, description="When it was made; for the reader.")
     expires: AwareDatetime | None = Field(default=None, description="From then on the key is refused; null: never.")
     models: Names | None = Field(default=None, description="Ids of the models it may ask, of its team's; null: all.")
+    limits: KeyLimitsSection = KeyLimitsSection()
     routing: PolicySection = PolicySection()
 
     @field_validator("secret")
@@ -76,12 +95,8 @@ class ModelsSection(Section):
         return each_once(names)
 
 
-class UserLimitsSection(Section):
+class UserLimitsSection(RatesSection):
     """Limits of each end user of the team, whom requests name by `safety_identifier` or `user`; null: none."""
-
-    requests_per_minute: int | None = Field(default=None, ge=1, description="As limits.requests_per_minute.")
-    tokens_per_minute: int | None = Field(default=None, ge=1, description="As limits.tokens_per_minute.")
-    concurrency: int | None = Field(default=None, ge=1, description="As limits.concurrency.")
 
 
 class LimitsSection(Section):

@@ -51,6 +51,8 @@ class KeyBody(Struct):
     created: datetime | None
     expires: datetime | None
     expired: bool
+    limits: dict[str, int]
+    """Of this key, beside its team's."""
 
 
 class KeyList(Struct):
