@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from headgate.cache.single_flight import FlightLostError
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.request import Chunk
+from headgate.gateway.teams.retries import Whole
 from headgate.gateway.telemetry.record import Chosen
+from headgate.gateway.wire.errors import overloaded
 
 CacheVerdict = Literal["exact", "semantic", "near", "miss", "bypass"]
 
@@ -35,6 +38,10 @@ class Opened:
     """Upper bound on the share of wrong answers among those served like this one, where there is one."""
     chosen: Chosen | None = None
     """What the choice of the model followed from, where there was one."""
+    looked_s: float | None = None
+    """What the look into the cache took, waiting for similar questions included; None where another request did it."""
+    planned_s: float | None = None
+    """What it took to choose a model; None where none was chosen."""
 
 
 Event = Opened | Chunk | Outcome
@@ -81,3 +88,53 @@ class Solo:
         # Nothing is waited for between the last text and the account.
         self.pending = isinstance(event, Chunk) and event.finish_reason is not None
         return event
+
+
+class Answer:
+    """An answer being made: what was decided at once, its chunks as they come, its account at the end."""
+
+    def __init__(self, opened: Opened, events: Events, clock: Callable[[], float]) -> None:
+        self.opened = opened
+        self.opened_at = clock()
+        self._events = events
+        self._clock = clock
+        self._outcome: Outcome | None = None
+        self._chunks: list[Chunk] = []
+
+    def whole(self, now: float) -> Whole | None:
+        """All of it, where it was computed for who asked and has ended."""
+        if self._outcome is None or self.opened.age_s is not None:
+            return None
+        return Whole(self.opened, tuple(self._chunks), self._outcome, now)
+
+    @property
+    def ended(self) -> bool:
+        """Whether it came to its end."""
+        return self._outcome is not None
+
+    @property
+    def outcome(self) -> Outcome:
+        """The account. Known once `next_batch` has returned nothing."""
+        if self._outcome is None:
+            raise RuntimeError("the answer has not ended yet; its account is known at the end")
+        return self._outcome
+
+    async def next_batch(self) -> list[Chunk]:
+        """Every chunk there is by now, at least one; empty at the end.
+
+        `ended` may be true together with the last chunks.
+
+        ApiError where the generation failed.
+        """
+        batch: list[Chunk] = []
+        while self._outcome is None and (not batch or self._events.pending):
+            try:
+                event = await self._events.__anext__()
+            except FlightLostError:
+                raise overloaded("The request was cancelled because the server is shutting down.") from None
+            if isinstance(event, Chunk):
+                batch.append(event)
+                self._chunks.append(event)
+            elif isinstance(event, Outcome):
+                self._outcome = event
+        return batch

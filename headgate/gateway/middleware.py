@@ -38,10 +38,12 @@ UPLOADS = ("/v1/files",)
 @web.middleware
 async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Give the request its id and record; count and log it when it has ended, however it did."""
-    request[keys.ARRIVED] = time.monotonic()
+    request[keys.ARRIVED] = arrived = time.monotonic()
     route = request.match_info.route.resource
     entry = RequestRecord(
-        headers.request_id(request.headers.get(headers.REQUEST_ID)), route.canonical if route else "unknown"
+        headers.request_id(request.headers.get(headers.REQUEST_ID)),
+        route.canonical if route else "unknown",
+        arrived=arrived,
     )
     entry.config = request.app[keys.TEAMS].roster.revision
     request[keys.RECORD] = entry

@@ -16,7 +16,7 @@ from headgate.gateway.attempts import Ask, Attempts, Begun
 from headgate.gateway.audits import Audits
 from headgate.gateway.comparisons import Comparisons
 from headgate.gateway.destinations import Destination, Outcome
-from headgate.gateway.events import CacheVerdict, Event, Events, Opened, Solo
+from headgate.gateway.events import Answer, CacheVerdict, Event, Events, Opened, Solo
 from headgate.gateway.question import Bypass, Question
 from headgate.gateway.request import ChatRequest, Chunk, Joiner
 from headgate.gateway.routes import Plan, Routes
@@ -28,6 +28,7 @@ from headgate.gateway.teams.retries import Retries, Whole
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
 from headgate.gateway.wire.errors import ApiError, not_cached, overloaded
+from headgate.routing.savings import saving, spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,56 +41,6 @@ class Job:
     ticket: Ticket
     question: Question | Bypass
     """What the cache is asked, or why it has no part in it."""
-
-
-class Answer:
-    """An answer being made: what was decided at once, its chunks as they come, its account at the end."""
-
-    def __init__(self, opened: Opened, events: Events, clock: Callable[[], float]) -> None:
-        self.opened = opened
-        self.opened_at = clock()
-        self._events = events
-        self._clock = clock
-        self._outcome: Outcome | None = None
-        self._chunks: list[Chunk] = []
-
-    def whole(self, now: float) -> Whole | None:
-        """All of it, where it was computed for who asked and has ended."""
-        if self._outcome is None or self.opened.age_s is not None:
-            return None
-        return Whole(self.opened, tuple(self._chunks), self._outcome, now)
-
-    @property
-    def ended(self) -> bool:
-        """Whether it came to its end."""
-        return self._outcome is not None
-
-    @property
-    def outcome(self) -> Outcome:
-        """The account. Known once `next_batch` has returned nothing."""
-        if self._outcome is None:
-            raise RuntimeError("the answer has not ended yet; its account is known at the end")
-        return self._outcome
-
-    async def next_batch(self) -> list[Chunk]:
-        """Every chunk there is by now, at least one; empty at the end.
-
-        `ended` may be true together with the last chunks.
-
-        ApiError where the generation failed.
-        """
-        batch: list[Chunk] = []
-        while self._outcome is None and (not batch or self._events.pending):
-            try:
-                event = await self._events.__anext__()
-            except FlightLostError:
-                raise overloaded("The request was cancelled because the server is shutting down.") from None
-            if isinstance(event, Chunk):
-                batch.append(event)
-                self._chunks.append(event)
-            elif isinstance(event, Outcome):
-                self._outcome = event
-        return batch
 
 
 class Road:
@@ -155,6 +106,7 @@ class Road:
     @asynccontextmanager
     async def _once(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
         with await self._admission.enter(request, principal, record) as ticket:
+            record.admitted_s = self._clock() - record.arrived
             async with self._let_in(ticket, principal, record) as answer:
                 yield answer
 
@@ -168,7 +120,7 @@ class Road:
         async with self._shared(job) as (events, opened):
             if not events.leads and opened.verdict in ("miss", "near"):
                 # Who joins another's generation computes nothing: to him it is a hit on the very same request.
-                opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0)
+                opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0, looked_s=None)
             self._note(record, opened)
             if opened.age_s is not None:
                 self._metrics.cache.hit(opened.verdict, opened.age_s)
@@ -195,7 +147,7 @@ class Road:
 
     def _note(self, record: RequestRecord, opened: Opened) -> None:
         record.verdict, record.model, record.route = opened.verdict, opened.model, opened.reason
-        record.chosen = opened.chosen
+        record.chosen, record.opened, record.opened_s = opened.chosen, opened, self._clock() - record.arrived
         self._metrics.cache.lookup(opened.verdict, opened.why)
 
     async def _repeat(self, whole: Whole) -> AsyncGenerator[Event]:
@@ -230,7 +182,7 @@ class Road:
 
     async def _produce(self, job: Job) -> AsyncGenerator[Event]:
         """Everything after admission, for all who asked the same at the same time."""
-        found, why = None, "stored"
+        found, why, began = None, "stored", self._clock()
         if isinstance(job.question, Question):
             found = await self._answers.look_up(job.question)
             if not isinstance(found.verdict, Hit) and not job.request.cache.only_if_cached:
@@ -241,7 +193,7 @@ class Road:
         if found is not None and isinstance(found.verdict, Hit):
             if found.verdict.kind == "semantic" and self._audits is not None:
                 self._audits.served(found.verdict, job.request, job.principal, found.vector)
-            for event in self._replay(found.verdict, why):
+            for event in self._replay(found.verdict, why, self._clock() - began):
                 yield event
             return
         if job.request.cache.only_if_cached:
@@ -250,14 +202,14 @@ class Road:
             raise not_cached(verdict, why)
         # From here on, with nothing awaited since the look-up, whoever asks much the same finds this one on its way.
         with self._answers.answering(job.question, found if job.request.priority == "foreground" else None):
-            events = self._generate(job, found)
+            events = self._generate(job, found, self._clock() - began)
             try:
                 async for event in events:
                     yield event
             finally:
                 await events.aclose()
 
-    def _replay(self, hit: Hit, why: str) -> Iterator[Event]:
+    def _replay(self, hit: Hit, why: str, looked_s: float) -> Iterator[Event]:
         """A stored answer, in the same pieces a generation has."""
         stored, entry = restore(hit.entry), hit.entry
         yield Opened(
@@ -271,11 +223,13 @@ class Road:
             self._answers.age_s(entry),
             entry.device_s,
             hit.bound,
+            looked_s=looked_s,
         )
         yield from stored.chunks
         yield stored.outcome
 
-    async def _generate(self, job: Job, found: Lookup | None) -> AsyncGenerator[Event]:
+    async def _generate(self, job: Job, found: Lookup | None, looked_s: float | None = None) -> AsyncGenerator[Event]:
+        asked = self._clock()
         plan = await self._routes.plan(job.request, found.vector if found is not None else None, job.principal)
         began = self._clock()
         begun = await self._begin(job, plan)
@@ -291,7 +245,16 @@ class Road:
         pieces, said = begun.pieces, False
         try:
             yield Opened(
-                verdict, why, destination.id, fingerprint, begun.reason, similarity, key, chosen=self._chosen(plan)
+                verdict,
+                why,
+                destination.id,
+                fingerprint,
+                begun.reason,
+                similarity,
+                key,
+                chosen=self._chosen(plan),
+                looked_s=looked_s,
+                planned_s=began - asked,
             )
             async for piece in pieces:
                 if isinstance(piece, Outcome):
@@ -304,7 +267,7 @@ class Road:
                         choices = joiner.choices()
                         self._comparisons.answered(job.request, job.principal, plan, destination.id, choices, piece)
                     self._learn(job, plan, begun, piece, self._clock() - began)
-                    piece = await self._with_rejected(begun, piece)
+                    piece = await self._with_rejected(plan, begun, piece)
                     await self._settle(job, found, destination, joiner, piece)
                 else:
                     joiner.add(piece)
@@ -337,22 +300,24 @@ class Road:
         """What the log is told of a decision; nothing where the request named its model."""
         if not plan.features:
             return None
-        return Chosen(plan.route.task, plan.route.confidence, plan.features, plan.predicted_s)
+        return Chosen(plan.route.task, plan.route.confidence, plan.features, plan.predicted_s, plan.decision)
 
     def _learn(self, job: Job, plan: Plan, begun: Begun, outcome: Outcome, seconds: float) -> None:
         """How long such answers are, and how far off the price was."""
         self._routes.answered(plan, outcome.usage.completion_tokens // job.request.n)
+        self._metrics.routing.saved(saving(plan.decision, begun.destination.id, outcome.device_s), begun.reason)
         if job.request.priority == "background":
             return  # prices say how long those take whom somebody waits for
         if begun.destination.id == plan.route.model and begun.rejected is None and plan.predicted_s is not None:
             self._metrics.routing.priced(begun.destination.id, plan.predicted_s, seconds)
 
-    async def _with_rejected(self, begun: Begun, outcome: Outcome) -> Outcome:
+    async def _with_rejected(self, plan: Plan, begun: Begun, outcome: Outcome) -> Outcome:
         """The account with that of an answer which did not stand: who asked caused both."""
         rejected = None if begun.rejected is None else await begun.rejected
         if rejected is None:
             return outcome
         theirs = rejected.outcome
+        self._metrics.routing.saved(spent(plan.decision, rejected.model, theirs.device_s), begun.reason)
         self._metrics.generated(
             rejected.model,
             theirs.usage.prompt_tokens,

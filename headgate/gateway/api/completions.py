@@ -12,9 +12,8 @@ from headgate.gateway import keys
 from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import identify, send
 from headgate.gateway.destinations import Outcome
-from headgate.gateway.events import Opened
+from headgate.gateway.events import Answer, Opened
 from headgate.gateway.middleware import read_body
-from headgate.gateway.pipeline import Answer
 from headgate.gateway.request import Chunk, Usage
 from headgate.gateway.wire.completions import CompletionReply, parse_completion
 from headgate.gateway.wire.headers import cache_control, session

@@ -59,8 +59,8 @@ class Answerer:
         principal = self._who(batch.team, batch.key_id)
         if principal is None:
             raise BatchFailed("invalid_api_key", f"The key '{batch.key_id}' that made the batch is not valid any more.")
-        record = RequestRecord(headers.request_id(None), endpoint, batch.team, batch.key_id)
         began = time.monotonic()
+        record = RequestRecord(headers.request_id(None), endpoint, batch.team, batch.key_id, arrived=began)
         try:
             reply = await self._reply(endpoint, body, principal, record)
             record.status = 200

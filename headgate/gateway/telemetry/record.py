@@ -6,10 +6,15 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headgate.gateway.teams.costs import NANO, NOTHING, Cost
 from headgate.gateway.teams.limits import Standing
 from headgate.gateway.teams.retries import Retry
+from headgate.routing.policy import Decision
+
+if TYPE_CHECKING:
+    from headgate.gateway.events import Opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,8 @@ class Chosen:
     """A keyed hash of what was decided over."""
     predicted_s: float | None
     """What the price said that the answer would take."""
+    decision: Decision
+    """All that it followed from, to be explained."""
 
 
 @dataclass(slots=True)
@@ -36,6 +43,14 @@ class RequestRecord:
     """The arm of its team's experiment that the request is of."""
     config: str = ""
     """Revision of the configuration."""
+    arrived: float = 0.0
+    """When it came, in monotonic seconds."""
+    admitted_s: float | None = None
+    """From its arrival until it was let in."""
+    opened_s: float | None = None
+    """From its arrival until it was settled what answers it."""
+    opened: Opened | None = None
+    """What was settled."""
     model: str = ""
     route: str = ""
     verdict: str = ""

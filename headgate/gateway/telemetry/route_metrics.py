@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headgate.gateway.telemetry.labelled import Labelled
 from headgate.routing.breaker import Breaker
+from headgate.routing.savings import Saving
 
 if TYPE_CHECKING:
     from headgate.gateway.routes import Plan
@@ -53,6 +54,14 @@ class RouteMetrics:
             registry=registry,
         )
 
+        saved = (
+            "of the cheapest large model's price not spent, at the prices of the decision; falls with checks in vain."
+        )
+        self._saved_s = Gauge(
+            "headgate_route_saved_device_seconds", f"Device time {saved}", ["model", "reason"], registry=registry
+        )
+        self._saved_usd = Gauge("headgate_route_saved_usd", f"Money {saved}", ["model", "reason"], registry=registry)
+
     def decided(self, plan: Plan, model: str, reason: str) -> None:
         """A request is answered by a model for a reason, which may be another than planned."""
         self._routes.count(model, reason)
@@ -68,6 +77,13 @@ class RouteMetrics:
         self._actual.labels(model).inc(actual_s)
         if actual_s > 0:
             self._ratio.labels(model).observe(predicted_s / actual_s)
+
+    def saved(self, saving: Saving | None, reason: str) -> None:
+        """An answer is whole that another model could have given; None: nobody knows for how much."""
+        if saving is None:
+            return
+        self._saved_s.labels(saving.model, reason).inc(saving.device_s)
+        self._saved_usd.labels(saving.model, reason).inc(saving.usd)
 
     def watch(self, breakers: Mapping[str, Breaker]) -> None:
         """Publish the breakers' states, read at each scrape."""
