@@ -36,13 +36,16 @@ from headgate.gateway.storage.folder import open_storage
 from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.admission import Admission
+from headgate.gateway.teams.budgets import Share
 from headgate.gateway.teams.costs import Prices
 from headgate.gateway.teams.files import read_roster
 from headgate.gateway.teams.ledger import open_ledger
 from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.registry import Teams
 from headgate.gateway.teams.reload import Reloader
+from headgate.gateway.telemetry.access_log import AccessLog
 from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.server_metrics import ServerCollector, watch_process
 from headgate.gateway.telemetry.usage_metrics import UsageMetrics
 
 LOADING = web.AppKey("loading", asyncio.Task[None])
@@ -69,6 +72,7 @@ def make_app(settings: Settings) -> web.Application:
         raise StartError(str(error)) from None
     app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)
     app[keys.METRICS].watch(engine.models)
+    app[keys.ACCESS] = AccessLog(settings.logging.access)
     app[keys.LIFECYCLE] = Lifecycle()
     app[keys.RELOADER] = Reloader(
         settings,
@@ -79,8 +83,11 @@ def make_app(settings: Settings) -> web.Application:
     )
     usage = UsageMetrics(app[keys.METRICS].registry)
     accounts = Accounts(Prices(settings.models, settings.engine.usd_per_device_hour), usage)
-    usage.watch(accounts.shares, lambda: accounts.ledger)
+    usage.watch(partial(_budgets, app), lambda: accounts.ledger)
     app[keys.ADMISSION] = Admission(accounts=accounts, queues=Queues(settings.server.max_waiting))
+    server = ServerCollector(app[keys.LIFECYCLE], app[keys.ADMISSION].queues, lambda: app[keys.TEAMS].roster.revision)
+    app[keys.METRICS].registry.register(server)
+    watch_process(app[keys.METRICS].registry)
     app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine, app[keys.ADMISSION])
     app[keys.RESPONSES] = StoredResponses(settings.responses.ttl_s, int(settings.responses.max_bytes))
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
@@ -127,6 +134,12 @@ def make_app(settings: Settings) -> web.Application:
     app.router.add_get("/metrics", metrics.metrics)
     app.router.add_get("/openapi.json", openapi.openapi)
     return app
+
+
+def _budgets(app: web.Application) -> dict[str, list[Share]]:
+    """How the budgets of all teams stand."""
+    roster, budgets = app[keys.TEAMS].roster, app[keys.ADMISSION].accounts.budgets
+    return {team: budgets.shares(team, roster.principal(team, None).policy.budgets) for team in sorted(roster.names)}
 
 
 async def _following(app: web.Application) -> AsyncIterator[None]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -64,15 +62,16 @@ def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
     settings = _settings(config_path)
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = settings.model_copy(update={"server": settings.server.model_copy(update=given)})
-    _log_to_stderr(settings)
     # Imported here: torch takes seconds, and the other commands need none of it.
     import uvloop
 
     from headgate.gateway.parts import StartError
     from headgate.gateway.server import run_server
+    from headgate.gateway.telemetry.logs import logs
 
     try:
-        uvloop.run(run_server(settings, _listening, _ready))
+        with logs(settings.logging):
+            uvloop.run(run_server(settings, _listening, _ready))
     except StartError as error:
         raise click.ClickException(str(error)) from None
 
@@ -127,23 +126,6 @@ def _settings(path: Path | None) -> Settings:
         return load_settings(path)
     except ConfigError as error:
         raise click.ClickException("the configuration cannot be used:\n  " + "\n  ".join(error.problems)) from None
-
-
-def _log_to_stderr(settings: Settings) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("headgate").setLevel(settings.logging.level.upper())
-    # Progress bars of the libraries that load models: noise in a server's log.
-    os.environ.setdefault("TQDM_DISABLE", "1")
-    for name in ("headgate.access", "headgate.content"):
-        _write_json(logging.getLogger(name))
-
-
-def _write_json(logger: logging.Logger) -> None:
-    # One JSON object per line, whatever surrounds it.
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    logger.addHandler(handler)
-    logger.propagate = False
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.registry import Teams
 from headgate.gateway.teams.reload import Reloader
+from headgate.gateway.telemetry.access_log import AccessLog
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import storage_off
@@ -20,6 +21,7 @@ from headgate.gateway.wire.errors import storage_off
 SETTINGS = web.AppKey("settings", Settings)
 LIFECYCLE = web.AppKey("lifecycle", Lifecycle)
 METRICS = web.AppKey("metrics", Metrics)
+ACCESS = web.AppKey("access", AccessLog)
 ADMISSION = web.AppKey("admission", Admission)
 TEAMS = web.AppKey("teams", Teams)
 RELOADER = web.AppKey("reloader", Reloader)

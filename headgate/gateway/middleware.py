@@ -15,7 +15,7 @@ from headgate import __version__
 from headgate.gateway import keys
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.retries import retry_of
-from headgate.gateway.telemetry.record import RequestRecord, write_access_line
+from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import headers
 from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError, invalid, not_permitted, server_error, too_large
@@ -23,13 +23,14 @@ from headgate.gateway.wire.errors import ApiError, invalid, not_permitted, serve
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 logger = logging.getLogger("headgate.gateway")
-access_logger = logging.getLogger("headgate.access")
 
 CLIENT_LEFT = 499
 """nginx's status for a client that closed the connection; in log and metrics only."""
 
 API_PREFIXES = ("/v1/", "/tokenize", "/detokenize")
 ADMIN_PREFIX = "/admin/"
+LOGGED = (*API_PREFIXES, ADMIN_PREFIX)
+"""Endpoints whose requests have a line in the access log; whoever scrapes or probes does not fill it."""
 ANTHROPIC_PREFIX = "/v1/messages"
 UPLOADS = ("/v1/files",)
 """Where a form is posted, whose type the handler checks."""
@@ -58,8 +59,8 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
     finally:
         entry.total_s = time.monotonic() - request[keys.ARRIVED]
         request.app[keys.METRICS].finished(entry)
-        if request.app[keys.SETTINGS].logging.access and entry.endpoint.startswith(API_PREFIXES):
-            write_access_line(access_logger, entry)
+        if entry.endpoint.startswith(LOGGED):
+            request.app[keys.ACCESS].write(entry)
 
 
 @web.middleware

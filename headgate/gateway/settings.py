@@ -14,7 +14,8 @@ from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
 from headgate.gateway.section import Section
 from headgate.gateway.storage.sections import BatchesSection, StorageSection
-from headgate.gateway.teams.sections import DefaultsSection, content_level
+from headgate.gateway.teams.sections import DefaultsSection
+from headgate.gateway.telemetry.sections import LoggingSection, TelemetrySection
 from headgate.routing.types import Need
 
 ENV_PREFIX = "HEADGATE_"
@@ -272,20 +273,6 @@ class TeamsSection(Section):
     )
 
 
-class LoggingSection(Section):
-    """What is written to the log."""
-
-    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least severity shown.")
-    access: bool = Field(default=True, description="One JSON line per request; never content.")
-    content: Literal["off", "redacted", "full"] = Field(
-        default="off",
-        description="What was asked and answered, a JSON line per request: off, redacted (without addresses, long "
-        "numbers and keys) or full.",
-    )
-
-    _off = field_validator("content", mode="before")(content_level)
-
-
 DEMO_MODELS = (
     ModelSection(id="demo-student", path="demo:student", tier="small"),
     ModelSection(id="demo-teacher", path="demo:teacher", tier="large"),
@@ -315,6 +302,7 @@ class Settings(BaseSettings):
     teams: TeamsSection = TeamsSection()
     defaults: DefaultsSection = DefaultsSection()
     logging: LoggingSection = LoggingSection()
+    telemetry: TelemetrySection = TelemetrySection()
 
     @field_validator("models")
     @classmethod

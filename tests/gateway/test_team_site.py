@@ -176,5 +176,5 @@ async def test_replies_and_log_name_the_configuration(
     revision = response.headers["x-headgate-config"]
     assert len(revision) == 8
     (line,) = [r.message for r in caplog.records if r.name == "headgate.access"]
-    assert f'"config": "{revision}"' in line
+    assert f'"config":"{revision}"' in line
     assert (await client.get("/health")).headers["x-headgate-config"] == revision

@@ -10,9 +10,9 @@ from aiohttp import web
 from headgate.gateway import keys
 from headgate.gateway.batches.answerer import Answerer
 from headgate.gateway.batches.service import Batches
-from headgate.gateway.middleware import access_logger, read_body
+from headgate.gateway.middleware import read_body
 from headgate.gateway.telemetry.batch_metrics import BatchMetrics
-from headgate.gateway.telemetry.record import RequestRecord, write_access_line
+from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.batches import parse_batch, parse_batch_query
 from headgate.gateway.wire.query import read_query
 
@@ -53,8 +53,7 @@ async def running(app: web.Application) -> AsyncIterator[None]:
 
     def ended(record: RequestRecord) -> None:
         metrics.line(record)
-        if settings.logging.access:
-            write_access_line(access_logger, record)
+        app[keys.ACCESS].write(record)
 
     answerer = Answerer(app[keys.LOADER], app[keys.LIFECYCLE], app[keys.METRICS], app[keys.TEAMS].named, ended)
     batches = Batches(storage, settings.batches, answerer, line_bytes=int(settings.server.max_body_bytes))

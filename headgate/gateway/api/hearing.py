@@ -13,9 +13,9 @@ from headgate.gateway.api.reply import Source
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
 from headgate.gateway.request import ChatRequest, Chunk
-from headgate.gateway.telemetry.content import Heard, write_content_line
+from headgate.gateway.telemetry.content import LOGGER, Heard, write_content_line
 
-logger = logging.getLogger("headgate.content")
+logger = logging.getLogger(LOGGER)
 
 
 class _Listened:

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from headgate.gateway.request import ChatRequest, Usage
-from headgate.gateway.teams.budgets import Budgets, Hold, Over, Share
+from headgate.gateway.teams.budgets import Budgets, Hold, Over
 from headgate.gateway.teams.costs import NOTHING, Prices
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger import Ledger
 from headgate.gateway.teams.ledger_file import Cause, Entry
-from headgate.gateway.teams.sections import BudgetsSection
 from headgate.gateway.telemetry.usage_metrics import UsageMetrics
 
 
@@ -94,14 +93,12 @@ class Accounts:
         self.ledger: Ledger | None = None
         self._clock = clock
         self._minute = (-1, "", "")
-        self._sections: dict[str, BudgetsSection] = {}
 
     async def open(
         self, payer: Payer, model: str, prompt_tokens: int, most_tokens: int, device_s: float
     ) -> Bill | Over:
         """Set aside what a generation may cost: prompt, longest answer, and what the device may take for them."""
         principal = payer.principal
-        self._sections[principal.team] = principal.policy.budgets
         cost = self.prices.of(model, prompt_tokens, most_tokens, device_s)
         hold = self.budgets.reserve(principal.team, principal.policy.budgets, cost)
         if isinstance(hold, Over):
@@ -127,10 +124,6 @@ class Accounts:
         if not shares:
             return False, ""
         return any(share.exhausted for share in shares), self.budgets.warn(principal.team, section, shares)
-
-    def shares(self) -> dict[str, list[Share]]:
-        """How the budgets of teams stand that have asked since the start."""
-        return {team: self.budgets.shares(team, section) for team, section in self._sections.items()}
 
     def hit(self, payer: Payer, model: str, cause: Cause, usage: Usage) -> None:
         """An answer was served that somebody had computed before."""

@@ -68,6 +68,10 @@ class Queues:
         """Requests of a class whose answer has not begun."""
         return self._waiting[Class(model, priority)]
 
+    def standing(self) -> list[tuple[str, Priority, int]]:
+        """Model, class and number of those that wait, for each that ever was waited for."""
+        return [(of.model, of.priority, count) for of, count in self._waiting.items()]
+
     def enter(
         self, model: str, priority: Priority, live: Live | None, prompt_tokens: int, max_queue_s: float | None
     ) -> Place:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from headgate.gateway.request import ChatRequest, Chunk
 from headgate.gateway.telemetry.record import RequestRecord
 
+LOGGER = "headgate.content"
 ContentLevel = Literal["off", "redacted", "full"]
 
 _HIDDEN = (

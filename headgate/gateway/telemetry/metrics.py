@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
 
 from headgate.engine.local import LocalModel
 from headgate.gateway.telemetry.cache_metrics import CacheMetrics
-from headgate.gateway.telemetry.labelled import Labelled
+from headgate.gateway.telemetry.engine_metrics import EngineCollector
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.telemetry.route_metrics import RouteMetrics
 
 # Doubling from 10 ms, the buckets of OpenTelemetry's GenAI durations.
 DURATION_BUCKETS = tuple(0.01 * 2**i for i in range(14))
 TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+OVERHEAD_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +27,44 @@ class _Series:
     generation: Callable[[float], None]
     cached: Callable[[float], None]
     queue: Callable[[float], None]
-    duration: Callable[[float], None]
-    first_token: Callable[[float], None]
     inter_token: Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """What takes a request of one outcome."""
+
+    count: Callable[[], None]
+    duration: Callable[[float], None] | None = None
+    """None where no model had a part in it, as of the next two."""
+    first_token: Callable[[float], None] | None = None
+    overhead: Callable[[float], None] | None = None
 
 
 class Metrics:
     """Counters and histograms fed by the road."""
 
     def __init__(self, usd_per_device_hour: float = 0.0) -> None:
+        # When a series began says nothing here, and would be a series more for each.
+        disable_created_metrics()
         self.registry = CollectorRegistry()
         self.cache = CacheMetrics(self.registry, usd_per_device_hour)
-        self._requests = Labelled(
-            Counter("headgate_requests", "Requests by outcome.", ["endpoint", "model", "code"], registry=self.registry)
-        )
+        self._requests = Counter(
+            "headgate_requests", "Requests by outcome.", ["endpoint", "team", "model", "route", "code"],
+            registry=self.registry,
+        )  # fmt: skip
+        sources = ["model", "source"]
         self._duration = self._histogram(
-            "headgate_request_duration_seconds", "From the first byte read to the last sent."
+            "headgate_request_duration_seconds", "From the first byte read to the last sent.", sources
         )
-        self._first_token = self._histogram("headgate_time_to_first_token_seconds", "From arrival to the first token.")
-        self._queue = self._histogram("headgate_request_queue_seconds", "From submission to the first step.")
+        self._first_token = self._histogram(
+            "headgate_time_to_first_token_seconds", "From arrival to the first token.", sources
+        )
+        self._overhead = Histogram(
+            "headgate_overhead_seconds", "From arrival to where the answer comes from being decided and asked.",
+            ["source"], buckets=OVERHEAD_BUCKETS, registry=self.registry,
+        )  # fmt: skip
+        self._queue = self._histogram("headgate_request_queue_seconds", "From submission to the first step.", ["model"])
         self._inter_token = Histogram(
             "headgate_inter_token_latency_seconds", "Between tokens of one choice.", ["model"],
             buckets=TOKEN_BUCKETS, registry=self.registry,
@@ -55,6 +73,7 @@ class Metrics:
         self._generation = self._tokens("headgate_generation_tokens", "Tokens the engine generated.")
         self._cached = self._tokens("headgate_cached_prompt_tokens", "Prompt tokens taken from the prefix cache.")
         self._series: dict[str, _Series] = {}
+        self._ended: dict[tuple[str, str, str, str, int, str], _Ended] = {}
         self.routing = RouteMetrics(self.registry)
 
     def inter_token(self, model: str) -> Callable[[float], None]:
@@ -75,12 +94,18 @@ class Metrics:
 
     def finished(self, record: RequestRecord) -> None:
         """One request has ended, well or not."""
-        self._requests.count(record.endpoint, record.model, str(record.status))
-        if record.model:
-            series = self._of(record.model)
-            series.duration(record.total_s)
-            if record.first_token_s is not None:
-                series.first_token(record.first_token_s)
+        outcome = (record.endpoint, record.team, record.model, record.route, record.status, record.verdict)
+        ended = self._ended.get(outcome)
+        if ended is None:
+            ended = self._ended[outcome] = self._of_outcome(record)
+        ended.count()
+        if ended.duration is None or ended.first_token is None or ended.overhead is None:
+            return
+        ended.duration(record.total_s)
+        if record.first_token_s is not None:
+            ended.first_token(record.first_token_s)
+        if record.opened_s is not None:
+            ended.overhead(record.opened_s)
 
     def watch(self, models: Mapping[str, LocalModel]) -> None:
         """Publish the engine's own counts, read at each scrape from models loaded by then."""
@@ -90,6 +115,19 @@ class Metrics:
         """The exposition format, version 0.0.4."""
         return generate_latest(self.registry)
 
+    def _of_outcome(self, record: RequestRecord) -> _Ended:
+        route, model = record.route.partition(":")[0], record.model
+        requests = self._requests.labels(record.endpoint, record.team, model, route, str(record.status))
+        if not model:
+            return _Ended(requests.inc)
+        source = "cache" if record.verdict in ("exact", "semantic") else "computed"
+        return _Ended(
+            requests.inc,
+            self._duration.labels(model, source).observe,
+            self._first_token.labels(model, source).observe,
+            self._overhead.labels(source).observe,
+        )
+
     def _of(self, model: str) -> _Series:
         series = self._series.get(model)
         if series is None:
@@ -98,53 +136,12 @@ class Metrics:
                 self._generation.labels(model).inc,
                 self._cached.labels(model).inc,
                 self._queue.labels(model).observe,
-                self._duration.labels(model).observe,
-                self._first_token.labels(model).observe,
                 self._inter_token.labels(model).observe,
             )
         return series
 
-    def _histogram(self, name: str, text: str) -> Histogram:
-        return Histogram(name, text, ["model"], buckets=DURATION_BUCKETS, registry=self.registry)
+    def _histogram(self, name: str, text: str, labels: Sequence[str]) -> Histogram:
+        return Histogram(name, text, labels, buckets=DURATION_BUCKETS, registry=self.registry)
 
     def _tokens(self, name: str, text: str) -> Counter:
         return Counter(name, text, ["model"], registry=self.registry)
-
-
-class EngineCollector(Collector):
-    """Gauges and counters taken from the models at the moment of the scrape."""
-
-    def __init__(self, models: Mapping[str, LocalModel]) -> None:
-        self._models = models
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing to collect at registration: the models may not be loaded yet."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        """One family per figure, one sample per model."""
-        running = GaugeMetricFamily("headgate_requests_running", "Sequences being computed.", labels=["model"])
-        waiting = GaugeMetricFamily("headgate_requests_waiting", "Sequences waiting for room.", labels=["model"])
-        usage = GaugeMetricFamily("headgate_kv_cache_usage_ratio", "Share of KV blocks in use.", labels=["model"])
-        queries = CounterMetricFamily("headgate_prefix_cache_queries", "Prompt tokens looked up.", labels=["model"])
-        hits = CounterMetricFamily("headgate_prefix_cache_hits", "Prompt tokens found.", labels=["model"])
-        preemptions = CounterMetricFamily("headgate_preemptions", "Sequences recomputed for room.", labels=["model"])
-        steps = CounterMetricFamily("headgate_steps", "Steps of the engine.", labels=["model"])
-        step_time = CounterMetricFamily("headgate_step_seconds", "Time spent in steps.", labels=["model"])
-        background = GaugeMetricFamily("headgate_background_requests", "Work nobody waits for.", labels=["model"])
-        background_time = CounterMetricFamily(
-            "headgate_background_seconds", "Its part of the time spent in steps.", labels=["model"]
-        )
-        for name, model in self._models.items():
-            stats = model.stats()
-            running.add_metric([name], stats.running)
-            waiting.add_metric([name], stats.waiting)
-            usage.add_metric([name], stats.kv_usage)
-            queries.add_metric([name], stats.prefix_queries)
-            hits.add_metric([name], stats.prefix_hits)
-            preemptions.add_metric([name], stats.preemptions)
-            steps.add_metric([name], stats.steps)
-            step_time.add_metric([name], stats.step_seconds)
-            background.add_metric([name], stats.background)
-            background_time.add_metric([name], stats.background_seconds)
-        yield from (running, waiting, usage, queries, hits, preemptions, steps, step_time, background, background_time)

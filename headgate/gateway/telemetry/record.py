@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headgate.gateway.teams.costs import NANO, NOTHING, Cost
+from headgate.gateway.teams.costs import NOTHING, Cost
 from headgate.gateway.teams.limits import Standing
 from headgate.gateway.teams.retries import Retry
 from headgate.routing.policy import Decision
@@ -72,37 +70,3 @@ class RequestRecord:
     """What was computed for it cost, once it is settled."""
     budget: str = ""
     """The team's budgets that are nearly spent."""
-
-
-def write_access_line(logger: logging.Logger, record: RequestRecord) -> None:
-    """One JSON line. Free text of a client (a model name nobody knows, say) is not in it."""
-    fields = {
-        "id": record.request_id,
-        "endpoint": record.endpoint,
-        "config": record.config,
-        "status": record.status,
-        "team": record.team,
-        "key": record.key_id,
-        "model": record.model,
-        "route": record.route,
-        "experiment": record.experiment,
-        "verdict": record.verdict,
-        "stream": record.stream,
-        "prompt_tokens": record.prompt_tokens,
-        "completion_tokens": record.completion_tokens,
-        "cached_tokens": record.cached_tokens,
-        "queue_ms": round(record.queue_s * 1e3, 1),
-        "first_token_ms": None if record.first_token_s is None else round(record.first_token_s * 1e3, 1),
-        "total_ms": round(record.total_s * 1e3, 1),
-        "usd": record.cost.nano_usd / NANO or None,
-        "error": record.error,
-    }
-    if record.chosen is not None:
-        chosen = record.chosen
-        fields |= {
-            "task": chosen.task,
-            "confidence": round(chosen.confidence, 3),
-            "features": chosen.features,
-            "predicted_ms": None if chosen.predicted_s is None else round(chosen.predicted_s * 1e3, 1),
-        }
-    logger.info(json.dumps({name: value for name, value in fields.items() if value not in (None, "")}))

@@ -88,10 +88,24 @@ class _Standing(Collector):
         used = GaugeMetricFamily(
             "headgate_budget_used_ratio", "Share of a budget that is spent.", labels=["team", "budget"]
         )
+        sums = {
+            (unit, what): GaugeMetricFamily(f"headgate_budget_{what}_{unit}", text, labels=["team", "period"])
+            for unit in ("usd", "device_seconds")
+            for what, text in (
+                ("limit", "What a team may spend."),
+                ("spent", "What it has spent of that."),
+                ("reserved", "What is set aside for requests that are being answered."),
+            )
+        }
         for team, shares in self._shares().items():
             for share in shares:
                 used.add_metric([team, share.bound], share.used)
+                period, _, unit = share.bound.partition("_")
+                unit = "usd" if unit == "usd" else "device_seconds"
+                for what, amount in (("limit", share.limit), ("spent", share.spent), ("reserved", share.reserved)):
+                    sums[unit, what].add_metric([team, period], amount)
         yield used
+        yield from sums.values()
         ledger = self._ledger()
         if ledger is not None:
             failing = 0 if ledger.failing is None else 1

@@ -1,0 +1,109 @@
+"""Lines of log that nobody waits for: a thread writes them, and a log that is stuck costs lines, not requests."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+_GATHER_S = 0.05
+"""How long the thread lets lines gather: one write for many."""
+MOST_LINES = 20_000
+
+
+class LineHandler(logging.Handler):
+    """A handler that only notes lines; its thread writes them to a file or to stderr.
+
+    A file that was moved or removed is made anew at the next write, so that logrotate needs to tell nobody.
+    """
+
+    def __init__(self, path: Path | None = None, most: int = MOST_LINES) -> None:
+        """Begin to write.
+
+        Args:
+            path: of the file, which is appended to; None: stderr.
+            most: lines that may wait to be written; further ones are dropped and counted.
+
+        OSError where the file cannot be opened.
+        """
+        super().__init__()
+        self.dropped = 0
+        self._path = path
+        self._most = most
+        self._lines: deque[str] = deque()
+        self._there = threading.Event()
+        self._ending = threading.Event()
+        self._file: TextIO | None = None
+        if path is not None:
+            self._open(path)
+        self._thread = threading.Thread(target=self._run, name="headgate-log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note a line."""
+        if len(self._lines) >= self._most:
+            self.dropped += 1
+            return
+        self._lines.append(self.format(record))
+        if not self._there.is_set():
+            self._there.set()
+
+    def close(self) -> None:
+        """Write what waits, within a second or two, and end."""
+        self._ending.set()
+        self._there.set()
+        self._thread.join(timeout=2.0)
+        super().close()
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._there.wait()
+            self._ending.wait(_GATHER_S)
+            # Cleared before the lines are taken: one that comes in between wakes the thread again.
+            self._there.clear()
+            self._write()
+        self._write()
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self) -> None:
+        lines = []
+        with suppress(IndexError):
+            while True:
+                lines.append(self._lines.popleft())
+        if not lines:
+            return
+        try:
+            to = self._current()
+            to.write("\n".join(lines) + "\n")
+            to.flush()
+        except (OSError, ValueError):
+            # A full disk or a closed stderr: requests are served without.
+            self.dropped += len(lines)
+
+    def _current(self) -> TextIO:
+        """Where lines go now: the file by its name, whatever became of the one that was opened."""
+        if self._path is None:
+            return sys.stderr
+        if self._file is None or self._file.closed or not _same(self._file, self._path):
+            self._open(self._path)
+        assert self._file is not None, "just opened"
+        return self._file
+
+    def _open(self, path: Path) -> None:
+        if self._file is not None:
+            self._file.close()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8")
+
+
+def _same(file: TextIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False

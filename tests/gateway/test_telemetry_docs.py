@@ -1,0 +1,43 @@
+"""docs/telemetry.md has every metric that a server publishes, as it publishes it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from gateway_site import forget_environment, site
+from prometheus_client.parser import text_string_to_metric_families
+from team_files import key, write_team
+
+DOCS = Path(__file__).parents[2] / "docs" / "telemetry.md"
+ROW = re.compile(r"\| `(?P<name>[a-z_:0-9]+)` \| (?P<type>\w+) \| (?P<labels>[^|]*) \|")
+
+
+class Described(NamedTuple):
+    type: str
+    labels: frozenset[str]
+
+
+def described() -> Iterator[tuple[str, Described]]:
+    for row in ROW.finditer(DOCS.read_text(encoding="utf-8")):
+        yield row["name"], Described(row["type"], frozenset(re.findall(r"`(\w+)`", row["labels"])))
+
+
+async def test_the_page_has_every_metric(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_environment(monkeypatch)
+    monkeypatch.setenv("RED_KEY", "secret-of-red")
+    write_team(tmp_path / "teams", "red", key("red"), budgets={"daily_usd": 1.0, "monthly_device_s": 1.0})
+    body = {"model": "auto", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+    async with site(tiny_checkpoint, teams=tmp_path / "teams", storage={"folder": str(tmp_path / "data")}) as client:
+        for _ in range(2):
+            await client.post("/v1/chat/completions", json=body, headers={"Authorization": "Bearer secret-of-red"})
+        page = await (await client.get("/metrics")).text()
+    told = dict(described())
+    for family in text_string_to_metric_families(page):
+        print(family.name, family.type, {n for s in family.samples for n in s.labels})
+    assert 0
