@@ -102,6 +102,11 @@ class LineHandler(logging.Handler):
         self._file = path.open("a", encoding="utf-8")
 
 
+def dropped(logger: str) -> int:
+    """Lines that the handlers of a logger could not write."""
+    return sum(handler.dropped for handler in logging.getLogger(logger).handlers if isinstance(handler, LineHandler))
+
+
 def _same(file: TextIO, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())

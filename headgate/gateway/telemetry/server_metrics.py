@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headgate import __version__
 from headgate.gateway.lifecycle import State
+from headgate.gateway.telemetry.access_log import LOGGER as ACCESS
+from headgate.gateway.telemetry.log_lines import dropped
 
 if TYPE_CHECKING:
     from headgate.gateway.lifecycle import Lifecycle
@@ -65,6 +67,9 @@ class ServerCollector(Collector):
         for model, priority, count in self._queues.standing():
             queued.add_metric([model, priority], count)
         yield queued
+        yield CounterMetricFamily(
+            "headgate_log_lines_dropped", "Lines of the access log that could not be written.", value=dropped(ACCESS)
+        )
 
     def _note_config(self) -> tuple[str, float]:
         revision = self._revision()
