@@ -97,6 +97,7 @@ def make_app(settings: Settings) -> web.Application:
     app.cleanup_ctx.append(_accounting)
     app.cleanup_ctx.append(_loading)
     app.cleanup_ctx.append(_following)
+    app.cleanup_ctx.append(_sharing)
     app.cleanup_ctx.append(batches.running)
     app.router.add_post("/v1/chat/completions", chat.chat_completions)
     app.router.add_post("/v1/completions", completions.completions)
@@ -146,6 +147,15 @@ async def _following(app: web.Application) -> AsyncIterator[None]:
     """Take over changes of the team files."""
     task = asyncio.create_task(app[keys.RELOADER].follow(), name="follow team files")
     yield
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def _sharing(app: web.Application) -> AsyncIterator[None]:
+    """Keep up with what other gateways spend, and have them know in the end what was spent here."""
+    task = asyncio.create_task(app[keys.ADMISSION].follow(), name="follow budgets")
+    yield
+    await app[keys.ADMISSION].settled()
     task.cancel()
     await asyncio.wait([task])
 

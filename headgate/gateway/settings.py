@@ -40,7 +40,7 @@ class ServerSettings(Section):
     replicas: int = Field(
         default=1,
         ge=1,
-        description="Gateways that count limits together in the Redis of cache.redis; 1: this one counts by itself.",
+        description="Gateways that count limits and budgets together in the Redis of cache.redis; 1: each by itself.",
     )
     max_waiting: int = Field(
         default=2048,

@@ -10,14 +10,17 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from headgate.gateway.request import ChatRequest, Usage
 from headgate.gateway.teams.budgets import Budgets, Hold, Over
 from headgate.gateway.teams.costs import NOTHING, Prices
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger import Ledger
 from headgate.gateway.teams.ledger_file import Cause, Entry
 from headgate.gateway.telemetry.usage_metrics import UsageMetrics
+
+if TYPE_CHECKING:
+    from headgate.gateway.request import ChatRequest, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class Accounts:
         """Set aside what a generation may cost: prompt, longest answer, and what the device may take for them."""
         principal = payer.principal
         cost = self.prices.of(model, prompt_tokens, most_tokens, device_s)
-        hold = self.budgets.reserve(principal.team, principal.policy.budgets, cost)
+        hold = await self.budgets.take(principal.team, principal.policy.budgets, cost)
         if isinstance(hold, Over):
             return hold
         entry = self._entry(payer, model, hold, prompt_tokens, most_tokens)

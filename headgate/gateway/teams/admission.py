@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,9 +29,11 @@ from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, qu
 
 if TYPE_CHECKING:
     from headgate.cache.store.redis import RedisStore
+    from headgate.gateway.teams.redis_budgets import RedisBudgets
 
 logger = logging.getLogger("headgate.gateway")
 
+_AWAY_S = 5.0
 _UNIT = {"requests": "requests per minute", "tokens": "tokens per minute", "concurrency": "requests at the same time"}
 
 
@@ -155,17 +158,37 @@ class Admission:
         self.accounts = Accounts() if accounts is None else accounts
         self.queues = Queues() if queues is None else queues
         self.clock = clock
+        self._pool: RedisBudgets | None = None
 
     def share(self, redis: RedisStore | None, replicas: int) -> None:
-        """Count together with other gateways, where there are some and a Redis that all of them use."""
+        """Count together with other gateways, where there are some and a Redis that all of them use.
+
+        Call it when the ledger is there, if one will be.
+        """
         if replicas == 1:
             return
         if redis is None:
-            logger.warning("server.replicas is %d, but there is no Redis: each counts limits by itself", replicas)
+            logger.warning(
+                "server.replicas is %d, but there is no Redis: each counts limits and budgets by itself", replicas
+            )
             return
+        from headgate.gateway.teams.redis_budgets import RedisBudgets
         from headgate.gateway.teams.redis_limits import RedisLimits
 
         self.book = RedisLimits(redis, replicas, self.clock)
+        ledger, budgets = self.accounts.ledger, self.accounts.budgets
+        self._pool = RedisBudgets(redis, budgets, secrets.token_hex(8) if ledger is None else ledger.gateway, replicas)
+        budgets.share(self._pool)
+
+    async def follow(self) -> None:
+        """Keep up with what other gateways spend, until cancelled."""
+        if self._pool is not None:
+            await self._pool.follow()
+
+    async def settled(self) -> None:
+        """Wait until other gateways can know what was spent here."""
+        if self._pool is not None:
+            await self._pool.settled()
 
     async def enter(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> Ticket:
         """Let a request in; ApiError 400 for what is beyond a cap, 429 for what is beyond a limit."""
@@ -247,6 +270,12 @@ def over_budget(team: str, over: Over) -> ApiError:
     """429: the budget is spent, or what is set aside for others may be all that is left of it."""
     share = over.share
     text = f"{share.bound} of team '{team}' is {share.limit:g}, of which {share.spent:g} are spent"
+    if over.away:
+        message = (
+            f"The budget {share.bound} of team '{team}' is {share.limit:g}, and this gateway's part of it is taken: "
+            "what others have spent cannot be known at the moment. Try again later."
+        )
+        return rate_limited(message, _AWAY_S)
     if over.for_good:
         message = (
             f"The budget {text}, and this request may take {over.asked:g}. It is renewed on {share.renewed}, or an "

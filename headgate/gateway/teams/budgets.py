@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 from zoneinfo import ZoneInfo
 
 from headgate.gateway.teams.costs import MICRO, NANO, NOTHING, Cost
@@ -54,6 +54,8 @@ class Over:
     asked: float
     for_good: bool
     """Whether it would not fit either if nothing else were set aside: until the period ends."""
+    away: bool = False
+    """Whether nobody can say what other gateways have spent by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,32 @@ class Hold:
     cost: Cost
 
 
-class _Sum:
-    __slots__ = ("reserved", "spent")
+@dataclass(slots=True)
+class Sums:
+    """What was spent in a day or a month, and what is set aside."""
 
-    def __init__(self) -> None:
-        self.spent = NOTHING
-        self.reserved = NOTHING
+    spent: Cost = NOTHING
+    reserved: Cost = NOTHING
+
+
+Admitted = Literal["taken", "over", "away"]
+"""Whether a hold is within the budgets: it is, it is not, or this gateway's part is taken and nobody knows the rest."""
+
+
+class Pool(Protocol):
+    """What other gateways count of the same budgets."""
+
+    def others(self, team: str, period: str) -> Sums:
+        """What they have, as far as it is known."""
+        ...
+
+    async def admit(self, hold: Hold, section: BudgetsSection) -> Admitted:
+        """Whether a hold that is among this gateway's sums is within the budgets of all."""
+        ...
+
+    def changed(self, team: str, day: str) -> None:
+        """This gateway's sums of a day have changed."""
+        ...
 
 
 class Budgets:
@@ -79,57 +101,81 @@ class Budgets:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         """`clock`: seconds since the epoch; it may be set forward and back."""
         self._clock = clock
-        self._sums: dict[tuple[str, str], _Sum] = {}
+        self._sums: dict[tuple[str, str], Sums] = {}
         self._warned: set[tuple[str, str, Bound]] = set()
+        self._pool: Pool | None = None
 
     def load(self, sums: Iterable[tuple[str, str, Cost]]) -> None:
         """Go on from what teams have spent on days, as a ledger has it."""
         for team, day, cost in sums:
-            for period in (day, day[:7]):
-                self._sum(team, period).spent += cost
+            for period in periods(day):
+                self.own(team, period).spent += cost
+
+    def share(self, pool: Pool) -> None:
+        """From now on budgets are those of several gateways together."""
+        self._pool = pool
 
     def day(self, section: BudgetsSection) -> str:
         """Today's date for a team, such as 2026-11-22."""
         # Days begin on a minute, wherever on earth.
         return _day(int(self._clock()) // 60, section.timezone)
 
+    def own(self, team: str, period: str) -> Sums:
+        """What this process has of a team's day or month, such as 2026-11-22 or 2026-11."""
+        found = self._sums.get((team, period))
+        if found is None:
+            found = self._sums[team, period] = Sums()
+        return found
+
     def shares(self, team: str, section: BudgetsSection) -> list[Share]:
         """How a team's budgets stand."""
-        bounds, found = _bounds(section), []
-        if not bounds:
+        limits, found = bounds(section), []
+        if not limits:
             return []
         day = self.day(section)
-        for bound, limit in bounds:
+        for bound, limit in limits:
             period = day if bound.startswith("daily") else day[:7]
-            total = self._sum(team, period)
+            total = self._total(team, period)
             found.append(
                 Share(bound, limit, _amount(bound, total.spent), _amount(bound, total.reserved), _renewed(period))
             )
         return found
 
-    def reserve(self, team: str, section: BudgetsSection, cost: Cost) -> Hold | Over:
+    async def take(self, team: str, section: BudgetsSection, cost: Cost) -> Hold | Over:
         """Set aside what may be spent, or say which budget it does not fit.
 
         Budgets that do not block let what they still have be exceeded, once.
         """
-        for share in self.shares(team, section):
-            asked = _amount(share.bound, cost)
-            if section.on_exceed == "block" and share.spent + share.reserved + asked > share.limit:
-                # A budget of which nothing is left takes nothing, not even what costs nothing.
-                return Over(share, asked, share.spent + asked > share.limit)
-            if share.exhausted and section.on_exceed == "block":
-                return Over(share, asked, share.spent >= share.limit)
-        day = self.day(section)
-        for period in (day, day[:7]):
-            self._sum(team, period).reserved += cost
-        return Hold(team, day, cost)
+        if self._pool is None or not bounds(section):
+            return self.reserve(team, section, cost)
+        # Set aside before others are asked: whoever comes meanwhile counts it.
+        hold = self._hold(team, section, cost)
+        try:
+            admitted = await self._pool.admit(hold, section)
+        except BaseException:
+            self.settle(hold, NOTHING)
+            raise
+        if admitted == "taken":
+            return hold
+        self.settle(hold, NOTHING)
+        found = self._over(team, section, cost)
+        if found is None or admitted == "away":
+            share = self.shares(team, section)[0] if found is None else found.share
+            return Over(share, _amount(share.bound, cost), for_good=False, away=admitted == "away")
+        return found
+
+    def reserve(self, team: str, section: BudgetsSection, cost: Cost) -> Hold | Over:
+        """The same by what this process knows."""
+        return self._over(team, section, cost) or self._hold(team, section, cost)
 
     def settle(self, hold: Hold, cost: Cost) -> None:
         """What was set aside has cost this."""
-        for period in (hold.day, hold.day[:7]):
-            total = self._sum(hold.team, period)
+        for period in periods(hold.day):
+            total = self.own(hold.team, period)
             total.reserved -= hold.cost
             total.spent += cost
+        if self._pool is not None:
+            self._pool.changed(hold.team, hold.day)
 
     def warning(self, team: str, section: BudgetsSection) -> str:
         """The budgets of which more is spent than the soft share, for a header; the log is told once of each."""
@@ -151,18 +197,43 @@ class Budgets:
                 )
         return ", ".join(texts)
 
-    def teams(self) -> set[str]:
-        """Everybody who has spent something."""
-        return {team for team, _ in self._sums}
+    def days(self) -> set[tuple[str, str]]:
+        """Every team and day of which something is known."""
+        return {(team, period) for team, period in self._sums if len(period) == len("2026-11-22")}
 
-    def _sum(self, team: str, period: str) -> _Sum:
-        found = self._sums.get((team, period))
-        if found is None:
-            found = self._sums[team, period] = _Sum()
-        return found
+    def _hold(self, team: str, section: BudgetsSection, cost: Cost) -> Hold:
+        day = self.day(section)
+        for period in periods(day):
+            self.own(team, period).reserved += cost
+        return Hold(team, day, cost)
+
+    def _over(self, team: str, section: BudgetsSection, cost: Cost) -> Over | None:
+        if section.on_exceed != "block":
+            return None
+        for share in self.shares(team, section):
+            asked = _amount(share.bound, cost)
+            if share.spent + share.reserved + asked > share.limit:
+                return Over(share, asked, share.spent + asked > share.limit)
+            if share.exhausted:
+                # A budget of which nothing is left takes nothing, not even what costs nothing.
+                return Over(share, asked, share.spent >= share.limit)
+        return None
+
+    def _total(self, team: str, period: str) -> Sums:
+        own = self.own(team, period)
+        if self._pool is None:
+            return own
+        others = self._pool.others(team, period)
+        return Sums(own.spent + others.spent, own.reserved + others.reserved)
 
 
-def _bounds(section: BudgetsSection) -> list[tuple[Bound, float]]:
+def periods(day: str) -> tuple[str, str]:
+    """The day, such as 2026-11-22, and its month."""
+    return day, day[:7]
+
+
+def bounds(section: BudgetsSection) -> list[tuple[Bound, float]]:
+    """What is bounded, in dollars or seconds."""
     return [(bound, limit) for bound in get_args(Bound) if (limit := getattr(section, bound)) is not None]
 
 

@@ -46,7 +46,7 @@ async def open_ledger(folder: Path | None, budgets: Budgets, lifecycle: Lifecycl
         return None
     path = folder / FILE
     try:
-        file, sums, cut = await asyncio.to_thread(_opened, path)
+        file, gateway, sums, cut = await asyncio.to_thread(_opened, path)
     except sqlite3.Error as error:
         logger.error("the usage ledger %s cannot be used, and budgets begin anew: %s", path, error)
         lifecycle.set(PART, "failed", f"{path}: {error}", required=False)
@@ -60,15 +60,15 @@ async def open_ledger(folder: Path | None, budgets: Budgets, lifecycle: Lifecycl
         lifecycle.set(PART, "ready" if reason is None else "failed", detail, required=False)
 
     changed(None)
-    return Ledger(file, changed=changed)
+    return Ledger(file, gateway, changed=changed)
 
 
-def _opened(path: Path) -> tuple[LedgerFile, list[tuple[str, str, Cost]], int]:
+def _opened(path: Path) -> tuple[LedgerFile, str, list[tuple[str, str, Cost]], int]:
     file = LedgerFile(path)
     cut = file.recover()
     # All days of this month, wherever on earth it is.
     since = (datetime.now(UTC) - timedelta(days=32)).strftime("%Y-%m-%d")
-    return file, list(file.sums(since)), cut
+    return file, file.gateway(), list(file.sums(since)), cut
 
 
 class Ledger:
@@ -77,6 +77,7 @@ class Ledger:
     def __init__(
         self,
         file: LedgerFile,
+        gateway: str = "",
         *,
         most_waiting: int = MOST_WAITING,
         retry_s: float = RETRY_S,
@@ -86,11 +87,13 @@ class Ledger:
 
         Args:
             file: where to.
+            gateway: whose it is, among several that share budgets.
             most_waiting: entries that may wait while nothing can be written; more are lost, and counted.
             retry_s: seconds between trials then.
             changed: called on the loop with the reason when nothing can be written, and with None when it can again.
         """
         self._file = file
+        self.gateway = gateway
         self._most = most_waiting
         self._retry_s = retry_s
         self._changed = changed or (lambda _: None)

@@ -7,6 +7,7 @@ off by the end of the process, and count as what was set aside for them.
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields
@@ -80,6 +81,7 @@ CREATE TABLE IF NOT EXISTS generations ({_COLUMNS});
 CREATE INDEX IF NOT EXISTS generations_day ON generations (day);
 CREATE TABLE IF NOT EXISTS hits ({_COLUMNS}, PRIMARY KEY ({", ".join(_LABELS)})) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS intents (id INTEGER PRIMARY KEY, {_COLUMNS});
+CREATE TABLE IF NOT EXISTS gateway (id TEXT NOT NULL);
 CREATE VIEW IF NOT EXISTS usage AS SELECT * FROM generations UNION ALL SELECT * FROM hits;
 """
 _ADD = f"""
@@ -137,6 +139,14 @@ class LedgerFile:
         query = "SELECT team, day, SUM(nano_usd), SUM(device_us) FROM generations WHERE day >= ? GROUP BY team, day"
         for team, day, nano_usd, device_us in self._connection.execute(query, (since,)):
             yield team, day, Cost(nano_usd, device_us)
+
+    def gateway(self) -> str:
+        """The name of the gateway whose file it is, the same for as long as the file is there."""
+        with self._transaction():
+            if (row := self._connection.execute("SELECT id FROM gateway").fetchone()) is None:
+                row = (secrets.token_hex(8),)
+                self._connection.execute("INSERT INTO gateway VALUES (?)", row)
+        return str(row[0])
 
     def close(self) -> None:
         """Close the file."""

@@ -9,9 +9,8 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate.gateway.request import Usage
-
 if TYPE_CHECKING:
+    from headgate.gateway.request import Usage
     from headgate.gateway.teams.budgets import Share
     from headgate.gateway.teams.ledger import Ledger
     from headgate.gateway.teams.ledger_file import Entry
