@@ -82,7 +82,7 @@ def make_app(settings: Settings) -> web.Application:
         app[keys.METRICS].registry,
     )
     usage = UsageMetrics(app[keys.METRICS].registry)
-    accounts = Accounts(Prices(settings.models, settings.engine.usd_per_device_hour), usage)
+    accounts = Accounts(Prices(settings.served, settings.engine.usd_per_device_hour), usage)
     usage.watch(partial(_budgets, app), lambda: accounts.ledger)
     app[keys.ADMISSION] = Admission(accounts=accounts, queues=Queues(settings.server.max_waiting))
     server = ServerCollector(app[keys.LIFECYCLE], app[keys.ADMISSION].queues, lambda: app[keys.TEAMS].roster.revision)

@@ -19,12 +19,11 @@ from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.teams.admission import Ticket
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
+from headgate.gateway.upstream.failures import CAUSES
 from headgate.gateway.wire.errors import ApiError, server_error
 from headgate.routing.cascade import Cascade
 
 logger = logging.getLogger("headgate.gateway")
-
-_CAUSES = {"context_length_exceeded": "context"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Attempt:
         self._held.append(piece)
         if isinstance(piece, Chunk):
             self.logprobs.extend(entry.logprob for entry in piece.logprobs)
-            self.tokens += len(piece.token_ids)
+            self.tokens += len(piece.token_ids or piece.logprobs)
             self.finished = piece.finish_reason is not None
         return True
 
@@ -166,7 +165,7 @@ class Attempts:
                 except ApiError as error:
                     failure = error
                     if doubtful is None:
-                        reason = f"fallback:{_CAUSES.get(error.code or '', 'failed')}"
+                        reason = f"fallback:{CAUSES.get(error.code or '', 'failed')}"
                     continue
                 if verdict == "escalated":
                     doubtful, reason = attempt, "cascade:escalated"
@@ -199,7 +198,7 @@ class Attempts:
         breaker.begin()
         attempt = Attempt(destination, pieces, bare=bare)
         try:
-            await attempt.hear(self._routes.takeover_s)
+            await attempt.hear(max(self._routes.takeover_s, prepared.begins_s))
             return attempt, "" if checked is None else await self._check(attempt, checked)
         except BaseException as error:
             await attempt.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +27,10 @@ from headgate.gateway.answers import Answers
 from headgate.gateway.audits import Audits
 from headgate.gateway.checkpoints import model_path
 from headgate.gateway.comparisons import Comparisons, Pair, compared_pair
-from headgate.gateway.destinations import LocalDestination
+from headgate.gateway.destinations import Destination
 from headgate.gateway.embeddings import Embeddings
 from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.parts import (
     StartError,
     cache_policy,
@@ -46,6 +48,7 @@ from headgate.gateway.teams.admission import Admission
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.cache_metrics import CacheState
 from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.upstream.pool import Upstreams
 from headgate.gateway.vector_index import SharedIndex
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
@@ -94,14 +97,16 @@ class Loader:
         self._journal: FileJournal | RedisJournal | None = None
         self._shared: SharedState | None = None
         self._backend: Backend | None = None
+        self._required = [f"model {m.id}" for m in settings.models] + [f"upstream {u.id}" for u in settings.upstreams]
         self._calibration = certified_labels(settings.cache.semantic)
         try:
             self.embeddings = Embeddings(settings.embeddings, lifecycle, admission)
             self._redis = open_redis(settings.cache, lifecycle)
+            self._upstreams = Upstreams(settings.upstreams, os.environ)
         except (ImportError, ValueError) as error:
             raise StartError(str(error)) from None
-        for model in settings.models:
-            lifecycle.set(f"model {model.id}", "loading")
+        for name in self._required:
+            lifecycle.set(name, "loading")
         if self._embedder_folder is None:
             lifecycle.set("semantic cache", "off", self._embedder_why, required=False)
         else:
@@ -163,8 +168,8 @@ class Loader:
         await self._measure(routes)
         if self._shared is not None:
             await self._shared.start()
-        for model in self._settings.models:
-            self._lifecycle.set(f"model {model.id}", "ready")
+        for name in self._required:
+            self._lifecycle.set(name, "ready")
         logger.info("ready in %.1f s", time.monotonic() - started)
         if self._embedder_folder is not None:
             await self._load_embedder(self._embedder_folder, answers, routes)
@@ -188,11 +193,21 @@ class Loader:
             await self._index.close()
         if self._redis is not None:
             await self._redis.close()
+        await self._upstreams.close()
         await self.embeddings.close()
         if self._embedder is not None:
             await self._embedder.close()
 
     def _load_models(self) -> None:
+        if self._settings.models:
+            self._load_checkpoints()
+        found = self._learned = learned(self._settings, self._embedder_folder)
+        self._pair = compared_pair(self._settings, None if found is None else found.models, self._embedder_folder)
+        if len(self._settings.served) > 1:
+            # Here and not on the event loop, under the first request that leaves the choice to the router.
+            self._classifier.fit()
+
+    def _load_checkpoints(self) -> None:
         self._engine.load(
             *(
                 ModelSpec(
@@ -206,11 +221,6 @@ class Loader:
                 for m in self._settings.models
             )
         )
-        found = self._learned = learned(self._settings, self._embedder_folder)
-        self._pair = compared_pair(self._settings, None if found is None else found.models, self._embedder_folder)
-        if len(self._settings.models) > 1:
-            # Here and not on the event loop, under the first request that leaves the choice to the router.
-            self._classifier.fit()
 
     async def _measure(self, routes: Routes) -> None:
         """Know how fast the models are where there is a choice between them."""
@@ -225,8 +235,9 @@ class Loader:
 
     def _open(self) -> tuple[Answers, Routes]:
         settings = self._settings
-        tiers = {m.id: m.tier for m in settings.models if m.tier is not None}
-        destinations = [LocalDestination(self._engine.models[m.id], lacks=m.lacks) for m in settings.models]
+        tiers = {m.id: m.tier for m in settings.served if m.tier is not None}
+        local = [LocalDestination(self._engine.models[m.id], lacks=m.lacks) for m in settings.models]
+        destinations: list[Destination] = [*local, *self._upstreams.open()]
         quality = self._learned
         routes = Routes(
             destinations,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
@@ -12,6 +12,7 @@ from headgate.gateway.document import ConfigError, Document, Keys, dotted
 from headgate.gateway.settings import ENV_PREFIX, Settings, secret_name
 from headgate.gateway.teams.checks import problems
 from headgate.gateway.teams.files import read_roster
+from headgate.gateway.upstream.checks import missing_secrets, variables
 from headgate.gateway.wire.decode import nearest
 
 CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
@@ -25,15 +26,21 @@ def load_settings(path: Path | None) -> Settings:
     Raises:
         ConfigError: a file cannot be read, a key is unknown (with the nearest known one) or a value is wrong.
     """
-    settings = read_settings(path)
-    strays = _unknown_variables(os.environ, settings, read_roster(settings, os.environ).variables)
+    settings, document = _read(path)
+    _raise(missing_secrets(settings, os.environ), document)
+    referenced = read_roster(settings, os.environ).variables | variables(settings)
+    strays = _unknown_variables(os.environ, settings, referenced)
     if strays:
         raise ConfigError(strays)
     return settings
 
 
 def read_settings(path: Path | None) -> Settings:
-    """The same without a look at the team files and the secrets they refer to."""
+    """The same without a look at the team files and at secrets that are referred to."""
+    return _read(path)[0]
+
+
+def _read(path: Path | None) -> tuple[Settings, Document]:
     document = Document.empty() if path is None else Document.read(path)
 
     def where(keys: Keys) -> str:
@@ -47,10 +54,15 @@ def read_settings(path: Path | None) -> Settings:
         # pydantic-settings: a variable that should hold JSON does not.
         cause = f": {error.__cause__}" if error.__cause__ else ""
         raise ConfigError([f"environment: {error}{cause}"]) from None
-    contradictions = [f"{where(keys)}: '{dotted(keys)}': {message}" for keys, message in problems(settings)]
-    if contradictions:
-        raise ConfigError(contradictions)
-    return settings
+    _raise(problems(settings), document)
+    return settings, document
+
+
+def _raise(found: Iterable[tuple[Keys, str]], document: Document) -> None:
+    """ConfigError with every problem and its place, if there is one."""
+    lines = [f"{_where(keys, document)}: '{dotted(keys)}': {message}" for keys, message in found]
+    if lines:
+        raise ConfigError(lines)
 
 
 def _where(keys: Keys, document: Document) -> str:

@@ -14,7 +14,8 @@ from headgate.engine.text.reasoning import thinks
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import tool_format
 from headgate.gateway.checkpoints import model_path
-from headgate.gateway.destinations import Live, LocalDestination, Prepared, start_rates
+from headgate.gateway.destinations import Live, Prepared
+from headgate.gateway.local_destination import LocalDestination, start_rates
 from headgate.gateway.quality import learned
 from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.settings import EngineSection, ModelSection, Settings

@@ -290,7 +290,7 @@ class Road:
             return await self._attempts.begin(Ask(job.id, job.request, job.principal, job.ticket), plan)
         if route.model in plan.refusals:
             raise plan.refusals[route.model]
-        destination = self._routes.destinations[route.model]
+        destination = self._routes.reachable(route.model)
         prepared = plan.prepared.get(route.model) or await destination.prepare(job.request)
         pieces = await metered(destination, prepared, job.id, job.principal, job.ticket)
         self._routes.breakers[route.model].begin()

@@ -11,7 +11,7 @@ from headgate.engine.request import Priority
 from headgate.engine.text.stream import TextLogprob
 
 Endpoint = Literal["chat.completions", "completions", "embeddings"]
-AnswerFinish = Literal["stop", "length", "tool_calls"]
+AnswerFinish = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,10 @@ class ResponseFormat:
 
     type: Literal["text", "json_object", "json_schema"] = "text"
     schema: Mapping[str, Any] | None = None
+    name: str = "answer"
+    """The schema's, as the client calls it."""
+    strict: bool = False
+    """Whether the client wants the schema followed to the letter. Models of this process always do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +189,8 @@ class ChatRequest:
     """Whether the answer begins with the prompt; then `max_tokens` may be 0."""
     reasoning_effort: str | None = None
     """How much to think before the answer, from `none` to `max`; None leaves it to the model."""
+    unknown: tuple[tuple[str, str], ...] = ()
+    """Fields of the body that nobody here knows, with their JSON: for servers that are sent them on."""
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

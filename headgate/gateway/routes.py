@@ -19,10 +19,12 @@ from headgate.cache.embedder import BatchEmbedder, Vector
 from headgate.gateway.destinations import Destination, Live, Prepared, Read
 from headgate.gateway.policies import Cascades, InForce, Policies, uncalibrated
 from headgate.gateway.request import ChatRequest
+from headgate.gateway.routing_settings import BreakerSection
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import check_allowed
-from headgate.gateway.wire.errors import ApiError, model_not_found, not_permitted, overloaded
+from headgate.gateway.upstream.sections import UpstreamSection
+from headgate.gateway.wire.errors import ApiError, model_not_found, not_permitted, overloaded, upstream_down
 from headgate.routing.breaker import Breaker, BreakerLimits
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.core import cores
@@ -116,8 +118,8 @@ class Routes:
         self._secret = secrets.token_bytes(32) if secret is None else secret[:64]
         self._clock = clock
         self._policies = Policies(settings, clock, thresholds or {}, cascades or uncalibrated)
-        limits = BreakerLimits(routing.breaker.failures, routing.breaker.open_s, routing.breaker.longest_s)
-        self._breakers = {d.id: Breaker(limits, clock) for d in destinations}
+        own = {u.id: u.breaker for u in settings.upstreams}
+        self._breakers = {d.id: Breaker(_limits(own.get(d.id) or routing.breaker), clock) for d in destinations}
         self._sessions = Sessions(routing.sessions.most)
         self._lengths = AnswerLengths()
         self._signals = Signals("queue" in routing.price.signals, "kv" in routing.price.signals)
@@ -223,6 +225,15 @@ class Routes:
         if plan.decision.requested == AUTO:
             plan.in_force.count(large=self._tiers.get(model) == "large")
 
+    def reachable(self, name: str) -> Destination:
+        """The destination of an id. ApiError 503 where it is another server that is known to be down."""
+        destination = self._by_id[name]
+        if destination.facts.remote:
+            stands = destination.live()
+            if not self._breakers[name].allows or (stands is not None and stands.down):
+                raise upstream_down(name, self._breakers[name].pause_s)
+        return destination
+
     def answered(self, plan: Plan, tokens: int) -> None:
         """A planned request was answered with so many tokens a choice."""
         if plan.decision.requested in POLICIES:
@@ -257,7 +268,7 @@ class Routes:
             cost = None
             if stands is not None and name in prepared:
                 cost = price(
-                    prompt_tokens=len(prepared[name].prompt),
+                    prompt_tokens=prepared[name].prompt_tokens,
                     resident_tokens=destination.resident(prepared[name], principal) if self._signals.kv else 0,
                     output_tokens=expected * request.n,
                     rates=stands.rates,
@@ -272,7 +283,7 @@ class Routes:
                     # A model without a tier is only asked where no other is: it may then be taken for a large one.
                     self._tiers.get(name, "large"),
                     estimated=name in self._estimated,
-                    down=not self._breakers[name].allows,
+                    down=not self._breakers[name].allows or (stands is not None and stands.down),
                     queue_depth=0 if stands is None or not self._signals.queue else stands.load.waiting,
                     refusal=refused,
                     context_length=destination.facts.context_length,
@@ -365,13 +376,17 @@ def _neighbours(name: str, stands: Live, live: Mapping[str, Live | None]) -> tup
     return tuple(Neighbour(o.load, o.rates) for o in others)
 
 
+def _limits(section: BreakerSection) -> BreakerLimits:
+    return BreakerLimits(section.failures, section.open_s, section.longest_s)
+
+
 def _tariffs(settings: Settings) -> dict[str, Tariff]:
     return {
         model.id: Tariff(
             model.price.usd_per_million_prompt_tokens / 1e6,
             model.price.usd_per_million_completion_tokens / 1e6,
-            settings.engine.usd_per_device_hour / 3600,
+            0.0 if isinstance(model, UpstreamSection) else settings.engine.usd_per_device_hour / 3600,
             settings.routing.price.usd_per_waited_hour / 3600,
         )
-        for model in settings.models
+        for model in settings.served
     }

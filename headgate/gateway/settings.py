@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import ByteSize, Field, field_validator, model_validator
@@ -12,15 +12,15 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from headgate.engine.text.tool_calls import ToolFormat
 from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
-from headgate.gateway.section import Section
+from headgate.gateway.section import ModelId, Section
 from headgate.gateway.storage.sections import BatchesSection, StorageSection
 from headgate.gateway.teams.sections import DefaultsSection
 from headgate.gateway.telemetry.sections import LoggingSection, TelemetrySection
+from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.routing.types import Need
 
 ENV_PREFIX = "HEADGATE_"
 DEMO_PATHS = ("demo:student", "demo:teacher")
-RESERVED_IDS = ("auto", "small", "large")
 TEAMS_FOLDER = "config/teams"
 
 MIB = 1024 * 1024
@@ -98,9 +98,7 @@ class EngineSection(Section):
 class ModelSection(Section):
     """One model to serve."""
 
-    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")] = Field(
-        description="The name clients ask for."
-    )
+    id: ModelId = Field(description="The name clients ask for.")
     path: str = Field(
         min_length=1,
         description="A Hugging Face folder, a hub id such as Qwen/Qwen3-0.6B, or demo:student / demo:teacher.",
@@ -123,13 +121,6 @@ class ModelSection(Section):
         default="auto", description="How it writes calls of functions; auto: as its chat template teaches it."
     )
     price: ModelPriceSection = ModelPriceSection()
-
-    @field_validator("id")
-    @classmethod
-    def _not_reserved(cls, value: str) -> str:
-        if value in RESERVED_IDS:
-            raise ValueError(f"'{value}' is a route, not an id; give the model another id and set its tier")
-        return value
 
     @field_validator("path")
     @classmethod
@@ -292,7 +283,10 @@ class Settings(BaseSettings):
 
     server: ServerSettings = ServerSettings()
     engine: EngineSection = EngineSection()
-    models: tuple[ModelSection, ...] = Field(default=DEMO_MODELS, description="What is served; at least one.")
+    models: tuple[ModelSection, ...] = Field(
+        default=DEMO_MODELS, description="What is served; [] where upstreams are all."
+    )
+    upstreams: tuple[UpstreamSection, ...] = Field(default=(), description="Other servers' models.")
     cache: CacheSection = CacheSection()
     routing: RoutingSection = RoutingSection()
     embeddings: EmbeddingsSection = EmbeddingsSection()
@@ -307,15 +301,26 @@ class Settings(BaseSettings):
     @field_validator("models")
     @classmethod
     def _distinct_models(cls, models: tuple[ModelSection, ...]) -> tuple[ModelSection, ...]:
-        if not models:
-            raise ValueError("at least one model is needed; leave the key out for the bundled pair")
         _distinct("id", [m.id for m in models])
         return models
 
+    @field_validator("upstreams")
+    @classmethod
+    def _distinct_upstreams(cls, upstreams: tuple[UpstreamSection, ...]) -> tuple[UpstreamSection, ...]:
+        _distinct("id", [u.id for u in upstreams])
+        return upstreams
+
     @model_validator(mode="after")
     def _distinct_ids(self) -> Settings:
+        if not self.served:
+            raise ValueError("at least one model or upstream is needed; leave `models` out for the bundled pair")
         _distinct("id", [self.embeddings.id, *(m.id for m in self.models)])
         return self
+
+    @property
+    def served(self) -> tuple[ModelSection | UpstreamSection, ...]:
+        """Everything that generates answers, the models of this process first."""
+        return (*self.models, *self.upstreams)
 
     @classmethod
     def settings_customise_sources(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.gateway.destinations import LocalDestination
+from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.routes import AUTO, Routes
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import model_name

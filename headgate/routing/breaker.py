@@ -51,6 +51,11 @@ class Breaker:
         state = self.state
         return state == "closed" or (state == "half_open" and not self._trial)
 
+    @property
+    def pause_s(self) -> float:
+        """Seconds until a request may try it; 0 where one may now."""
+        return 0.0 if self.allows else max(0.0, self._until - self._clock())
+
     def begin(self) -> None:
         """A request is sent. Who insists may send it whatever `allows` says."""
         if self.state == "half_open":

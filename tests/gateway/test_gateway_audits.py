@@ -25,7 +25,7 @@ from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import AuditPolicy, Audits
-from headgate.gateway.destinations import LocalDestination
+from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.pipeline import Road
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.request import CacheControl, ChatRequest, Message, Sampling

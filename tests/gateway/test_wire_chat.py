@@ -227,7 +227,7 @@ def test_the_form_of_the_answer_arrives() -> None:
     )
     schema = {"type": "object", "properties": {"b": {}, "a": {}}}
     asked = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
-    assert parse(response_format=asked).response_format == ResponseFormat("json_schema", schema)
+    assert parse(response_format=asked).response_format == ResponseFormat("json_schema", schema, "x", strict=True)
 
 
 def test_arguments_of_earlier_calls_reach_templates_as_objects_where_they_are() -> None:

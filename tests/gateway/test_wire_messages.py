@@ -86,7 +86,7 @@ def test_how_much_to_think_reaches_the_road() -> None:
 def test_the_form_of_an_answer_reaches_the_road() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     request = parsed(output_config={"format": {"type": "json_schema", "schema": schema}})
-    assert request.response_format == ResponseFormat("json_schema", schema)
+    assert request.response_format == ResponseFormat("json_schema", schema, strict=True)
 
 
 def test_counting_takes_the_same_conversation() -> None:

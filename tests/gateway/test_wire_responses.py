@@ -92,7 +92,7 @@ def test_how_much_to_think_reaches_the_road() -> None:
 def test_the_form_of_an_answer_reaches_the_road() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     text = {"format": {"type": "json_schema", "name": "a", "schema": schema, "strict": True}}
-    assert parsed(text=text).request.response_format == ResponseFormat("json_schema", schema)
+    assert parsed(text=text).request.response_format == ResponseFormat("json_schema", schema, "a", strict=True)
     assert parsed(text={"format": {"type": "json_object"}}).request.response_format.type == "json_object"
 
 

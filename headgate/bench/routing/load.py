@@ -25,7 +25,7 @@ from headgate.engine.demo import checkpoint
 from headgate.engine.demo.tasks import FAMILIES, Family, Sample, each_cell, generate, grade
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.gateway.answers import Answers
-from headgate.gateway.destinations import LocalDestination
+from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.pipeline import Road
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.request import ChatRequest, Message

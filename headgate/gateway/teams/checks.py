@@ -8,8 +8,10 @@ from pathlib import Path
 from headgate.gateway.document import Keys
 from headgate.gateway.policies import policy_of
 from headgate.gateway.routing_settings import PolicySection, RoutingSection
-from headgate.gateway.settings import RESERVED_IDS, Settings
+from headgate.gateway.section import RESERVED_IDS
+from headgate.gateway.settings import Settings
 from headgate.gateway.teams.sections import DefaultsSection, ModelsSection, TeamFile, TeamPolicy
+from headgate.gateway.upstream.checks import upstream_problems
 from headgate.gateway.wire.decode import nearest
 from headgate.routing.tasks import load_tasks
 
@@ -28,7 +30,7 @@ def allowed_models(settings: Settings, policy: DefaultsSection) -> frozenset[str
 
 def _ids(settings: Settings) -> list[str]:
     """Of everything that can be asked by name."""
-    return [*(model.id for model in settings.models), settings.embeddings.id]
+    return [*(model.id for model in settings.served), settings.embeddings.id]
 
 
 def problems(settings: Settings) -> Iterator[Problem]:
@@ -38,6 +40,7 @@ def problems(settings: Settings) -> Iterator[Problem]:
         load_tasks([Path(file) for file in routing.classes])
     except ValueError as error:
         yield ("routing", "classes"), str(error)
+    yield from upstream_problems(settings)
     found = list(_of_models(settings, ("defaults", "models"), defaults.models, defaults.models))
     yield from found
     yield from _of_experiments(settings, ("defaults",), defaults, defaults)
@@ -88,7 +91,7 @@ def _of_models(settings: Settings, place: Keys, own: ModelsSection, merged: Mode
         known = [*names, *merged.aliases]
         yield (*place, "default"), f"there is no model '{own.default}'.{nearest(own.default, known)}"
     allowed = set(ids if merged.allow is None else merged.allow) - set(merged.deny)
-    if not allowed & {model.id for model in settings.models}:
+    if not allowed & {model.id for model in settings.served}:
         yield (*place, "deny" if own.deny else "allow"), "no model is left that may be asked"
     for name, target in own.aliases.items():
         if target in ids and target not in allowed:
@@ -99,7 +102,7 @@ def _of_experiments(
     settings: Settings, place: Keys, own: DefaultsSection, merged: DefaultsSection
 ) -> Iterator[Problem]:
     allowed = allowed_models(settings, merged)
-    chats = [model.id for model in settings.models if allowed is None or model.id in allowed]
+    chats = [model.id for model in settings.served if allowed is None or model.id in allowed]
     for name in own.experiments.weights:
         if name not in chats:
             why = f"'{name}' is no model that may be asked.{nearest(name, chats)} Those are {_list(chats)}"
@@ -120,7 +123,7 @@ def _of_policy(
     models: frozenset[str] | None,
 ) -> Iterator[Problem]:
     """Of a routing policy over those below it, for whoever may ask these models."""
-    ids = [model.id for model in settings.models]
+    ids = [model.id for model in settings.served]
     unknown = list(_unknown(ids, (*place, "chain"), own.chain))
     yield from unknown
     if unknown:
@@ -129,7 +132,7 @@ def _of_policy(
     for at, name in enumerate(own.chain or ()):
         if name not in allowed:
             yield (*place, "chain", at), f"the chain names '{name}', but the models allowed are {_list(allowed)}"
-    tiers = {model.tier for model in settings.models if model.id in allowed}
+    tiers = {model.tier for model in settings.served if model.id in allowed}
     shares = [layer.escalations for layer in layers if layer.escalations is not None]
     share = shares[-1] if shares else settings.routing.escalations
     if share < 1 and "small" not in tiers:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.gateway.settings import ModelSection
+from headgate.gateway.upstream.sections import UpstreamSection
 
 NANO = 1_000_000_000
 MICRO = 1_000_000
@@ -44,7 +45,7 @@ class _Price:
 class Prices:
     """Of every model: the configured price of its tokens, and of the device's time."""
 
-    def __init__(self, models: Sequence[ModelSection] = (), usd_per_device_hour: float = 0.0) -> None:
+    def __init__(self, models: Sequence[ModelSection | UpstreamSection] = (), usd_per_device_hour: float = 0.0) -> None:
         """Models that are not listed cost the device's time only."""
         self._models: Mapping[str, _Price] = {
             m.id: _Price(m.price.usd_per_million_prompt_tokens * 1e3, m.price.usd_per_million_completion_tokens * 1e3)

@@ -25,7 +25,7 @@ async def metered(
 
     ApiError 429 where what it may use is more than is left, 503 where too many wait for it.
     """
-    prompt, asked, live = len(prepared.prompt), prepared.request.max_tokens, destination.live()
+    prompt, asked, live = prepared.prompt_tokens, prepared.request.max_tokens, destination.live()
     room = ticket.room(destination.facts.context_length, prompt)
     most = room * prepared.request.n
     wanted_s = principal.policy.scheduling.max_queue_s
@@ -44,7 +44,7 @@ async def metered(
 
 def _device_s(live: Live | None, prompt_tokens: int, most_tokens: int) -> float:
     """What the device takes for the longest answer if it computes nothing else, as far as it is known."""
-    if live is None:
+    if live is None or not live.ours:
         return 0.0
     return live.rates.prompt_s * prompt_tokens + live.rates.round_s(1) * (1 + most_tokens)
 

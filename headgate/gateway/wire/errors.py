@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:
+    from headgate.gateway.request import ChatRequest
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
@@ -69,6 +73,12 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
 def unsupported(param: str, message: str) -> ApiError:
     """400: a known parameter at a value this server does not implement. Never dropped in silence."""
     return ApiError(400, message, param=param, code="unsupported_parameter")
+
+
+def refuse_unknown(request: ChatRequest) -> None:
+    """ApiError 400 for the first field of a request that nobody here knows."""
+    for name, _ in request.unknown:
+        raise invalid(f"Unknown parameter: '{name}'.", name, "unknown_parameter")
 
 
 def model_not_found(name: str, known: str) -> ApiError:
@@ -165,6 +175,12 @@ def retry_after(seconds: float) -> dict[str, str]:
 def overloaded(message: str, after_s: float = 1.0) -> ApiError:
     """503: not now; the official clients retry after the given seconds."""
     return ApiError(503, message, type="server_error", code="overloaded", headers=retry_after(after_s))
+
+
+def upstream_down(name: str, after_s: float) -> ApiError:
+    """503: another server failed lately, and is left alone for so many seconds."""
+    message = f"The upstream '{name}' is down and is not asked now."
+    return ApiError(503, message, type="server_error", code="upstream_down", headers=retry_after(max(after_s, 0.1)))
 
 
 def server_error(message: str = "The server had an error while processing your request.") -> ApiError:

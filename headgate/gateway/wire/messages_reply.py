@@ -14,7 +14,7 @@ from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.identity import Identity
 
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "refusal"]
 
 
 class TextBlock(Struct, tag_field="type", tag="text"):
@@ -245,8 +245,15 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 def _stopped(finish: AnswerFinish, stop: str | None) -> Stopped:
     if finish == "stop" and stop is not None:
         return Stopped("stop_sequence", stop)
-    reasons: dict[AnswerFinish, StopReason] = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
-    return Stopped(reasons[finish], None)
+    return Stopped(_REASONS[finish], None)
+
+
+_REASONS: dict[AnswerFinish, StopReason] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
 
 
 def _usage(usage: Usage) -> MessageUsage:

@@ -43,13 +43,14 @@ def parse_response_format(body: ResponseFormatBody | None) -> ResponseFormat:
     if body.json_schema is None:
         path = "response_format.json_schema"
         raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
-    return by_schema(body.json_schema.schema, "response_format.json_schema.schema")
+    wanted = body.json_schema
+    return by_schema(wanted.schema, "response_format.json_schema.schema", wanted.name, strict=bool(wanted.strict))
 
 
-def by_schema(schema: dict[str, Any] | None, path: str) -> ResponseFormat:
+def by_schema(schema: dict[str, Any] | None, path: str, name: str = "answer", *, strict: bool = True) -> ResponseFormat:
     """JSON that follows the schema found at `path`; ApiError 400 where it is missing or nested too deeply."""
     if schema is None:
         raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
     if nested_deeper(schema, MAX_NESTING):
         raise invalid(f"Invalid '{path}': nested more than {MAX_NESTING} levels deep.", path, "invalid_value")
-    return ResponseFormat("json_schema", schema)
+    return ResponseFormat("json_schema", schema, name, strict)

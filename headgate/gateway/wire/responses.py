@@ -247,7 +247,7 @@ def _format(text: TextConfig | None) -> ResponseFormat:
         known = ", ".join(f"'{kind}'" for kind in KINDS)
         raise unsupported("text.format.type", f"'text.format.type' is '{wanted.type}'. Supported: {known}.")
     _given(wanted.name, "text.format.name")
-    return by_schema(wanted.schema, "text.format.schema")
+    return by_schema(wanted.schema, "text.format.schema", wanted.name or "answer", strict=bool(wanted.strict))
 
 
 def _turns(wire: ResponsesRequest) -> tuple[Message, ...]:

@@ -92,7 +92,7 @@ class ResponseFailure(Struct):
 class IncompleteDetails(Struct):
     """Why the answer is cut."""
 
-    reason: Literal["max_output_tokens"]
+    reason: Literal["max_output_tokens", "content_filter"]
 
 
 class ReasoningSettings(Struct):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -17,6 +18,10 @@ from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.responses import TextConfig, TextFormat, ToRespond
 
+_CUT: dict[AnswerFinish, Literal["max_output_tokens", "content_filter"]] = {
+    "length": "max_output_tokens",
+    "content_filter": "content_filter",
+}
 Keep = Callable[[str, bytes, tuple[Message, ...]], None]
 """Told id and body of a response that is whole, and the conversation with it."""
 
@@ -109,7 +114,7 @@ class ResponsesReply:
                 events.append(self._argued(piece.arguments))
         if chunk.finish_reason is not None:
             self._finish = chunk.finish_reason
-            events += self._close("incomplete" if self._finish == "length" else "completed")
+            events += self._close("incomplete" if self._finish in _CUT else "completed")
         return events
 
     def usage(self, usage: Usage) -> bytes:
@@ -132,9 +137,9 @@ class ResponsesReply:
 
     def _end(self, usage: Usage) -> tuple[body.ResponseBody, bytes]:
         """The response with its account, and encoded; it is kept where it is to be stored."""
-        made = self._body("incomplete" if self._finish == "length" else "completed")
-        if self._finish == "length":
-            made.incomplete_details = body.IncompleteDetails("max_output_tokens")
+        made = self._body("incomplete" if self._finish in _CUT else "completed")
+        if self._finish in _CUT:
+            made.incomplete_details = body.IncompleteDetails(_CUT[self._finish])
         made.usage = body.response_usage(usage)
         encoded = self._encoder.encode(made)
         if self._stored:

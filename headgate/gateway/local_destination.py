@@ -1,0 +1,288 @@
+"""A model of the engine in this process as a destination."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+
+from headgate.engine.choice import TextDelta
+from headgate.engine.errors import EngineError, EngineStopped, PromptTooLong
+from headgate.engine.local import LocalModel, ModelInfo, Score
+from headgate.engine.request import Finish
+from headgate.engine.sampling.params import SamplingParams
+from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
+from headgate.gateway.echo import echoed
+from headgate.gateway.prompts import prompt_of
+from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, Sampling, Usage
+from headgate.gateway.spoken import Spoken
+from headgate.gateway.structured import grammar_of
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, overloaded, refuse_unknown, unsupported
+from headgate.routing.price import Load, Rates, StepRates, Work, first_rates
+from headgate.routing.types import Need, Vector
+
+logger = logging.getLogger(__name__)
+
+
+class LocalDestination:
+    """A model of the engine in this process."""
+
+    def __init__(
+        self,
+        model: LocalModel,
+        *,
+        lacks: frozenset[Need] = frozenset(),
+        device: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Serve a model.
+
+        Args:
+            model: of an engine.
+            lacks: what it does not understand besides pictures, which the engine does not, and tools, where its chat
+                template has no place for them.
+            device: tells apart the devices of several engines; those of one engine share one.
+            clock: monotonic seconds.
+        """
+        self._model = model
+        self._info: ModelInfo = model.info
+        needs: set[Need] = {*lacks, "vision"}
+        if model.info.tool_calls is None:
+            needs.add("tools")
+        self._lacks: frozenset[Need] = frozenset(needs)
+        self._device = device
+        self._rates = StepRates(start_rates(model.info), clock)
+        info = model.info
+        self._facts = Facts(info.context_length, info.parameters, info.active_parameters, info.dtype)
+
+    @property
+    def id(self) -> str:
+        """The configured id."""
+        return self._info.name
+
+    @property
+    def revision(self) -> str:
+        """The checkpoint's content and how it is computed."""
+        return f"{self._info.revision}:{self._info.dtype}:{self._info.weights}"
+
+    @property
+    def facts(self) -> Facts:
+        """Taken from the checkpoint."""
+        return self._facts
+
+    @property
+    def lacks(self) -> frozenset[Need]:
+        """As configured, and what cannot be otherwise."""
+        return self._lacks
+
+    def live(self) -> Live:
+        """From the engine's memory; the rates by its own steps."""
+        stats, info = self._model.stats(), self._info
+        self._rates.report(Work(stats.steps, stats.prompt_tokens, stats.generated_tokens, stats.step_seconds))
+        load = Load(stats.running, stats.waiting, stats.pending_tokens, info.max_running, info.max_step_tokens)
+        return Live(load, self._rates.rates, self._device)
+
+    def resident(self, prepared: Prepared, principal: Principal) -> int:
+        """Those of the team's blocks that the engine would find."""
+        return self._model.resident(prepared.prompt, principal.team)
+
+    async def probe(self, prepared: Prepared, principal: Principal) -> Vector | None:
+        """Reads the prompt, as answering it would: the answer then begins where this ended."""
+        weight = principal.policy.scheduling.weight
+        try:
+            return (await self._model.probe("probe", prepared.prompt, tenant=principal.team, weight=weight)).state
+        except EngineError as error:
+            logger.warning("the model %s was not asked how sure it is: %s", self.id, error)
+            return None
+
+    def temperature(self, sampling: Sampling) -> float:
+        """The request's own, else the checkpoint's."""
+        return self._info.defaults.temperature if sampling.temperature is None else sampling.temperature
+
+    async def prepare(self, request: ChatRequest, read: Read | None = None) -> Prepared:
+        """Tokenise and check against the model: context, vocabulary, chat template."""
+        refuse_unknown(request)
+        self._check_vocabulary(request)
+        if request.callable_tools and "tools" in self._lacks:
+            raise unsupported("tools", f"The model '{self.id}' cannot call functions. Leave 'tools' out.")
+        if request.response_format.schema is not None and "json" in self._lacks:
+            raise unsupported("response_format", f"The model '{self.id}' only answers with text.")
+        revision = self._info.text_revision
+        prompt = None if read is None else read.get(revision)
+        if prompt is None:
+            prompt = await prompt_of(request, self._model)
+            if read is not None:
+                read[revision] = prompt
+        if not prompt:
+            raise invalid("The prompt has no tokens; at least one is needed.", "prompt", "empty_prompt")
+        room = self._info.context_length - len(prompt)
+        if room < 1:
+            raise context_exceeded(self._info.context_length, len(prompt), None)
+        if request.max_tokens is not None and request.max_tokens > room:
+            raise context_exceeded(self._info.context_length, len(prompt), request.max_tokens)
+        return Prepared(
+            request, prompt, self._sampling(request), grammar=await grammar_of(request, self._model, prompt)
+        )
+
+    async def measure(self) -> None:
+        """Have the model take some steps, so that its rates are known before anybody asks it.
+
+        EngineError where it cannot.
+        """
+        prompt = tuple(1 + at % (self._info.vocab_size - 1) for at in range(min(64, self._info.context_length // 2)))
+        for tokens, new, choices in _STEPS:
+            sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
+            generated = self._model.generate("start", prompt[:tokens], sampling, n=choices, tenant="\0start")
+            async for _ in generated:
+                pass
+            self.live()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no user's request is computed or waits here."""
+        stats = self._model.stats()
+        return not stats.running and not stats.waiting
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        """Tokens of an answer's text."""
+        return await self._model.encode(text, special=False)
+
+    @property
+    def model(self) -> LocalModel:
+        """The engine's."""
+        return self._model
+
+    async def tokens(self, request: ChatRequest) -> tuple[int, ...]:
+        """The prompt that it would read, however long; ApiError 400 where its template refuses the messages."""
+        return await prompt_of(request, self._model)
+
+    async def score(
+        self, prepared: Prepared, continuation: tuple[int, ...], request_id: str, principal: Principal
+    ) -> Score:
+        """How likely an answer is here, as work that nobody waits for. EngineError where it cannot be told."""
+        return await self._model.score(
+            request_id, prepared.prompt, continuation, tenant=principal.team, priority="background"
+        )
+
+    async def generate(self, prepared: Prepared, request_id: str, principal: Principal) -> Pieces:
+        """Run it. ApiError 500 where a step failed, 503 where the engine takes nothing any more."""
+        request = prepared.request
+        finishes: list[Finish] = []
+        spoken = Spoken(request, self._model, prepared.prompt)
+        if request.echo:
+            echo = await echoed(request, self._model, prepared.prompt, request_id, principal.team)
+            ended: AnswerFinish | None = "length" if request.max_tokens == 0 else None
+            for index in range(request.n):
+                yield Chunk(index, echo.text, echo.logprobs, ended)
+            if ended is not None:
+                yield Outcome(echo.usage, 0.0, echo.device_s)
+                return
+
+        def left(rest: Sequence[Finish]) -> None:
+            if prepared.left is not None and (finishes or rest):
+                prepared.left(_outcome([*finishes, *rest]))
+
+        try:
+            stream = self._model.generate(
+                request_id,
+                prepared.prompt,
+                prepared.sampling,
+                n=request.n,
+                stop=request.stop,
+                tenant=principal.team,
+                weight=principal.policy.scheduling.weight,
+                priority=request.priority,
+                marked=spoken.marked,
+                grammar=prepared.grammar,
+                left=left,
+            )
+            try:
+                async for delta in stream:
+                    if delta.finish is not None:
+                        finishes.append(delta.finish)
+                    if (yield spoken.chunk(delta)):
+                        finishes.extend(await _ended(stream))
+                        break
+            finally:
+                await stream.aclose()
+        except PromptTooLong as error:
+            raise context_exceeded(error.limit, error.prompt_tokens, None) from None
+        except EngineStopped:
+            raise overloaded("The server is shutting down.") from None
+        yield _outcome(finishes, spoken.reasoning_tokens)
+
+    def _check_vocabulary(self, request: ChatRequest) -> None:
+        if request.sampling.logit_bias:
+            self._check_tokens("logit_bias", [token for token, _ in request.sampling.logit_bias])
+        if request.sampling.stop_token_ids:
+            self._check_tokens("stop_token_ids", request.sampling.stop_token_ids)
+        if request.prompt and isinstance(request.prompt, tuple):
+            self._check_tokens("prompt", request.prompt)
+
+    def _check_tokens(self, name: str, tokens: Sequence[int]) -> None:
+        greatest, size = max(tokens), self._info.vocab_size
+        if greatest >= size:
+            message = f"Invalid '{name}': token id {greatest}. The model '{self.id}' knows 0 to {size - 1}."
+            raise invalid(message, name, "invalid_value")
+
+    def _sampling(self, request: ChatRequest) -> SamplingParams:
+        asked, defaults = request.sampling, self._info.defaults
+        return SamplingParams(
+            temperature=self.temperature(asked),
+            top_p=defaults.top_p if asked.top_p is None else asked.top_p,
+            top_k=defaults.top_k if asked.top_k is None else asked.top_k,
+            min_p=asked.min_p,
+            presence_penalty=asked.presence_penalty,
+            frequency_penalty=asked.frequency_penalty,
+            repetition_penalty=asked.repetition_penalty,
+            logit_bias=asked.logit_bias,
+            seed=asked.seed,
+            max_tokens=request.max_tokens,
+            stop_token_ids=asked.stop_token_ids,
+            ignore_eos=asked.ignore_eos,
+            logprobs=request.logprobs,
+        )
+
+
+def start_rates(info: ModelInfo) -> Rates:
+    """What steps may take, before any was measured: from the model's size and what such a device usually does."""
+    read_bytes_s, flops = _USUAL["cuda" if info.device.startswith("cuda") else "cpu"]
+    return first_rates(
+        weight_bytes=info.weight_bytes_read(1),
+        active_parameters=info.active_parameters,
+        read_bytes_s=read_bytes_s,
+        flops=flops,
+    )
+
+
+async def _ended(stream: AsyncGenerator[TextDelta, bool | None]) -> list[Finish]:
+    """End a stream before its end; the accounts of the choices that had not ended."""
+    finishes = []
+    with suppress(StopAsyncIteration):
+        delta = await stream.asend(True)
+        while True:
+            if delta.finish is not None:
+                finishes.append(delta.finish)
+            delta = await anext(stream)
+    return finishes
+
+
+_STEPS = ((64, 1, 1), (2, 8, 1), (2, 8, 4), (64, 1, 1), (2, 8, 1))
+"""What is measured at the start: prompt tokens, new tokens, choices."""
+_USUAL = {"cpu": (10e9, 200e9), "cuda": (1e12, 100e12)}
+"""Bytes read and operations done in a second, before anything was measured."""
+
+
+def _outcome(finishes: list[Finish], reasoning_tokens: int = 0) -> Outcome:
+    if not finishes:
+        raise ApiError(500, "The engine ended without an answer.", type="server_error", code="internal_error")
+    # Choices share one prompt: it counts once, and what the first of them had to compute was not cached.
+    usage = Usage(
+        prompt_tokens=finishes[0].prompt_tokens,
+        completion_tokens=sum(f.completion_tokens for f in finishes),
+        cached_tokens=min(f.cached_tokens for f in finishes),
+        reasoning_tokens=reasoning_tokens,
+    )
+    return Outcome(usage, min(f.queue_s for f in finishes), sum(f.device_s for f in finishes))

@@ -1,0 +1,1 @@
+"""Other OpenAI-compatible servers as destinations."""

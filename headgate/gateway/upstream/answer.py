@@ -1,0 +1,280 @@
+"""An upstream's answer read from its bytes: chunks as they come, and whether it came to its end. Knows no network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from headgate.engine.text.stream import TextLogprob, TopLogprob
+from headgate.gateway.request import AnswerFinish, Chunk, ToolCallDelta, Usage
+from headgate.gateway.upstream.events import MAX_EVENT_BYTES, EventParser, EventTooLong
+from headgate.gateway.upstream.failures import Failure, of_event
+
+_FINISHES: dict[str, AnswerFinish] = {
+    "length": "length",
+    "max_tokens": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+"""All others are `stop`, which servers call by many names, but for those below."""
+_MOST_CALLS = 1024
+_FAILED = frozenset({"error", "abort", "aborted", "cancelled", "canceled"})
+
+
+class _Function(Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Call(Struct):
+    function: _Function
+    index: int | None = None
+    id: str | None = None
+
+
+class _Said(Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(Struct):
+    index: int = 0
+    delta: _Said | None = None
+    message: _Said | None = None
+    text: str | None = None
+    logprobs: Raw | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+
+
+class _PromptDetails(Struct):
+    cached_tokens: int | None = None
+
+
+class _CompletionDetails(Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+
+
+class _Event(Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+    object: str | None = None
+    message: Any = None
+
+
+class _Top(Struct):
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+
+
+class _Token(_Top):
+    top_logprobs: list[_Top] | None = None
+
+
+class _ChatLogprobs(Struct):
+    content: list[_Token] | None = None
+
+
+class _TextLogprobs(Struct):
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+
+_EVENT = msgspec.json.Decoder(_Event)
+_CHAT_LOGPROBS = msgspec.json.Decoder(_ChatLogprobs)
+_TEXT_LOGPROBS = msgspec.json.Decoder(_TextLogprobs)
+
+
+class AnswerReader:
+    """Reads one answer of so many choices."""
+
+    def __init__(self, choices: int, *, hide: Callable[[str], str] = str, longest: int = MAX_EVENT_BYTES) -> None:
+        """Nothing read yet.
+
+        Args:
+            choices: that were asked for.
+            hide: takes the secrets out of what the upstream says of an error.
+            longest: bytes that an event may have.
+        """
+        self._parser = EventParser(longest)
+        self.hide = hide
+        self._open = set(range(choices))
+        self._calls: dict[int, list[str | None]] = {}
+        self._last: Chunk | None = None
+        self._single = choices == 1
+        self.usage: Usage | None = None
+        self.done = False
+        """Whether the upstream has said that nothing follows."""
+        self.pieces = 0
+        """Chunks of text, reasoning or calls: about the tokens that were seen."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether every choice has come to its end."""
+        return not self._open
+
+    def feed(self, data: bytes) -> list[Chunk]:
+        """The chunks that these bytes of an event stream complete. Failure where they are no answer."""
+        try:
+            payloads = self._parser.feed(data)
+        except EventTooLong as error:
+            raise Failure("broken", f"sent what cannot be read: {error}.") from None
+        return self._read(payloads)
+
+    def end(self) -> list[Chunk]:
+        """The bytes have ended: what was still missing its end. Failure where the answer is not whole."""
+        chunks = self._read(self._parser.end())
+        if self._open:
+            raise Failure("cut", "ended its answer before it was whole.")
+        return chunks
+
+    def body(self, body: bytes) -> list[Chunk]:
+        """The chunks of an answer that came in one piece, not as a stream."""
+        chunks = self._event(body)
+        if self._open:
+            raise Failure("broken", "sent an answer that is not whole.")
+        self.done = True
+        return chunks
+
+    def _read(self, payloads: Iterable[bytes]) -> list[Chunk]:
+        chunks: list[Chunk] = []
+        for payload in payloads:
+            if payload == b"[DONE]":
+                self.done = True
+                if self._open:
+                    raise Failure("cut", "ended its answer without a finish reason.")
+            elif payload and not self.done:
+                chunks += self._event(payload)
+        return chunks
+
+    def _event(self, payload: bytes) -> list[Chunk]:
+        try:
+            event = _EVENT.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Failure("broken", f"sent what cannot be read: {self.hide(str(error))}.") from None
+        if event.error is not None or event.object == "error":
+            raise of_event(event.error if event.error is not None else {"message": event.message}, self.hide)
+        if event.usage is not None:
+            self._account(event.usage)
+        if not event.choices:
+            return []
+        return [chunk for choice in event.choices if (chunk := self._chunk(choice)) is not None]
+
+    def _chunk(self, choice: _Choice) -> Chunk | None:
+        """A piece of a choice; None where it shows nothing, and after the choice's end."""
+        if choice.index not in self._open:
+            return None
+        said, text, reasoning = choice.delta or choice.message, choice.text or "", ""
+        calls: tuple[ToolCallDelta, ...] = ()
+        if said is not None:
+            text = said.content or said.refusal or ""
+            reasoning = said.reasoning_content or said.reasoning or ""
+            calls = self._pieces(choice.index, said.tool_calls) if said.tool_calls else ()
+        finish = None
+        if choice.finish_reason:
+            finish = self._finish(choice.index, choice.finish_reason)
+        elif not text and not reasoning and not calls:
+            return None
+        if text or reasoning or calls:
+            self.pieces += 1
+        logprobs = () if choice.logprobs is None else self._logprobs(choice.logprobs, chat=said is not None)
+        stop = choice.stop_reason if isinstance(choice.stop_reason, str) and finish == "stop" else None
+        chunk = Chunk(choice.index, text, logprobs, finish, tool_calls=calls, reasoning=reasoning, stop=stop)
+        if finish is not None:
+            self._last = chunk
+        return chunk
+
+    def _finish(self, index: int, reason: str) -> AnswerFinish:
+        if reason in _FAILED:
+            raise Failure("failed", f"ended its answer with '{reason}'.")
+        self._open.discard(index)
+        finish = _FINISHES.get(reason, "stop")
+        # Some call functions and say that they just stopped.
+        return "tool_calls" if finish == "stop" and self._calls.get(index) else finish
+
+    def _pieces(self, index: int, calls: list[_Call]) -> tuple[ToolCallDelta, ...]:
+        """Calls numbered from 0; id and name with the first piece of each and only there."""
+        known = self._calls.setdefault(index, [])
+        found = []
+        for call in calls:
+            at = call.index
+            if at is None:
+                # Who numbers none sends each whole, or names it again.
+                at = known.index(call.id) if call.id in known else len(known)
+            if not 0 <= at < _MOST_CALLS:
+                raise Failure("broken", f"numbered a call of a function {at}.")
+            fresh = at >= len(known)
+            if fresh:
+                known.extend([None] * (at - len(known)))
+                known.append(call.id or f"call_{index}_{at}")
+            arguments = call.function.arguments
+            if isinstance(arguments, dict):
+                arguments = msgspec.json.encode(arguments).decode()
+            found.append(
+                ToolCallDelta(
+                    at, arguments or "", known[at] if fresh else None, (call.function.name or "") if fresh else None
+                )
+            )
+        return tuple(found)
+
+    def _logprobs(self, raw: Raw, *, chat: bool) -> tuple[TextLogprob, ...]:
+        try:
+            if chat:
+                read = _CHAT_LOGPROBS.decode(raw)
+                return tuple(
+                    TextLogprob(t.token, _bytes(t), t.logprob, tuple(map(_top, t.top_logprobs or ())))
+                    for t in read.content or ()
+                )
+            plain = _TEXT_LOGPROBS.decode(raw)
+            tops = plain.top_logprobs or [None] * len(plain.tokens)
+            return tuple(
+                TextLogprob(
+                    token,
+                    tuple(token.encode()),
+                    0.0 if value is None else value,
+                    tuple(TopLogprob(name, tuple(name.encode()), p) for name, p in (top or {}).items()),
+                )
+                for token, value, top in zip(plain.tokens, plain.token_logprobs, tops, strict=True)
+            )
+        except (msgspec.DecodeError, ValueError) as error:
+            raise Failure("broken", f"sent log probabilities that cannot be read: {error}.") from None
+
+    def _account(self, usage: _Usage) -> None:
+        cached = usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens
+        thought = usage.completion_tokens_details and usage.completion_tokens_details.reasoning_tokens
+        if min(usage.prompt_tokens, usage.completion_tokens or 0, cached or 0, thought or 0) < 0:
+            raise Failure("broken", "sent an account with negative counts.")
+        self.usage = Usage(
+            usage.prompt_tokens,
+            usage.completion_tokens or 0,
+            min(cached or 0, usage.prompt_tokens),
+            reasoning_tokens=thought or 0,
+        )
+        if self._last is not None and self._single:
+            # The account comes after the last chunk, whose copy in the cache is to know it.
+            self._last.reasoning_tokens = self.usage.reasoning_tokens
+
+
+def _bytes(token: _Top) -> tuple[int, ...]:
+    return tuple(token.token.encode() if token.bytes is None else token.bytes)
+
+
+def _top(token: _Top) -> TopLogprob:
+    return TopLogprob(token.token, _bytes(token), token.logprob)

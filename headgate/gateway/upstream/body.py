@@ -1,0 +1,136 @@
+"""A request as an upstream is asked it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headgate.gateway.request import ChatRequest, Message, Sampling
+from headgate.gateway.upstream.sections import UpstreamSection
+
+
+def path_of(request: ChatRequest) -> str:
+    """Where it is sent, below the base URL."""
+    return "/completions" if request.endpoint == "completions" else "/chat/completions"
+
+
+def body_of(request: ChatRequest, section: UpstreamSection, *, max_tokens: int | None, logprobs: int | None) -> bytes:
+    """The JSON of a request.
+
+    It is always a stream with an account at its end, whatever the client wants: so silence and cuts are seen at once.
+    End users, labels and conversations are not told.
+
+    Args:
+        request: what was asked.
+        section: of the upstream.
+        max_tokens: longest answer; None: as long as the upstream makes it.
+        logprobs: how many of the likeliest tokens are wanted beside each; None: no log probabilities.
+    """
+    fields: dict[str, Any] = {"model": section.model}
+    if request.endpoint == "completions":
+        fields["prompt"] = list(request.prompt) if isinstance(request.prompt, tuple) else request.prompt
+        if request.echo:
+            fields["echo"] = True
+        if logprobs is not None:
+            fields["logprobs"] = logprobs
+    else:
+        fields["messages"] = [_message(m) for m in request.messages]
+        if logprobs is not None:
+            fields |= {"logprobs": True, "top_logprobs": logprobs} if logprobs else {"logprobs": True}
+    if max_tokens is not None:
+        fields["max_tokens" if request.endpoint == "completions" else section.max_tokens_field] = max_tokens
+    if request.n > 1:
+        fields["n"] = request.n
+    if request.stop:
+        fields["stop"] = list(request.stop)
+    if request.tools:
+        fields |= _tools(request)
+    if request.response_format.type != "text":
+        fields["response_format"] = _format(request)
+    if request.reasoning_effort is not None:
+        fields["reasoning_effort"] = request.reasoning_effort
+    fields |= _sampling(request.sampling)
+    fields |= {"stream": True, "stream_options": {"include_usage": True}}
+    for name, value in request.unknown:
+        fields[name] = msgspec.Raw(value.encode())
+    return msgspec.json.encode(fields)
+
+
+def size_of(request: ChatRequest) -> int:
+    """Characters that its prompt is made of, about: messages, calls and tools."""
+    if request.prompt is not None:
+        # A token id is one token whatever its text is.
+        return len(request.prompt) * (1 if isinstance(request.prompt, str) else 4)
+    size = sum([len(m.content or "") + _MESSAGE_CHARS for m in request.messages])
+    for message in request.messages:
+        for call in message.tool_calls:
+            size += len(call.name) + len(call.arguments)
+    if request.tools:
+        size += len(msgspec.json.encode([tool.for_template() for tool in request.tools]))
+    return size
+
+
+_MESSAGE_CHARS = 16
+"""What a message's role and marks are worth."""
+_UNSET = Sampling()
+
+
+def _sampling(sampling: Sampling) -> dict[str, Any]:
+    """What the client set: servers differ in what they know, and say so themselves."""
+    if sampling == _UNSET:
+        return {}
+    fields: dict[str, Any] = {
+        name: value
+        for name in Sampling.__dataclass_fields__
+        if name not in ("logit_bias", "stop_token_ids") and (value := getattr(sampling, name)) != getattr(_UNSET, name)
+    }
+    if sampling.logit_bias:
+        fields["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias}
+    if sampling.stop_token_ids:
+        fields["stop_token_ids"] = list(sampling.stop_token_ids)
+    return fields
+
+
+def _message(message: Message) -> dict[str, Any]:
+    fields: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.name is not None:
+        fields["name"] = message.name
+    if message.reasoning is not None:
+        fields["reasoning_content"] = message.reasoning
+    if message.tool_call_id is not None:
+        fields["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        fields["tool_calls"] = [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+            for c in message.tool_calls
+        ]
+    return fields
+
+
+def _tools(request: ChatRequest) -> dict[str, Any]:
+    tools = []
+    for tool in request.tools:
+        wire = tool.for_template()
+        if tool.strict:
+            wire["function"]["strict"] = True
+        tools.append(wire)
+    use = request.tool_use
+    fields: dict[str, Any] = {"tools": tools}
+    if use.name is not None:
+        fields["tool_choice"] = {"type": "function", "function": {"name": use.name}}
+    elif use.mode != "auto":
+        fields["tool_choice"] = use.mode
+    if not use.parallel:
+        fields["parallel_tool_calls"] = False
+    return fields
+
+
+def _format(request: ChatRequest) -> dict[str, Any]:
+    wanted = request.response_format
+    if wanted.type == "json_object":
+        return {"type": "json_object"}
+    schema: dict[str, Any] = {"name": wanted.name, "schema": wanted.schema}
+    if wanted.strict:
+        schema["strict"] = True
+    return {"type": "json_schema", "json_schema": schema}

@@ -1,0 +1,43 @@
+"""What the block `upstreams:` says that cannot all be meant, or refers to that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from headgate.gateway.document import Keys
+from headgate.gateway.settings import Settings
+from headgate.gateway.upstream.references import secret_of
+
+
+def upstream_problems(settings: Settings) -> Iterator[tuple[Keys, str]]:
+    """Names that are taken already."""
+    models, embeddings = {m.id for m in settings.models}, settings.embeddings.id
+    for at, upstream in enumerate(settings.upstreams):
+        if upstream.id in models:
+            yield ("upstreams", at, "id"), f"'{upstream.id}' is also the id of a model; give one of them another"
+        if upstream.id == embeddings:
+            yield ("upstreams", at, "id"), f"'{upstream.id}' is also embeddings.id; give one of them another"
+
+
+def missing_secrets(settings: Settings, environ: Mapping[str, str]) -> Iterator[tuple[Keys, str]]:
+    """References that lead nowhere; never what they lead to."""
+    for at, upstream in enumerate(settings.upstreams):
+        given: list[tuple[Keys, str | None]] = [(("upstreams", at, "api_key"), upstream.api_key)]
+        given += [
+            (("upstreams", at, "headers", name), value)
+            for name, value in upstream.headers.items()
+            if value.startswith(("env:", "file:"))
+        ]
+        for keys, reference in given:
+            if reference is None:
+                continue
+            try:
+                secret_of(reference, environ)
+            except ValueError as error:
+                yield keys, str(error)
+
+
+def variables(settings: Settings) -> frozenset[str]:
+    """Variables that hold secrets of upstreams."""
+    references = [u.api_key for u in settings.upstreams] + [v for u in settings.upstreams for v in u.headers.values()]
+    return frozenset(r.removeprefix("env:") for r in references if r is not None and r.startswith("env:"))

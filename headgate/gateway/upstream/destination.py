@@ -1,0 +1,283 @@
+"""Another OpenAI-compatible server's model as a destination."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import blake2b
+
+import aiohttp
+from yarl import URL
+
+from headgate.engine.sampling.params import SamplingParams
+from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
+from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.upstream.answer import AnswerReader
+from headgate.gateway.upstream.body import body_of, path_of, size_of
+from headgate.gateway.upstream.exchange import Asking, Exchange
+from headgate.gateway.upstream.failures import Failure, hiding
+from headgate.gateway.upstream.hedging import race
+from headgate.gateway.upstream.pace import Pace
+from headgate.gateway.upstream.retrying import HedgeShare, Retrying, hedge_s
+from headgate.gateway.upstream.sections import UpstreamSection
+from headgate.gateway.upstream.standing import Standing
+from headgate.gateway.wire.errors import context_exceeded, refuse_unknown, unsupported
+from headgate.routing.types import Need, Vector
+
+logger = logging.getLogger("headgate.gateway")
+
+_USUAL_TEMPERATURE = 1.0
+"""OpenAI's default, which the servers that follow its API share."""
+
+
+class UpstreamDestination:
+    """Asks another server. What it is asked twice, or hedged, is answered once."""
+
+    def __init__(
+        self,
+        section: UpstreamSection,
+        session: aiohttp.ClientSession,
+        *,
+        api_key: str | None = None,
+        headers: dict[str, str] | None = None,
+        standing: Standing | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        """Ask the server of a section.
+
+        Args:
+            section: as it is configured.
+            session: holds the connections.
+            api_key: sent as the bearer token.
+            headers: further ones, their references resolved.
+            standing: told how attempts end, and asked whether the server is well.
+            clock: monotonic seconds.
+            draw: numbers from 0 to below 1, for the jitter of retries.
+        """
+        self._section = section
+        self._session = session
+        self._clock = clock
+        self._draw = draw
+        self._hide = hiding((*([api_key] if api_key else []), *(headers or {}).values()))
+        self._headers = {**(headers or {}), "Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if api_key is not None:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._urls = {path: URL(section.base_url + path) for path in ("/chat/completions", "/completions")}
+        self._lacks: frozenset[Need] = section.lacks | {"vision"}
+        self._facts = Facts(section.context_length, remote=True)
+        own = section.model_dump_json(include={"base_url", "model", "max_tokens_field", "pass_through_unknown"})
+        self._revision = blake2b(own.encode(), digest_size=16).hexdigest()
+        self._pace = Pace(clock)
+        self._hedges = HedgeShare(section.hedge.most_share)
+        self.standing = Standing() if standing is None else standing
+
+    @property
+    def id(self) -> str:
+        """The configured id."""
+        return self._section.id
+
+    @property
+    def revision(self) -> str:
+        """Of what is configured: what the server changes behind the same name cannot be seen."""
+        return self._revision
+
+    @property
+    def facts(self) -> Facts:
+        """As configured."""
+        return self._facts
+
+    @property
+    def lacks(self) -> frozenset[Need]:
+        """As configured, and pictures, which requests here cannot hold."""
+        return self._lacks
+
+    def live(self) -> Live:
+        """By the requests that it answers for us and how fast it did lately."""
+        pace = self._pace
+        return Live(pace.load, pace.rates, f"upstream {self.id}", down=not self.standing.well, ours=False)
+
+    def resident(self, _prepared: Prepared, _principal: Principal) -> int:
+        """None that we know of."""
+        return 0
+
+    async def probe(self, _prepared: Prepared, _principal: Principal) -> Vector | None:
+        """None: its states stay there."""
+        return None
+
+    def temperature(self, sampling: Sampling) -> float:
+        """The request's own, else what such servers take."""
+        return _USUAL_TEMPERATURE if sampling.temperature is None else sampling.temperature
+
+    async def prepare(self, request: ChatRequest, _read: Read | None = None) -> Prepared:
+        """What is known to be refused; the rest is for the server to say."""
+        if request.callable_tools and "tools" in self._lacks:
+            raise unsupported("tools", f"The model '{self.id}' cannot call functions. Leave 'tools' out.")
+        if request.response_format.schema is not None and "json" in self._lacks:
+            raise unsupported("response_format", f"The model '{self.id}' only answers with text.")
+        if not self._section.pass_through_unknown:
+            refuse_unknown(request)
+        tokens, context = self._pace.tokens(size_of(request)), self._section.context_length
+        if request.max_tokens is not None and request.max_tokens >= context:
+            raise context_exceeded(context, tokens, request.max_tokens)
+        sampling = SamplingParams(max_tokens=request.max_tokens, logprobs=request.logprobs)
+        retries, timeouts = self._section.retries, self._section.timeouts
+        begins_s = min(timeouts.total_s, retries.within_s + timeouts.first_token_s)
+        return Prepared(
+            request, (), sampling, estimated_tokens=tokens, begins_s=begins_s if request.stream else timeouts.total_s
+        )
+
+    async def generate(self, prepared: Prepared, request_id: str, _principal: Principal) -> Pieces:
+        """Ask, and pass on what comes. ApiError 502, 503 or 504 where it fails, 400 where it refuses the request.
+
+        Until something was passed on a failed attempt is followed by another. A request that is not streamed is passed
+        on when it is whole.
+        """
+        run = _Run(prepared)
+        self._pace.in_flight += 1
+        try:
+            whole = await self._begun(run, request_id)
+            exchange = run.exchange
+            assert exchange is not None, "the attempt that began is kept"
+            chunks = exchange.first if whole is None else whole
+            try:
+                while chunks:
+                    for chunk in chunks:
+                        if (yield chunk):
+                            # Who stops it wants its account: there will be none from the server.
+                            run.ended = True
+                            yield run.outcome()
+                            return
+                    chunks = [] if whole is not None else await exchange.more()
+            except Failure as failure:
+                self._failed(request_id, failure)
+                raise failure.told(self.id) from None
+            self._learn(run)
+            run.ended = True
+            yield run.outcome()
+        finally:
+            self._pace.in_flight -= 1
+            run.close()
+
+    async def _begun(self, run: _Run, request_id: str) -> list[Chunk] | None:
+        """Have an attempt that has begun; all chunks of a request that is not streamed. ApiError where none comes."""
+        section = self._section
+        retrying = Retrying(section.retries, self._clock, self._draw, total_s=section.timeouts.total_s)
+        asking = self._asking(run.prepared, request_id)
+        while True:
+            try:
+                await self._attempt(run, asking)
+                return None if run.prepared.request.stream else await run.rest()
+            except Failure as failure:
+                run.drop()
+                self._failed(request_id, failure)
+                wait_s = retrying.wait_s(failure)
+                if wait_s is None:
+                    raise failure.told(self.id) from None
+                self.standing.retried()
+            await asyncio.sleep(wait_s)
+
+    async def _attempt(self, run: _Run, asking: Asking) -> None:
+        """Ask once, or twice where the answer is slow to begin."""
+        after_s = hedge_s(self._section.hedge, self._pace.quantile)
+        run.exchange = self._exchange(run.prepared.request, asking)
+        self._hedges.asked()
+        if after_s is None:
+            await run.exchange.begin()
+        else:
+            first = run.exchange
+            run.exchange = None
+
+            def second() -> Exchange | None:
+                return self._exchange(run.prepared.request, asking) if self._hedges.take() else None
+
+            run.exchange, lost = await race(first, second, after_s)
+            if lost is not None:
+                self.standing.hedged(won=run.exchange is not first)
+                run.lost(lost)
+        self._pace.began(run.exchange.first_s)
+
+    def _asking(self, prepared: Prepared, request_id: str) -> Asking:
+        body = body_of(
+            prepared.request,
+            self._section,
+            max_tokens=prepared.sampling.max_tokens,
+            logprobs=prepared.sampling.logprobs,
+        )
+        headers = {**self._headers, "x-request-id": request_id}
+        deadline = asyncio.get_running_loop().time() + self._section.timeouts.total_s
+        return Asking(self._urls[path_of(prepared.request)], headers, body, self._section.timeouts, deadline)
+
+    def _exchange(self, request: ChatRequest, asking: Asking) -> Exchange:
+        reader = AnswerReader(request.n, hide=self._hide)
+        return Exchange(self._session, asking, reader, time.time())
+
+    def _failed(self, request_id: str, failure: Failure) -> None:
+        self.standing.failed(failure.kind)
+        logger.warning("request %s: the upstream '%s' %s", request_id, self.id, failure)
+
+    def _learn(self, run: _Run) -> None:
+        exchange = run.exchange
+        self.standing.answered()
+        if exchange is None or exchange.reader.usage is None:
+            return
+        usage = exchange.reader.usage
+        self._pace.counted(size_of(run.prepared.request), usage.prompt_tokens)
+        total_s = asyncio.get_running_loop().time() - exchange.sent_at
+        self._pace.answered(usage.prompt_tokens, usage.completion_tokens, exchange.first_s, total_s)
+
+
+class _Run:
+    """One request at an upstream, over all attempts at it."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self.prepared = prepared
+        self.exchange: Exchange | None = None
+        self.ended = False
+        """Whether its account is told."""
+        self._asked_at = asyncio.get_running_loop().time()
+        self._lost_tokens = 0
+
+    async def rest(self) -> list[Chunk]:
+        """All chunks of the answer that has begun."""
+        assert self.exchange is not None, "it has begun"
+        chunks = list(self.exchange.first)
+        while more := await self.exchange.more():
+            chunks += more
+        return chunks
+
+    def lost(self, exchange: Exchange) -> None:
+        """A second attempt came too late: what it is known to have said counts."""
+        usage = exchange.reader.usage
+        self._lost_tokens += exchange.reader.pieces if usage is None else usage.completion_tokens
+
+    def drop(self) -> None:
+        """The attempt has failed."""
+        if self.exchange is not None:
+            self.exchange.close()
+            self.exchange = None
+
+    def outcome(self) -> Outcome:
+        """The account, as the server gives it, else as near as can be told."""
+        exchange = self.exchange
+        usage = None if exchange is None else exchange.reader.usage
+        if usage is None:
+            pieces = 0 if exchange is None else exchange.reader.pieces
+            usage = Usage(self.prepared.estimated_tokens, pieces, 0)
+        if self._lost_tokens:
+            tokens = usage.completion_tokens + self._lost_tokens
+            usage = replace(usage, completion_tokens=tokens, rejected_tokens=self._lost_tokens)
+        waited_s = 0.0 if exchange is None else max(0.0, exchange.sent_at - self._asked_at)
+        return Outcome(usage, waited_s, 0.0)
+
+    def close(self) -> None:
+        """Nothing more is wanted of it; where it did not come to its end, what was seen is accounted for."""
+        begun = self.exchange is not None and self.exchange.reader.pieces > 0
+        if not self.ended and begun and self.prepared.left is not None:
+            self.prepared.left(self.outcome())
+        self.drop()

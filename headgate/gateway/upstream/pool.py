@@ -1,0 +1,92 @@
+"""All upstreams of a server: their connections, and the checks of their health."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+import aiohttp
+from yarl import URL
+
+from headgate.gateway.upstream.destination import UpstreamDestination
+from headgate.gateway.upstream.references import resolved, secret_of
+from headgate.gateway.upstream.sections import UpstreamSection
+from headgate.gateway.upstream.standing import Standing
+
+logger = logging.getLogger("headgate.gateway")
+
+
+class Upstreams:
+    """Opened and closed with the server."""
+
+    def __init__(self, sections: Sequence[UpstreamSection], environ: Mapping[str, str]) -> None:
+        """Not connected yet. ValueError where a key that is referred to is not there.
+
+        Args:
+            sections: as configured.
+            environ: holds what `env:` refers to.
+        """
+        self._sections = sections
+        self._keys = {s.id: None if s.api_key is None else secret_of(s.api_key, environ) for s in sections}
+        self._headers = {s.id: {name: resolved(v, environ) for name, v in s.headers.items()} for s in sections}
+        self._session: aiohttp.ClientSession | None = None
+        self._checks: list[asyncio.Task[None]] = []
+        self.standings = {s.id: Standing(s.health.failures) for s in sections}
+
+    def open(self) -> list[UpstreamDestination]:
+        """The destinations, in the order of the configuration. Checks begin."""
+        if not self._sections:
+            return []
+        session = self._session = aiohttp.ClientSession(
+            # Who may wait for a model is bounded elsewhere; there each gets a connection.
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
+            auto_decompress=True,
+        )
+        found = []
+        for section in self._sections:
+            standing = self.standings[section.id]
+            found.append(
+                UpstreamDestination(
+                    section,
+                    session,
+                    api_key=self._keys[section.id],
+                    headers=self._headers[section.id],
+                    standing=standing,
+                )
+            )
+            if section.health.path is not None:
+                url = URL(section.base_url).origin().join(URL(section.health.path))
+                check = self._check(section, url, standing)
+                self._checks.append(asyncio.create_task(check, name=f"check upstream {section.id}"))
+        return found
+
+    async def close(self) -> None:
+        """End the checks and the connections."""
+        for check in self._checks:
+            check.cancel()
+        if self._checks:
+            await asyncio.wait(self._checks)
+        if self._session is not None:
+            await self._session.close()
+
+    async def _check(self, section: UpstreamSection, url: URL, standing: Standing) -> None:
+        """Ask every so often whether it is well."""
+        key = self._keys[section.id]
+        headers = {**self._headers[section.id], **({} if key is None else {"Authorization": f"Bearer {key}"})}
+        while True:
+            well = await self._well(url, headers, section.health.timeout_s)
+            if standing.checked(well=well):
+                logger.warning("the upstream '%s' is %s", section.id, "well again" if well else "not well")
+            await asyncio.sleep(section.health.interval_s)
+
+    async def _well(self, url: URL, headers: Mapping[str, str], timeout_s: float) -> bool:
+        assert self._session is not None, "it is open while checks run"
+        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        try:
+            async with self._session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
+                return response.status < 300
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            return False
