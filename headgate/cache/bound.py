@@ -1,18 +1,14 @@
-"""When an answer serves another text: what is known, how likely it is right, and from where on that is proven."""
+"""When an answer serves another text: what is known, and how likely it is right."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.cache.binomial import at_most, upper_bound
-
-_SCHEMA = 1
 _COMMON = ("similarity", "margin", "alignment")
 # The intercept takes part of the penalty only, so that labels of one kind still have a finite fit.
 _INTERCEPT_PENALTY = 0.01
@@ -164,184 +160,6 @@ def fit_model(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """What the labels prove about serving from a threshold on."""
-
-    threshold: float | None
-    """The loosest threshold that passed; None where none did."""
-    upper: float
-    """Upper bound on the share of wrong hits at the threshold; 1.0 without one."""
-    errors: int
-    """Wrong ones among the labelled would-be hits at the threshold."""
-    labels: int
-    """Labelled would-be hits at the threshold."""
-    passed: tuple[float, ...]
-    """Every threshold that passed, from strict to loose."""
-
-
-def certify(
-    scores: Sequence[float] | NDArray[np.float64],
-    right: Sequence[bool] | NDArray[np.bool_],
-    max_error: float,
-    alpha: float,
-    ladder: Sequence[float],
-    *,
-    false_accept: float = 0.0,
-    spare: int = 0,
-) -> Certificate:
-    """The loosest threshold from which on wrong answers are proven to be at most `max_error` of the served hits.
-
-    Fixed-sequence testing: the ladder is walked from strict to loose; at each threshold the Clopper-Pearson upper bound
-    of the wrong share among labelled candidates with `score >= threshold` must not exceed `max_error`; the first
-    failure ends the walk. Because every test before a wrong acceptance must have passed, `alpha` needs no correction
-    for their number: with probability at least 1 - alpha the wrong share of future hits is within `max_error`.
-
-    Thresholds with so few labels that even `spare` errors, by default none, would fail are left out of the sequence.
-    As hits only grow in number down the ladder, these are always the first ones, and no threshold after a tested one
-    is ever left out. Leaving them out looks at how many labels there are, not at what they say, and costs no confidence
-    as long as stricter hits are not wrong more often than looser ones; whoever cannot assume that starts the ladder at
-    a threshold chosen on other data.
-
-    Assumed: labelled candidates and future ones are exchangeable; ladder, model and offsets were made without these
-    labels (an entry's offset may use its earlier labels, never the one it is scored for).
-
-    Source: Angelopoulos, Bates, Candès, Jordan and Lei, Learn then Test (2021), fixed-sequence testing; Rogan and
-    Gladen, American Journal of Epidemiology 107 (1978), for the labeller's errors.
-
-    Args:
-        scores: of the labelled candidates; higher is safer.
-        right: their labels.
-        max_error: share of served hits that may be wrong.
-        alpha: probability with which the promise may fail.
-        ladder: thresholds from strict to loose, fixed in advance.
-        false_accept: probability that the labeller calls a wrong answer right, or an upper bound on it. An observed
-            wrong share e then stands for a true one of up to e / (1 - false_accept). That it may also call right
-            answers wrong is not counted in our favour.
-        spare: errors that the first tested threshold must have labels enough to survive. The sequence then starts
-            looser, but one unlucky label no longer ends it: worth it where labels are many.
-
-    Raises:
-        ValueError: an argument is out of range, or the ladder does not fall.
-    """
-    _check_share("max_error", max_error)
-    _check_share("alpha", alpha)
-    if not 0.0 <= false_accept < 1.0:
-        raise ValueError(f"false_accept is {false_accept}; 0 or more and less than 1 is accepted")
-    if spare < 0:
-        raise ValueError(f"spare is {spare}; 0 or more is accepted")
-    rungs = np.asarray(ladder, dtype=np.float64)
-    if not np.all(np.isfinite(rungs)) or not np.all(np.diff(rungs) < 0.0):
-        raise ValueError(f"ladder is {tuple(ladder)}; finite thresholds, each below the one before, are accepted")
-    found = np.asarray(scores, dtype=np.float64)
-    wrong = ~np.asarray(right, dtype=np.bool_)
-    if found.ndim != 1 or found.shape != wrong.shape:
-        raise ValueError(
-            f"scores and right have shapes {found.shape} and {wrong.shape}; one label per score is accepted"
-        )
-    if not np.all(np.isfinite(found)):
-        raise ValueError("scores hold numbers that are not finite; finite scores are accepted")
-    order = np.argsort(-found, kind="stable")
-    hits = np.searchsorted(-found[order], -rungs, side="right")
-    errors_within = np.concatenate([[0], np.cumsum(wrong[order])])
-    # Testing the observed share against this is testing the true share against max_error.
-    observed = max_error * (1.0 - false_accept)
-    passed: list[float] = []
-    errors = labels = 0
-    for rung, within in zip(rungs.tolist(), hits.tolist(), strict=True):
-        if at_most(min(spare, within), within, observed) > alpha:
-            continue
-        wrong_within = int(errors_within[within])
-        # The same as an upper bound of at most `observed`, for one sum instead of a search.
-        if at_most(wrong_within, within, observed) > alpha:
-            break
-        passed.append(rung)
-        errors, labels = wrong_within, within
-    if not passed:
-        return Certificate(None, 1.0, 0, 0, ())
-    # Rounding in the search must not contradict the test.
-    upper = min(max_error, upper_bound(errors, labels, alpha) / (1.0 - false_accept))
-    return Certificate(passed[-1], upper, errors, labels, tuple(passed))
-
-
-def even_ladder(strictest: float, loosest: float, rungs: int) -> tuple[float, ...]:
-    """Thresholds on a probability, from strict to loose, at even steps of its log odds.
-
-    Raises:
-        ValueError: the ends are no probabilities in falling order, or there are fewer than 2 rungs.
-    """
-    if not 0.0 < loosest < strictest < 1.0:
-        raise ValueError(
-            f"strictest and loosest are {strictest} and {loosest}; 1 > strictest > loosest > 0 is accepted"
-        )
-    if rungs < 2:
-        raise ValueError(f"rungs is {rungs}; 2 or more is accepted")
-    first, last = (math.log(end / (1.0 - end)) for end in (strictest, loosest))
-    return tuple(sigmoid(first + (last - first) * step / (rungs - 1)) for step in range(rungs))
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Whether a candidate is served, and by which numbers."""
-
-    serve: bool
-    probability: float
-    """Of being right, as the model has it. The promise does not rest on it but on the threshold."""
-    threshold: float | None
-    """The probability from which on candidates are served; None where nothing is certified."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Serves what the model finds likely enough. Without a certified threshold it serves nothing."""
-
-    model: HitModel
-    threshold: float | None
-    """As `certify` gave it for probabilities."""
-    max_error: float
-    """The share of wrong hits that the threshold was certified for."""
-
-    def __post_init__(self) -> None:
-        if self.threshold is not None and not 0.0 <= self.threshold <= 1.0:
-            raise ValueError(f"threshold is {self.threshold}; 0 to 1, or None to serve nothing, is accepted")
-        _check_share("max_error", self.max_error)
-
-    def decide(self, evidence: Evidence, offset: float = 0.0) -> Decision:
-        """Serve or not.
-
-        Args:
-            evidence: about the candidate.
-            offset: of its entry, as `HitModel.offset` gives it.
-
-        Raises:
-            ValueError: the evidence has other signals than the model was fitted on, or the offset is not finite.
-        """
-        if not math.isfinite(offset):
-            raise ValueError(f"offset is {offset}; a finite number of log odds is accepted")
-        probability = sigmoid(self.model.log_odds(evidence) + offset)
-        serve = self.threshold is not None and probability >= self.threshold
-        return Decision(serve, probability, self.threshold)
-
-    def to_plain(self) -> dict[str, object]:
-        """The rule as a value that JSON carries without loss."""
-        return {"schema": _SCHEMA} | asdict(self)
-
-    @classmethod
-    def from_plain(cls, value: object) -> Rule:
-        """The rule that `to_plain` wrote, before or after its way through JSON.
-
-        Raises:
-            ValueError: it is of another schema, or a field is missing or wrong.
-        """
-        if not isinstance(value, Mapping) or value.get("schema") != _SCHEMA:
-            found = value.get("schema") if isinstance(value, Mapping) else type(value).__name__
-            raise ValueError(f"the rule's schema is {found!r}; {_SCHEMA} is accepted")
-        try:
-            return msgspec.convert(value, cls)
-        except msgspec.ValidationError as error:
-            raise ValueError(f"the rule cannot be read: {error}") from error
-
-
 def sigmoid(log_odds: float) -> float:
     """The probability that has these log odds."""
     if log_odds >= 0.0:
@@ -397,11 +215,6 @@ def _offset_variance(log_odds: NDArray[np.float64], labels: NDArray[np.float64],
 
 def _sigmoids(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.exp(-np.logaddexp(0.0, -log_odds))
-
-
-def _check_share(name: str, value: float) -> None:
-    if not 0.0 < value < 1.0:
-        raise ValueError(f"{name} is {value}; more than 0 and less than 1 is accepted")
 
 
 def _check_positive(name: str, value: float) -> None:

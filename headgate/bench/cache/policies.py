@@ -144,16 +144,6 @@ class Counts:
         """Wrong answers per answer that the policy served; exact hits, which are always right, are left out."""
         return Rate(self.wrong, self.right + self.wrong)
 
-    @property
-    def per_served(self) -> Rate:
-        """Wrong answers per answer served from the cache, exact hits included."""
-        return Rate(self.wrong, self.exact + self.right + self.wrong)
-
-    @property
-    def per_request(self) -> Rate:
-        """Wrong answers per request."""
-        return Rate(self.wrong, self.requests)
-
 
 @dataclass(frozen=True, slots=True)
 class Rate:

@@ -8,11 +8,6 @@ def listed(words: str) -> tuple[str, ...]:
     return tuple(words.split())
 
 
-def with_article(word: str) -> str:
-    """The word after "a" or "an", by its first letter (the vocabularies have no exceptions such as "hour")."""
-    return f"{'an' if word[0] in 'aeiouAEIOU' else 'a'} {word}"
-
-
 FIRST_NAMES = listed(
     """Anna Ben Clara David Emma Felix Grace Henry Iris Jack Karen Leo Maria Noah Olivia Paul Quinn Rosa Sam Tina Umar
     Vera Walter Xenia Yusuf Zoe Alice Boris Carmen Daniel Elena Frank Gina Hugo Ines James Kate Liam Mona Nina Oscar
