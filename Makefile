@@ -14,7 +14,7 @@ serve: $(VENV)/.serve
 	@$(BIN)/headgate serve
 
 test: $(VENV)/.dev check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check headgate tests
