@@ -9,7 +9,8 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 
 from headgate.gateway.document import ConfigError, Document, Keys, dotted
-from headgate.gateway.settings import ENV_PREFIX, Settings, secret_name
+from headgate.gateway.secret_reference import variable_of
+from headgate.gateway.settings import ENV_PREFIX, Settings
 from headgate.gateway.teams.checks import problems
 from headgate.gateway.teams.files import read_roster
 from headgate.gateway.upstream.checks import missing_secrets, variables
@@ -75,8 +76,7 @@ def _where(keys: Keys, document: Document) -> str:
 
 def _unknown_variables(environ: Mapping[str, str], settings: Settings, referenced: frozenset[str]) -> list[str]:
     """Problems with variables of our prefix that mean nothing. Those that hold `referenced` secrets are fine."""
-    if settings.cache.secret is not None:
-        referenced |= {secret_name(settings.cache.secret)}
+    referenced |= {variable_of(settings.cache.secret) or ""}
     known = {f"{ENV_PREFIX}{name}".upper() for name in _paths(Settings)} | {CONFIG_VARIABLE}
     return [
         f"environment: unknown variable '{name}'.{nearest(name, sorted(known))}"

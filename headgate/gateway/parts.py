@@ -18,7 +18,8 @@ from headgate.gateway.audits import AuditPolicy, Audits
 from headgate.gateway.embedding_model import model_folder
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
-from headgate.gateway.settings import CacheSection, SemanticCacheSection, Settings, secret_name
+from headgate.gateway.secret_reference import read_secret
+from headgate.gateway.settings import CacheSection, SemanticCacheSection, Settings
 
 _LADDER = (0.0, 0.75, 1.5, 2.25, 3.0, 4.0)
 """Log odds above the certified threshold to which audits raise what is served, a step each breach."""
@@ -110,12 +111,14 @@ def certified_labels(section: SemanticCacheSection) -> Calibration:
 
 
 def fingerprint_secret(settings: Settings) -> bytes:
-    """What keys the fingerprints; StartError where the variable that holds it does not."""
+    """What keys the fingerprints; StartError where it is not where the configuration says."""
     reference = settings.cache.secret
     if reference is None:
         return secrets.token_bytes(32)
-    name = secret_name(reference)
-    secret = os.environ.get(name, "").encode()
+    try:
+        secret = read_secret(reference, os.environ).encode()
+    except ValueError as error:
+        raise StartError(f"cache.secret is '{reference}': {error}; at least 16 bytes are needed") from None
     if len(secret) < 16:
-        raise StartError(f"cache.secret refers to the variable {name}, which must hold at least 16 bytes")
+        raise StartError(f"cache.secret is '{reference}', which holds {len(secret)} bytes; at least 16 are needed")
     return secret

@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from headgate.engine.text.tool_calls import ToolFormat
 from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
+from headgate.gateway.secret_reference import REFERENCE
 from headgate.gateway.section import ModelId, Section
 from headgate.gateway.storage.sections import BatchesSection, StorageSection
 from headgate.gateway.teams.sections import DefaultsSection
@@ -233,8 +234,8 @@ class CacheSection(Section):
     )
     secret: str | None = Field(
         default=None,
-        pattern=r"^env:[A-Za-z_][A-Za-z0-9_]*$",
-        description="env:NAME with at least 16 bytes that keys the fingerprints; null: a random one per start.",
+        pattern=REFERENCE,
+        description="env:NAME or file:PATH with at least 16 bytes that key the fingerprints; null: random per start.",
     )
 
     @field_validator("redis", mode="before")
@@ -341,11 +342,6 @@ def _distinct(what: str, values: list[str]) -> None:
         if value in seen:
             raise ValueError(f"the {what} '{value}' is given twice")
         seen.add(value)
-
-
-def secret_name(reference: str) -> str:
-    """The variable's name in a reference such as `env:NAME`."""
-    return re.sub(r"^env:", "", reference)
 
 
 def redis_url_problem(url: str) -> str | None:

@@ -403,7 +403,10 @@ def test_what_cannot_be_served_here_is_said_at_the_start(tmp_path: Path) -> None
     write_team(tmp_path, "red", {"id": "a", "secret": "env:NO_SUCH_VARIABLE"})
     with pytest.raises(StartError, match="NO_SUCH_VARIABLE"):
         make_app(Settings(teams={"folder": str(tmp_path)}))
-    with pytest.raises(StartError, match="NO_SUCH_VARIABLE, which must hold at least 16 bytes"):
+    with pytest.raises(StartError, match="NO_SUCH_VARIABLE is not set; at least 16 bytes are needed"):
         make_app(Settings(cache={"secret": "env:NO_SUCH_VARIABLE"}))
+    (short := tmp_path / "short").write_text("fifteen letters\n")
+    with pytest.raises(StartError, match="short', which holds 15 bytes; at least 16 are needed"):
+        make_app(Settings(cache={"secret": f"file:{short}"}))
     with pytest.raises(StartError, match="abacus"):
         make_app(Settings(engine={"device": "abacus"}))

@@ -77,8 +77,11 @@ def banner(client: Client, name: str) -> Feature:
     return found
 
 
-async def test_an_answer_of_one_server_is_an_exact_hit_of_another(serve: Serve, redis: RedisProcess) -> None:
-    one, two = await serve(redis=redis.url), await serve(redis=redis.url)
+async def test_an_answer_of_one_server_is_an_exact_hit_of_another(
+    serve: Serve, redis: RedisProcess, tmp_path: Path
+) -> None:
+    (secret := tmp_path / "secret").write_text("one secret for all\n")
+    one, two = await serve(redis=redis.url), await serve(redis=redis.url, secret=f"file:{secret}")
     assert await part(one) == ("ready", redis.url)
     assert banner(one, "Redis") == Feature("Redis", True, redis.url)
     assert banner(one, "answer cache").why == "in Redis"

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from headgate.gateway.document import ConfigError, Document, dotted
+from headgate.gateway.secret_reference import read_secret, variable_of
 from headgate.gateway.settings import TEAMS_FOLDER, Settings
 from headgate.gateway.teams.checks import allowed_models, team_problems
 from headgate.gateway.teams.keys import Held, Principal, hash_matches, read_hash
@@ -90,7 +91,7 @@ def read_roster(settings: Settings, environ: Mapping[str, str]) -> Roster:
         teams,
         models=allowed_models(settings, defaults),
         revision=_revision(settings, [one.file for one in read]),
-        variables=frozenset(name for one in read for key in one.file.keys if (name := _variable(key)) is not None),
+        variables=frozenset(filter(None, (variable_of(key.secret) for one in read for key in one.file.keys))),
     )
 
 
@@ -109,7 +110,7 @@ def _read(path: Path, settings: Settings, environ: Mapping[str, str]) -> _Read:
     secrets: list[str | None] = []
     for index, key in enumerate(file.keys):
         try:
-            secrets.append(_secret(key, environ))
+            secrets.append(None if key.secret is None else read_secret(key.secret, environ))
         except ValueError as error:
             problems.append(f"{document.where(('keys', index, 'secret'))}: 'keys[{index}].secret': {error}")
     if problems:
@@ -125,31 +126,6 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         inherits = isinstance(value, dict) and isinstance(known, dict) and name not in _WHOLE
         found[name] = _merged(known, value) if inherits and isinstance(known, dict) else value
     return found
-
-
-def _secret(key: TeamKeySection, environ: Mapping[str, str]) -> str | None:
-    """The key where it is not hashed; ValueError where it is not there."""
-    if key.secret is None:
-        return None
-    kind, _, name = key.secret.partition(":")
-    if kind == "env":
-        secret = environ.get(name, "")
-        if not secret:
-            raise ValueError(f"the variable {name} is not set")
-        return secret
-    try:
-        secret = Path(name).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"the file {name} cannot be read: {error}") from None
-    if not secret:
-        raise ValueError(f"the file {name} is empty")
-    return secret
-
-
-def _variable(key: TeamKeySection) -> str | None:
-    """The variable that holds a key, if one does."""
-    kind, _, name = (key.secret or "").partition(":")
-    return name if kind == "env" else None
 
 
 def _claimed_twice(read: list[_Read]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AwareDatetime, ByteSize, Field, field_validator, model_validator
 
 from headgate.gateway.routing_settings import Names, PolicySection, each_once
+from headgate.gateway.secret_reference import REFERENCE
 from headgate.gateway.section import Section, TeamName
 
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -66,7 +67,7 @@ class TeamKeySection(Section):
     @field_validator("secret")
     @classmethod
     def _reference(cls, given: str | None) -> str | None:
-        if given is not None and not re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|file:.+", given):
+        if given is not None and not re.fullmatch(REFERENCE, given):
             raise ValueError("expected env:NAME or file:PATH; a key itself is never written here")
         return given
 
