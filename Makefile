@@ -8,7 +8,7 @@ NATIVE := setup.py $(wildcard headgate/engine/kernels/cpu/*.cpp headgate/engine/
 	headgate/cache/native/*.cpp headgate/cache/native/*.h)
 INSTALL := $(BIN)/pip install --quiet --no-build-isolation -e
 
-.PHONY: serve test check format clean
+.PHONY: serve test check format clean secrets
 
 serve: $(VENV)/.serve
 	@$(BIN)/headgate serve
@@ -25,6 +25,15 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format headgate tests
 	$(BIN)/ruff check --fix headgate tests
+
+# What docker-compose.yml hands its containers as files; those that are there stay. Containers run as users of their own, so
+# that the files are open to all, and the folder to nobody else.
+secrets:
+	@mkdir -p -m 700 secrets
+	@for name in headgate_admin_key headgate_cache_secret grafana_admin_password; do \
+		[ -s secrets/$$name ] || { $(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(32))' > secrets/$$name \
+			&& chmod 444 secrets/$$name && echo "made secrets/$$name"; } || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) build *.egg-info headgate/engine/kernels/cpu/*.so headgate/cache/*.so .mypy_cache .ruff_cache .hypothesis .import_linter_cache
