@@ -16,7 +16,7 @@ from headgate.gateway.settings import TEAMS_FOLDER, Settings
 from headgate.gateway.teams.checks import allowed_models, team_problems
 from headgate.gateway.teams.keys import Held, Principal, hash_matches, read_hash
 from headgate.gateway.teams.registry import Key, Roster, Team
-from headgate.gateway.teams.sections import KeyLimitsSection, TeamFile, TeamKeySection, TeamPolicy
+from headgate.gateway.teams.sections import KeyLimitsSection, TeamFile, TeamPolicy
 
 _WHOLE = ("aliases", "weights")
 """Mappings of names: one value each."""
