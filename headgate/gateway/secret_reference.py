@@ -10,10 +10,10 @@ REFERENCE = r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)$"
 
 
 def read_secret(reference: str, environ: Mapping[str, str]) -> str:
-    """The secret, without white space around it in a file; ValueError, which never shows it, where there is none."""
+    """The secret, without white space around it; ValueError, which never shows it, where there is none."""
     kind, _, name = reference.partition(":")
     if kind == "env":
-        secret = environ.get(name, "")
+        secret = environ.get(name, "").strip()
         if not secret:
             raise ValueError(f"the variable {name} is not set")
         return secret

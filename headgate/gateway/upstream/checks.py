@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headgate.gateway.document import Keys
+from headgate.gateway.secret_reference import variable_of
 from headgate.gateway.settings import Settings
 from headgate.gateway.upstream.references import secret_of
 
@@ -40,4 +41,4 @@ def missing_secrets(settings: Settings, environ: Mapping[str, str]) -> Iterator[
 def variables(settings: Settings) -> frozenset[str]:
     """Variables that hold secrets of upstreams."""
     references = [u.api_key for u in settings.upstreams] + [v for u in settings.upstreams for v in u.headers.values()]
-    return frozenset(r.removeprefix("env:") for r in references if r is not None and r.startswith("env:"))
+    return frozenset(filter(None, map(variable_of, references)))

@@ -9,11 +9,9 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from headgate.gateway.routing_settings import BreakerSection, ModelPriceSection
+from headgate.gateway.secret_reference import REFERENCE
 from headgate.gateway.section import ModelId, Section
 from headgate.routing.types import Need
-
-REFERENCE = r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)$"
-"""How secrets are named, wherever they are."""
 
 _OURS = ("authorization", "host", "content-length", "content-type", "accept", "accept-encoding", "connection",
          "transfer-encoding", "x-request-id")  # fmt: skip
