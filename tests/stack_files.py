@@ -44,10 +44,11 @@ def expressions() -> Iterator[tuple[str, str]]:
     for alert in alerts():
         yield alert["alert"], alert["expr"]
     for name, board in dashboards().items():
-        for panel in board["panels"]:
-            for target in panel.get("targets", ()):
-                asked = target["expr"].replace("$__rate_interval", "1m").replace("$__range", "1h")
-                yield f"{name}: {panel['title']}", re.sub(r"\$(instance|model|team)", ".*", asked)
+        asked = [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel.get("targets", ())]
+        asked += [(annotation["name"], annotation["expr"]) for annotation in board["annotations"]["list"]]
+        for title, expression in asked:
+            filled = expression.replace("$__rate_interval", "1m").replace("$__range", "1h")
+            yield f"{name}: {title}", re.sub(r"\$(instance|model|team)", ".*", filled)
 
 
 def tool(name: str) -> str:
