@@ -16,6 +16,7 @@ from headgate.cache.index import Place, Vector, VectorIndex
 from headgate.cache.judge import Judge
 from headgate.cache.semantic import Asked, SemanticRule, asked_of, barred, find_similar
 from headgate.cache.store.base import Entries, Store, StoreDownError
+from headgate.cache.store.memory import MemoryStore
 from headgate.cache.verdict import Entry, Hit, Miss, StoredChoice, Verdict
 from headgate.cache.watch import Watch
 
@@ -96,6 +97,13 @@ class AnswerCache:
         self._embedder, self._index, self._rule = embedder, index, rule
         self._judge, self._watch = judge, watch
         self._in_flight = InFlight(embedder.dim)
+
+    def at_hand(self, fingerprint: Fingerprint) -> Hit | None:
+        """The exact answer of whatever age, where the store is in this process and can be asked without waiting."""
+        if not isinstance(self._store, MemoryStore):
+            return None
+        entry = self._store.held(fingerprint.exact_key)
+        return None if entry is None else Hit("exact", entry, 1.0)
 
     async def lookup(
         self,

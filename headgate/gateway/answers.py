@@ -95,6 +95,12 @@ class Answers:
             self._policy = replace(self._policy, epoch=self._epoch.current)
         return question_of(request, principal, candidates, self._policy, self._fingerprinter, variant)
 
+    def at_hand(self, question: Question) -> Hit | None:
+        """The answer to the very same request, where one is in this process and of whatever age will do."""
+        if self._cache is None or not question.may_read or question.max_age_s is not None:
+            return None
+        return self._cache.at_hand(question.fingerprint)
+
     async def look_up(self, question: Question) -> Lookup:
         """The verdict, and the embedding where one was made."""
         if self._cache is None or not question.may_read:

@@ -31,6 +31,7 @@ from headgate.gateway.backend import Loader
 from headgate.gateway.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.parts import StartError, make_engine
+from headgate.gateway.readings import Readings
 from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import open_storage
 from headgate.gateway.stored_responses import StoredResponses
@@ -89,6 +90,7 @@ def make_app(settings: Settings) -> web.Application:
     app[keys.METRICS].registry.register(server)
     watch_process(app[keys.METRICS].registry)
     app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine, app[keys.ADMISSION])
+    app[keys.READINGS] = Readings()
     app[keys.RESPONSES] = StoredResponses(settings.responses.ttl_s, int(settings.responses.max_bytes))
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
     app.on_startup.append(models.note_start)

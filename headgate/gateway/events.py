@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -88,6 +88,26 @@ class Solo:
         # Nothing is waited for between the last text and the account.
         self.pending = isinstance(event, Chunk) and event.finish_reason is not None
         return event
+
+
+class Ready:
+    """Events that are all there. Neither a task nor a generator that waits is made for them."""
+
+    leads = True
+    pending = True
+
+    def __init__(self, events: Iterator[Event]) -> None:
+        """`events` end with an account, after which no more is asked for."""
+        self._events = events
+
+    async def __aenter__(self) -> Ready:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing is to be ended."""
+
+    async def __anext__(self) -> Event:
+        return next(self._events)
 
 
 class Answer:

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from headgate.gateway.backend import Backend, Loader
 from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.readings import Readings
 from headgate.gateway.settings import Settings
 from headgate.gateway.storage.folder import PART, Storage
 from headgate.gateway.stored_responses import StoredResponses
@@ -26,6 +27,7 @@ ADMISSION = web.AppKey("admission", Admission)
 TEAMS = web.AppKey("teams", Teams)
 RELOADER = web.AppKey("reloader", Reloader)
 LOADER = web.AppKey("loader", Loader)
+READINGS = web.AppKey("readings", Readings)
 RESPONSES = web.AppKey("responses", StoredResponses)
 STORAGE = web.AppKey[Storage | None]("storage")
 

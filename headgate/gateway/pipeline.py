@@ -16,11 +16,12 @@ from headgate.gateway.attempts import Ask, Attempts, Begun
 from headgate.gateway.audits import Audits
 from headgate.gateway.comparisons import Comparisons
 from headgate.gateway.destinations import Destination, Outcome
-from headgate.gateway.events import Answer, CacheVerdict, Event, Events, Opened, Solo
+from headgate.gateway.events import Answer, CacheVerdict, Event, Events, Opened, Ready, Solo
 from headgate.gateway.question import Bypass, Question
+from headgate.gateway.readings import Asked, Reading
 from headgate.gateway.request import ChatRequest, Chunk, Joiner
 from headgate.gateway.routes import Plan, Routes
-from headgate.gateway.teams.admission import Admission, Ticket
+from headgate.gateway.teams.admission import Admission, Ticket, capped
 from headgate.gateway.teams.entry import as_team
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
@@ -69,34 +70,43 @@ class Road:
         self._retries = Retries(clock=clock)
 
     def answer(
-        self, request: ChatRequest, principal: Principal, record: RequestRecord
+        self, request: ChatRequest, principal: Principal, record: RequestRecord, reading: Reading | None = None
     ) -> AbstractAsyncContextManager[Answer]:
         """Answer a request. Leaving the context ends the work, unless others listen to the same generation.
 
-        ApiError for everything that can be refused before the first token.
+        `reading` is what is kept of the body that it was read from, if that is. ApiError for everything that can be
+        refused before the first token.
         """
-        return self._answer(request, principal, record)
+        return self._answer(request, principal, record, reading)
 
     @asynccontextmanager
-    async def _answer(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
-        request, record.experiment = as_team(request, principal)
+    async def _answer(
+        self, request: ChatRequest, principal: Principal, record: RequestRecord, reading: Reading | None
+    ) -> AsyncIterator[Answer]:
+        asked = None if reading is None else reading.asked
+        if asked is None:
+            entering, experiment = as_team(request, principal)
+            asked = Asked(capped(entering, principal.policy.limits), experiment)
+            if reading is not None:
+                reading.asked = asked
+        request, record.experiment = asked.request, asked.experiment
         record.standing = partial(self._admission.standing, principal, request.user)
         retry = record.retry
         if retry is None:
-            async with self._once(request, principal, record) as answer:
+            async with self._once(asked, principal, record) as answer:
                 yield answer
             return
         # A body may hold several prompts, each of them a request here.
         key = (principal.team, principal.key_id, retry.name, hash(request.prompt))
         if retry.again and (whole := await self._retries.find(key, retry)) is not None:
-            async with Solo(self._repeat(whole)) as events:
+            async with Ready(self._repeat(whole)) as events:
                 opened = await self._opening(events)
                 self._note(record, opened)
                 yield Answer(opened, events, self._clock)
             return
         begun, made = self._retries.begin(key, retry), list[Answer]()
         try:
-            async with self._once(request, principal, record) as answer:
+            async with self._once(asked, principal, record) as answer:
                 made.append(answer)
                 yield answer
         finally:
@@ -104,19 +114,30 @@ class Road:
                 self._retries.end(key, made[0].whole(self._clock()) if made else None)
 
     @asynccontextmanager
-    async def _once(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
-        with await self._admission.enter(request, principal, record) as ticket:
+    async def _once(self, asked: Asked, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
+        with await self._admission.enter(asked.request, principal, record) as ticket:
             record.admitted_s = self._clock() - record.arrived
-            async with self._let_in(ticket, principal, record) as answer:
+            async with self._let_in(ticket, asked, principal, record) as answer:
                 yield answer
 
+    def _question(self, asked: Asked, entered: ChatRequest, principal: Principal) -> Question | Bypass:
+        """What to ask the cache for a request as it was let in."""
+        epoch, question = self._answers.epoch, asked.question
+        if question is not None and entered is asked.request and asked.epoch == epoch:
+            return question
+        routes, name = self._routes, entered.model
+        candidates, variant = routes.candidates(name, principal), routes.variant(name, principal)
+        question = self._answers.question(entered, principal, candidates, variant)
+        if entered is asked.request:
+            asked.question, asked.epoch = question, epoch
+        return question
+
     @asynccontextmanager
-    async def _let_in(self, ticket: Ticket, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
-        request, routes, name = ticket.request, self._routes, ticket.request.model
-        question = self._answers.question(
-            request, principal, routes.candidates(name, principal), routes.variant(name, principal)
-        )
-        job = Job(record.request_id, request, principal, ticket, question)
+    async def _let_in(
+        self, ticket: Ticket, asked: Asked, principal: Principal, record: RequestRecord
+    ) -> AsyncIterator[Answer]:
+        question = self._question(asked, ticket.request, principal)
+        job = Job(record.request_id, ticket.request, principal, ticket, question)
         async with self._shared(job) as (events, opened):
             if not events.leads and opened.verdict in ("miss", "near"):
                 # Who joins another's generation computes nothing: to him it is a hit on the very same request.
@@ -133,8 +154,10 @@ class Road:
                 ticket.hit(opened.model, "semantic" if opened.verdict == "semantic" else "exact", usage)
                 self._metrics.cache.saved(usage.prompt_tokens, usage.completion_tokens, device_s)
 
-    def _events(self, job: Job) -> Subscription[Event] | Solo:
+    def _events(self, job: Job) -> Subscription[Event] | Solo | Ready:
         question = job.question
+        if isinstance(question, Question) and (hit := self._answers.at_hand(question)) is not None:
+            return Ready(self._replay(hit, "stored"))
         if isinstance(question, Question) and question.may_read and not job.request.cache.only_if_cached:
             # Whoever waits does not join what nobody waits for.
             key = question.flight_key if job.request.priority == "foreground" else f"{question.flight_key}:background"
@@ -150,12 +173,11 @@ class Road:
         record.chosen, record.opened, record.opened_s = opened.chosen, opened, self._clock() - record.arrived
         self._metrics.cache.lookup(opened.verdict, opened.why)
 
-    async def _repeat(self, whole: Whole) -> AsyncGenerator[Event]:
+    def _repeat(self, whole: Whole) -> Iterator[Event]:
         """An answer that was made to its end, for whom its reply did not reach."""
         age_s = self._clock() - whole.at
         yield replace(whole.opened, verdict="exact", why="retry", similarity=1.0, age_s=age_s, chosen=None)
-        for chunk in whole.chunks:
-            yield chunk
+        yield from whole.chunks
         yield whole.outcome
 
     @asynccontextmanager
