@@ -155,9 +155,9 @@ class Road:
                 self._metrics.cache.saved(usage.prompt_tokens, usage.completion_tokens, device_s)
 
     def _events(self, job: Job) -> Subscription[Event] | Solo | Ready:
-        question = job.question
+        question, began = job.question, self._clock()
         if isinstance(question, Question) and (hit := self._answers.at_hand(question)) is not None:
-            return Ready(self._replay(hit, "stored"))
+            return Ready(self._replay(hit, "stored", self._clock() - began))
         if isinstance(question, Question) and question.may_read and not job.request.cache.only_if_cached:
             # Whoever waits does not join what nobody waits for.
             key = question.flight_key if job.request.priority == "foreground" else f"{question.flight_key}:background"
