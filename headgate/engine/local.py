@@ -280,7 +280,15 @@ class LocalModel:
             raise ScoringFailed(finish.error or "the engine is stopping")
         return Score(tuple(score for delta in deltas for score in delta.scores), finish)
 
-    async def probe(self, request_id: str, prompt: tuple[int, ...], *, tenant: str = "", weight: float = 1.0) -> Probe:
+    async def probe(
+        self,
+        request_id: str,
+        prompt: tuple[int, ...],
+        *,
+        tenant: str = "",
+        weight: float = 1.0,
+        priority: Priority = "foreground",
+    ) -> Probe:
         """The state at the last token of `prompt`; nothing is generated.
 
         The prompt's full blocks stay in the prefix cache: a `generate` of the same prompt and tenant that follows
@@ -291,7 +299,9 @@ class LocalModel:
             ProbeFailed: the engine ended it with an error or on its way down.
         """
         engine_id = self._engine_id(request_id)
-        request = Request(engine_id, self.info.name, prompt, tenant=tenant, weight=weight, probe=True)
+        request = Request(
+            engine_id, self.info.name, prompt, tenant=tenant, weight=weight, priority=priority, probe=True
+        )
         deltas, finish = await self._run(request)
         state = deltas[-1].state
         if finish.reason != "stop" or state is None:

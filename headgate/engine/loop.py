@@ -81,7 +81,7 @@ class StepLoop:
     def stats(self, model: str) -> ModelStats:
         """A model's figures. Who has just submitted something finds it among what waits."""
         stats = self._lane(model).stats
-        entering = [r for r in list(self._entering.values()) if r.model == model and r.priority == "foreground"]
+        entering = [r for r in list(self._entering.values()) if r.model == model and r.priority != "background"]
         if not entering:
             return stats
         return replace(

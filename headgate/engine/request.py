@@ -12,7 +12,8 @@ from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
-Priority = Literal["foreground", "background"]
+Priority = Literal["interactive", "foreground", "background"]
+"""Whose tokens a step computes first; background work gets what the others leave."""
 PromptState = NDArray[np.float32]
 """`[hidden + FORECAST]`: what the last layer makes of a prompt's last token, normalised, as the output layer reads it;
 then what that says of the next token: natural-log probabilities of the five likeliest, and the entropy in nats."""
@@ -25,8 +26,8 @@ class Request:
     """One prompt for one model, to be continued `n` times.
 
     `tenant` is opaque to the engine: it salts the prefix cache, so that tenants never share blocks, and it is the unit
-    of fair sharing; `weight` is the tenant's share relative to others. Work of `priority` background gets what the
-    foreground leaves.
+    of fair sharing; `weight` is the tenant's share relative to others. Prompts of `priority` interactive are read
+    before those of the foreground; work of the background gets what both leave.
 
     With `score` nothing is generated: these tokens are taken as the continuation, and each of them comes back with its
     log-probability. `n` is 1 then.

@@ -6,9 +6,11 @@ gaps of some length.
 
 The order within a step:
 1. running sequences that lack one token, oldest first. A sequence that needs a block the pool does not have preempts
-   the youngest running one (which may be itself); the victim gives its blocks back and is recomputed later;
+   the youngest running one of the last rank (which may be itself); the victim gives its blocks back and is recomputed
+   later;
 2. running sequences with longer gaps, each up to its share of the step;
-3. waiting sequences, unless something was preempted, as long as the whole known part fits the pool;
+3. waiting sequences, unless something was preempted, as long as the whole known part fits the pool. Interactive ones
+   are through with 2 and 3 before the others begin with 2;
 4. what is left of the budget goes to those that step 2 and 3 cut at their share;
 5. background sequences join as long as the step stays below the knee, the size up to which further tokens cost next to
    nothing, or have a small step to themselves where nobody else wants one.
@@ -30,6 +32,9 @@ from dataclasses import dataclass
 from headgate.engine.background import Background
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.sequence import Sequence
+
+Queue = tuple[int, str]
+"""Rank and tenant of those that wait behind each other."""
 
 
 @dataclass(slots=True)
@@ -102,7 +107,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         """In order of arrival."""
         self.background = Background(tables, limits.max_running)
-        self._waiting: dict[str, deque[Sequence]] = {}
+        self._waiting: dict[Queue, deque[Sequence]] = {}
         self._virtual_time: dict[str, float] = {}
         self._refused: tuple[Sequence, int] | None = None
 
@@ -142,13 +147,13 @@ class Scheduler:
             self.background.add(sequence)
             return
         tenant = sequence.request.tenant
-        active = {s.request.tenant for s in self.running} | self._waiting.keys()
+        active = {s.request.tenant for s in self.running} | {tenant for _, tenant in self._waiting}
         if tenant not in active:
             floor = min((self._virtual_time[t] for t in active), default=0.0)
             # Idle tenants' times are dropped: they would start at the floor anyway unless they are ahead of it.
             self._virtual_time = {t: v for t, v in self._virtual_time.items() if t in active or v > floor}
             self._virtual_time[tenant] = max(self._virtual_time.get(tenant, 0.0), floor)
-        self._waiting.setdefault(tenant, deque()).append(sequence)
+        self._waiting.setdefault(_queue(sequence), deque()).append(sequence)
 
     def schedule(self, *, alone: bool = True) -> list[Chunk]:
         """The chunks of the next step; empty when nothing can run.
@@ -175,12 +180,15 @@ class Scheduler:
         prompts: list[Sequence] = []
         if len(granted) < len(self.running):
             longer = (s for s in self.running if s.gap > 1)
-            prompts = sorted(longer, key=lambda s: (self._virtual_time[s.request.tenant], s.arrival))
-        for sequence in prompts:
-            budget -= self._grant(sequence, min(cap, budget), granted)
-        while budget > 0 and not preempted and (admitted := self._admit()) is not None:
-            prompts.append(admitted)
-            budget -= self._grant(admitted, min(cap, budget), granted)
+            prompts = sorted(longer, key=lambda s: (s.rank, self._virtual_time[s.request.tenant], s.arrival))
+        for rank in _RANKS:
+            for sequence in prompts:
+                if sequence.rank == rank:
+                    budget -= self._grant(sequence, min(cap, budget), granted)
+            while budget > 0 and not preempted and (admitted := self._admit(rank)) is not None:
+                prompts.append(admitted)
+                budget -= self._grant(admitted, min(cap, budget), granted)
+        prompts.sort(key=lambda s: s.rank)
         for sequence in prompts:
             budget -= self._grant(sequence, budget, granted)
         if not preempted and len(self.background):
@@ -271,7 +279,7 @@ class Scheduler:
         while not self.tables.extend(sequence.table, len(sequence.tokens)):
             if self.background.give_way():
                 continue
-            victim = self.running[-1]
+            victim = max(self.running, key=lambda s: (s.rank, s.arrival))
             granted.pop(victim, None)
             self._preempt(victim)
             if victim is sequence:
@@ -283,14 +291,18 @@ class Scheduler:
         self.tables.release(sequence.table)
         sequence.reset()
         self.preemptions += 1
-        self._waiting.setdefault(sequence.request.tenant, deque()).appendleft(sequence)
+        self._waiting.setdefault(_queue(sequence), deque()).appendleft(sequence)
 
-    def _admit(self) -> Sequence | None:
-        """Admit the next ready sequence of the tenant that is furthest behind, if its known part fits the pool."""
+    def _admit(self, rank: int) -> Sequence | None:
+        """Admit the next ready sequence of the tenant that is furthest behind, if its known part fits the pool.
+
+        Those of lower ranks come first, and none of a higher one.
+        """
         if len(self.running) >= self.limits.max_running:
             return None
-        for tenant in sorted(self._waiting, key=lambda t: self._virtual_time[t]):
-            sequence = next((s for s in self._waiting[tenant] if s.ready), None)
+        queues = sorted(self._waiting, key=lambda q: (q[0], self._virtual_time[q[1]]))
+        for queue in queues:
+            sequence = next((s for s in self._waiting[queue] if s.ready), None) if queue[0] <= rank else None
             if sequence is None:
                 continue
             # A prompt that lacks memory is not overtaken: running sequences end, and then it fits.
@@ -334,7 +346,14 @@ class Scheduler:
         self._virtual_time[sequence.request.tenant] += tokens / sequence.request.weight
 
     def _unqueue(self, sequence: Sequence) -> None:
-        tenant = sequence.request.tenant
-        self._waiting[tenant].remove(sequence)
-        if not self._waiting[tenant]:
-            del self._waiting[tenant]
+        queue = _queue(sequence)
+        self._waiting[queue].remove(sequence)
+        if not self._waiting[queue]:
+            del self._waiting[queue]
+
+
+_RANKS = (0, 1)
+
+
+def _queue(sequence: Sequence) -> Queue:
+    return sequence.rank, sequence.request.tenant

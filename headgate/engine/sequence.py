@@ -56,6 +56,8 @@ class Sequence:
     """Whether its tokens follow from the model's logits alone and are all there is to report."""
     background: bool = field(init=False)
     """Whether nobody waits for it."""
+    rank: int = field(init=False)
+    """Of those that somebody waits for: the lower ones come first."""
 
     def __post_init__(self) -> None:
         self.prompt_length = len(self.request.prompt)
@@ -63,6 +65,7 @@ class Sequence:
         self.plain = self.request.sampling.plain and free
         self.direct = self.request.sampling.direct and free and not self.request.score and not self.request.probe
         self.background = self.request.priority == "background"
+        self.rank = 0 if self.request.priority == "interactive" else 1
 
     @property
     def gap(self) -> int:

@@ -35,7 +35,7 @@ async def echoed(
     scores, cached, device_s = [math.nan], 0, 0.0
     if len(prompt) > 1:
         try:
-            score = await model.score(request_id, prompt[:1], prompt[1:], tenant=tenant)
+            score = await model.score(request_id, prompt[:1], prompt[1:], tenant=tenant, priority=request.priority)
         except ScoringFailed:
             raise server_error("The model failed while reading the prompt; the request was not completed.") from None
         scores += [token.logprob for token in score.tokens]

@@ -90,9 +90,12 @@ class LocalDestination:
 
     async def probe(self, prepared: Prepared, principal: Principal) -> Vector | None:
         """Reads the prompt, as answering it would: the answer then begins where this ended."""
-        weight = principal.policy.scheduling.weight
+        weight, priority = principal.policy.scheduling.weight, prepared.request.priority
         try:
-            return (await self._model.probe("probe", prepared.prompt, tenant=principal.team, weight=weight)).state
+            probe = await self._model.probe(
+                "probe", prepared.prompt, tenant=principal.team, weight=weight, priority=priority
+            )
+            return probe.state
         except EngineError as error:
             logger.warning("the model %s was not asked how sure it is: %s", self.id, error)
             return None

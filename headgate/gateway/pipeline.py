@@ -159,8 +159,9 @@ class Road:
         if isinstance(question, Question) and (hit := self._answers.at_hand(question)) is not None:
             return Ready(self._replay(hit, "stored", self._clock() - began))
         if isinstance(question, Question) and question.may_read and not job.request.cache.only_if_cached:
-            # Whoever waits does not join what nobody waits for.
-            key = question.flight_key if job.request.priority == "foreground" else f"{question.flight_key}:background"
+            # Nobody joins what is further behind than he is.
+            priority = job.request.priority
+            key = question.flight_key if priority == "foreground" else f"{question.flight_key}:{priority}"
             return self._flights.subscribe(key, partial(self._produce, job))
         if job.request.n == 1:
             asks = isinstance(question, Question) or job.request.cache.only_if_cached
@@ -223,7 +224,7 @@ class Road:
             self._metrics.cache.lookup(verdict, why)
             raise not_cached(verdict, why)
         # From here on, with nothing awaited since the look-up, whoever asks much the same finds this one on its way.
-        with self._answers.answering(job.question, found if job.request.priority == "foreground" else None):
+        with self._answers.answering(job.question, found if job.request.priority != "background" else None):
             events = self._generate(job, found, self._clock() - began)
             try:
                 async for event in events:

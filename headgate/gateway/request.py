@@ -157,6 +157,10 @@ class CacheControl:
         return self.max_age_s is not None or self.only_if_cached
 
 
+ServiceTier = Literal["auto", "default", "flex", "priority"]
+"""OpenAI's names of classes that a request may ask for."""
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """What to answer. Either `messages` or, for a plain completion, `prompt` (text or token ids) is given."""
@@ -180,8 +184,10 @@ class ChatRequest:
     """The client's own labels of the request, for its usage."""
     session: str | None = None
     """The conversation, as the client names it."""
+    service_tier: ServiceTier = "auto"
+    """The class that the client asks for; auto: its team's."""
     priority: Priority = "foreground"
-    """Background work is computed in what others leave of the engine's steps."""
+    """The class that it has. Background work is computed in what others leave of the engine's steps."""
     tools: tuple[Tool, ...] = ()
     tool_use: ToolUse = field(default_factory=ToolUse)
     response_format: ResponseFormat = field(default_factory=ResponseFormat)

@@ -37,7 +37,7 @@ class LaneMachine(RuleBasedStateMachine):
         n=st.integers(1, 3),
         weight=st.sampled_from([0.5, 1.0, 3.0]),
         ignore_eos=st.booleans(),
-        priority=st.sampled_from(["foreground", "background"]),
+        priority=st.sampled_from(["interactive", "foreground", "background"]),
     )
     def submit(
         self,
@@ -59,7 +59,7 @@ class LaneMachine(RuleBasedStateMachine):
         length=st.integers(1, 30),
         score=st.lists(st.integers(0, 6), min_size=1, max_size=18),
         tenant=st.sampled_from(["a", "b"]),
-        priority=st.sampled_from(["foreground", "background"]),
+        priority=st.sampled_from(["interactive", "foreground", "background"]),
     )
     def score(self, length: int, score: list[int], tenant: str, priority: Priority) -> None:
         prompt = tuple(1 + i * i % 5 for i in range(length))
@@ -217,7 +217,9 @@ def test_users_get_the_same_steps_with_background_work_as_without(data: st.DataO
         sampling = SamplingParams(max_tokens=data.draw(st.integers(1, 12)), ignore_eos=True)
         if action == "user":
             tenant = data.draw(st.sampled_from(["a", "b"]))
-            request = Request(f"u{number}", "m", prompt, sampling, data.draw(st.integers(1, 3)), tenant)
+            priority: Priority = data.draw(st.sampled_from(["interactive", "foreground"]))
+            n = data.draw(st.integers(1, 3))
+            request = Request(f"u{number}", "m", prompt, sampling, n, tenant, priority=priority)
             twin.busy.submit(request, 0.0)
             twin.calm.submit(request, 0.0)
         elif action == "background":
@@ -237,6 +239,33 @@ def test_users_get_the_same_steps_with_background_work_as_without(data: st.DataO
             break
     assert twin.busy.idle, "background work ends once nobody else wants the engine"
     assert twin.busy_scheduler.tables.free_blocks == BLOCKS
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 44), st.integers(1, 12), st.integers(1, 3)), max_size=8),
+    st.integers(0, 30),
+    st.integers(1, 40),
+    st.sampled_from([0, 4, 7]),
+)
+def test_a_batch_delays_a_user_by_the_step_that_runs_and_by_no_other(
+    batch: list[tuple[int, int, int]], steps: int, prompt: int, knee: int
+) -> None:
+    """Wherever a batch is, the first step that is begun after a user came reads as much of his prompt as if alone."""
+    twin = Twin(knee=knee)
+    for number, (length, most, n) in enumerate(batch):
+        sampling = SamplingParams(max_tokens=most, ignore_eos=True)
+        twin.busy.submit(Request(f"b{number}", "m", (1,) * length, sampling, n, "a", priority="background"), 0.0)
+    for _ in range(steps):
+        # Each of these may be running when he comes, and is small.
+        twin.step(alone=True)
+    user = Request("user", "m", (2,) * prompt, SamplingParams(max_tokens=3, ignore_eos=True), priority="interactive")
+    for lane in (twin.busy, twin.calm):
+        lane.submit(user, 0.0)
+    twin.step(alone=True)
+    (chunk,) = [c for c in twin.busy_memory.chunks if not c.sequence.background]
+    assert (chunk.sequence.request.id, chunk.start) == ("user", 0)
+    assert chunk.count == min(prompt, twin.limits.max_step_tokens)
 
 
 class Stepper:

@@ -6,9 +6,11 @@ import pytest
 from lane_memory import BLOCKS, lane_of
 
 from headgate.engine.errors import PromptTooLong
-from headgate.engine.request import Request
+from headgate.engine.request import Priority, Request
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Limits
+
+PRIORITIES: dict[str, Priority] = {"first": "foreground", "second": "foreground", "youngest": "interactive"}
 
 
 def test_steps_follow_each_other_only_where_nothing_is_decided_between_them() -> None:
@@ -52,6 +54,36 @@ def test_a_user_takes_the_room_of_background_work_in_the_step_of_arrival() -> No
     assert [(c.sequence.request.id, c.count) for c in memory.chunks] == [("user", 20)]
     assert (lane.stats.background_preemptions, lane.stats.preemptions) == (1, 0)
     assert lane.stats.background_seconds > 0
+
+
+def test_interactive_prompts_are_read_before_all_others() -> None:
+    lane, _, memory = lane_of(Limits(max_step_tokens=8, max_running=4), blocks=40)
+    few = SamplingParams(max_tokens=2, ignore_eos=True)
+
+    def step() -> list[tuple[str, int]]:
+        lane.step()
+        lane.check()
+        return [(c.sequence.request.id, c.count) for c in memory.chunks]
+
+    for name, prompt in (("long", 24), ("other", 12)):
+        lane.submit(Request(name, "m", (1,) * prompt, few, tenant=name), 0.0)
+    assert step() == [("long", 4), ("other", 4)]
+    lane.submit(Request("late", "m", (2,) * 3, few, tenant="late"), 0.0)
+    lane.submit(Request("now", "m", (3,) * 6, few, tenant="other", priority="interactive"), 0.0)
+    assert step() == [("now", 4), ("long", 4)], "up to its share of a step, as any prompt"
+    assert step() == [("now", 2), ("long", 4), ("other", 2)]
+    assert step()[0] == ("now", 1)
+
+
+def test_interactive_sequences_keep_their_blocks_where_others_have_some() -> None:
+    lane, scheduler, _ = lane_of(Limits(max_step_tokens=20, max_running=4))
+    many = SamplingParams(max_tokens=30, ignore_eos=True)
+    for name, priority in PRIORITIES.items():
+        lane.submit(Request(name, "m", (1,) * 5, many, tenant=name, priority=priority), 0.0)
+    while scheduler.preemptions == 0:
+        lane.step()
+        lane.check()
+    assert [s.request.id for s in scheduler.running] == ["first", "youngest"]
 
 
 def test_background_blocks_are_overwritten_before_what_users_left_behind() -> None:

@@ -94,7 +94,8 @@ NO_MATTER: dict[str, st.SearchStrategy[Any]] = {
     "cache": st.builds(CacheControl, max_age_s=st.none() | st.just(5.0), tags=st.just(("a",))),
     "user": st.none() | WORDS,
     "session": st.none() | WORDS,
-    "priority": st.sampled_from(["foreground", "background"]),
+    "priority": st.sampled_from(["interactive", "foreground", "background"]),
+    "service_tier": st.sampled_from(["auto", "default", "flex", "priority"]),
     "metadata": st.lists(st.tuples(WORDS, WORDS), max_size=2).map(tuple),
 }
 REQUESTS = st.fixed_dictionaries(MATTERS)

@@ -54,6 +54,19 @@ def test_who_would_wait_too_long_is_told_when_it_will_not_be() -> None:
     )
 
 
+def test_interactive_requests_wait_for_their_like_only() -> None:
+    queues, busy = Queues(), live(8, 1000)
+    place = queues.enter("m", "interactive", busy, 10, max_queue_s=5)
+    with pytest.raises(ApiError):
+        queues.enter("m", "foreground", busy, 10, max_queue_s=5)
+    others = [queues.enter("m", "interactive", busy, 100, None) for _ in range(8)]
+    with pytest.raises(ApiError):
+        queues.enter("m", "interactive", busy, 10, max_queue_s=5)
+    for one in (place, *others):
+        one.leave()
+    assert queues.enter("m", "interactive", busy, 10, max_queue_s=5).deadline_s is not None
+
+
 async def test_an_answer_that_does_not_begin_in_time_is_ended() -> None:
     destination = FakeDestination(pieces=FakeDestination.pieces[-1:], gate=asyncio.Event())
     site = Site(destination)

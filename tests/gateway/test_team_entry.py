@@ -13,10 +13,11 @@ from gateway_site import forget_environment, site
 from team_files import key, roster, write_team
 
 from headgate.gateway.document import ConfigError
-from headgate.gateway.request import ChatRequest, Message
-from headgate.gateway.teams.entry import as_team
+from headgate.gateway.request import ChatRequest, Message, ServiceTier
+from headgate.gateway.teams.entry import as_team, scheduled
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import TeamPolicy
+from headgate.gateway.wire.errors import ApiError
 
 ASK = ChatRequest("chat.completions", "auto", (Message("user", "hello"),))
 
@@ -44,10 +45,30 @@ def test_a_conversation_stays_in_its_arm_and_only_auto_is_tried() -> None:
     assert as_team(ASK, team()) == (ASK, "")
 
 
-def test_a_team_may_be_behind_all_others() -> None:
-    assert as_team(ASK, team(scheduling={"service_tier": "flex"}))[0].priority == "background"
-    flex = replace(ASK, priority="background")
-    assert as_team(flex, team())[0].priority == "background", "a request may be behind its team"
+@pytest.mark.parametrize(
+    ("scheduling", "tiers"),
+    [
+        ({}, {"auto": "foreground", "default": "foreground", "flex": "background"}),
+        ({"priority": "interactive"}, {"auto": "interactive", "default": "foreground", "flex": "background"}),
+        ({"priority": "batch"}, {"auto": "background", "default": "background", "flex": "background"}),
+        ({"priority": "batch", "allow_priority": True}, {"auto": "background", "priority": "interactive"}),
+    ],
+)
+def test_requests_have_their_teams_class_or_the_one_of_the_tier_they_ask_for(
+    scheduling: dict[str, Any], tiers: dict[ServiceTier, str]
+) -> None:
+    who = team(scheduling=scheduling)
+    for tier, priority in tiers.items():
+        request = scheduled(replace(ASK, service_tier=tier), who)
+        assert request.priority == priority, tier
+        assert scheduled(request, who) == request
+        assert scheduled(replace(ASK, service_tier=tier, priority="background"), who).priority == "background"
+
+
+def test_who_may_not_be_before_others_is_told_by_the_parameter() -> None:
+    with pytest.raises(ApiError) as caught:
+        as_team(replace(ASK, service_tier="priority"), team(scheduling={"priority": "interactive"}))
+    assert (caught.value.status, caught.value.param) == (400, "service_tier")
 
 
 def test_arms_are_models_that_the_team_may_ask(tmp_path: Path) -> None:
@@ -62,7 +83,7 @@ async def test_replies_tell_the_tier_and_the_log_the_arm(
 ) -> None:
     forget_environment(monkeypatch)
     monkeypatch.setenv("RED_KEY", "secret-of-red")
-    tried = {"experiments": {"weights": {"tiny-2": 1}}, "scheduling": {"service_tier": "flex"}}
+    tried = {"experiments": {"weights": {"tiny-2": 1}}, "scheduling": {"priority": "batch"}}
     write_team(tmp_path, "red", key("red"), **tried)
     body = {"model": "auto", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
     async with site(tiny_checkpoint, teams=tmp_path) as client:

@@ -153,7 +153,7 @@ def test_an_unknown_parameter_comes_with_the_nearest_known_one() -> None:
     "neutral",
     [
         {"tools": []}, {"tools": None}, {"tool_choice": "auto"}, {"response_format": {"type": "text"}},
-        {"modalities": ["text"]}, {"service_tier": "default"}, {"store": False}, {"parallel_tool_calls": True},
+        {"modalities": ["text"]}, {"service_tier": "auto"}, {"store": False}, {"parallel_tool_calls": True},
         {"metadata": {}}, {"prediction": {"type": "content", "content": "hello there"}},
         {"verbosity": "medium"}, {"logit_bias": {}}, {"n": 1}, {"temperature": None},
     ],
@@ -163,7 +163,7 @@ def test_parameters_that_change_nothing_are_accepted(neutral: dict[str, Any]) ->
 
 
 def test_the_flexible_tier_is_background_work() -> None:
-    assert parse(service_tier="flex") == replace(parse(), priority="background")
+    assert parse(service_tier="flex") == replace(parse(), service_tier="flex")
 
 
 def test_a_conversation_has_the_name_that_the_client_gives_it() -> None:

@@ -81,8 +81,8 @@ def test_parameters_reach_the_road() -> None:
 
 
 def test_a_tier_behind_others_reaches_the_road() -> None:
-    assert parsed(service_tier="flex").request == replace(parsed().request, priority="background")
-    assert parsed(service_tier="default").request == parsed().request
+    assert parsed(service_tier="flex").request == replace(parsed().request, service_tier="flex")
+    assert parsed(service_tier="auto").request == parsed().request
 
 
 def test_how_much_to_think_reaches_the_road() -> None:

@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 
+from headgate.engine.request import Priority
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import named
 from headgate.gateway.teams.prompts import prompted
+from headgate.gateway.wire.errors import invalid
 
 AUTO = "auto"
 
@@ -26,9 +28,27 @@ def as_team(request: ChatRequest, principal: Principal) -> tuple[ChatRequest, st
 
 
 def scheduled(request: ChatRequest, principal: Principal) -> ChatRequest:
-    """The request at its team's service tier, if that is behind its own."""
-    behind = principal.policy.scheduling.service_tier == "flex" and request.priority == "foreground"
-    return replace(request, priority="background") if behind else request
+    """The request in its team's class, or in the one that its service tier asks for.
+
+    ApiError 400 where its team may not ask for that. What nobody waits for stays so.
+    """
+    section, asked = principal.policy.scheduling, request.service_tier
+    priority = _PRIORITIES[section.priority]
+    if asked == "priority":
+        if not section.allow_priority:
+            message = (
+                "Invalid 'service_tier': this key may not ask for 'priority'. Expected 'auto', 'default' or 'flex'."
+            )
+            raise invalid(message, "service_tier", "unsupported_value")
+        priority = "interactive"
+    elif asked == "flex":
+        priority = "background"
+    elif asked == "default" and priority == "interactive":
+        priority = "foreground"
+    return request if request.priority in (priority, "background") else replace(request, priority=priority)
+
+
+_PRIORITIES: Mapping[str, Priority] = {"interactive": "interactive", "standard": "foreground", "batch": "background"}
 
 
 def arm_of(request: ChatRequest, principal: Principal, weights: Mapping[str, float]) -> str:

@@ -7,7 +7,7 @@ again by how fast the model works now.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.engine.request import Priority
 from headgate.gateway.destinations import Live
@@ -23,7 +23,7 @@ _LEAST_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """A model's requests of one class: those that users wait for, or those that nobody does."""
+    """A model's requests of one class: those that users wait for, before or after others, or those that nobody does."""
 
     model: str
     priority: Priority
@@ -32,18 +32,19 @@ class Class:
 class Place:
     """Of a request that waits, until its answer begins. Leaving it again does nothing."""
 
-    def __init__(self, queues: Queues, of: Class, deadline_s: float | None) -> None:
+    def __init__(self, queues: Queues, of: Class, prompt_tokens: int, deadline_s: float | None) -> None:
         self.deadline_s = deadline_s
         """Seconds within which the answer has to begin; None: it may take what it takes."""
         self._queues = queues
         self._of = of
+        self._prompt_tokens = prompt_tokens
         self._waits = True
 
     def leave(self) -> None:
         """It waits no more."""
         if self._waits:
             self._waits = False
-            self._queues.left(self._of)
+            self._queues.left(self._of, self._prompt_tokens)
 
     def answered(self, tokens: int) -> None:
         """The answer is whole: how long queues are follows from how long answers are."""
@@ -61,8 +62,9 @@ class Queues:
         """`most`: requests of a class that may wait for a model."""
         self._most = most
         self._waiting: Counter[Class] = Counter()
+        self._tokens: Counter[Class] = Counter()
         self._answer: dict[str, float] = {}
-        self._queue_s: dict[str, float] = {}
+        self._queue_s: dict[Class, float] = {}
 
     def waiting(self, model: str, priority: Priority) -> int:
         """Requests of a class whose answer has not begun."""
@@ -80,15 +82,15 @@ class Queues:
         Work that nobody waits for has no deadline.
         """
         of = Class(model, priority)
-        cost = None if live is None else self._price(model, live, prompt_tokens)
+        cost = None if live is None else self._price(of, live, prompt_tokens)
         queue_s = 0.0 if cost is None else cost.queue_s
-        self._queue_s[model] = queue_s
+        self._queue_s[of] = queue_s
         waiting = self._waiting[of]
         if waiting >= self._most:
             message = f"{waiting} requests are waiting for '{model}' already, the most that may."
             raise overloaded(message, after_s=max(_LEAST_S, queue_s / waiting))
         deadline_s = None
-        if max_queue_s is not None and priority == "foreground":
+        if max_queue_s is not None and priority != "background":
             if queue_s > max_queue_s:
                 message = (
                     f"The queue for '{model}' takes about {queue_s:.1f} s, and this team's requests wait at most "
@@ -97,27 +99,34 @@ class Queues:
                 raise overloaded(message, after_s=max(_LEAST_S, queue_s - max_queue_s))
             deadline_s = max_queue_s + (0.0 if cost is None else cost.prefill_s)
         self._waiting[of] += 1
-        return Place(self, of, deadline_s)
+        self._tokens[of] += prompt_tokens
+        return Place(self, of, prompt_tokens, deadline_s)
 
-    def left(self, of: Class) -> None:
+    def left(self, of: Class, prompt_tokens: int) -> None:
         """One waits no more."""
         self._waiting[of] -= 1
+        self._tokens[of] -= prompt_tokens
 
     def late(self, of: Class, waited_s: float) -> ApiError:
         """503: an answer did not begin in time."""
         message = f"The answer of '{of.model}' did not begin within {waited_s:.1f} s; the server is busy."
-        return overloaded(message, after_s=max(_LEAST_S, self._queue_s.get(of.model, 0.0)))
+        return overloaded(message, after_s=max(_LEAST_S, self._queue_s.get(of, 0.0)))
 
     def answered(self, model: str, tokens: int) -> None:
         """An answer had so many tokens: how long queues are follows from it."""
         mean = self._answer.get(model, _FIRST_ANSWER)
         self._answer[model] = mean + _NEW_WEIGHT * (tokens - mean)
 
-    def _price(self, model: str, live: Live, prompt_tokens: int) -> Price:
+    def _price(self, of: Class, live: Live, prompt_tokens: int) -> Price:
+        load = live.load
+        if of.priority == "interactive":
+            # Who else waits, waits behind it.
+            waiting, pending = min(load.waiting, self._waiting[of]), min(load.pending_tokens, self._tokens[of])
+            load = replace(load, waiting=waiting, pending_tokens=pending)
         return price(
             prompt_tokens=prompt_tokens,
             resident_tokens=0,
-            output_tokens=self._answer.get(model, _FIRST_ANSWER),
+            output_tokens=self._answer.get(of.model, _FIRST_ANSWER),
             rates=live.rates,
-            load=live.load,
+            load=load,
         )

@@ -148,9 +148,13 @@ class BudgetsSection(Section):
 class SchedulingSection(Section):
     """How a team's requests stand among others'."""
 
-    service_tier: Literal["default", "flex"] = Field(
-        default="default",
-        description="flex: all its requests get what others leave of the engine, as those that ask for flex.",
+    priority: Literal["interactive", "standard", "batch"] = Field(
+        default="standard",
+        description="Class of requests that ask for no service_tier: interactive are read before all others; batch get "
+        "what others leave of the engine.",
+    )
+    allow_priority: bool = Field(
+        default=False, description="Whether requests may ask for service_tier: priority, which makes them interactive."
     )
     weight: float = Field(default=1.0, gt=0, le=1000, description="Share of the engine relative to other teams'.")
     max_queue_s: float | None = Field(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from headgate.gateway.request import CacheControl, ChatRequest, Message, ToolCall
+from headgate.gateway.request import CacheControl, ChatRequest, Message, ServiceTier, ToolCall
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.neutral import CHAT_NEUTRAL, refuse_unsupported
@@ -89,7 +89,7 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     tool_choice: ToolChoiceBody | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormatBody | None = None
-    service_tier: Literal["auto", "default", "flex"] | None = None
+    service_tier: ServiceTier | None = None
     prediction: Annotated[Prediction, Meta(description="Accepted: it never changes the answer.")] | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
@@ -137,7 +137,7 @@ def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> 
         tools=tools,
         tool_use=parse_tool_use(wire.tool_choice, wire.parallel_tool_calls, tools),
         response_format=parse_response_format(wire.response_format),
-        priority="background" if wire.service_tier == "flex" else "foreground",
+        service_tier=wire.service_tier or "auto",
         reasoning_effort=wire.reasoning_effort,
     )
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from headgate.engine.request import Priority
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, ToolCallDelta, Usage
 from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.text_slot import TextSlot
 from headgate.gateway.wire.usage import UsageBody, usage_body
 
-ServiceTier = Literal["default", "flex"]
-"""`flex` is computed in what others leave of the engine's steps."""
+UsedTier = Literal["default", "flex", "priority"]
+"""`priority` is read before others; `flex` is computed in what others leave of the engine's steps."""
+USED_TIERS: Mapping[Priority, UsedTier] = {"interactive": "priority", "foreground": "default", "background": "flex"}
 
 
 class TopLogprobBody(Struct):
@@ -85,7 +87,7 @@ class ChatCompletion(Struct):
     choices: list[ChatChoice]
     usage: UsageBody
     system_fingerprint: str
-    service_tier: ServiceTier = "default"
+    service_tier: UsedTier = "default"
     object: Literal["chat.completion"] = "chat.completion"
 
 
@@ -131,7 +133,7 @@ class ChatCompletionChunk(Struct):
     model: str
     choices: list[ChunkChoice]
     system_fingerprint: str
-    service_tier: ServiceTier = "default"
+    service_tier: UsedTier = "default"
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     usage: UsageBody | UnsetType | None = UNSET
 
@@ -156,7 +158,7 @@ class ChatReply:
 
     def __init__(self, identity: Identity, request: ChatRequest) -> None:
         self._identity = identity
-        self._tier: ServiceTier = "flex" if request.priority == "background" else "default"
+        self._tier = USED_TIERS[request.priority]
         self._wants_logprobs = request.logprobs is not None
         self._usage: UnsetType | None = None if request.include_usage else UNSET
         self._encoder = msgspec.json.Encoder()

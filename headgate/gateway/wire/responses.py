@@ -15,6 +15,7 @@ from headgate.gateway.request import (
     Message,
     ResponseFormat,
     Sampling,
+    ServiceTier,
     Tool,
     ToolCall,
     ToolUse,
@@ -161,7 +162,7 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     user: str | None = None
-    service_tier: Literal["auto", "default", "flex"] | None = None
+    service_tier: ServiceTier | None = None
     # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
     background: Any = UNSET
     context_management: Any = UNSET
@@ -218,7 +219,7 @@ def parse_responses(body: bytes, cache: CacheControl, session: str | None, earli
         tool_use=_tool_use(wire, tools),
         response_format=_format(wire.text),
         reasoning_effort=None if wire.reasoning is None else wire.reasoning.effort,
-        priority="background" if wire.service_tier == "flex" else "foreground",
+        service_tier=wire.service_tier or "auto",
     )
     return ToRespond(wire, request, turns)
 

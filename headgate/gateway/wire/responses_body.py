@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from headgate.gateway.request import Usage
-from headgate.gateway.wire.chat_reply import LogprobBody, ServiceTier
+from headgate.gateway.wire.chat_reply import LogprobBody, UsedTier
 from headgate.gateway.wire.responses import ResponseNamedTool, ResponseTool, TextConfig
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -131,7 +131,7 @@ class ResponseBody(Struct, kw_only=True):
     reasoning: ReasoningSettings
     object: Literal["response"] = "response"
     background: bool = False
-    service_tier: ServiceTier = "default"
+    service_tier: UsedTier = "default"
     truncation: Literal["disabled"] = "disabled"
 
 

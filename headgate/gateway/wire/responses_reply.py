@@ -13,7 +13,7 @@ from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.request import AnswerFinish, Choice, Chunk, Message, ToolCall, ToolCallDelta, Usage
 from headgate.gateway.wire import responses_body as body
 from headgate.gateway.wire import sse
-from headgate.gateway.wire.chat_reply import LogprobBody, logprobs_body
+from headgate.gateway.wire.chat_reply import USED_TIERS, LogprobBody, logprobs_body
 from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.responses import TextConfig, TextFormat, ToRespond
@@ -244,7 +244,7 @@ class ResponsesReply:
             prompt_cache_key=wire.prompt_cache_key,
             metadata=wire.metadata or {},
             reasoning=body.ReasoningSettings(None if wire.reasoning is None else wire.reasoning.effort),
-            service_tier="flex" if self._asked.request.priority == "background" else "default",
+            service_tier=USED_TIERS[self._asked.request.priority],
         )
 
     def _next(self) -> int:
