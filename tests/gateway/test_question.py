@@ -86,6 +86,7 @@ MATTERS: dict[str, st.SearchStrategy[Any]] = {
         st.sampled_from(["text", "json_schema"]),
         st.none() | st.dictionaries(WORDS, st.integers(), max_size=2),
     ),
+    "unknown": st.lists(st.tuples(WORDS, WORDS), max_size=2).map(tuple),
     "tool_use": st.builds(ToolUse, st.sampled_from(["auto", "none"]), st.none() | WORDS, st.booleans()),
 }
 NO_MATTER: dict[str, st.SearchStrategy[Any]] = {
