@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -15,6 +16,7 @@ from headgate.gateway.api import (
     cache_admin,
     chat,
     completions,
+    dashboard,
     embeddings,
     files,
     health,
@@ -28,6 +30,10 @@ from headgate.gateway.api import (
     tokenize,
 )
 from headgate.gateway.backend import Loader
+from headgate.gateway.dashboard.files import page_files
+from headgate.gateway.dashboard.history import History
+from headgate.gateway.dashboard.live import Watched
+from headgate.gateway.dashboard.traces import Traces
 from headgate.gateway.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.parts import StartError, make_engine
@@ -136,6 +142,8 @@ def make_app(settings: Settings) -> web.Application:
     app.router.add_get("/ready", health.ready)
     app.router.add_get("/metrics", metrics.metrics)
     app.router.add_get("/openapi.json", openapi.openapi)
+    if settings.dashboard.enabled:
+        _watch(app)
     return app
 
 
@@ -143,6 +151,30 @@ def _budgets(app: web.Application) -> dict[str, list[Share]]:
     """How the budgets of all teams stand."""
     roster, budgets = app[keys.TEAMS].roster, app[keys.ADMISSION].accounts.budgets
     return {team: budgets.shares(team, roster.principal(team, None).policy.budgets) for team in sorted(roster.names)}
+
+
+def _watch(app: web.Application) -> None:
+    """Remember what happens, and serve the page that shows it."""
+    settings, lifecycle = app[keys.SETTINGS], app[keys.LIFECYCLE]
+    metrics, loader = app[keys.METRICS], app[keys.LOADER]
+    app[keys.TRACES] = Traces(settings.dashboard.requests)
+    app[dashboard.WATCHED] = Watched(
+        settings,
+        lifecycle,
+        metrics,
+        loader,
+        app[keys.ADMISSION].accounts,
+        app[keys.TEAMS],
+        History(metrics.registry, loader.models, lambda: lifecycle.in_flight),
+        time.monotonic(),
+    )
+    app[dashboard.FILES] = page_files()
+    app.cleanup_ctx.append(dashboard.watching)
+    app.router.add_get("/dashboard", dashboard.page)
+    app.router.add_get("/dashboard/{file}", dashboard.file)
+    app.router.add_get("/admin/live", dashboard.live_state)
+    app.router.add_get("/admin/requests", dashboard.list_requests)
+    app.router.add_get("/admin/requests/{id}", dashboard.get_request)
 
 
 async def _following(app: web.Application) -> AsyncIterator[None]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from headgate.cache.store.journal import FileJournal
 from headgate.cache.store.memory import MemoryStore
 from headgate.engine.engine import Engine, ModelSpec
 from headgate.engine.errors import EngineError
+from headgate.engine.local import LocalModel
 from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import Audits
@@ -116,6 +118,11 @@ class Loader:
     def device(self) -> torch.device:
         """Where the engine computes."""
         return self._engine.device
+
+    @property
+    def models(self) -> Mapping[str, LocalModel]:
+        """The engine's, once they are loaded."""
+        return self._engine.models
 
     @property
     def backend(self) -> Backend:

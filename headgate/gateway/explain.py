@@ -23,7 +23,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.route import PriceBody, QualityBody, RouteReport, WeighedBody
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.explain import counterfactuals, lines, rule
-from headgate.routing.policy import Weighed
+from headgate.routing.policy import Decision, Weighed
 from headgate.routing.price import Load
 from headgate.routing.tasks import load_tasks
 
@@ -114,8 +114,13 @@ async def configured_routes(settings: Settings, embedder_folder: Path | None) ->
 
 def route_report(plan: Plan, config: str) -> RouteReport:
     """The wire form of a plan."""
-    decision, route = plan.decision, plan.route
-    judgement, quality = decision.judgement, decision.judgement.quality
+    return decision_report(plan.decision, plan.features, config, plan.choose_s)
+
+
+def decision_report(decision: Decision, features: str, config: str, choose_s: float) -> RouteReport:
+    """The wire form of a decision, with the hash of what was decided over."""
+    route, judgement = decision.route, decision.judgement
+    quality = judgement.quality
     return RouteReport(
         decision.requested,
         route.model,
@@ -130,9 +135,9 @@ def route_report(plan: Plan, config: str) -> RouteReport:
         decision.cascade is not None,
         [_weighed(entry) for entry in decision.weighed],
         counterfactuals(decision),
-        plan.features,
+        features,
         config,
-        1e3 * plan.choose_s,
+        1e3 * choose_s,
         lines(decision),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from headgate.gateway.backend import Backend, Loader
+from headgate.gateway.dashboard.traces import Traces
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.readings import Readings
 from headgate.gateway.settings import Settings
@@ -29,6 +30,7 @@ RELOADER = web.AppKey("reloader", Reloader)
 LOADER = web.AppKey("loader", Loader)
 READINGS = web.AppKey("readings", Readings)
 RESPONSES = web.AppKey("responses", StoredResponses)
+TRACES = web.AppKey("traces", Traces)
 STORAGE = web.AppKey[Storage | None]("storage")
 
 RECORD = web.RequestKey("record", RequestRecord)

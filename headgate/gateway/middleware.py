@@ -61,6 +61,8 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
         request.app[keys.METRICS].finished(entry)
         if entry.endpoint.startswith(LOGGED):
             request.app[keys.ACCESS].write(entry)
+        if entry.endpoint.startswith(API_PREFIXES) and (traces := request.app.get(keys.TRACES)) is not None:
+            traces.ended(entry)
 
 
 @web.middleware

@@ -323,7 +323,8 @@ class Road:
         """What the log is told of a decision; nothing where the request named its model."""
         if not plan.features:
             return None
-        return Chosen(plan.route.task, plan.route.confidence, plan.features, plan.predicted_s, plan.decision)
+        route = plan.route
+        return Chosen(route.task, route.confidence, plan.features, plan.predicted_s, plan.decision, plan.choose_s)
 
     def _learn(self, job: Job, plan: Plan, begun: Begun, outcome: Outcome, seconds: float) -> None:
         """How long such answers are, and how far off the price was."""

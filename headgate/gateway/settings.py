@@ -10,6 +10,7 @@ from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from headgate.engine.text.tool_calls import ToolFormat
+from headgate.gateway.dashboard.sections import DashboardSection
 from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
 from headgate.gateway.secret_reference import REFERENCE
@@ -298,6 +299,7 @@ class Settings(BaseSettings):
     defaults: DefaultsSection = DefaultsSection()
     logging: LoggingSection = LoggingSection()
     telemetry: TelemetrySection = TelemetrySection()
+    dashboard: DashboardSection = DashboardSection()
 
     @field_validator("models")
     @classmethod

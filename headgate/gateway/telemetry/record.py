@@ -27,6 +27,8 @@ class Chosen:
     """What the price said that the answer would take."""
     decision: Decision
     """All that it followed from, to be explained."""
+    choose_s: float
+    """What deciding took, but for embedding the text."""
 
 
 @dataclass(slots=True)

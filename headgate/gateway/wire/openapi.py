@@ -13,17 +13,22 @@ from headgate.gateway.wire.chat import ChatCompletionRequest
 from headgate.gateway.wire.errors import ErrorBody
 from headgate.gateway.wire.health import Health, Readiness
 from headgate.gateway.wire.key_admin import KeyList, KeySecret, NewKey, Revocation, Revoked, Rotation
+from headgate.gateway.wire.live import Live
 from headgate.gateway.wire.models import ModelBody, ModelList
 from headgate.gateway.wire.openapi_generation import GENERATION_TYPES, generation_paths, restrict
-from headgate.gateway.wire.openapi_parts import call, get, lines
+from headgate.gateway.wire.openapi_parts import call, get, lines, parameter
 from headgate.gateway.wire.openapi_storage import STORAGE_TYPES, storage_paths
 from headgate.gateway.wire.route import RouteReport
+from headgate.gateway.wire.traces import RequestList, RequestTrace
 
 TYPES = (
     *GENERATION_TYPES, ModelList, ModelBody, ErrorBody, Health, Readiness,
     Invalidation, Invalidated, CacheReport, AuditReport, LabelLine, Lift, Lifted,
-    RouteReport, KeyList, NewKey, KeySecret, Rotation, Revocation, Revoked, *STORAGE_TYPES,
+    RouteReport, KeyList, NewKey, KeySecret, Rotation, Revocation, Revoked, Live, RequestList, RequestTrace,
+    *STORAGE_TYPES,
 )  # fmt: skip
+
+_NUMBER = {"type": "integer", "minimum": 0, "maximum": 999_999_999_999}
 
 
 @cache
@@ -48,6 +53,7 @@ def document() -> bytes:
 def _paths() -> dict[str, Any]:
     model_id = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
     text = {"200": {"description": "Text", "content": {"text/plain": {"schema": {"type": "string"}}}}}
+    page = {"200": {"description": "A page", "content": {"text/html": {"schema": {"type": "string"}}}}}
     anything = {"200": {"description": "JSON", "content": {"application/json": {"schema": {"type": "object"}}}}}
     return {
         **generation_paths(),
@@ -68,6 +74,30 @@ def _paths() -> dict[str, Any]:
         "/admin/route": {
             "post": call("Say where a conversation would go", ChatCompletionRequest, RouteReport, "explainRoute")
         },
+        "/admin/live": {
+            "get": get(
+                "The server now and in the last minutes",
+                Live,
+                parameters=[parameter("after", _NUMBER, "The number of the last point that is known.")],
+            )
+        },
+        "/admin/requests": {
+            "get": get(
+                "The requests that ended last",
+                RequestList,
+                parameters=[
+                    parameter("limit", {"type": "integer", "minimum": 1, "maximum": 500}),
+                    *(parameter(name, {"type": "string"}) for name in ("team", "model", "verdict")),
+                    parameter("status", {"type": "string", "enum": ["ok", "failed", "refused"]}),
+                ],
+            )
+        },
+        "/admin/requests/{id}": {
+            "get": get(
+                "One request explained", RequestTrace, parameters=[parameter("id", {"type": "string"}, place="path")]
+            )
+        },
+        "/dashboard": {"get": {"summary": "The operator's page", "operationId": "dashboard", "responses": page}},
         "/health": {"get": get("Is the process alive", Health)},
         "/ready": {"get": get("Are requests answered", Readiness, unready=Readiness)},
         "/metrics": {"get": {"summary": "Prometheus metrics", "operationId": "metrics", "responses": text}},

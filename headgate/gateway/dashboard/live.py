@@ -1,0 +1,220 @@
+"""The server at this moment, for the operator's page: read from what /metrics publishes and from teams' accounts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from headgate import __version__
+from headgate.gateway.backend import Loader
+from headgate.gateway.dashboard.history import INTERVAL_S, POINT_NAMES, Counts, History, hit_ratio, latencies
+from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.settings import Settings
+from headgate.gateway.teams.accounts import Accounts
+from headgate.gateway.teams.registry import Teams
+from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.reading import Buckets, Reading
+from headgate.gateway.wire.health import Part
+from headgate.gateway.wire.live import (
+    Live,
+    LiveBudget,
+    LiveCache,
+    LiveConfig,
+    LiveModel,
+    LiveRoute,
+    LiveTeam,
+    Lookups,
+    MeasuredError,
+    Percentiles,
+    Points,
+    Traffic,
+)
+
+MOST_TEAMS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What the page looks at."""
+
+    settings: Settings
+    lifecycle: Lifecycle
+    metrics: Metrics
+    loader: Loader
+    accounts: Accounts
+    teams: Teams
+    history: History
+    started: float
+    """Monotonic seconds."""
+
+
+def live(watched: Watched, after: int, clock: Callable[[], float] = time.monotonic) -> Live:
+    """The server now, with the points of its history after that number."""
+    reading = Reading(watched.metrics.registry.collect())
+    now = watched.history.now()
+    old = watched.history.before(now)
+    points = watched.history.since(after)
+    lifecycle, roster = watched.lifecycle, watched.teams.roster
+    teams = sorted(_teams(watched, reading), key=lambda team: (-team.usd, -team.requests, team.name))
+    return Live(
+        time.time(),
+        clock() - watched.started,
+        __version__,
+        lifecycle.phase,
+        _traffic(watched, now, old),
+        list(_models(watched, reading, now, old)),
+        _cache(watched, reading),
+        list(_routes(reading)),
+        teams[:MOST_TEAMS],
+        len(teams),
+        LiveConfig(
+            roster.revision,
+            reading.total("headgate_config_good") == 1,
+            len(roster.teams),
+            int(reading.total("headgate_config_reloads_total", result="taken")),
+            int(reading.total("headgate_config_reloads_total", result="refused")),
+            watched.teams.open,
+        ),
+        {name: Part(state, detail) for name, (state, detail) in lifecycle.parts.items()},
+        Points(
+            INTERVAL_S,
+            watched.history.taken - len(points) + 1,
+            {name: [getattr(point, name) for point in points] for name in POINT_NAMES},
+        ),
+    )
+
+
+def _traffic(watched: Watched, now: Counts, old: Counts) -> Traffic:
+    first, inter = latencies(now, old)
+    prompt, before = sum(now.prompt_tokens.values()), sum(old.prompt_tokens.values())
+    generated, generated_before = sum(now.generated_tokens.values()), sum(old.generated_tokens.values())
+    return Traffic(
+        now.at - old.at,
+        _rate(now.requests - old.requests, now, old),
+        _rate(now.errors - old.errors, now, old),
+        _rate(now.refused - old.refused, now, old),
+        _rate(prompt - before, now, old),
+        _rate(generated - generated_before, now, old),
+        hit_ratio(now, old),
+        _percentiles(first),
+        _percentiles(inter),
+        # Who asks for this is on the road too.
+        max(0, watched.lifecycle.in_flight - 1),
+        int(now.requests),
+        int(now.errors),
+        int(now.refused),
+        int(prompt),
+        int(generated),
+    )
+
+
+def _models(watched: Watched, reading: Reading, now: Counts, old: Counts) -> Iterator[LiveModel]:
+    requests = reading.by_one("headgate_requests_total", "model")
+    breakers = reading.by_one("headgate_route_breaker_state", "model")
+    for section in watched.settings.models:
+        model = section.id
+        state, detail = watched.lifecycle.parts.get(f"model {model}", ("off", ""))
+        first, inter = latencies(now, old, model)
+        queries = reading.total("headgate_prefix_cache_queries_total", model=model)
+        found = reading.total("headgate_prefix_cache_hits_total", model=model)
+        generated = now.generated_tokens.get(model, 0.0)
+        yield LiveModel(
+            model,
+            section.tier,
+            state,
+            detail,
+            ("closed", "half_open", "open")[int(breakers.get(model, 0))],
+            int(reading.total("headgate_requests_running", model=model)),
+            int(reading.total("headgate_requests_waiting", model=model)),
+            int(reading.total("headgate_background_requests", model=model)),
+            reading.total("headgate_kv_cache_usage_ratio", model=model),
+            found / queries if queries else None,
+            int(reading.total("headgate_preemptions_total", model=model)),
+            int(requests.get(model, 0)),
+            int(now.prompt_tokens.get(model, 0)),
+            int(generated),
+            _rate(generated - old.generated_tokens.get(model, 0.0), now, old),
+            _percentiles(first),
+            _percentiles(inter),
+        )
+
+
+def _cache(watched: Watched, reading: Reading) -> LiveCache:
+    state = watched.loader.cache_state()
+    lookups = reading.by("headgate_cache_lookups_total", "verdict", "reason")
+    return LiveCache(
+        watched.loader.backend.answers.kind if watched.lifecycle.ready else "",
+        state.entries,
+        state.bytes,
+        state.max_bytes,
+        state.indexed,
+        dict(state.faults),
+        [Lookups(verdict, reason, int(count)) for (verdict, reason), count in lookups.items()],
+        int(reading.total("headgate_cache_saved_tokens_total")),
+        reading.total("headgate_cache_saved_device_seconds_total"),
+        reading.total("headgate_cache_saved_usd_total"),
+        _error(watched),
+    )
+
+
+def _error(watched: Watched) -> MeasuredError | None:
+    audits = watched.loader.backend.audits if watched.lifecycle.ready else None
+    if audits is None:
+        return None
+    watch = audits.watch
+    found = watch.interval()
+    return MeasuredError(
+        found.lower,
+        found.upper,
+        found.estimate,
+        watched.settings.cache.semantic.max_error,
+        found.hits,
+        found.audited,
+        found.labels,
+        watch.quarantined,
+        watch.threshold,
+    )
+
+
+def _routes(reading: Reading) -> Iterator[LiveRoute]:
+    saved_s = reading.by("headgate_route_saved_device_seconds", "model", "reason")
+    saved_usd = reading.by("headgate_route_saved_usd", "model", "reason")
+    counts = reading.by("headgate_routes_total", "model", "reason")
+    for (model, reason), count in sorted(counts.items(), key=lambda entry: -entry[1]):
+        key = model, reason
+        yield LiveRoute(model, reason, int(count), saved_s.get(key, 0.0), saved_usd.get(key, 0.0))
+
+
+def _teams(watched: Watched, reading: Reading) -> Iterator[LiveTeam]:
+    roster, requests = watched.teams.roster, "headgate_usage_requests_total"
+    answered, by_cause = reading.by_one(requests, "team"), reading.by(requests, "team", "cause")
+    tokens = reading.by("headgate_usage_tokens_total", "team", "kind")
+    device, usd = (reading.by_one(f"headgate_usage_{name}_total", "team") for name in ("device_seconds", "usd"))
+    refused = reading.by("headgate_refused_requests_total", "team", "reason")
+    anybody = roster.principal(None, None).policy
+    for name in sorted(roster.names | answered.keys()):
+        budgets = (roster.teams[name].policy if name in roster.teams else anybody).budgets
+        # One whose file is gone has no budgets any more.
+        shares = watched.accounts.budgets.shares(name, budgets) if name in roster.names else []
+        yield LiveTeam(
+            name,
+            int(answered.get(name, 0)),
+            int(sum(by_cause.get((name, cause), 0) for cause in ("exact", "semantic"))),
+            int(tokens.get((name, "prompt"), 0)),
+            int(tokens.get((name, "completion"), 0)),
+            device.get(name, 0.0),
+            usd.get(name, 0.0),
+            {reason: int(count) for (of, reason), count in refused.items() if of == name},
+            [LiveBudget(s.bound, s.limit, s.spent, s.reserved, s.renewed) for s in shares],
+            budgets.soft_percent,
+            budgets.on_exceed,
+        )
+
+
+def _percentiles(buckets: Buckets) -> Percentiles:
+    return Percentiles(buckets.quantile(0.5), buckets.quantile(0.9), buckets.quantile(0.99), buckets.count)
+
+
+def _rate(count: float, now: Counts, old: Counts) -> float:
+    return count / (now.at - old.at) if now.at > old.at else 0.0

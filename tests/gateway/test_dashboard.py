@@ -1,0 +1,211 @@
+"""The operator's page: what it shows is what /metrics and the ledger say, and a request is explained by its id."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient
+from gateway_site import forget_environment, site
+from prometheus_client.parser import text_string_to_metric_families
+from team_files import key, write_team
+
+from headgate.gateway.teams.ledger import FILE
+from headgate.gateway.teams.ledger_file import read_usage
+
+Client = TestClient[Any, Any]
+Serve = Callable[..., Awaitable[Client]]
+CHAT = "/v1/chat/completions"
+PRICE = {"usd_per_million_prompt_tokens": 1.0, "usd_per_million_completion_tokens": 1000.0}
+
+
+def chat(text: str, model: str = "auto", **more: Any) -> dict[str, Any]:
+    return {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 4, "temperature": 0, **more}
+
+
+def bearer(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer sk-{name}-0123456789abcdef"}
+
+
+@pytest.fixture
+async def serve(tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
+    forget_environment(monkeypatch)
+    for name in ("ann", "bob", "ops"):
+        monkeypatch.setenv(f"{name.upper()}_KEY", f"sk-{name}-0123456789abcdef")
+    write_team(tmp_path / "teams", "red", key("ann"), budgets={"daily_usd": 2.0, "soft_percent": 50})
+    write_team(tmp_path / "teams", "blue", key("bob"), limits={"requests_per_minute": 2})
+    write_team(tmp_path / "teams", "staff", key("ops", role="admin"))
+    models = [
+        {"id": "tiny", "path": str(tiny_checkpoint), "tier": "small", "price": PRICE},
+        {"id": "tiny-2", "path": str(tiny_checkpoint), "tier": "large", "price": PRICE},
+    ]
+
+    async def start(**sections: Any) -> Client:
+        chosen = {"models": models, "storage": {"folder": str(tmp_path / "data")}, "teams": tmp_path / "teams"}
+        return await stack.enter_async_context(site(tiny_checkpoint, **{**chosen, **sections}))
+
+    async with AsyncExitStack() as stack:
+        yield start
+
+
+async def ask(client: Client, who: str, text: str, model: str = "auto", **more: Any) -> tuple[str, int]:
+    reply = await client.post(CHAT, json=chat(text, model, **more), headers=bearer(who))
+    await reply.read()
+    return reply.headers["x-request-id"], reply.status
+
+
+async def told(client: Client, path: str, who: str = "ops") -> Any:
+    reply = await client.get(path, headers=bearer(who))
+    assert reply.status == 200, await reply.text()
+    return await reply.json()
+
+
+async def metrics(client: Client) -> dict[str, list[tuple[dict[str, str], float]]]:
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(await (await client.get("/metrics")).text()):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+async def test_the_figures_are_those_of_prometheus_and_of_the_ledger(serve: Serve, tmp_path: Path) -> None:
+    client = await serve()
+    for text in ("one", "two", "two", "what is a prime number"):
+        assert (await ask(client, "ann", text))[1] == 200
+    assert [(await ask(client, "bob", "one", "tiny"))[1] for _ in range(3)] == [200, 200, 429]
+    shown, scraped = await told(client, "/admin/live"), await metrics(client)
+
+    def total(name: str, **where: str) -> float:
+        return sum(value for labels, value in scraped[name] if where.items() <= labels.items())
+
+    traffic = shown["traffic"]
+    assert traffic["requests"] == total("headgate_requests_total", endpoint=CHAT) == 7
+    assert traffic["refused"] == total("headgate_requests_total", code="429") == 1
+    assert traffic["prompt_tokens"] == total("headgate_prompt_tokens_total")
+    assert traffic["generated_tokens"] == total("headgate_generation_tokens_total")
+    assert traffic["first_token"]["count"] == total("headgate_time_to_first_token_seconds_count") == 6
+    assert traffic["in_flight"] == 0
+    for model in shown["models"]:
+        name = model["id"]
+        assert model["requests"] == total("headgate_requests_total", model=name)
+        assert model["generated_tokens"] == total("headgate_generation_tokens_total", model=name)
+        assert model["inter_token"]["count"] == total("headgate_inter_token_latency_seconds_count", model=name)
+        assert model["kv_usage"] == total("headgate_kv_cache_usage_ratio", model=name)
+    for entry in shown["cache"]["lookups"]:
+        labels = {"verdict": entry["verdict"], "reason": entry["reason"]}
+        assert entry["count"] == total("headgate_cache_lookups_total", **labels)
+    assert sum(entry["count"] for entry in shown["cache"]["lookups"]) == total("headgate_cache_lookups_total") == 6
+    assert shown["cache"]["saved_device_s"] == total("headgate_cache_saved_device_seconds_total") > 0
+    for route in shown["routes"]:
+        labels = {"model": route["model"], "reason": route["reason"]}
+        assert route["requests"] == total("headgate_routes_total", **labels)
+        assert route["saved_device_s"] == sum(
+            value for has, value in scraped.get("headgate_route_saved_device_seconds", []) if labels == has
+        )
+
+    teams = {team["name"]: team for team in shown["teams"]}
+    assert teams.keys() == {"red", "blue", "staff"}
+    for name, team in teams.items():
+        assert team["usd"] == sum(v for has, v in scraped["headgate_usage_usd_total"] if has["team"] == name)
+    assert teams["blue"]["refused"] == {"requests": total("headgate_refused_requests_total", team="blue")}
+    (budget,) = teams["red"]["budgets"]
+    assert budget["spent"] / budget["limit"] == total("headgate_budget_used_ratio", team="red")
+
+    await client.close()
+    for team, requests, prompt, _, completion, device_us, nano_usd in read_usage(
+        tmp_path / "data" / FILE, ("team",), None, None
+    ):
+        found = teams[str(team)]
+        assert (found["requests"], found["prompt_tokens"], found["completion_tokens"]) == (requests, prompt, completion)
+        assert found["device_s"] == pytest.approx(int(str(device_us)) / 1e6)
+        assert found["usd"] == pytest.approx(int(str(nano_usd)) / 1e9)
+        if team == "red":
+            assert budget["spent"] == pytest.approx(found["usd"])
+
+
+async def test_a_request_is_explained_by_its_id(serve: Serve) -> None:
+    client = await serve()
+    request_id, _ = await ask(client, "ann", "write a function that adds two numbers", stream=True)
+    found = await told(client, f"/admin/requests/{request_id}")
+    line, stages = found["request"], {stage["name"]: stage for stage in found["stages"]}
+    assert (line["team"], line["key"], line["status"], line["stream"]) == ("red", "ann", 200, True)
+    assert list(stages)[:3] == ["admit", "cache", "route"]
+    assert list(stages)[-2:] == ["prompt", "answer"]
+    ends = [stage["end_s"] for stage in found["stages"]]
+    assert [stage["begin_s"] for stage in found["stages"]] == [0.0, *ends[:-1]]
+    assert ends == sorted(ends)
+    assert ends[-1] == line["total_s"]
+    assert stages["prompt"]["end_s"] == line["first_token_s"]
+    assert found["cache"]["verdict"] == line["verdict"] == "miss"
+    assert found["route"]["model"] == line["model"]
+    assert found["route"]["reason"] == line["route"]
+    assert {entry["model"] for entry in found["route"]["destinations"]} == {"tiny", "tiny-2"}
+
+
+async def test_a_hit_and_a_refusal_show_how_far_they_came(serve: Serve) -> None:
+    client = await serve()
+    await ask(client, "ann", "again")
+    hit, _ = await ask(client, "ann", "again")
+    found = await told(client, f"/admin/requests/{hit}")
+    assert [stage["name"] for stage in found["stages"]] == ["admit", "cache", "reply"]
+    assert (found["cache"]["verdict"], found["cache"]["reason"], found["route"]) == ("exact", "stored", None)
+    for _ in range(2):
+        await ask(client, "bob", "again", "tiny")
+    refused, status = await ask(client, "bob", "again", "tiny")
+    found = await told(client, f"/admin/requests/{refused}")
+    assert (status, found["request"]["error"], found["cache"]) == (429, "rate_limit_exceeded", None)
+    assert [stage["name"] for stage in found["stages"]] == ["admit"]
+    named = await told(client, "/admin/requests?status=refused")
+    assert [line["id"] for line in named["requests"]] == [refused]
+    assert named["remembered"] == 5
+
+
+async def test_requests_are_listed_latest_first_by_what_is_asked_for(serve: Serve) -> None:
+    client = await serve(dashboard={"requests": 3})
+    ids = [(await ask(client, "ann", text))[0] for text in ("one", "two", "three", "three")]
+    listed = await told(client, "/admin/requests")
+    assert [line["id"] for line in listed["requests"]] == ids[:0:-1]
+    hits = await told(client, "/admin/requests?verdict=exact&team=red")
+    assert [line["id"] for line in hits["requests"]] == ids[3:]
+    assert len((await told(client, "/admin/requests?limit=2"))["requests"]) == 2
+    gone = await client.get(f"/admin/requests/{ids[0]}", headers=bearer("ops"))
+    assert (gone.status, (await gone.json())["error"]["code"]) == (404, "request_not_found")
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [
+        ("/admin/live?after=-1", "after"),
+        ("/admin/live?before=1", "before"),
+        ("/admin/requests?limit=0", "limit"),
+        ("/admin/requests?status=good", "status"),
+    ],
+)
+async def test_what_is_not_understood_is_named(serve: Serve, path: str, param: str) -> None:
+    reply = await (await serve()).get(path, headers=bearer("ops"))
+    assert (reply.status, (await reply.json())["error"]["param"]) == (400, param)
+
+
+async def test_figures_are_for_administrators_and_the_page_is_for_all(serve: Serve) -> None:
+    client = await serve()
+    for path in ("/admin/live", "/admin/requests", "/admin/requests/x"):
+        assert (await client.get(path)).status == 401
+        assert (await client.get(path, headers=bearer("ann"))).status == 403
+    page = await client.get("/dashboard")
+    assert (page.status, page.content_type) == (200, "text/html")
+    policy = page.headers["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    again = await client.get("/dashboard", headers={"If-None-Match": page.headers["ETag"]})
+    assert (again.status, await again.read()) == (304, b"")
+    assert (await client.get("/dashboard/index.htm")).status == 404
+
+
+async def test_it_can_be_switched_off(serve: Serve) -> None:
+    client = await serve(dashboard={"enabled": False})
+    assert (await ask(client, "ann", "one"))[1] == 200
+    for path in ("/dashboard", "/dashboard/page.css", "/admin/live", "/admin/requests"):
+        assert (await client.get(path, headers=bearer("ops"))).status == 404
