@@ -1,0 +1,62 @@
+// Numbers as people read them: few digits, thin units, a dash for what is not known.
+
+export const NOTHING = "–";
+const COUNT = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const SHORT = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
+
+export const count = (value) => (known(value) ? COUNT.format(value) : NOTHING);
+
+export const short = (value) => (!known(value) ? NOTHING : value < 10000 ? COUNT.format(value) : SHORT.format(value));
+
+export function rate(value) {
+  if (!known(value)) return NOTHING;
+  return value === 0 ? "0" : value < 10 ? value.toFixed(value < 0.1 ? 2 : 1) : short(value);
+}
+
+/** [number, unit] of a time in seconds. */
+export function timeParts(seconds) {
+  if (!known(seconds)) return [NOTHING, ""];
+  const size = Math.abs(seconds);
+  if (size === 0) return ["0", "ms"];
+  if (size < 0.001) return [(seconds * 1e6).toFixed(0), "µs"];
+  if (size < 0.01) return [(seconds * 1e3).toFixed(1), "ms"];
+  if (size < 1) return [(seconds * 1e3).toFixed(0), "ms"];
+  if (size < 100) return [seconds.toFixed(size < 10 ? 2 : 1), "s"];
+  if (size < 6000) return [(seconds / 60).toFixed(1), "min"];
+  return [(seconds / 3600).toFixed(1), "h"];
+}
+
+export const time = (seconds) => timeParts(seconds).join(" ").trim();
+
+export function percent(share, digits) {
+  if (!known(share)) return NOTHING;
+  const value = 100 * share;
+  return `${value.toFixed(digits ?? (value > 0 && value < 9.95 ? 1 : 0))} %`;
+}
+
+export function usd(value) {
+  if (!known(value)) return NOTHING;
+  const size = Math.abs(value);
+  if (size === 0) return "$0";
+  const digits = size >= 1 ? 2 : Math.min(9, 1 - Math.floor(Math.log10(size)));
+  return `${value < 0 ? "−" : ""}$${size.toFixed(digits)}`;
+}
+
+export function bytes(value) {
+  if (!known(value)) return NOTHING;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const at = value < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(value) / 10));
+  return `${(value / 1024 ** at).toFixed(at && value / 1024 ** at < 10 ? 1 : 0)} ${units[at]}`;
+}
+
+export const clock = (unix) => new Date(unix * 1e3).toLocaleTimeString("en-GB");
+
+export function span(seconds) {
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 1) return `${Math.floor(seconds)} s`;
+  if (minutes < 60) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days`;
+}

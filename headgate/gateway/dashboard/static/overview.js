@@ -1,0 +1,150 @@
+// Everything at a glance: the present beside the last minutes, then who and what made it so.
+
+import { cachePanel } from "./cache.js";
+import { Chart, Moment } from "./chart.js";
+import { h } from "./dom.js";
+import { count, percent, rate, short, time, timeParts } from "./format.js";
+import { modelsPanel } from "./models.js";
+import { routesPanel } from "./routes.js";
+import { systemPanel, problems } from "./system.js";
+import { teamsPanel } from "./teams.js";
+
+const column = (name) => (points) => points.columns[name] ?? [];
+
+const FIGURES = [
+  {
+    title: "Requests",
+    value: ({ traffic }) => [rate(traffic.requests_s), "/s"],
+    beside: ({ traffic }) => `${short(traffic.requests)} since the start, ${count(traffic.refused)} refused, ${count(traffic.errors)} failed`,
+    format: rate,
+    series: [
+      { name: "failed", kind: "bad", values: column("errors_s") },
+      { name: "all, per second", kind: "first", values: column("requests_s") },
+    ],
+  },
+  {
+    title: "Tokens",
+    value: ({ traffic }) => [rate(traffic.generated_tokens_s), "/s generated"],
+    beside: ({ traffic }) => `${short(traffic.generated_tokens)} generated and ${short(traffic.prompt_tokens)} read since the start`,
+    format: rate,
+    series: [
+      { name: "read", kind: "second", values: column("prompt_tokens_s") },
+      { name: "generated", kind: "first", values: column("generated_tokens_s") },
+    ],
+  },
+  {
+    title: "In flight",
+    value: ({ traffic }) => [count(traffic.in_flight), "requests"],
+    beside: ({ models }) => `${count(sum(models, "running"))} computed, ${count(sum(models, "waiting"))} waiting for room, ${count(sum(models, "background"))} in the background`,
+    format: count,
+    series: [
+      { name: "waiting", kind: "second", values: column("waiting") },
+      { name: "computed", kind: "first", values: column("running") },
+    ],
+  },
+  {
+    title: "Time to first token",
+    value: ({ traffic }) => timeParts(traffic.first_token.p50),
+    beside: ({ traffic }) => observed(traffic, traffic.first_token),
+    format: time,
+    series: percentiles("first_token"),
+  },
+  {
+    title: "Time between tokens",
+    value: ({ traffic }) => timeParts(traffic.inter_token.p50),
+    beside: ({ traffic }) => observed(traffic, traffic.inter_token),
+    format: time,
+    series: percentiles("inter_token"),
+  },
+  {
+    title: "Answered from the cache",
+    value: ({ traffic }) => percentParts(traffic.hit_ratio),
+    beside: ({ cache }) => `${time(cache.saved_device_s)} of the device and ${short(cache.saved_tokens)} tokens saved since the start`,
+    format: (value) => percent(value, 0),
+    most: 1,
+    series: [{ name: "share of the last minute", kind: "first", values: column("hit_ratio") }],
+  },
+];
+
+function percentiles(name) {
+  return [
+    { name: "p99", kind: "third", values: column(`${name}_p99`) },
+    { name: "p90", kind: "second", values: column(`${name}_p90`) },
+    { name: "p50", kind: "first", values: column(`${name}_p50`) },
+  ];
+}
+
+const sum = (entries, name) => entries.reduce((total, entry) => total + entry[name], 0);
+
+function percentParts(share) {
+  const text = percent(share);
+  return text.endsWith(" %") ? [text.slice(0, -2), "%"] : [text, ""];
+}
+
+function observed({ window_s }, { count: of }) {
+  if (!of) return "None in the last minute";
+  return `Median of ${short(of)} in the last ${Math.round(Math.max(1, window_s))} s`;
+}
+
+class Figure {
+  constructor(spec, moment) {
+    this.spec = spec;
+    this.value = h("b");
+    this.unit = h("span", { class: "unit" });
+    this.beside = h("p", { class: "beside" });
+    this.chart = new Chart({ ...spec, moment });
+    this.element = h(
+      "section",
+      { class: "figure", "aria-label": spec.title },
+      h("h2", {}, spec.title),
+      h("p", { class: "value" }, this.value, this.unit),
+      this.beside,
+      this.chart.element,
+    );
+  }
+
+  show(live, points) {
+    [this.value.textContent, this.unit.textContent] = this.spec.value(live);
+    this.beside.textContent = this.spec.beside(live);
+    this.chart.draw(points);
+  }
+}
+
+export class Overview {
+  constructor(history) {
+    this.history = history;
+    const moment = new Moment();
+    this.figures = FIGURES.map((spec) => new Figure(spec, moment));
+    this.panels = [
+      [modelsPanel, "Models", "wide"],
+      [cachePanel, "Answer cache", ""],
+      [routesPanel, "Routes", ""],
+      [teamsPanel, "Teams", "wide"],
+      [systemPanel, "Configuration", "wide"],
+    ].map(([make, title, kind]) => {
+      const body = h("div");
+      return { make, body, element: h("section", { class: `panel ${kind}`, "aria-label": title }, h("h2", {}, title), body) };
+    });
+    this.problems = h("div", { class: "problems", role: "status" });
+    this.element = h(
+      "div",
+      { class: "overview" },
+      h("h1", { class: "unseen" }, "Overview"),
+      this.problems,
+      h("div", { class: "figures" }, this.figures.map((figure) => figure.element)),
+      h("p", { class: "span" }, h("span", {}, "15 minutes ago"), h("span", {}, "now")),
+      h("div", { class: "panels" }, this.panels.map((panel) => panel.element)),
+    );
+  }
+
+  async look(live) {
+    this.live = live;
+  }
+
+  /** After it is on the page, where it has a size. */
+  drawn() {
+    this.problems.replaceChildren(...problems(this.live));
+    for (const figure of this.figures) figure.show(this.live, this.history);
+    for (const { make, body } of this.panels) body.replaceChildren(...make(this.live));
+  }
+}

@@ -1,0 +1,199 @@
+// One request explained: its way through the stages, with the time of each and what was settled in it.
+
+import { h, meter, s, table } from "./dom.js";
+import { clock, count, percent, rate, time, usd } from "./format.js";
+import { ask, Refused } from "./session.js";
+
+const STAGES = {
+  admit: ["Admit", "who asks, and whether that is within the limits"],
+  cache: ["Cache", "looked for an answer"],
+  route: ["Route", "chose a model"],
+  queue: ["Wait", "for room in the engine"],
+  prompt: ["Prompt", "read, until the first token"],
+  answer: ["Answer", "generated and sent"],
+  reply: ["Reply", "sent"],
+  failed: ["Failed", "before a model was settled on"],
+};
+const VERDICTS = {
+  exact: "The very same request was answered before.",
+  semantic: "A request that means the same was answered before.",
+  near: "A similar request was answered before, but its answer could not be served.",
+  miss: "No answer was stored for anything like it.",
+  bypass: "The cache had no part in it.",
+};
+
+export class RequestView {
+  constructor(id) {
+    this.id = id;
+    this.element = h("article", { class: "request" });
+  }
+
+  async look() {
+    if (this.told) return;
+    try {
+      this.show(await ask(`/admin/requests/${encodeURIComponent(this.id)}`));
+      this.told = true;
+    } catch (error) {
+      if (!(error instanceof Refused) || error.status !== 404) throw error;
+      this.element.replaceChildren(back(), h("p", { class: "empty" }, error.message));
+    }
+  }
+
+  show(trace) {
+    const { request } = trace;
+    const level = request.status >= 499 ? "bad" : request.status >= 400 ? "warn" : "good";
+    this.element.replaceChildren(
+      back(),
+      h("h1", { class: "id" }, request.id),
+      h(
+        "p",
+        { class: "lead" },
+        h("span", { class: `badge ${level}` }, `${request.status}${request.error ? ` ${request.error}` : ""}`),
+        ` ${request.endpoint}${request.stream ? ", streamed" : ""}, at ${clock(request.at)}, in `,
+        h("b", {}, time(request.total_s)),
+      ),
+      way(trace),
+      ...[admit(trace), cache(trace), route(trace), generate(trace), record(trace)].filter(Boolean),
+    );
+  }
+}
+
+const back = () => h("p", { class: "back" }, h("a", { href: "#/requests" }, "← Requests"));
+
+/** The stages on one scale. */
+function way({ stages, request }) {
+  const total = request.total_s || 1;
+  return h(
+    "ol",
+    { class: "way", "aria-label": "Its way" },
+    stages.map(({ name, begin_s, end_s }) => {
+      const [title, meaning] = STAGES[name];
+      const left = (100 * begin_s) / total;
+      const width = Math.max(0.4, (100 * (end_s - begin_s)) / total);
+      return h(
+        "li",
+        { class: name },
+        h("b", {}, title),
+        h("span", { class: "meaning" }, meaning),
+        s(
+          "svg",
+          { class: "bar", width: "100%", height: 14, "aria-hidden": "true" },
+          s("rect", { class: "groove", width: "100%", y: 6, height: 2 }),
+          s("rect", { class: `stage ${name}`, x: `${Math.min(left, 99.6)}%`, width: `${width}%`, height: 14, rx: 2 }),
+        ),
+        h("span", { class: "number" }, time(end_s - begin_s)),
+      );
+    }),
+  );
+}
+
+function part(title, text, ...more) {
+  return h("section", { class: "panel", "aria-label": title }, h("h2", {}, title), text && h("p", {}, text), ...more);
+}
+
+function facts(entries) {
+  const told = entries.filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return h("dl", { class: "facts" }, told.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+function admit({ request, config, experiment, budget }) {
+  const text = request.status === 429 && !request.model ? "Refused: it was beyond a limit or a budget." : "";
+  return part(
+    "Admit",
+    text,
+    facts([
+      ["Team", request.team || "–"],
+      ["Key", request.key],
+      ["Configuration", h("code", {}, config)],
+      ["Experiment", experiment],
+      ["Budgets nearly spent", budget],
+    ]),
+  );
+}
+
+function cache({ cache: found }) {
+  if (!found) return null;
+  return part(
+    "Cache",
+    VERDICTS[found.verdict],
+    facts([
+      ["Verdict", found.verdict],
+      ["Reason", found.reason],
+      ["Similarity", found.similarity?.toFixed(4)],
+      ["Error bound", found.bound === null ? null : percent(found.bound)],
+      ["Age of the answer", found.age_s === null ? null : time(found.age_s)],
+      ["Key", found.key && h("code", { title: found.key }, found.key.slice(0, 16))],
+    ]),
+  );
+}
+
+function route({ route: found, request, cache: looked, predicted_s }) {
+  if (!looked || looked.age_s !== null) return null;
+  if (!found) return part("Route", "", facts([["Model", request.model], ["Reason", request.route], ["Rule", "the request names this model"]]));
+  const { quality } = found;
+  const most = Math.max(...found.destinations.map(({ price }) => price?.score ?? 0), 1e-9);
+  const rows = found.destinations.map(({ model, tier, excluded, good_enough, price }) => [
+    h("span", { class: "name" }, model, h("small", {}, tier)),
+    price ? time(price.queue_s) : "–",
+    price ? time(price.prefill_s) : "–",
+    price ? time(price.decode_s) : "–",
+    price ? usd(price.usd) : "–",
+    price ? h("span", { class: "gauge" }, meter(price.score / most, { label: `price ${time(price.score)}` }), time(price.score)) : "–",
+    excluded ? excluded.replace("_", " ") : good_enough ? "good enough" : "not good enough",
+  ]);
+  const columns = [
+    ["Model", "head"],
+    ["Queue", "number"],
+    ["Prompt", "number"],
+    ["Answer", "number"],
+    ["Money", "number"],
+    ["Price", "number wide"],
+    ["", "muted"],
+  ];
+  return part(
+    "Route",
+    `${found.rule[0].toUpperCase()}${found.rule.slice(1)}.`,
+    facts([
+      ["Asked for", found.requested],
+      ["Model", request.model],
+      ["Reason", request.route],
+      ["Task", found.task && `${found.task}, ${percent(found.confidence, 0)} sure`],
+      ["Quality", quality && `small ${quality.small.toFixed(2)}, large ${quality.large.toFixed(2)} (by ${quality.source})`],
+      ["Threshold", found.threshold?.toFixed(2)],
+      ["Conversation with", found.conversation],
+      ["Then", found.fallbacks.join(", ")],
+      ["Expected", predicted_s === null ? null : `${time(predicted_s)} until the last token`],
+    ]),
+    table("What each model would have cost", columns, rows, ""),
+    found.otherwise.length ? h("ul", { class: "otherwise" }, found.otherwise.map((text) => h("li", {}, `${text}.`))) : null,
+  );
+}
+
+function generate({ request, stages }) {
+  const answer = stages.find(({ name }) => name === "answer");
+  const seconds = answer ? answer.end_s - answer.begin_s : 0;
+  if (!request.model) return null;
+  return part(
+    "Generate",
+    "",
+    facts([
+      ["Model", request.model],
+      ["Prompt", `${count(request.prompt_tokens)} tokens${request.cached_tokens ? `, ${count(request.cached_tokens)} of them cached` : ""}`],
+      ["Answer", `${count(request.completion_tokens)} tokens`],
+      ["Speed", seconds > 0 && request.completion_tokens > 1 ? `${rate((request.completion_tokens - 1) / seconds)} tokens/s` : null],
+      ["First token", time(request.first_token_s)],
+    ]),
+  );
+}
+
+function record({ request, device_s }) {
+  return part(
+    "Record",
+    "",
+    facts([
+      ["Cost", request.usd ? usd(request.usd) : "nothing"],
+      ["Device", device_s ? time(device_s) : "none"],
+      ["Total", time(request.total_s)],
+    ]),
+  );
+}

@@ -1,0 +1,104 @@
+"""The operator's page in a browser: signs in, shows what the server says, explains a request, and asks nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient
+from browser import CHROMIUM, Page, browser
+from gateway_site import forget_environment, site
+from team_files import key, write_team
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
+
+SECRET = "sk-ops-0123456789abcdef"
+KEY = {"Authorization": f"Bearer {SECRET}"}
+
+
+@pytest.fixture
+async def client(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[TestClient[Any, Any]]:
+    forget_environment(monkeypatch)
+    monkeypatch.setenv("OPS_KEY", SECRET)
+    write_team(tmp_path / "teams", "red", key("ops", role="admin"), budgets={"daily_device_s": 3600})
+    async with site(tiny_checkpoint, teams=tmp_path / "teams") as found:
+        yield found
+
+
+async def chat(client: TestClient[Any, Any], text: str) -> str:
+    body = {"model": "auto", "messages": [{"role": "user", "content": text}], "max_tokens": 4, "temperature": 0}
+    reply = await client.post("/v1/chat/completions", json=body, headers=KEY)
+    assert reply.status == 200, await reply.text()
+    return reply.headers["x-request-id"]
+
+
+async def fits(page: Page) -> bool:
+    """Whether nothing has to be pushed sideways to be seen."""
+    return bool(await page.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
+
+
+async def test_an_operator_signs_in_and_sees_what_the_server_says(client: TestClient[Any, Any]) -> None:
+    for text in ("one", "two", "two"):
+        request_id = await chat(client, text)
+    base = str(client.make_url("")).rstrip("/")
+    async with browser() as page:
+        await page.size(1280, 900)
+        await page.prefer("light")
+        await page.open(f"{base}/dashboard")
+
+        # The key goes in by keyboard alone; a wrong one is refused in words.
+        await page.until("document.activeElement?.id === 'key'")
+        await page.type("sk-wrong")
+        await page.key("Enter")
+        await page.until("document.querySelector('[role=alert]') !== null")
+        assert [text for text in page.complaints if "401" not in text] == []
+        page.complaints.clear()
+        await page.type(SECRET)
+        await page.key("Enter")
+
+        await page.until("document.querySelector('.figure .value b')?.textContent")
+        live = await (await client.get("/admin/live", headers=KEY)).json()
+        figures = await page.text(".figures")
+        assert f"{live['traffic']['requests']} since the start" in figures
+        assert f"{live['traffic']['generated_tokens']} generated" in figures
+        assert "tiny-2" in await page.text("[aria-label=Models]")
+        assert "exact" in await page.text("[aria-label='Answer cache']")
+        assert "red" in await page.text("[aria-label=Teams]")
+        assert live["config"]["revision"] in await page.text("[aria-label=Configuration]")
+        light = await page.picture()
+        assert await fits(page)
+
+        # One request is explained by its id.
+        await page.run("location.hash = '#/requests'")
+        await page.until("document.querySelector('.found a') !== null")
+        assert await page.run("document.querySelectorAll('.found tbody tr').length") == 3
+        await page.run("document.querySelector('.found a').click()")
+        await page.until("document.querySelector('.way') !== null")
+        told = await page.text(".request")
+        assert request_id in told
+        assert "The very same request was answered before." in told
+
+        # By the system's wish and by the button, and on a phone.
+        await page.run("location.hash = '#/'")
+        await page.until("document.querySelector('.figure .value b')?.textContent")
+        await page.prefer("dark")
+        colour = "getComputedStyle(document.body.parentElement).backgroundColor"
+        dark = await page.run(colour)
+        assert await page.picture() != light
+        await page.run("document.querySelector('#theme').click()")
+        assert await page.run(colour) != dark
+        for view in ("#/", "#/requests", f"#/requests/{request_id}"):
+            await page.size(375, 812)
+            await page.run(f"location.hash = '{view}'")
+            await page.until("document.querySelector('.figures, .found, .way') !== null")
+            assert await fits(page), view
+
+        # The key left with the tab's storage, and nobody else was asked for anything.
+        assert await page.run("JSON.stringify(sessionStorage)") == f'{{"headgate-admin-key":"{SECRET}"}}'
+        assert SECRET not in await page.run("JSON.stringify(localStorage) + document.cookie + location.href")
+        assert {url for url in page.asked if not url.startswith(f"{base}/")} == set()
+        assert page.complaints == []
