@@ -24,6 +24,7 @@ from headgate.bench.checkpoints import SHAPES, model_folder
 from headgate.bench.context import context
 from headgate.bench.demo import demo
 from headgate.bench.engine import EngineBench, Figure
+from headgate.bench.faults.command import faults
 from headgate.bench.gateway_command import gateway
 from headgate.bench.grammar import grammar
 from headgate.bench.peers.command import run_against
@@ -53,6 +54,7 @@ bench.add_command(batch)
 bench.add_command(cache)
 bench.add_command(context)
 bench.add_command(demo)
+bench.add_command(faults)
 bench.add_command(grammar)
 bench.add_command(gateway)
 bench.add_command(audit)

@@ -17,6 +17,9 @@ class ModelPriceSection(Section):
 
     usd_per_million_prompt_tokens: float = Field(default=0.0, ge=0, description="US dollars; 0: nothing.")
     usd_per_million_completion_tokens: float = Field(default=0.0, ge=0, description="US dollars; 0: nothing.")
+    usd_per_million_cached_tokens: float | None = Field(
+        default=None, ge=0, description="Of prompt tokens that were cached; null: as the others of the prompt."
+    )
 
 
 class CascadeSection(Section):

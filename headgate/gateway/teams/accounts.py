@@ -63,7 +63,9 @@ class Bill:
 
     def _settled(self, usage: Usage, device_s: float, cause: Cause) -> Entry:
         entry, accounts = self._entry, self._accounts
-        cost = accounts.prices.of(entry.model, usage.prompt_tokens, usage.completion_tokens, device_s)
+        cost = accounts.prices.of(
+            entry.model, usage.prompt_tokens, usage.completion_tokens, device_s, usage.cached_tokens
+        )
         self.cost = cost
         accounts.budgets.settle(self._hold, cost)
         entry = replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headgate.gateway.routing_settings import ModelPriceSection
 from headgate.gateway.settings import ModelSection
 from headgate.gateway.upstream.sections import UpstreamSection
 
@@ -40,6 +41,17 @@ NOTHING = Cost()
 class _Price:
     prompt: float
     completion: float
+    cached: float
+
+
+_FREE = _Price(0.0, 0.0, 0.0)
+
+
+def _price(section: ModelPriceSection) -> _Price:
+    """Billionths of a dollar for a token."""
+    prompt, cached = section.usd_per_million_prompt_tokens, section.usd_per_million_cached_tokens
+    completion = section.usd_per_million_completion_tokens
+    return _Price(prompt * 1e3, completion * 1e3, (prompt if cached is None else cached) * 1e3)
 
 
 class Prices:
@@ -47,15 +59,15 @@ class Prices:
 
     def __init__(self, models: Sequence[ModelSection | UpstreamSection] = (), usd_per_device_hour: float = 0.0) -> None:
         """Models that are not listed cost the device's time only."""
-        self._models: Mapping[str, _Price] = {
-            m.id: _Price(m.price.usd_per_million_prompt_tokens * 1e3, m.price.usd_per_million_completion_tokens * 1e3)
-            for m in models
-        }
+        self._models: Mapping[str, _Price] = {m.id: _price(m.price) for m in models}
         self._nano_per_us = usd_per_device_hour * NANO / 3600 / MICRO
 
-    def of(self, model: str, prompt_tokens: int, completion_tokens: int, device_s: float) -> Cost:
-        """Of a generation."""
-        price = self._models.get(model, _Price(0.0, 0.0))
+    def of(
+        self, model: str, prompt_tokens: int, completion_tokens: int, device_s: float, cached_tokens: int = 0
+    ) -> Cost:
+        """Of a generation. `cached_tokens` are of the prompt's."""
+        price = self._models.get(model, _FREE)
         device_us = round(device_s * MICRO)
-        nano = prompt_tokens * price.prompt + completion_tokens * price.completion + device_us * self._nano_per_us
+        nano = (prompt_tokens - cached_tokens) * price.prompt + cached_tokens * price.cached
+        nano += completion_tokens * price.completion + device_us * self._nano_per_us
         return Cost(round(nano), device_us)

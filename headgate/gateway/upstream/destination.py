@@ -19,7 +19,7 @@ from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.upstream.answer import AnswerReader
 from headgate.gateway.upstream.body import body_of, path_of, size_of
-from headgate.gateway.upstream.exchange import Asking, Exchange
+from headgate.gateway.upstream.exchange import Asking, Connections, Exchange
 from headgate.gateway.upstream.failures import Failure, hiding
 from headgate.gateway.upstream.hedging import race
 from headgate.gateway.upstream.pace import Pace
@@ -41,7 +41,7 @@ class UpstreamDestination:
     def __init__(
         self,
         section: UpstreamSection,
-        session: aiohttp.ClientSession,
+        connections: Connections,
         *,
         api_key: str | None = None,
         headers: dict[str, str] | None = None,
@@ -53,7 +53,7 @@ class UpstreamDestination:
 
         Args:
             section: as it is configured.
-            session: holds the connections.
+            connections: to ask by.
             api_key: sent as the bearer token.
             headers: further ones, their references resolved.
             standing: told how attempts end, and asked whether the server is well.
@@ -61,7 +61,7 @@ class UpstreamDestination:
             draw: numbers from 0 to below 1, for the jitter of retries.
         """
         self._section = section
-        self._session = session
+        self._connections = connections
         self._clock = clock
         self._draw = draw
         self._hide = hiding((*([api_key] if api_key else []), *(headers or {}).values()))
@@ -69,6 +69,7 @@ class UpstreamDestination:
         if api_key is not None:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._urls = {path: URL(section.base_url + path) for path in ("/chat/completions", "/completions")}
+        self._connect = aiohttp.ClientTimeout(total=None, sock_connect=section.timeouts.connect_s)
         self._lacks: frozenset[Need] = section.lacks | {"vision"}
         self._facts = Facts(section.context_length, remote=True)
         own = section.model_dump_json(include={"base_url", "model", "max_tokens_field", "pass_through_unknown"})
@@ -156,6 +157,8 @@ class UpstreamDestination:
                     chunks = [] if whole is not None else await exchange.more()
             except Failure as failure:
                 self._failed(request_id, failure)
+                # What fails costs nothing, whatever was said of it.
+                run.ended = True
                 raise failure.told(self.id) from None
             self._learn(run)
             run.ended = True
@@ -171,7 +174,7 @@ class UpstreamDestination:
         asking = self._asking(run.prepared, request_id)
         while True:
             try:
-                await self._attempt(run, asking)
+                await self._attempt(run, asking, fresh=retrying.retries > 0)
                 return None if run.prepared.request.stream else await run.rest()
             except Failure as failure:
                 run.drop()
@@ -182,10 +185,10 @@ class UpstreamDestination:
                 self.standing.retried()
             await asyncio.sleep(wait_s)
 
-    async def _attempt(self, run: _Run, asking: Asking) -> None:
+    async def _attempt(self, run: _Run, asking: Asking, *, fresh: bool) -> None:
         """Ask once, or twice where the answer is slow to begin."""
         after_s = hedge_s(self._section.hedge, self._pace.quantile)
-        run.exchange = self._exchange(run.prepared.request, asking)
+        run.exchange = self._exchange(run.prepared.request, asking, fresh=fresh)
         self._hedges.asked()
         if after_s is None:
             await run.exchange.begin()
@@ -194,7 +197,7 @@ class UpstreamDestination:
             run.exchange = None
 
             def second() -> Exchange | None:
-                return self._exchange(run.prepared.request, asking) if self._hedges.take() else None
+                return self._exchange(run.prepared.request, asking, fresh=True) if self._hedges.take() else None
 
             run.exchange, lost = await race(first, second, after_s)
             if lost is not None:
@@ -211,11 +214,13 @@ class UpstreamDestination:
         )
         headers = {**self._headers, "x-request-id": request_id}
         deadline = asyncio.get_running_loop().time() + self._section.timeouts.total_s
-        return Asking(self._urls[path_of(prepared.request)], headers, body, self._section.timeouts, deadline)
+        return Asking(
+            self._urls[path_of(prepared.request)], headers, body, self._section.timeouts, self._connect, deadline
+        )
 
-    def _exchange(self, request: ChatRequest, asking: Asking) -> Exchange:
+    def _exchange(self, request: ChatRequest, asking: Asking, *, fresh: bool) -> Exchange:
         reader = AnswerReader(request.n, hide=self._hide)
-        return Exchange(self._session, asking, reader, time.time())
+        return Exchange(self._connections, asking, reader, time.time(), fresh=fresh)
 
     def _failed(self, request_id: str, failure: Failure) -> None:
         self.standing.failed(failure.kind)

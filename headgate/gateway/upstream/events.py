@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MAX_EVENT_BYTES = 4 * 1024 * 1024
+MAX_EVENT_BYTES = 2 * 1024 * 1024
 """Longest event. No chunk of an answer is anywhere near; a server that sends more is not one."""
 
 

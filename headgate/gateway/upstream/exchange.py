@@ -19,6 +19,7 @@ logger = logging.getLogger("headgate.gateway")
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """Longest answer that does not come as a stream."""
+_LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
 _ERROR_BYTES = 64 * 1024
 _ERROR_S = 2.0
 _ACCOUNT_S = 2.0
@@ -35,23 +36,38 @@ class Asking:
     headers: Mapping[str, str]
     body: bytes
     timeouts: UpstreamTimeoutsSection
+    connect: aiohttp.ClientTimeout
     deadline: float
     """When the whole answer must be there, in the loop's time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """To upstreams."""
+
+    kept: aiohttp.ClientSession
+    """Used again and again."""
+    fresh: aiohttp.ClientSession
+    """One for each request, closed behind it."""
 
 
 class Exchange:
     """An attempt: begun once, then read to its end or closed."""
 
-    def __init__(self, session: aiohttp.ClientSession, asking: Asking, reader: AnswerReader, now: float) -> None:
+    def __init__(
+        self, connections: Connections, asking: Asking, reader: AnswerReader, now: float, *, fresh: bool
+    ) -> None:
         """Nothing is sent yet.
 
         Args:
-            session: holds the connections.
+            connections: to send it by.
             asking: the request.
             reader: of its answer.
             now: seconds since the epoch, for dates in hints.
+            fresh: whether a kept connection is not good enough.
         """
-        self._session = session
+        self._connections = connections
+        self._fresh = fresh
         self._asking = asking
         self._loop = asyncio.get_running_loop()
         self._response: aiohttp.ClientResponse | None = None
@@ -119,22 +135,37 @@ class Exchange:
         limit = min(self.sent_at + min(asking.timeouts.attempt_s, asking.timeouts.first_token_s), asking.deadline)
         try:
             async with asyncio.timeout_at(limit):
-                self._response = response = await self._session.post(
-                    asking.url, data=asking.body, headers=asking.headers, allow_redirects=False
-                )
+                self._response = response = await self._sent()
         except aiohttp.ConnectionTimeoutError:
             raise Failure("unreachable", "could not be reached in time.") from None
         except TimeoutError:
             raise Failure("timeout", "did not reply in time.") from None
         except aiohttp.ClientConnectorError:
             raise Failure("unreachable", "could not be reached.") from None
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError):
+        except _LOST:
             raise Failure("unreachable", "closed the connection without a reply.") from None
         except aiohttp.ClientError as error:
             raise Failure("broken", f"replied with what is not HTTP: {type(error).__name__}.") from None
         if response.status != 200:
             raise await self._refusal(response)
         return response
+
+    async def _sent(self) -> aiohttp.ClientResponse:
+        if not self._fresh:
+            try:
+                return await self._post(self._connections.kept)
+            except aiohttp.ClientConnectorError:
+                raise
+            except _LOST:
+                # Nobody says that a kept connection is closed at the other end until something is sent.
+                pass
+        return await self._post(self._connections.fresh)
+
+    async def _post(self, session: aiohttp.ClientSession) -> aiohttp.ClientResponse:
+        asking = self._asking
+        return await session.post(
+            asking.url, data=asking.body, headers=asking.headers, allow_redirects=False, timeout=asking.connect
+        )
 
     async def _refusal(self, response: aiohttp.ClientResponse) -> Failure:
         try:

@@ -31,7 +31,7 @@ failed; `broken`: it answers what is no answer; `cut`, `stalled`: an answer that
 
 _AGAIN = frozenset({"unreachable", "timeout", "overloaded", "failed", "broken", "cut", "stalled"})
 _STATUS: Mapping[Kind, tuple[int, str]] = {
-    "unreachable": (502, "upstream_down"),
+    "unreachable": (502, "upstream_unreachable"),
     "timeout": (504, "upstream_timeout"),
     "overloaded": (503, "upstream_overloaded"),
     "failed": (502, "upstream_failed"),
@@ -47,6 +47,7 @@ CAUSES: Mapping[str, str] = {
     "context_length_exceeded": "context",
     "content_policy_violation": "policy",
     "upstream_overloaded": "overload",
+    "upstream_down": "down",
     **{code: "down" for status, code in _STATUS.values() if status in (502, 504)},
 }
 """Why another model was sent for, by the code of the error."""

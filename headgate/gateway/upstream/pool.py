@@ -10,6 +10,7 @@ import aiohttp
 from yarl import URL
 
 from headgate.gateway.upstream.destination import UpstreamDestination
+from headgate.gateway.upstream.exchange import Connections
 from headgate.gateway.upstream.references import resolved, secret_of
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.upstream.standing import Standing
@@ -30,7 +31,7 @@ class Upstreams:
         self._sections = sections
         self._keys = {s.id: None if s.api_key is None else secret_of(s.api_key, environ) for s in sections}
         self._headers = {s.id: {name: resolved(v, environ) for name, v in s.headers.items()} for s in sections}
-        self._session: aiohttp.ClientSession | None = None
+        self._connections: Connections | None = None
         self._checks: list[asyncio.Task[None]] = []
         self.standings = {s.id: Standing(s.health.failures) for s in sections}
 
@@ -38,20 +39,16 @@ class Upstreams:
         """The destinations, in the order of the configuration. Checks begin."""
         if not self._sections:
             return []
-        session = self._session = aiohttp.ClientSession(
-            # Who may wait for a model is bounded elsewhere; there each gets a connection.
-            connector=aiohttp.TCPConnector(limit=0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
-            auto_decompress=True,
-        )
+        # Who may wait for a model is bounded elsewhere; there each gets a connection.
+        kept, fresh = aiohttp.TCPConnector(limit=0), aiohttp.TCPConnector(limit=0, force_close=True)
+        connections = self._connections = Connections(_session(kept), _session(fresh))
         found = []
         for section in self._sections:
             standing = self.standings[section.id]
             found.append(
                 UpstreamDestination(
                     section,
-                    session,
+                    connections,
                     api_key=self._keys[section.id],
                     headers=self._headers[section.id],
                     standing=standing,
@@ -69,8 +66,9 @@ class Upstreams:
             check.cancel()
         if self._checks:
             await asyncio.wait(self._checks)
-        if self._session is not None:
-            await self._session.close()
+        if self._connections is not None:
+            await self._connections.kept.close()
+            await self._connections.fresh.close()
 
     async def _check(self, section: UpstreamSection, url: URL, standing: Standing) -> None:
         """Ask every so often whether it is well."""
@@ -83,10 +81,15 @@ class Upstreams:
             await asyncio.sleep(section.health.interval_s)
 
     async def _well(self, url: URL, headers: Mapping[str, str], timeout_s: float) -> bool:
-        assert self._session is not None, "it is open while checks run"
+        assert self._connections is not None, "they are open while checks run"
+        session = self._connections.fresh
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         try:
-            async with self._session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
+            async with session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
                 return response.status < 300
         except (aiohttp.ClientError, TimeoutError, OSError):
             return False
+
+
+def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
