@@ -325,6 +325,11 @@ class Settings(BaseSettings):
         """Everything that generates answers, the models of this process first."""
         return (*self.models, *self.upstreams)
 
+    @property
+    def passes_unknown(self) -> bool:
+        """Whether some upstream is sent fields that nobody here knows."""
+        return any(upstream.pass_through_unknown for upstream in self.upstreams)
+
     @classmethod
     def settings_customise_sources(
         cls,

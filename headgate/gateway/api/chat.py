@@ -8,14 +8,15 @@ from headgate.gateway import keys
 from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
-from headgate.gateway.wire.chat import parse_chat
+from headgate.gateway.wire.chat import parse_chat, parse_open_chat
 from headgate.gateway.wire.chat_reply import ChatReply
 
 
 async def chat_completions(http: web.Request) -> web.StreamResponse:
     """Answer a conversation."""
     principal, record = http[keys.PRINCIPAL], http[keys.RECORD]
-    reading = http.app[keys.READINGS].read(await read_body(http), http.headers, principal, parse_chat)
+    parse = parse_open_chat if http.app[keys.SETTINGS].passes_unknown else parse_chat
+    reading = http.app[keys.READINGS].read(await read_body(http), http.headers, principal, parse)
     request = reading.request
     record.stream = request.stream
     backend = await keys.backend(http)

@@ -90,7 +90,9 @@ class Batch:
 
 async def completions(http: web.Request) -> web.StreamResponse:
     """Continue texts."""
-    requests = parse_completion(await read_body(http), cache_control(http.headers), session(http.headers))
+    open_ = http.app[keys.SETTINGS].passes_unknown
+    body = await read_body(http)
+    requests = parse_completion(body, cache_control(http.headers), session(http.headers), take_unknown=open_)
     record = http[keys.RECORD]
     first = requests[0]
     record.stream = first.stream

@@ -49,7 +49,7 @@ class _Choice(Struct):
     delta: _Said | None = None
     message: _Said | None = None
     text: str | None = None
-    logprobs: Raw | None = None
+    logprobs: Raw = Raw()
     finish_reason: str | None = None
     stop_reason: str | int | None = None
 
@@ -105,15 +105,24 @@ _TEXT_LOGPROBS = msgspec.json.Decoder(_TextLogprobs)
 class AnswerReader:
     """Reads one answer of so many choices."""
 
-    def __init__(self, choices: int, *, hide: Callable[[str], str] = str, longest: int = MAX_EVENT_BYTES) -> None:
+    def __init__(
+        self,
+        choices: int,
+        *,
+        logprobs: bool = False,
+        hide: Callable[[str], str] = str,
+        longest: int = MAX_EVENT_BYTES,
+    ) -> None:
         """Nothing read yet.
 
         Args:
             choices: that were asked for.
+            logprobs: whether log probabilities were; others are not looked at.
             hide: takes the secrets out of what the upstream says of an error.
             longest: bytes that an event may have.
         """
         self._parser = EventParser(longest)
+        self._wanted = logprobs
         self.hide = hide
         self._open = set(range(choices))
         self._calls: dict[int, list[str | None]] = {}
@@ -194,7 +203,9 @@ class AnswerReader:
             return None
         if text or reasoning or calls:
             self.pieces += 1
-        logprobs = () if choice.logprobs is None else self._logprobs(choice.logprobs, chat=said is not None)
+        logprobs: tuple[TextLogprob, ...] = ()
+        if self._wanted and (raw := bytes(choice.logprobs)) not in (b"", b"null"):
+            logprobs = self._logprobs(raw, chat=said is not None)
         stop = choice.stop_reason if isinstance(choice.stop_reason, str) and finish == "stop" else None
         chunk = Chunk(choice.index, text, logprobs, finish, tool_calls=calls, reasoning=reasoning, stop=stop)
         if finish is not None:
@@ -234,7 +245,7 @@ class AnswerReader:
             )
         return tuple(found)
 
-    def _logprobs(self, raw: Raw, *, chat: bool) -> tuple[TextLogprob, ...]:
+    def _logprobs(self, raw: bytes, *, chat: bool) -> tuple[TextLogprob, ...]:
         try:
             if chat:
                 read = _CHAT_LOGPROBS.decode(raw)

@@ -188,7 +188,7 @@ class UpstreamDestination:
     async def _attempt(self, run: _Run, asking: Asking, *, fresh: bool) -> None:
         """Ask once, or twice where the answer is slow to begin."""
         after_s = hedge_s(self._section.hedge, self._pace.quantile)
-        run.exchange = self._exchange(run.prepared.request, asking, fresh=fresh)
+        run.exchange = self._exchange(run.prepared, asking, fresh=fresh)
         self._hedges.asked()
         if after_s is None:
             await run.exchange.begin()
@@ -197,7 +197,7 @@ class UpstreamDestination:
             run.exchange = None
 
             def second() -> Exchange | None:
-                return self._exchange(run.prepared.request, asking, fresh=True) if self._hedges.take() else None
+                return self._exchange(run.prepared, asking, fresh=True) if self._hedges.take() else None
 
             run.exchange, lost = await race(first, second, after_s)
             if lost is not None:
@@ -218,8 +218,9 @@ class UpstreamDestination:
             self._urls[path_of(prepared.request)], headers, body, self._section.timeouts, self._connect, deadline
         )
 
-    def _exchange(self, request: ChatRequest, asking: Asking, *, fresh: bool) -> Exchange:
-        reader = AnswerReader(request.n, hide=self._hide)
+    def _exchange(self, prepared: Prepared, asking: Asking, *, fresh: bool) -> Exchange:
+        wanted = prepared.sampling.logprobs is not None
+        reader = AnswerReader(prepared.request.n, logprobs=wanted, hide=self._hide)
         return Exchange(self._connections, asking, reader, time.time(), fresh=fresh)
 
     def _failed(self, request_id: str, failure: Failure) -> None:

@@ -14,6 +14,7 @@ from headgate.gateway.wire.neutral import CHAT_NEUTRAL, refuse_unsupported
 from headgate.gateway.wire.response_format import ResponseFormatBody, parse_response_format
 from headgate.gateway.wire.sampling import SamplingFields, StreamOptions, check_stream_options, stop_strings
 from headgate.gateway.wire.tools import MAX_TOOLS, ToolBody, ToolChoiceBody, parse_tool_use, parse_tools
+from headgate.gateway.wire.unknown import decode_open
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 PART_TYPES = ("text", "refusal")
@@ -108,12 +109,18 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
 _DECODER = msgspec.json.Decoder(ChatCompletionRequest)
 
 
-def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> ChatRequest:
+def parse_chat(
+    body: bytes, cache: CacheControl, session: str | None = None, *, take_unknown: bool = False
+) -> ChatRequest:
     """The request in `body`; ApiError 400 where it is malformed or asks for something not implemented.
 
-    `cache` and `session` are what its headers say.
+    `cache` and `session` are what its headers say. `take_unknown`: there are servers that may be sent on what nobody
+    here knows.
     """
-    wire = decode(body, ChatCompletionRequest, _DECODER)
+    if take_unknown:
+        wire, unknown = decode_open(body, ChatCompletionRequest, _DECODER, CHAT_NEUTRAL)
+    else:
+        wire, unknown = decode(body, ChatCompletionRequest, _DECODER), ()
     refuse_unsupported(wire, CHAT_NEUTRAL)
     check_stream_options(wire.stream, wire.stream_options)
     if wire.top_logprobs is not None and not wire.logprobs:
@@ -139,7 +146,13 @@ def parse_chat(body: bytes, cache: CacheControl, session: str | None = None) -> 
         response_format=parse_response_format(wire.response_format),
         service_tier=wire.service_tier or "auto",
         reasoning_effort=wire.reasoning_effort,
+        unknown=unknown,
     )
+
+
+def parse_open_chat(body: bytes, cache: CacheControl, session: str | None = None) -> ChatRequest:
+    """As `parse_chat`, unknown fields taken along."""
+    return parse_chat(body, cache, session, take_unknown=True)
 
 
 def conversation(messages: list[ChatMessage]) -> tuple[Message, ...]:

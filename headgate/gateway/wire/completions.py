@@ -16,6 +16,7 @@ from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.neutral import COMPLETION_NEUTRAL, refuse_unsupported
 from headgate.gateway.wire.sampling import SamplingFields, TokenId, check_stream_options, stop_strings
 from headgate.gateway.wire.text_slot import TextSlot
+from headgate.gateway.wire.unknown import decode_open
 from headgate.gateway.wire.usage import UsageBody, usage_body
 
 DEFAULT_MAX_TOKENS = 16
@@ -80,9 +81,17 @@ class Completion(Struct):
 _DECODER = msgspec.json.Decoder(CompletionRequest)
 
 
-def parse_completion(body: bytes, cache: CacheControl, session: str | None = None) -> list[ChatRequest]:
-    """One request per prompt in `body`; ApiError 400 where it is malformed or asks for something not implemented."""
-    wire = decode(body, CompletionRequest, _DECODER)
+def parse_completion(
+    body: bytes, cache: CacheControl, session: str | None = None, *, take_unknown: bool = False
+) -> list[ChatRequest]:
+    """One request per prompt in `body`; ApiError 400 where it is malformed or asks for something not implemented.
+
+    `take_unknown`: as `parse_chat`.
+    """
+    if take_unknown:
+        wire, unknown = decode_open(body, CompletionRequest, _DECODER, COMPLETION_NEUTRAL)
+    else:
+        wire, unknown = decode(body, CompletionRequest, _DECODER), ()
     refuse_unsupported(wire, COMPLETION_NEUTRAL)
     check_stream_options(wire.stream, wire.stream_options)
     n = wire.n or 1
@@ -109,6 +118,7 @@ def parse_completion(body: bytes, cache: CacheControl, session: str | None = Non
             user=wire.user,
             echo=bool(wire.echo),
             session=session,
+            unknown=unknown,
         )
         for prompt in _prompts(wire.prompt)
     ]

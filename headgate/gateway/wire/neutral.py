@@ -34,13 +34,20 @@ COMPLETION_NEUTRAL: Neutral = {
 }
 
 
-def refuse_unsupported(wire: Struct, neutral: Neutral) -> None:
-    """ApiError 400 for the first parameter of the table that is given at a value which would change the answer."""
+def changes(wire: Struct, neutral: Neutral) -> str | None:
+    """The first parameter of the table that is given at a value which would change the answer."""
     for name, accepted in neutral.items():
         value = getattr(wire, name)
         # `False == 0` in Python: compare the types as well.
-        if value is UNSET or any(type(value) is type(a) and value == a for a in accepted):
-            continue
-        others = [msgspec.json.encode(a).decode() for a in accepted if a is not None]
+        if value is not UNSET and not any(type(value) is type(a) and value == a for a in accepted):
+            return name
+    return None
+
+
+def refuse_unsupported(wire: Struct, neutral: Neutral) -> None:
+    """ApiError 400 for the first parameter of the table that is given at a value which would change the answer."""
+    name = changes(wire, neutral)
+    if name is not None:
+        others = [msgspec.json.encode(a).decode() for a in neutral[name] if a is not None]
         hint = f" Leave it out or give {' or '.join(others)}." if others else " Leave it out."
         raise unsupported(name, f"'{name}' is not supported by this server at the given value.{hint}")
