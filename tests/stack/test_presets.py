@@ -1,4 +1,4 @@
-"""Presets of real models: their files, whether the loader reads such checkpoints, the sums of docs/running-models.md."""
+"""Presets: their files, whether the loader reads such checkpoints, the sums of docs/running-models.md."""
 
 from __future__ import annotations
 
