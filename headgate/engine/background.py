@@ -26,6 +26,8 @@ class Background:
         """Those that hold blocks."""
         self.waiting: deque[Sequence] = deque()
         self.preemptions = 0
+        self.pinned = 0
+        """Blocks that nobody runs in and nobody can have."""
         self._tables = tables
         self._max_running = max_running
 
@@ -110,7 +112,7 @@ class Background:
         cached = tables.attach_prefix(sequence.table, sequence.reusable)
         missing = tables.blocks_for(len(sequence.tokens)) - len(sequence.table.blocks)
         # Alone on the model one may use all of it, or a small pool would never get anything done.
-        used = tables.free_blocks + len(sequence.table.blocks) < tables.total_blocks
+        used = tables.free_blocks + len(sequence.table.blocks) + self.pinned < tables.total_blocks
         reserve = int(tables.total_blocks * _RESERVE) if used else 0
         if missing + reserve > tables.free_blocks:
             tables.release(sequence.table, keep=False)

@@ -65,6 +65,7 @@ class EngineSettings:
         max_sequence_share: part of a step's tokens that one prompt may take while others want some.
         knee_tokens: step size up to which background work joins users' sequences; 0: it only runs where nobody waits.
         background_step_tokens: most tokens of a step of background work only.
+        pinned_share: part of a model's KV cache that prompts may hold which are to stay in it.
         kv_bytes: KV cache of all models together; None takes a quarter of the host's memory or 80 % of what the GPU
             has left after the weights. On the CPU memory is used as blocks are, not at once.
         kv_dtype: "auto" (the dtype a model computes in) or "int8" (half of that memory and reading, see KVLayer).
@@ -81,6 +82,7 @@ class EngineSettings:
     max_sequence_share: float = 0.5
     knee_tokens: int = 0
     background_step_tokens: int = 64
+    pinned_share: float = 0.1
     kv_bytes: int | None = None
     kv_dtype: KVDtype = "auto"
     threads: int | None = None
@@ -100,6 +102,7 @@ class Engine:
             settings.max_sequence_share,
             settings.knee_tokens,
             settings.background_step_tokens,
+            settings.pinned_share,
         )
         self._clock = clock
         self._loop = StepLoop(threads=settings.threads, clock=clock)

@@ -49,6 +49,8 @@ class ModelStats:
     background_preemptions: int
     background_seconds: float
     """Background work's share of the step time, by tokens computed."""
+    pinned_blocks: int
+    """Blocks of prompts that stay in the prefix cache."""
 
     @property
     def kv_usage(self) -> float:
@@ -78,7 +80,11 @@ class Lane:
         self._noise = random.Random()
         self._pace = math.inf  # seconds of a step, by the latest
         self._sequences: dict[str, list[Sequence]] = {}
-        self.context_length = min(context_length, scheduler.tables.capacity_tokens)
+        tables = scheduler.tables
+        self.context_length = min(context_length, tables.capacity_tokens)
+        # Beside whatever is pinned the longest sequence fits, or it would wait forever.
+        beside = tables.total_blocks - tables.blocks_for(self.context_length)
+        self._most_pinned = min(int(tables.total_blocks * scheduler.limits.pinned_share), beside)
 
     @property
     def idle(self) -> bool:
@@ -117,6 +123,7 @@ class Lane:
             background=len(self._scheduler.background),
             background_preemptions=self._scheduler.background.preemptions,
             background_seconds=self._background_seconds,
+            pinned_blocks=self._scheduler.pins.blocks,
         )
 
     def resident(self, tenant: str, prompt: tuple[int, ...]) -> int:
@@ -131,6 +138,8 @@ class Lane:
             raise ValueError(
                 f"a probe has n {request.n} and {len(request.score)} tokens to score; 1 and 0 are accepted"
             )
+        if request.pin and not request.probe:
+            raise ValueError("pin is set without probe; a prompt is pinned by a probe")
         if request.score:
             if request.n != 1:
                 raise ValueError(f"n is {request.n} with a continuation to score; 1 is accepted")
@@ -169,6 +178,10 @@ class Lane:
         """End one choice, or all, of a request; nothing if they have ended already."""
         chosen = [s for s in self._sequences.get(request_id, []) if choice is None or s.choice == choice]
         return [self._end(s, "cancelled") for s in chosen if not s.done]
+
+    def unpin(self, request_id: str) -> None:
+        """Let go of the blocks that a request has pinned."""
+        self._scheduler.unpin(request_id)
 
     def cancel_all(self) -> list[Delta]:
         """End everything."""
@@ -254,6 +267,9 @@ class Lane:
         if found.broken:
             return self._fail(found.sequence, "the model's logits are not finite")
         if isinstance(found, Probed):
+            pin = found.sequence.request.pin
+            if pin and not self._scheduler.pin(found.sequence, self._most_pinned):
+                return self._end(found.sequence, "length")
             return self._end(found.sequence, "stop", state=found.state)
         return self._collect(found)
 

@@ -308,6 +308,30 @@ class LocalModel:
             raise ProbeFailed(finish.error or "the engine is stopping")
         return Probe(state, finish)
 
+    async def pin(self, prompt: tuple[int, ...], tenant: str) -> str | None:
+        """Have the full blocks of a prompt stay in the prefix cache, computed in steps that nobody else wants.
+
+        Gives what `unpin` takes; None where no more blocks may be held.
+
+        Raises:
+            PromptTooLong, EngineStopped, ValueError: the request was not taken.
+            ProbeFailed: the engine ended it with an error or on its way down.
+        """
+        engine_id = self._engine_id("pin")
+        request = Request(engine_id, self.info.name, prompt, tenant=tenant, priority="background", probe=True, pin=True)
+        try:
+            _, finish = await self._run(request)
+        except BaseException:
+            self.unpin(engine_id)
+            raise
+        if finish.reason not in ("stop", "length"):
+            raise ProbeFailed(finish.error or "the engine is stopping")
+        return engine_id if finish.reason == "stop" else None
+
+    def unpin(self, pinned: str) -> None:
+        """Let go of a prompt's blocks."""
+        self._loop.unpin(self.info.name, pinned)
+
     async def _run(self, request: Request) -> tuple[list[Delta], Finish]:
         """Everything the engine says of a request of one choice. Cancelling the call cancels the request."""
         mailbox = self._mailbox()

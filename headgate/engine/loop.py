@@ -44,6 +44,15 @@ class _Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class _Unpin:
+    model: str
+    request_id: str
+
+
+_Command = _Submit | _Cancel | _Unpin
+
+
+@dataclass(frozen=True, slots=True)
 class _Stop:
     pass
 
@@ -56,7 +65,7 @@ class StepLoop:
         self._threads = threads
         self._clock = clock
         self._lanes: dict[str, Lane] = {}
-        self._inbox: queue.SimpleQueue[_Submit | _Cancel | _Stop] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[_Command | _Stop] = queue.SimpleQueue()
         self._live: dict[str, tuple[Lane, Listener, set[int]]] = {}
         self._entering: dict[str, Request] = {}
         """Submitted, and not known to a lane yet."""
@@ -135,7 +144,12 @@ class StepLoop:
         """End a request, or one choice of it, before the next step. Unknown or finished ones are ignored."""
         self._tell(_Cancel(request_id, choice))
 
-    def _tell(self, command: _Submit | _Cancel | _Stop) -> None:
+    def unpin(self, model: str, request_id: str) -> None:
+        """Let go of what a request has pinned, before the next step. Unknown ones are ignored."""
+        self._lane(model)
+        self._tell(_Unpin(model, request_id))
+
+    def _tell(self, command: _Command | _Stop) -> None:
         self._inbox.put(command)
         self._interrupt.set()
 
@@ -207,6 +221,8 @@ class StepLoop:
                 case _Cancel(request_id, choice):
                     if request_id in self._live:
                         out.extend(self._live[request_id][0].cancel(request_id, choice))
+                case _Unpin(model, request_id):
+                    self._lanes[model].unpin(request_id)
                 case _Stop():
                     return True
         return False

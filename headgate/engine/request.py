@@ -33,7 +33,8 @@ class Request:
     log-probability. `n` is 1 then.
 
     With `probe` nothing is generated either: what comes back is the state at the prompt's last token. The prompt's
-    blocks stay in the prefix cache for the request that continues it. `n` is 1, and `score` is empty.
+    blocks stay in the prefix cache for the request that continues it. `n` is 1, and `score` is empty. With `pin` too
+    its full blocks are held there, whatever comes, until they are unpinned by the request's id.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Request:
     priority: Priority = "foreground"
     score: tuple[int, ...] = ()
     probe: bool = False
+    pin: bool = False
     grammar: Grammar | None = None
     """What form the continuations must have."""
 

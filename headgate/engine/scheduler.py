@@ -30,6 +30,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from headgate.engine.background import Background
+from headgate.engine.kv.pins import Pins
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.sequence import Sequence
 
@@ -69,6 +70,7 @@ class Limits:
         knee_tokens: step size up to which background work joins users' sequences; 0: it never does.
         background_step_tokens: most tokens of a step with nothing but background work. It bounds how long a user who
             arrives meanwhile waits.
+        pinned_share: part of the blocks that prompts may hold which are to stay in the prefix cache.
     """
 
     max_step_tokens: int = 512
@@ -76,6 +78,7 @@ class Limits:
     max_sequence_share: float = 0.5
     knee_tokens: int = 0
     background_step_tokens: int = 64
+    pinned_share: float = 0.1
 
     def __post_init__(self) -> None:
         if self.max_running < 1:
@@ -91,6 +94,8 @@ class Limits:
             raise ValueError(
                 f"knee_tokens must be from 0 to max_step_tokens ({self.max_step_tokens}), got {self.knee_tokens}"
             )
+        if not 0 <= self.pinned_share < 1:
+            raise ValueError(f"pinned_share must be in [0, 1), got {self.pinned_share}")
         if self.background_step_tokens < 1:
             raise ValueError(f"background_step_tokens must be at least 1, got {self.background_step_tokens}")
 
@@ -107,6 +112,7 @@ class Scheduler:
         self.running: list[Sequence] = []
         """In order of arrival."""
         self.background = Background(tables, limits.max_running)
+        self.pins = Pins(tables)
         self._waiting: dict[Queue, deque[Sequence]] = {}
         self._virtual_time: dict[str, float] = {}
         self._refused: tuple[Sequence, int] | None = None
@@ -251,6 +257,19 @@ class Scheduler:
             self._unqueue(sequence)
         return self.tables.release(sequence.table, discard=discard)
 
+    def pin(self, sequence: Sequence, most: int) -> bool:
+        """Hold the full blocks of a sequence that was read, unless more than `most` would be held then."""
+        if not self.pins.add(sequence.request.id, sequence.table, most):
+            return False
+        sequence.table = self.tables.table(sequence.request.tenant)
+        self.background.pinned = self.pins.blocks
+        return True
+
+    def unpin(self, request_id: str) -> None:
+        """Let go of them. Unknown ones are ignored."""
+        self.pins.drop(request_id)
+        self.background.pinned = self.pins.blocks
+
     def check(self) -> None:
         """Raise AssertionError when queues, running set and block tables disagree."""
         waiting = self.waiting
@@ -263,7 +282,7 @@ class Scheduler:
             assert self.tables.blocks_for(sequence.computed) <= len(sequence.table.blocks)
         self.background.check()
         others = (*self.background.running, *self.background.waiting)
-        self.tables.check([s.table for s in (*self.running, *waiting, *others)])
+        self.tables.check([*(s.table for s in (*self.running, *waiting, *others)), *self.pins.tables])
 
     def _fill(self, granted: dict[Sequence, int], *, alone: bool) -> dict[Sequence, int]:
         """Background tokens for what the step has left."""

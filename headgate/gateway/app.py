@@ -47,6 +47,7 @@ from headgate.gateway.teams.budgets import Share
 from headgate.gateway.teams.costs import Prices
 from headgate.gateway.teams.files import read_roster
 from headgate.gateway.teams.ledger import open_ledger
+from headgate.gateway.teams.pinning import Pinned
 from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.registry import Teams
 from headgate.gateway.teams.reload import Reloader
@@ -97,6 +98,9 @@ def make_app(settings: Settings) -> web.Application:
     watch_process(app[keys.METRICS].registry)
     app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine, app[keys.ADMISSION])
     app[keys.READINGS] = Readings()
+    app[keys.PINNED] = Pinned(
+        app[keys.TEAMS], lambda: app[keys.LOADER].backend.routes.destinations, app[keys.METRICS].registry
+    )
     app[keys.RESPONSES] = StoredResponses(settings.responses.ttl_s, int(settings.responses.max_bytes))
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
     app.on_startup.append(models.note_start)
@@ -106,6 +110,7 @@ def make_app(settings: Settings) -> web.Application:
     app.cleanup_ctx.append(_loading)
     app.cleanup_ctx.append(_following)
     app.cleanup_ctx.append(_sharing)
+    app.cleanup_ctx.append(_pinning)
     app.cleanup_ctx.append(batches.running)
     app.router.add_post("/v1/chat/completions", chat.chat_completions)
     app.router.add_post("/v1/completions", completions.completions)
@@ -180,6 +185,19 @@ def _watch(app: web.Application) -> None:
 async def _following(app: web.Application) -> AsyncIterator[None]:
     """Take over changes of the team files."""
     task = asyncio.create_task(app[keys.RELOADER].follow(), name="follow team files")
+    yield
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def _pinning(app: web.Application) -> AsyncIterator[None]:
+    """Hold the prompts that teams have pinned, once the models are there."""
+
+    async def follow() -> None:
+        await app[keys.LIFECYCLE].wait_until_ready()
+        await app[keys.PINNED].follow()
+
+    task = asyncio.create_task(follow(), name="hold pinned prompts")
     yield
     task.cancel()
     await asyncio.wait([task])

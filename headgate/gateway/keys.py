@@ -13,6 +13,7 @@ from headgate.gateway.storage.folder import PART, Storage
 from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.pinning import Pinned
 from headgate.gateway.teams.registry import Teams
 from headgate.gateway.teams.reload import Reloader
 from headgate.gateway.telemetry.access_log import AccessLog
@@ -29,6 +30,7 @@ TEAMS = web.AppKey("teams", Teams)
 RELOADER = web.AppKey("reloader", Reloader)
 LOADER = web.AppKey("loader", Loader)
 READINGS = web.AppKey("readings", Readings)
+PINNED = web.AppKey("pinned", Pinned)
 RESPONSES = web.AppKey("responses", StoredResponses)
 TRACES = web.AppKey("traces", Traces)
 STORAGE = web.AppKey[Storage | None]("storage")

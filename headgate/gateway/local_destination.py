@@ -161,6 +161,14 @@ class LocalDestination:
         """The prompt that it would read, however long; ApiError 400 where its template refuses the messages."""
         return await prompt_of(request, self._model)
 
+    async def pin(self, prompt: tuple[int, ...], team: str) -> str | None:
+        """Hold a prompt in the prefix cache for a team; what `unpin` takes, or None where there is no room."""
+        return await self._model.pin(prompt, team)
+
+    def unpin(self, pinned: str) -> None:
+        """Let go of it."""
+        self._model.unpin(pinned)
+
     async def score(
         self, prepared: Prepared, continuation: tuple[int, ...], request_id: str, principal: Principal
     ) -> Score:

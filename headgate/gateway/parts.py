@@ -41,6 +41,7 @@ def make_engine(settings: Settings) -> Engine:
             max_sequence_share=section.max_sequence_share,
             knee_tokens=section.knee_tokens,
             background_step_tokens=section.background_step_tokens,
+            pinned_share=section.pinned_share,
             kv_bytes=section.kv_bytes,
             kv_dtype=section.kv_dtype,
             threads=section.threads,

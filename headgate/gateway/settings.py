@@ -76,6 +76,12 @@ class EngineSection(Section):
     background_step_tokens: int = Field(
         default=64, ge=1, description="Largest step of background work only; whoever arrives meanwhile waits for it."
     )
+    pinned_share: float = Field(
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="Part of a model's KV cache that teams' pinned prompts may hold; beside it a whole context fits.",
+    )
     kv_bytes: ByteSize | None = Field(
         default=None,
         gt=0,

@@ -19,7 +19,9 @@ from headgate.engine.runner import Probed, Sampled, Scored
 from headgate.engine.scheduler import Chunk, Limits, Scheduler
 from headgate.engine.sequence import Sequence
 
-LIMITS = Limits(max_step_tokens=7, max_running=4, max_sequence_share=0.5, knee_tokens=5, background_step_tokens=3)
+LIMITS = Limits(
+    max_step_tokens=7, max_running=4, max_sequence_share=0.5, knee_tokens=5, background_step_tokens=3, pinned_share=0.3
+)
 BLOCKS, BLOCK_SIZE = 12, 4
 EOS = 0
 
@@ -94,10 +96,10 @@ class MemoryModel:
 
 
 def lane_of(
-    limits: Limits = LIMITS, blocks: int = BLOCKS, *, prefix_cache: bool = True
+    limits: Limits = LIMITS, blocks: int = BLOCKS, *, prefix_cache: bool = True, context_length: int = 10**6
 ) -> tuple[Lane, Scheduler, MemoryModel]:
     scheduler = Scheduler(KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache), limits)
     memory = MemoryModel(BLOCK_SIZE)
     ticks = iter(range(10**9))
-    lane = Lane(scheduler, memory, context_length=10**6, eos_ids=(EOS,), clock=lambda: float(next(ticks)))
+    lane = Lane(scheduler, memory, context_length=context_length, eos_ids=(EOS,), clock=lambda: float(next(ticks)))
     return lane, scheduler, memory

@@ -16,13 +16,16 @@ from headgate.engine.request import Delta, Priority, Request, TokenScore
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Chunk, Limits, Scheduler
 
+PINNED = 3
+
 
 class LaneMachine(RuleBasedStateMachine):
     """Submit, cancel, step and fail in any order."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.lane, self.scheduler, self.memory = lane_of()
+        # Beside what may be pinned there are BLOCKS for the longest sequence.
+        self.lane, self.scheduler, self.memory = lane_of(LIMITS, BLOCKS + PINNED, context_length=BLOCKS * BLOCK_SIZE)
         self.submitted = 0
         self.open: dict[str, set[int]] = {}
         self.wanted: dict[str, Request] = {}
@@ -65,10 +68,19 @@ class LaneMachine(RuleBasedStateMachine):
         prompt = tuple(1 + i * i % 5 for i in range(length))
         self._submit(Request(f"r{self.submitted}", "m", prompt, tenant=tenant, priority=priority, score=tuple(score)))
 
-    @rule(length=st.integers(1, 40), tenant=st.sampled_from(["a", "b"]), weight=st.sampled_from([0.5, 2.0]))
-    def probe(self, length: int, tenant: str, weight: float) -> None:
+    @rule(
+        length=st.integers(1, 40),
+        tenant=st.sampled_from(["a", "b"]),
+        weight=st.sampled_from([0.5, 2.0]),
+        pin=st.booleans(),
+    )
+    def probe(self, length: int, tenant: str, weight: float, *, pin: bool) -> None:
         prompt = tuple(1 + i * i % 5 for i in range(length))
-        self._submit(Request(f"r{self.submitted}", "m", prompt, tenant=tenant, weight=weight, probe=True))
+        self._submit(Request(f"r{self.submitted}", "m", prompt, tenant=tenant, weight=weight, probe=True, pin=pin))
+
+    @rule(number=st.integers(0, 20))
+    def unpin(self, number: int) -> None:
+        self.lane.unpin(f"r{number}")
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
@@ -106,7 +118,12 @@ class LaneMachine(RuleBasedStateMachine):
             self._step()
         assert not self.open, "starved"
         assert self.lane.idle
-        assert self.scheduler.tables.free_blocks == BLOCKS
+        pinned = self.lane.stats.pinned_blocks
+        assert pinned <= PINNED
+        assert self.scheduler.tables.free_blocks == BLOCKS + PINNED - pinned
+        for number in range(self.submitted):
+            self.lane.unpin(f"r{number}")
+        assert self.scheduler.tables.free_blocks == BLOCKS + PINNED
         self.lane.check()
 
     def _submit(self, request: Request) -> None:
@@ -151,6 +168,8 @@ class LaneMachine(RuleBasedStateMachine):
                 assert not tokens
                 assert delta.state is not None
                 assert delta.state.tolist() == list(request.prompt)
+            elif request.pin and delta.finish.reason == "length":
+                assert delta.state is None, "there was no room for more"
             elif delta.finish.reason in ("stop", "length"):
                 assert tokens == expected_output(request)
             self.open[delta.request_id].discard(delta.index)

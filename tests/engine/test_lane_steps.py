@@ -6,7 +6,7 @@ import pytest
 from lane_memory import BLOCKS, lane_of
 
 from headgate.engine.errors import PromptTooLong
-from headgate.engine.request import Priority, Request
+from headgate.engine.request import FinishReason, Priority, Request
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Limits
 
@@ -84,6 +84,43 @@ def test_interactive_sequences_keep_their_blocks_where_others_have_some() -> Non
         lane.step()
         lane.check()
     assert [s.request.id for s in scheduler.running] == ["first", "youngest"]
+
+
+def test_pinned_prompts_stay_whatever_comes_and_go_when_they_are_let_go() -> None:
+    limits = Limits(max_step_tokens=40, max_running=2, pinned_share=0.5)
+    lane, scheduler, _ = lane_of(limits, context_length=32)
+    once = SamplingParams(max_tokens=1)
+
+    def run(request: Request) -> FinishReason:
+        lane.submit(request, 0.0)
+        while not lane.idle:
+            (*_, last) = lane.step()
+            lane.check()
+        assert last.finish is not None
+        return last.finish.reason
+
+    def found(prompt: tuple[int, ...]) -> int:
+        before = scheduler.hit_tokens
+        run(Request(f"ask {len(asked)}", "m", prompt, once, tenant="a"))
+        asked.append(prompt)
+        return scheduler.hit_tokens - before
+
+    asked: list[tuple[int, ...]] = []
+    system = (7,) * 14
+    pin = {"tenant": "a", "priority": "background", "probe": True, "pin": True}
+    assert run(Request("pinned", "m", system, **pin)) == "stop"
+    assert lane.stats.pinned_blocks == 3, "of 14 tokens three blocks are full"
+    for number in range(20):
+        assert found((1 + number % 5, number, *[8] * 20)) == 0
+        assert found((*system, number)) == 12
+    assert run(Request("too much", "m", (9,) * 20, **pin)) == "length", "a whole context of 8 blocks must fit beside"
+    assert run(Request("the same", "m", (*system, 9), **pin)) == "stop", "blocks that are held already cost nothing"
+    for name in ("pinned", "the same", "unknown"):
+        lane.unpin(name)
+    assert lane.stats.pinned_blocks == 0
+    for number in range(20):
+        run(Request(f"other {number}", "m", (2, number, *[8] * 20), once, tenant="b"))
+    assert found((*system, 99)) == 0
 
 
 def test_background_blocks_are_overwritten_before_what_users_left_behind() -> None:

@@ -166,6 +166,34 @@ async def test_a_teams_own_words_come_before_every_conversation(serve: Serve, tm
     assert await prompt_tokens(**system) == written > with_system
 
 
+async def test_the_first_conversation_under_a_pinned_prompt_finds_it_computed(serve: Serve, tmp_path: Path) -> None:
+    system = "You are a patient assistant who answers in one short sentence. " * 3
+    write_team(tmp_path, "red", key("red"), prompts={"system_prepend": "Be kind.", "pinned": [system]})
+    write_team(tmp_path, "blue", key("blue"))
+    client = await serve(teams=tmp_path)
+
+    async def cached(question: str, headers: dict[str, str] = RED) -> int:
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+        _, body = await ask(client, headers, model="tiny", messages=messages)
+        return int(body["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    async def held() -> dict[str, float]:
+        lines = (await (await client.get("/metrics")).text()).splitlines()
+        told = [line.split() for line in lines if line.startswith("headgate_pinned_tokens{")]
+        return {name: float(value) for name, value in told}
+
+    await client.app[keys.PINNED].look()
+    tokens = await held()
+    assert {*tokens} == {f'headgate_pinned_tokens{{model="{m}",team="red"}}' for m in ("tiny", "tiny-2")}
+    first = await cached("What is the time?")
+    assert min(tokens.values()) - 16 < first <= min(tokens.values()), "all but a block that is not full"
+    assert await cached("What is the time?", BLUE) == 0, "another team has nothing of it"
+    write_team(tmp_path, "red", key("red"))
+    await client.app[keys.RELOADER].look()
+    await client.app[keys.PINNED].look()
+    assert await held() == {}
+
+
 async def test_replies_and_log_name_the_configuration(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -63,6 +63,8 @@ class Roster:
         self.variables = variables
         self._keyring = Keyring(key.held for team in teams for key in team.keys)
         self._anybody = Principal(policy=defaults, models=models)
+        self.defaults = defaults
+        self.models = models
 
     @property
     def open(self) -> bool:

@@ -168,6 +168,11 @@ class PromptsSection(Section):
     system_prepend: str | None = Field(
         default=None, min_length=1, description="Text put before the system prompt of every conversation; null: none."
     )
+    pinned: tuple[str, ...] = Field(
+        default=(),
+        description="System prompts, as clients send them, that stay computed in the cache of each model; empty: "
+        "of conversations without.",
+    )
 
 
 class ExperimentsSection(Section):
