@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from headgate.engine.kernels.interface import DecodeBatch
+from headgate.engine.kernels.interface import DecodeBatch, Forms
 from headgate.engine.sampling.noise import stream_key
 from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
@@ -81,7 +81,7 @@ class StepInputs:
         return inputs
 
 
-def decode_batch(chunks: Seq[Chunk], size: int) -> DecodeBatch:
+def decode_batch(chunks: Seq[Chunk], size: int, forms: Forms | None = None) -> DecodeBatch:
     """The inputs of steps in which each of the chunks' sequences, all of them `direct`, gets one token."""
     rows, ends, tables, choices = _numbers(), _numbers(), array("i"), array("d")
     context = 0
@@ -91,7 +91,7 @@ def decode_batch(chunks: Seq[Chunk], size: int) -> DecodeBatch:
         ends.extend(sequence.ends)
         row = (sequence.tokens[start], start, len(tables), first, len(ends) - first, _stream(sequence), sampling.top_k)
         rows.extend(row)
-        choices.extend((0.0 if sequence.plain else sampling.temperature, sampling.top_p, sampling.min_p))
+        choices.extend((0.0 if sampling.greedy else sampling.temperature, sampling.top_p, sampling.min_p))
         tables.extend(sequence.table.blocks)
         context = max(context, start + 1)
     cpu = torch.device("cpu")
@@ -102,12 +102,13 @@ def decode_batch(chunks: Seq[Chunk], size: int) -> DecodeBatch:
         tensor(ends, cpu),
         size,
         context,
+        forms,
     )
 
 
 def _stream(sequence: Sequence) -> int:
     """What `stream_key` gives for the sequence, as int64; 0 for one that draws nothing."""
-    if sequence.plain:
+    if sequence.request.sampling.greedy:
         return 0
     if sequence.stream is None:
         seed = sequence.request.sampling.seed

@@ -166,7 +166,7 @@ class Lane:
                 table=self._scheduler.tables.table(request.tenant),
                 noise=self._noise.getrandbits(64),
                 leader=choices[0] if choices else None,
-                guide=None if request.grammar is None else request.grammar.guide(),
+                guide=None if request.grammar is None else request.grammar.guide(len(request.prompt)),
                 submitted_at=submitted_at,
             )
             self._arrivals += 1
@@ -228,9 +228,6 @@ class Lane:
         for one in sampled:
             if isinstance(one, Sampled):
                 one.sequence.tokens.extend(one.tokens)
-                if one.sequence.guide is not None:
-                    # Before anything else, so that it is known when the next step's logits are.
-                    one.sequence.guide.advance(one.tokens)
         # A sequence whose logits are broken must not share the blocks that broke them.
         broken = {s.sequence for s in sampled if s.broken}
         self._scheduler.commit([c for c in chunks if c.sequence not in broken] if broken else chunks)

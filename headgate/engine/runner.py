@@ -17,7 +17,8 @@ from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.request import LIKELIEST, PromptState, TokenLogprob, TokenScore
-from headgate.engine.sampling.grammar import GrammarError
+from headgate.engine.sampling.forms import GuidedForms
+from headgate.engine.sampling.grammar import GrammarError, Guide
 from headgate.engine.sampling.logprobs import measure
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
 from headgate.engine.scheduler import Chunk
@@ -94,16 +95,16 @@ class Runner:
         Call it in torch's inference mode.
         """
         if self._decoder.decodes and all(c.sequence.direct and c.count == 1 and c.samples for c in chunks):
-            decoding = decode_batch(chunks, self._block_size)
-            found, seconds = self._decoder.decode(decoding, self._store.layers, most, interrupt.flag)
-            self._forward_seconds += seconds
-            return [Sampled(c.sequence, t if t[-1] >= 0 else ()) for c, t in zip(chunks, found, strict=True)]
+            return self._decode(chunks, most, interrupt)
         inputs = StepInputs.of(chunks, self._block_size)
         device, cache = self._decoder.device, self._store.layers
         tokens, positions, rows = (
             tensor(numbers, device) for numbers in (inputs.tokens, inputs.positions, inputs.rows)
         )
         slots = tensor(inputs.slots, device)
+        for sequence in inputs.sampling:
+            if sequence.guide is not None:
+                sequence.guide.begin(sequence.tokens)
         batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size)
         if inputs.sampling and not inputs.probing and not inputs.scoring:
             started = time.perf_counter()
@@ -126,6 +127,24 @@ class Runner:
     def discard(self, blocks: Seq[int]) -> None:
         """Wipe blocks whose contents may be broken."""
         self._store.clear(blocks)
+
+    def _decode(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
+        guides: dict[int, tuple[Guide, bool]] = {}
+        for row, chunk in enumerate(chunks):
+            guide = chunk.sequence.guide
+            if guide is not None:
+                guide.follow(chunk.sequence.tokens)
+                guides[row] = guide, chunk.sequence.request.sampling.greedy
+        forms = GuidedForms(guides, len(chunks), self._decoder.spec.vocab_size) if guides else None
+        decoding = decode_batch(chunks, self._block_size, forms)
+        found, seconds = self._decoder.decode(decoding, self._store.layers, most, interrupt.flag)
+        self._forward_seconds += seconds
+        sampled = [Sampled(c.sequence, t if t[-1] >= 0 else ()) for c, t in zip(chunks, found, strict=True)]
+        if forms is not None:
+            forms.end()
+            for row, error in forms.errors.items():
+                sampled[row].error = error
+        return [*sampled]
 
     def _sample(self, logits: Tensor, sequences: list[Sequence]) -> list[Sampled]:
         if all(s.plain for s in sequences):

@@ -53,7 +53,7 @@ class Sequence:
     plain: bool = field(init=False)
     """Whether the likeliest token is all there is to know of its settings."""
     direct: bool = field(init=False)
-    """Whether its tokens follow from the model's logits alone and are all there is to report."""
+    """Whether its tokens follow from the model's logits and its grammar alone and are all there is to report."""
     background: bool = field(init=False)
     """Whether nobody waits for it."""
     rank: int = field(init=False)
@@ -61,9 +61,8 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.prompt_length = len(self.request.prompt)
-        free = self.guide is None
-        self.plain = self.request.sampling.plain and free
-        self.direct = self.request.sampling.direct and free and not self.request.score and not self.request.probe
+        self.plain = self.request.sampling.plain and self.guide is None
+        self.direct = self.request.sampling.direct and not self.request.score and not self.request.probe
         self.background = self.request.priority == "background"
         self.rank = 0 if self.request.priority == "interactive" else 1
 

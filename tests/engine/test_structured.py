@@ -236,11 +236,18 @@ class Lost(Grammar):
     def __init__(self) -> None:
         pass
 
-    def guide(self) -> Any:
+    def guide(self, start: int) -> Any:  # noqa: ARG002
         class Guide:
-            def advance(self, tokens: Any) -> None: ...
+            leads = True
+
+            def follow(self, tokens: Any) -> None: ...
+
+            def begin(self, tokens: Any) -> None: ...
 
             def forbidden(self) -> Any:
+                raise GrammarError("it grew too complex")
+
+            def allow(self, address: int, size: int) -> None:  # noqa: ARG002
                 raise GrammarError("it grew too complex")
 
         return Guide()

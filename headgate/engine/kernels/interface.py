@@ -57,6 +57,34 @@ class Mlp:
     down: Linear
 
 
+FREE, HELD, AGAIN, LOST = range(4)
+"""How the next token of a sequence with a form is chosen: freely, and the form is asked about it afterwards; from its
+allowed tokens; once more, now from these, because the first choice was not one of them; not at all."""
+
+
+class Forms(Protocol):
+    """What sequences of a batch are held to, for steps that follow each other in one call.
+
+    Attributes:
+        of: int64 [sequences], the number of each one's form, -1 for one that has none.
+        allowed: int32 [forms, words], a bit per token from the lowest on; those beyond the last bit are forbidden.
+        told: int64 [forms, 3]: the token that was chosen; how one is chosen; whether the likeliest was refused. Kernels
+            write the first and the last, forms the second.
+    """
+
+    of: Tensor
+    allowed: Tensor
+    told: Tensor
+
+    def prepare(self) -> None:
+        """A step was begun: say how its tokens are chosen. Kernels call it while they compute the logits."""
+        ...
+
+    def settle(self) -> None:
+        """The step's tokens are chosen, some of them freely: say which must be chosen AGAIN."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeBatch:
     """Sequences that each lack one token, and how their next ones are chosen.
@@ -70,6 +98,7 @@ class DecodeBatch:
         ends: int64.
         block_size: slots per block.
         context: tokens of the longest sequence.
+        forms: of the sequences that are held to one.
     """
 
     rows: Tensor
@@ -78,6 +107,7 @@ class DecodeBatch:
     ends: Tensor
     block_size: int
     context: int
+    forms: Forms | None = None
 
 
 class WholeStep(Protocol):

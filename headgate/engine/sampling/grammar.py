@@ -1,8 +1,8 @@
 """Grammars: which tokens may come next in an answer of a given form.
 
-A grammar is compiled once, off the event loop, and kept. Each choice walks through its own copy in a thread beside the
-step thread: as soon as a token is known, the tokens that may follow it are worked out, while the device computes their
-logits. Grammars are llguidance's: Lark with JSON schemas in it.
+A grammar is compiled once, off the event loop, and kept. Each choice walks through its own copy: which tokens may come
+next is worked out while the device computes their logits, in a thread beside the step thread, or where kernels compute
+several steps in one call by these (`Forms`). Grammars are llguidance's: Lark with JSON schemas in it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _KEPT = 128
 """Compiled grammars of a model that are kept, the last used ones."""
+_SPELLED = 4096
+"""Texts of which the tokens are kept."""
 _SPELLINGS = ("byte-level", "byte-fallback", "metaspace")
 
 
@@ -32,42 +35,72 @@ class GrammarError(ValueError):
 
 
 class Guide:
-    """One choice's way through its grammar."""
+    """One choice's way through its grammar. For one thread at a time."""
 
-    def __init__(self, matcher: LLMatcher, tokens: int, vocab_size: int, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, matcher: LLMatcher, start: int, tokens: int, vocab_size: int, pool: ThreadPoolExecutor) -> None:
         self._matcher = matcher
-        self._bits = np.zeros(-(-tokens // 32), dtype=np.int32)
-        # Written again only after a token was chosen by it: whoever reads it has done so.
-        self._forbidden = np.ones(vocab_size, dtype=np.bool_)
-        self._known = self._forbidden[:tokens]
-        self._tensor = torch.from_numpy(self._forbidden)
+        self._followed = start
+        self._tokens = tokens
+        self._vocab_size = vocab_size
         self._pool = pool
-        self._next: Future[Tensor] = pool.submit(self._step, ())
+        self._next: Future[Tensor] | None = None
+        self.leads = True
+        """Whether the last choice had to be made from the allowed tokens, so that the next one may have to, too."""
 
-    def advance(self, tokens: Sequence[int]) -> None:
-        """These tokens were chosen. Returns at once."""
-        self._next = self._pool.submit(self._step, tokens)
+    def follow(self, tokens: Sequence[int]) -> None:
+        """Go the way that the choice went. `tokens`: all of its sequence."""
+        for token in tokens[self._followed :]:
+            self.take(token)
 
-    def forbidden(self) -> Tensor:
-        """Which tokens must not come next: bool [vocabulary], on the CPU, until the next `advance`.
+    def take(self, token: int) -> None:
+        """Go on by a token that is allowed."""
+        self._matcher.consume_token(token)
+        self._followed += 1
 
-        Waits for what is still being worked out.
+    def takes(self, token: int) -> bool:
+        """Go on by a token if it is allowed, and say whether; -1 is none.
+
+        Takes a tenth of the time that `allow` takes. No for a token that ends an answer which can only end now.
+        """
+        # Where the grammar leaves one text only, just the first token of its usual spelling is allowed.
+        forced = self._matcher.compute_ff_tokens()
+        if token != forced[0] if forced else token < 0:
+            return False
+        taken = self._matcher.try_consume_tokens([token]) == 1
+        self._followed += taken
+        return taken
+
+    def allow(self, address: int, size: int) -> None:
+        """Write which tokens may come next to `size` bytes of memory: a bit per token, from the lowest on.
 
         Raises:
-            GrammarError: a token was chosen that was forbidden, or the grammar grew too complex to be followed.
+            GrammarError: a token was taken that is not allowed, or the grammar grew too complex to be followed.
         """
+        self._matcher.unsafe_compute_mask_ptr(address, size)
+        if self._matcher.is_error():
+            raise GrammarError(f"the grammar cannot be followed any further: {self._matcher.get_error()}")
+
+    def begin(self, tokens: Sequence[int]) -> None:
+        """Follow, and work out in a thread what `forbidden` is then. Returns at once."""
+        self._next = self._pool.submit(self._work, tokens)
+
+    def forbidden(self) -> Tensor:
+        """Which tokens must not come next: bool [vocabulary], on the CPU. Waits for what was begun.
+
+        Raises:
+            GrammarError: as `allow`.
+        """
+        assert self._next is not None, "nothing was begun"
         return self._next.result()
 
-    def _step(self, tokens: Sequence[int]) -> Tensor:
-        matcher, bits = self._matcher, self._bits
-        for token in tokens:
-            matcher.consume_token(token)
-        matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
-        if matcher.is_error():
-            raise GrammarError(f"the grammar cannot be followed any further: {matcher.get_error()}")
-        allowed = np.unpackbits(bits.view(np.uint8), count=len(self._known), bitorder="little")
-        np.equal(allowed, 0, out=self._known)
-        return self._tensor
+    def _work(self, tokens: Sequence[int]) -> Tensor:
+        self.follow(tokens)
+        bits = np.zeros(-(-self._tokens // 32), dtype=np.int32)
+        self.allow(bits.ctypes.data, bits.nbytes)
+        forbidden = np.ones(self._vocab_size, dtype=np.bool_)
+        allowed = np.unpackbits(bits.view(np.uint8), count=self._tokens, bitorder="little")
+        np.equal(allowed, 0, out=forbidden[: self._tokens])
+        return torch.from_numpy(forbidden)
 
 
 class Grammar:
@@ -80,9 +113,9 @@ class Grammar:
         self._vocab_size = vocab_size
         self._pool = pool
 
-    def guide(self) -> Guide:
-        """The way of one choice, from the beginning."""
-        return Guide(self._prototype.deep_copy(), self._tokens, self._vocab_size, self._pool)
+    def guide(self, start: int) -> Guide:
+        """The way of one choice, whose answer begins after `start` tokens of its sequence."""
+        return Guide(self._prototype.deep_copy(), start, self._tokens, self._vocab_size, self._pool)
 
 
 class Grammars:
@@ -139,14 +172,15 @@ class _Spelled:
     """A vocabulary as llguidance asks for it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
         self.eos_token_id = tokenizer.eos_ids[0]
         self.bos_token_id = tokenizer.bos_id
         self.special_token_ids = sorted(tokenizer.special_ids)
         self.tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
+        # Asked at every token of what a grammar leaves no choice about, such as the same keys in each of many objects.
+        self._spelled = lru_cache(_SPELLED)(partial(tokenizer.encode, add_special_tokens=False))
 
     def __call__(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False)
+        return self._spelled(text)
 
 
 def _vocabulary(tokenizer: Tokenizer) -> LLTokenizer:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from decode_sequences import BLOCK, BLOCKS, PARAMS, OneByOne, Sequences
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,20 +15,14 @@ from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.interface import DecodeBatch
 from headgate.engine.kv.store import KVStore
-from headgate.engine.kv.tables import KVTables
-from headgate.engine.models.decoder import Decoder, DecoderWeights
+from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
-from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.request import Request
-from headgate.engine.runner import Runner, Sampled
+from headgate.engine.runner import Sampled
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Chunk
-from headgate.engine.sequence import Sequence
 
 STATUS = native_status()
 pytestmark = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")
-
-BLOCK, BLOCKS = 4, 400
 
 
 @pytest.fixture(scope="module")
@@ -41,69 +36,9 @@ def _inference() -> Iterator[None]:
         yield
 
 
-class Sequences:
-    """Sequences of one runner, their prompts read."""
-
-    def __init__(self, decoder: Decoder, params: list[SamplingParams]) -> None:
-        spec = decoder.spec
-        self.tables = KVTables(BLOCKS, BLOCK, b"key", prefix_cache=False)
-        self.store = KVStore(spec, BLOCKS, BLOCK, decoder.dtype, torch.device("cpu"))
-        self.runner = Runner(decoder, self.store, BLOCK)
-        self.interrupt = Interrupt()
-        self.sequences = []
-        for number, sampling in enumerate(params):
-            prompt = tuple((7 * number + i * i) % spec.vocab_size for i in range(2 + 3 * number))
-            sequence = Sequence(
-                request=Request(f"r{number}", "m", prompt, sampling),
-                choice=number % 2,
-                arrival=number,
-                tokens=list(prompt),
-                limit=500,
-                ends=frozenset(sampling.stop_token_ids),
-                table=self.tables.table(""),
-                noise=number - 2,
-            )
-            self.tables.extend(sequence.table, 120)
-            self.sequences.append(sequence)
-        self.take([Chunk(s, 0, len(s.tokens)) for s in self.sequences], 1)
-
-    def take(self, chunks: list[Chunk], most: int) -> int:
-        """One call; how many tokens each sequence got."""
-        results = self.runner.run(chunks, most, self.interrupt)
-        for result in results:
-            assert isinstance(result, Sampled)
-            result.sequence.tokens.extend(result.tokens)
-        counts = {len(r.tokens) for r in results if isinstance(r, Sampled)}
-        assert len(counts) == 1
-        return counts.pop()
-
-    def decode(self, most: int) -> int:
-        return self.take([Chunk(s, len(s.tokens) - 1, 1) for s in self.sequences], most)
-
-    def outputs(self) -> list[list[int]]:
-        return [s.tokens[s.prompt_length :] for s in self.sequences]
-
-
-class OneByOne(CpuKernels):
-    """The same operators, without the step."""
-
-    def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> None:  # noqa: ARG002
-        return None
-
-
 @pytest.fixture(scope="module")
 def stepwise() -> Decoder:
     return load_decoder(checkpoint("student"), OneByOne()).decoder
-
-
-PARAMS = st.builds(
-    SamplingParams,
-    temperature=st.sampled_from([0.0, 0.3, 1.0, 1.7]),
-    top_k=st.sampled_from([0, 1, 5, 200]),
-    top_p=st.sampled_from([1.0, 0.9, 0.4]),
-    min_p=st.sampled_from([0.0, 0.05]),
-    seed=st.none() | st.integers(-(2**70), 2**70),
-)
 
 
 @settings(max_examples=25, deadline=None)

@@ -19,8 +19,8 @@ uint64_t splitmix64(uint64_t value) {
 }  // namespace
 
 Decoding::Decoding(const DecodeRow* rows, const DecodeChoice* choices, int64_t count, const int32_t* tables,
-                   const int64_t* ends, int64_t block_size, int64_t vocabulary, int64_t places)
-    : sequences_(rows, rows + count), choices_(choices), tables_(tables), ends_(ends), block_size_(block_size),
+                   const int64_t* ends, const Forms& forms, int64_t block_size, int64_t vocabulary, int64_t places)
+    : sequences_(rows, rows + count), choices_(choices), tables_(tables), ends_(ends), forms_(forms), block_size_(block_size),
       vocabulary_(vocabulary), tokens_(count), positions_(count), slots_(count), numbers_(count), spans_(count) {
     std::iota(numbers_.begin(), numbers_.end(), 0);
     if (std::any_of(choices, choices + count, [](const DecodeChoice& c) { return c.temperature > 0; })) {
@@ -40,16 +40,47 @@ void Decoding::begin() {
     }
 }
 
-void Decoding::choose(Member& member, Element element, const void* logits) {
+void Decoding::choose(Member& member, Element element, void* logits) {
     member.share(static_cast<int64_t>(sequences_.size()), 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) tokens_[i] = chosen(i, element, logits, member.number());
     });
 }
 
-int64_t Decoding::chosen(int64_t i, Element element, const void* logits, int64_t place) {
+bool Decoding::unsettled() const {
+    return std::any_of(forms_.told, forms_.told + forms_.count, [](const Told& t) { return t.state == Told::free; });
+}
+
+void Decoding::choose_again(Element element, void* logits) {
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+        const int64_t form = forms_.of[i];
+        if (form >= 0 && forms_.told[form].state != Told::free && forms_.told[form].state != Told::held)
+            tokens_[i] = chosen(static_cast<int64_t>(i), element, logits, 0);
+    }
+}
+
+int64_t Decoding::chosen(int64_t i, Element element, void* logits, int64_t place) {
+    const int64_t form = forms_.of == nullptr ? -1 : forms_.of[i];
+    void* own = static_cast<char*>(logits) + i * vocabulary_ * (element == Element::f32 ? 4 : 2);
+    if (form < 0) return by_itself(i, element, own, place);
+    Told& told = forms_.told[form];
+    const uint32_t* allowed = forms_.allowed + form * forms_.words;
+    const auto allows = [&](int64_t token) {
+        return 0 <= token && token < 32 * forms_.words && (allowed[token / 32] >> token % 32 & 1) != 0;
+    };
+    if (told.state == Told::lost) return told.token = -1;
+    told.refused = 0;
+    if (choices_[i].temperature <= 0) {
+        told.token = by_itself(i, element, own, place);
+        if (told.state == Told::free || allows(told.token)) return told.token;
+        told.refused = 1;
+    }
+    forbid(element, own, vocabulary_, allowed, forms_.words);
+    return told.token = by_itself(i, element, own, place);
+}
+
+int64_t Decoding::by_itself(int64_t i, Element element, const void* own, int64_t place) {
     const DecodeRow& row = sequences_[i];
     const DecodeChoice& choice = choices_[i];
-    const char* own = static_cast<const char*>(logits) + i * vocabulary_ * (element == Element::f32 ? 4 : 2);
     if (choice.temperature <= 0) return likeliest(element, own, vocabulary_);
     // The token to be drawn stands one place after the one that was computed.
     const uint64_t key = splitmix64(static_cast<uint64_t>(row.stream) ^ static_cast<uint64_t>(row.position + 1));

@@ -29,11 +29,28 @@ struct DecodeChoice {
     double min_p;
 };
 
+// How a sequence with a form gets its next token, and which it got; see Forms in kernels/interface.py.
+struct Told {
+    enum State : int64_t { free, held, again, lost };
+    int64_t token;
+    int64_t state;
+    int64_t refused;
+};
+
+// Of all sequences that are held to one. Both change while tokens are chosen.
+struct Forms {
+    const int64_t* of;        // [sequences], -1 for one that has none; or null
+    const uint32_t* allowed;  // [forms][words]
+    int64_t words;
+    Told* told;  // [forms]
+    int64_t count;
+};
+
 class Decoding {
   public:
     // What the pointers show must stay; `rows` is copied.
     Decoding(const DecodeRow* rows, const DecodeChoice* choices, int64_t count, const int32_t* tables, const int64_t* ends,
-             int64_t block_size, int64_t vocabulary, int64_t places);
+             const Forms& forms, int64_t block_size, int64_t vocabulary, int64_t places);
 
     // Lays out the inputs of the next step, one row per sequence. They stay where they are.
     void begin();
@@ -43,20 +60,27 @@ class Decoding {
     const int64_t* rows() const { return numbers_.data(); }
     const Span* spans() const { return spans_.data(); }
 
-    // One thread's part of choosing tokens from the step's logits [count][vocabulary].
-    void choose(Member& member, Element element, const void* logits);
+    // One thread's part of choosing tokens from the step's logits [count][vocabulary], of which those of forbidden tokens
+    // may be overwritten.
+    void choose(Member& member, Element element, void* logits);
+
+    // Whether a token was chosen freely that a form must be asked about; and, when it was, choosing once more where told to.
+    bool unsettled() const;
+    void choose_again(Element element, void* logits);
 
     // Appends the chosen tokens. False where there can be no next step: a sequence has ended, or its logits were not finite
     // and its token is -1.
     bool advance();
 
   private:
-    int64_t chosen(int64_t i, Element element, const void* logits, int64_t place);
+    int64_t chosen(int64_t i, Element element, void* logits, int64_t place);
+    int64_t by_itself(int64_t i, Element element, const void* own, int64_t place);
 
     std::vector<DecodeRow> sequences_;
     const DecodeChoice* const choices_;
     const int32_t* const tables_;
     const int64_t* const ends_;
+    const Forms forms_;
     const int64_t block_size_;
     const int64_t vocabulary_;
     std::vector<int64_t> tokens_, positions_, slots_, numbers_;

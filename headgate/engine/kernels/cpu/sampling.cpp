@@ -106,6 +106,20 @@ const Variant& choose(Element element) {
     return f32 ? baseline::f32 : baseline::bf16;
 }
 
+// Most words are all of one kind: text allows nearly every token, a form's own marks a few.
+template <typename T>
+void forbid_in(T* logits, T impossible, int64_t count, const uint32_t* allowed, int64_t words) {
+    for (int64_t word = 0; 32 * word < count; ++word) {
+        const uint32_t bits = word < words ? allowed[word] : 0;
+        T* of = logits + 32 * word;
+        const int64_t width = std::min<int64_t>(32, count - 32 * word);
+        if (bits == 0)
+            std::fill(of, of + width, impossible);
+        else if (bits != 0xffffffffu)
+            for (int64_t i = 0; i < width; ++i) of[i] = (bits >> i & 1) != 0 ? of[i] : impossible;
+    }
+}
+
 struct Candidates {
     float* scores;
     int32_t* ids;  // rising
@@ -151,6 +165,13 @@ void keep(Candidates& c, double limit, const F& weight) {
 }
 
 }  // namespace
+
+void forbid(Element element, void* logits, int64_t count, const uint32_t* allowed, int64_t words) {
+    if (element == Element::f32)
+        forbid_in(static_cast<uint32_t*>(logits), 0xff800000u, count, allowed, words);
+    else
+        forbid_in(static_cast<uint16_t*>(logits), uint16_t{0xff80}, count, allowed, words);
+}
 
 int64_t likeliest(Element element, const void* logits, int64_t count) { return choose(element).likeliest(logits, count); }
 

@@ -11,6 +11,10 @@ namespace headgate {
 // -infinity, because then there is no distribution.
 int64_t likeliest(Element element, const void* logits, int64_t count);
 
+// Makes the logits of tokens impossible that have no bit in `allowed` [words], where there is a bit per token from the lowest
+// on.
+void forbid(Element element, void* logits, int64_t count, const uint32_t* allowed, int64_t words);
+
 // How one row is drawn, see SamplingParams; `high` and `low` are the halves of its key, see sampling/noise.py.
 struct Drawing {
     float temperature;  // above 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,15 @@ from torch import Tensor
 from headgate.engine.kernels.cpu.experts import NativeMixture
 from headgate.engine.kernels.cpu.packed import NativeBf16Linear, NativeInt4Linear, NativeInt8Linear
 from headgate.engine.kernels.cpu.plan import CpuPlan
-from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Forms, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
 
 if TYPE_CHECKING:
     from headgate.engine.models.decoder import DecoderWeights
     from headgate.engine.models.spec import DecoderSpec
+
+
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
 class CpuStep:
@@ -78,7 +82,16 @@ class CpuStep:
     ) -> tuple[list[list[int]], float]:
         """See WholeStep."""
         self._bind(cache, angles, batch.block_size)
-        tokens, seconds = self._decode(batch.rows, batch.choices, batch.tables, batch.ends, most, interrupt)
+        numbers, forms = (batch.rows, batch.choices, batch.tables, batch.ends), batch.forms
+        if forms is None:
+            tokens, seconds = self._decode(*numbers, most, interrupt)
+            return tokens.tolist(), seconds
+        errors: list[BaseException] = []
+        question = _question(forms, errors)
+        address = ctypes.cast(question, ctypes.c_void_p).value
+        tokens, seconds = self._decode(*numbers, most, interrupt, forms.of, forms.allowed, forms.told, address)
+        if errors:
+            raise errors[0]
         return tokens.tolist(), seconds
 
     def _bind(self, cache: Sequence[KVLayer], angles: tuple[Tensor, Tensor], block_size: int) -> None:
@@ -94,6 +107,20 @@ class CpuStep:
         if angles is not self._angles:
             self._native.set_angles(*angles)
             self._angles = angles
+
+
+def _question(forms: Forms, errors: list[BaseException]) -> Any:
+    """What native code calls to have a step prepared, with 0, or settled, with 1; it gives 0 where that raised."""
+
+    def ask(chosen: int) -> int:
+        try:
+            forms.settle() if chosen else forms.prepare()
+        except BaseException as error:  # nothing may pass through native code
+            errors.append(error)
+            return 0
+        return 1
+
+    return _FUNCTION(ask)
 
 
 def _feed_forward(mlp: Mlp | Mixture, spec: DecoderSpec, dtype: torch.dtype) -> tuple[Any, Any, Any] | None:

@@ -267,16 +267,18 @@ class Step : public torch::CustomClassHolder {
                         indices(slots, slots_, "slots"), indices(rows, count, "rows"), count, rows.numel(),
                         geometry.numel() / 4 == count, {},
                         logits ? out.mutable_data_ptr() : nullptr, logits ? nullptr : out.mutable_data_ptr()};
-        if (count > 0) run(input, spans, geometry.numel() / 4, tables.const_data_ptr<int32_t>());
+        if (count > 0) run(input, spans, geometry.numel() / 4, tables.const_data_ptr<int32_t>(), [] {});
         return out;
     }
 
     // Up to `most` steps in a row, in each of which every sequence gets one token that is chosen from its logits. Ends
     // early after a step in which one of them ended, or while which `interrupt` [1] became other than 0. `rows` and `choices`
-    // are those of DecodeBatch in kernels/interface.py. Tokens [sequences, steps], and the seconds in the layers and the
-    // output layer.
+    // are those of DecodeBatch in kernels/interface.py, `of`, `allowed` and `told` those of its Forms, where there are any. `ask`
+    // is then the address of a function of int64 that prepares for 0 and settles for 1; it gives 0 where it failed, which
+    // ends the run. Tokens [sequences, steps], and the seconds in the layers and the output layer.
     std::tuple<Tensor, double> decode(const Tensor& rows, const Tensor& choices, const Tensor& tables, const Tensor& ends,
-                                      int64_t most, const Tensor& interrupt) {
+                                      int64_t most, const Tensor& interrupt, const std::optional<Tensor>& of,
+                                      const std::optional<Tensor>& allowed, const std::optional<Tensor>& told, int64_t ask) {
         TORCH_CHECK(!cache_.empty() && model_.cos != nullptr, "bind and set_angles come first");
         TORCH_CHECK(most > 0, "most must be positive, got ", most);
         const int64_t count = rows.numel() * sizeof(int64_t) / sizeof(DecodeRow), vocabulary = model_.head->outputs;
@@ -286,9 +288,12 @@ class Step : public torch::CustomClassHolder {
         const auto* blocks = static_cast<const int32_t*>(data_of(tables, at::kInt, tables.numel(), "tables"));
         const auto* end_tokens = static_cast<const int64_t*>(data_of(ends, at::kLong, ends.numel(), "ends"));
         const auto* flag = static_cast<const int64_t*>(data_of(interrupt, at::kLong, 1, "interrupt"));
+        const Forms forms = ask == 0 ? Forms{} : forms_of(of, allowed, told, count);
         for (int64_t i = 0; i < count; ++i)
             check(sequences[i], blocks, tables.numel(), ends.numel(), most);
-        Decoding decoding(sequences, chosen_by, count, blocks, end_tokens, model_.block_size, vocabulary, team_places());
+        const auto asked = [&](int64_t chosen) { return reinterpret_cast<int64_t (*)(int64_t)>(ask)(chosen) != 0; };
+        Decoding decoding(sequences, chosen_by, count, blocks, end_tokens, forms, model_.block_size, vocabulary,
+                          team_places());
         char* logits = aligned(logits_, count * vocabulary * model_.element_bytes());
         StepInput input{decoding.tokens(), decoding.positions(), decoding.slots(), decoding.rows(), count, count, true, {},
                         logits, nullptr};
@@ -297,7 +302,8 @@ class Step : public torch::CustomClassHolder {
         for (bool goes_on = count > 0; goes_on;) {
             decoding.begin();
             const auto started = std::chrono::steady_clock::now();
-            run(input, decoding.spans(), count, blocks);
+            bool answered = true;
+            run(input, decoding.spans(), count, blocks, [&] { answered = ask == 0 || asked(0); });
             seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
             const auto choose = [&](Member& member) { decoding.choose(member, model_.element, logits); };
             if (count > 1) {
@@ -307,8 +313,12 @@ class Step : public torch::CustomClassHolder {
                 Member member(alone, 0);
                 choose(member);
             }
+            if (answered && decoding.unsettled()) {
+                answered = asked(1);
+                decoding.choose_again(model_.element, logits);
+            }
             found.insert(found.end(), decoding.tokens(), decoding.tokens() + count);
-            goes_on = decoding.advance() && --most > 0 && __atomic_load_n(flag, __ATOMIC_RELAXED) == 0;
+            goes_on = decoding.advance() && answered && --most > 0 && __atomic_load_n(flag, __ATOMIC_RELAXED) == 0;
         }
         const int64_t steps = count > 0 ? static_cast<int64_t>(found.size()) / count : 0;
         Tensor out = at::empty({count, steps}, at::TensorOptions(at::kLong));
@@ -317,7 +327,9 @@ class Step : public torch::CustomClassHolder {
     }
 
   private:
-    void run(StepInput& input, const Span* spans, int64_t sequences, const int32_t* tables) {
+    // `meanwhile` is called on this thread, while others may already be in the step.
+    template <typename F>
+    void run(StepInput& input, const Span* spans, int64_t sequences, const int32_t* tables, const F& meanwhile) {
         std::map<int64_t, AttentionPlan> plans;
         const int64_t group = model_.heads / model_.kv_heads;
         const int64_t per_task = attention_way(model_.element, group).queries_per_task;
@@ -330,7 +342,10 @@ class Step : public torch::CustomClassHolder {
         }
         const Workspace workspace(model_, input, team_places());
         char* memory = aligned(memory_, workspace.bytes());
-        together([&](Member& member) { walk(member, model_, input, workspace, memory); });
+        together([&](Member& member) {
+            if (member.number() == 0) meanwhile();
+            walk(member, model_, input, workspace, memory);
+        });
     }
 
     void check(const DecodeRow& row, const int32_t* tables, int64_t blocks, int64_t ends, int64_t most) const {
@@ -345,6 +360,17 @@ class Step : public torch::CustomClassHolder {
         for (int64_t i = row.table; i < row.table + used; ++i)
             TORCH_CHECK_INDEX(tables[i] >= 0 && tables[i] < slots_ / model_.block_size, "block ", tables[i], " of ",
                               slots_ / model_.block_size);
+    }
+
+    static Forms forms_of(const std::optional<Tensor>& of, const std::optional<Tensor>& allowed,
+                          const std::optional<Tensor>& told, int64_t sequences) {
+        TORCH_CHECK(of && allowed && told && allowed->dim() == 2, "forms have of, allowed [forms, words] and told");
+        const int64_t count = allowed->size(0);
+        const auto* numbers = static_cast<const int64_t*>(data_of(*of, at::kLong, sequences, "of"));
+        for (int64_t i = 0; i < sequences; ++i)
+            TORCH_CHECK_INDEX(-1 <= numbers[i] && numbers[i] < count, "form ", numbers[i], " of ", count);
+        return {numbers, static_cast<const uint32_t*>(data_of(*allowed, at::kInt, allowed->numel(), "allowed")),
+                allowed->size(1), static_cast<Told*>(const_cast<void*>(data_of(*told, at::kLong, 3 * count, "told"))), count};
     }
 
     const void* weight(const Tensor& x, int64_t elements, const char* name) {
@@ -400,5 +426,8 @@ TORCH_LIBRARY_FRAGMENT(headgate, m) {
         .def("set_angles", &Step::set_angles)
         .def("bind", &Step::bind)
         .def("forward", &Step::forward)
-        .def("decode", &Step::decode);
+        .def("decode", &Step::decode, "",
+             {torch::arg("rows"), torch::arg("choices"), torch::arg("tables"), torch::arg("ends"), torch::arg("most"),
+              torch::arg("interrupt"), torch::arg("of") = torch::arg::none(), torch::arg("allowed") = torch::arg::none(),
+              torch::arg("told") = torch::arg::none(), torch::arg("ask") = 0});
 }
