@@ -36,6 +36,7 @@ class LineHandler(logging.Handler):
         self._path = path
         self._most = most
         self._lines: deque[str] = deque()
+        self._writing = threading.Lock()
         self._there = threading.Event()
         self._ending = threading.Event()
         self._file: TextIO | None = None
@@ -53,6 +54,11 @@ class LineHandler(logging.Handler):
         if not self._there.is_set():
             self._there.set()
 
+    def flush(self) -> None:
+        """Write what waits, now and here."""
+        with self._writing:
+            self._write()
+
     def close(self) -> None:
         """Write what waits, within a second or two, and end."""
         self._ending.set()
@@ -66,8 +72,8 @@ class LineHandler(logging.Handler):
             self._ending.wait(_GATHER_S)
             # Cleared before the lines are taken: one that comes in between wakes the thread again.
             self._there.clear()
-            self._write()
-        self._write()
+            self.flush()
+        self.flush()
         if self._file is not None:
             self._file.close()
 
