@@ -54,6 +54,7 @@ from headgate.gateway.teams.reload import Reloader
 from headgate.gateway.telemetry.access_log import AccessLog
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.server_metrics import ServerCollector, watch_process
+from headgate.gateway.telemetry.tracing import open_tracing
 from headgate.gateway.telemetry.usage_metrics import UsageMetrics
 
 LOADING = web.AppKey("loading", asyncio.Task[None])
@@ -80,6 +81,7 @@ def make_app(settings: Settings) -> web.Application:
         raise StartError(str(error)) from None
     app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)
     app[keys.METRICS].watch(engine.models)
+    app[keys.TRACING] = open_tracing(settings.telemetry.otel, os.environ, app[keys.METRICS].registry)
     app[keys.ACCESS] = AccessLog(settings.logging.access)
     app[keys.LIFECYCLE] = Lifecycle()
     app[keys.RELOADER] = Reloader(
@@ -105,6 +107,7 @@ def make_app(settings: Settings) -> web.Application:
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
     app.on_startup.append(models.note_start)
     app.on_response_prepare.append(middleware.on_prepare)
+    app.cleanup_ctx.append(_tracing)
     app.cleanup_ctx.append(_storing)
     app.cleanup_ctx.append(_accounting)
     app.cleanup_ctx.append(_loading)
@@ -180,6 +183,13 @@ def _watch(app: web.Application) -> None:
     app.router.add_get("/admin/live", dashboard.live_state)
     app.router.add_get("/admin/requests", dashboard.list_requests)
     app.router.add_get("/admin/requests/{id}", dashboard.get_request)
+
+
+async def _tracing(app: web.Application) -> AsyncIterator[None]:
+    """Send the last spans when nothing is answered any more."""
+    yield
+    if (tracing := app[keys.TRACING]) is not None:
+        await asyncio.to_thread(tracing.close)
 
 
 async def _following(app: web.Application) -> AsyncIterator[None]:

@@ -50,6 +50,7 @@ from headgate.gateway.teams.admission import Admission
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.cache_metrics import CacheState
 from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.upstream_metrics import UpstreamCollector
 from headgate.gateway.upstream.pool import Upstreams
 from headgate.gateway.vector_index import SharedIndex
 from headgate.routing.classes import TaskClassifier
@@ -107,6 +108,7 @@ class Loader:
             self._upstreams = Upstreams(settings.upstreams, os.environ)
         except (ImportError, ValueError) as error:
             raise StartError(str(error)) from None
+        metrics.registry.register(UpstreamCollector(self._upstreams.standings))
         for name in self._required:
             lifecycle.set(name, "loading")
         if self._embedder_folder is None:

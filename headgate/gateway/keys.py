@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aiohttp import web
 
 from headgate.gateway.backend import Backend, Loader
@@ -21,9 +23,13 @@ from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import storage_off
 
+if TYPE_CHECKING:
+    from headgate.gateway.telemetry.otel import Tracing  # noqa: F401  it is named in a key's type
+
 SETTINGS = web.AppKey("settings", Settings)
 LIFECYCLE = web.AppKey("lifecycle", Lifecycle)
 METRICS = web.AppKey("metrics", Metrics)
+TRACING = web.AppKey["Tracing | None"]("tracing")
 ACCESS = web.AppKey("access", AccessLog)
 ADMISSION = web.AppKey("admission", Admission)
 TEAMS = web.AppKey("teams", Teams)

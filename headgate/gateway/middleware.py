@@ -15,7 +15,7 @@ from headgate import __version__
 from headgate.gateway import keys
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.retries import retry_of
-from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.telemetry.record import CURRENT, RequestRecord
 from headgate.gateway.wire import headers
 from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError, invalid, not_permitted, server_error, too_large
@@ -29,8 +29,6 @@ CLIENT_LEFT = 499
 
 API_PREFIXES = ("/v1/", "/tokenize", "/detokenize")
 ADMIN_PREFIX = "/admin/"
-LOGGED = (*API_PREFIXES, ADMIN_PREFIX)
-"""Endpoints whose requests have a line in the access log; whoever scrapes or probes does not fill it."""
 ANTHROPIC_PREFIX = "/v1/messages"
 UPLOADS = ("/v1/files",)
 """Where a form is posted, whose type the handler checks."""
@@ -48,6 +46,9 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
     )
     entry.config = request.app[keys.TEAMS].roster.revision
     request[keys.RECORD] = entry
+    CURRENT.set(entry)
+    if (tracing := request.app[keys.TRACING]) is not None:
+        entry.trace = tracing.begin(entry.endpoint, request.headers)
     try:
         response = await handler(request)
         # A stream that broke off has set its own status.
@@ -59,10 +60,14 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
     finally:
         entry.total_s = time.monotonic() - request[keys.ARRIVED]
         request.app[keys.METRICS].finished(entry)
-        if entry.endpoint.startswith(LOGGED):
+        # Whoever probes, scrapes or looks at the operator's page does not fill the log.
+        done = entry.endpoint.startswith(ADMIN_PREFIX) and request.method != "GET"
+        if done or entry.endpoint.startswith(API_PREFIXES):
             request.app[keys.ACCESS].write(entry)
         if entry.endpoint.startswith(API_PREFIXES) and (traces := request.app.get(keys.TRACES)) is not None:
             traces.ended(entry)
+        if entry.trace is not None:
+            entry.trace.end(entry)
 
 
 @web.middleware

@@ -16,8 +16,8 @@ DOCS = Path(__file__).parents[2] / "docs" / "telemetry.md"
 ROW = re.compile(r"\| `(?P<name>[a-z_:0-9]+)` \| (?P<type>\w+) \|(?P<labels>[^|]*)\|")
 
 ELSEWHERE = ("headgate_cache_feed_", "headgate_cache_index_", "headgate_cache_audit", "headgate_cache_wrong_",
-             "headgate_cache_quarantined_")  # fmt: skip
-"""Only with Redis, or where hits by meaning are audited."""
+             "headgate_cache_quarantined_", "headgate_upstream_", "headgate_otel_")  # fmt: skip
+"""Only with Redis, with upstreams or a collector, or where hits by meaning are audited."""
 
 
 class Described(NamedTuple):

@@ -13,7 +13,7 @@ from headgate.gateway.api.reply import Source
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
 from headgate.gateway.request import ChatRequest, Chunk
-from headgate.gateway.telemetry.content import LOGGER, Heard, write_content_line
+from headgate.gateway.telemetry.content import LOGGER, Heard, span_content, write_content_line
 
 logger = logging.getLogger(LOGGER)
 
@@ -52,11 +52,19 @@ class _Listened:
 def heard(http: web.Request, source: Source, asked: Sequence[ChatRequest]) -> Iterator[Source]:
     """The source to read from. When it is left, what was asked and answered so far is logged as the team has it."""
     level = http[keys.PRINCIPAL].policy.logging.content or http.app[keys.SETTINGS].logging.content
-    if level == "off":
+    record = http[keys.RECORD]
+    if level == "off" and record.trace is None:
         yield source
         return
     texts = Heard()
+    if record.trace is not None:
+        record.trace.asked(asked[0])
     try:
         yield _Listened(source, texts)
     finally:
-        write_content_line(logger, http[keys.RECORD], asked, texts.texts, redact=level == "redacted")
+        if record.trace is not None:
+            record.trace.answered(texts.finishes)
+        if level != "off":
+            write_content_line(logger, record, asked, texts.texts, redact=level == "redacted")
+            if record.trace is not None:
+                record.trace.said(span_content(asked, texts, redact=level == "redacted"))

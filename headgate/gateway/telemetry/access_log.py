@@ -68,6 +68,7 @@ def fields(record: RequestRecord) -> dict[str, Scalar]:
         "queue_ms": _ms(record.queue_s),
         "first_token_ms": _ms(record.first_token_s),
         "total_ms": _ms(record.total_s),
+        "attempts": record.attempts or None,
         "usd": record.cost.nano_usd / NANO or None,
         "error": record.error,
     }

@@ -6,9 +6,11 @@ import json
 import logging
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
+from itertools import zip_longest
+from typing import Any, Literal, cast
 
-from headgate.gateway.request import ChatRequest, Chunk
+from headgate.gateway.request import ChatRequest, Chunk, Message
+from headgate.gateway.telemetry import genai
 from headgate.gateway.telemetry.record import RequestRecord
 
 LOGGER = "headgate.content"
@@ -24,20 +26,65 @@ _HIDDEN = (
 )
 
 
+_NAMES = frozenset({"id", "team", "role", "type", "finish_reason"})
+"""Of fields that hold no words of anybody."""
+
+
 class Heard:
     """The texts of an answer as they go by, by choice."""
 
     def __init__(self) -> None:
         self._pieces: dict[int, list[str]] = {}
+        self._finishes: dict[int, str] = {}
 
     def add(self, chunk: Chunk) -> None:
         """The next piece of its choice."""
         self._pieces.setdefault(chunk.index, []).append(chunk.text)
+        if chunk.finish_reason is not None:
+            self._finishes[chunk.index] = chunk.finish_reason
 
     @property
     def texts(self) -> list[str]:
         """What was said so far, by index."""
         return ["".join(pieces) for _, pieces in sorted(self._pieces.items())]
+
+    @property
+    def finishes(self) -> list[str]:
+        """Why those ended that have, by index."""
+        return [reason for _, reason in sorted(self._finishes.items())]
+
+
+def span_content(asked: Sequence[ChatRequest], heard: Heard, *, redact: bool) -> dict[str, Any]:
+    """What was said, by the attribute of a span, as OpenTelemetry's conventions have messages."""
+    turns = [message for request in asked for message in request.messages]
+    prompts = [Message("user", r.prompt) for r in asked if isinstance(r.prompt, str)]
+    system = [{"type": "text", "content": m.content} for m in turns if m.role == "system" and m.content]
+    answers = [
+        {"role": "assistant", "parts": [{"type": "text", "content": text}], "finish_reason": finish}
+        for text, finish in zip_longest(heard.texts, heard.finishes, fillvalue="")
+    ]
+    content: dict[str, Any] = {
+        genai.SYSTEM_INSTRUCTIONS: system,
+        genai.INPUT_MESSAGES: [_parts(m) for m in (*turns, *prompts) if m.role != "system"],
+        genai.OUTPUT_MESSAGES: answers,
+        genai.TOOL_DEFINITIONS: [tool.for_template()["function"] for request in asked for tool in request.tools],
+    }
+    content = {name: value for name, value in content.items() if value}
+    return cast(dict[str, Any], _without(content)) if redact else content
+
+
+def _parts(message: Message) -> dict[str, Any]:
+    if message.role == "tool":
+        return {
+            "role": "tool",
+            "parts": [{"type": "tool_call_response", "id": message.tool_call_id, "response": message.content}],
+        }
+    parts: list[dict[str, Any]] = [{"type": "text", "content": message.content}] if message.content else []
+    parts += [
+        {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+        for call in message.tool_calls
+    ]
+    return {"role": message.role, "parts": parts}
 
 
 def write_content_line(
@@ -67,4 +114,4 @@ def _without(value: Any, name: str = "") -> Any:
     if isinstance(value, tuple):
         # Token ids are text to whoever has the tokenizer.
         return f"[{len(value)} tokens]"
-    return redacted(value) if isinstance(value, str) and name not in ("id", "team", "role") else value
+    return redacted(value) if isinstance(value, str) and name not in _NAMES else value

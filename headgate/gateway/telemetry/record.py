@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from headgate.routing.policy import Decision
 
 if TYPE_CHECKING:
     from headgate.gateway.events import Opened
+    from headgate.gateway.telemetry.otel import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +74,11 @@ class RequestRecord:
     """What was computed for it cost, once it is settled."""
     budget: str = ""
     """The team's budgets that are nearly spent."""
+    attempts: int = 0
+    """Requests to other servers that were made for it."""
+    trace: Trace | None = None
+    """Its span, where spans are made."""
+
+
+CURRENT: ContextVar[RequestRecord | None] = ContextVar("record", default=None)
+"""The record of the request that is worked for, for what is far down its road."""

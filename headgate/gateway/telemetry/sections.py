@@ -37,6 +37,27 @@ class LoggingSection(Section):
         return {True: "json", False: "off"}[value] if isinstance(value, bool) else value
 
 
+class OtelSection(Section):
+    """Spans and metrics by OpenTelemetry, sent to a collector. Needs the extra `headgate[otel]`."""
+
+    enabled: bool = Field(default=False, description="Whether a span of each request, and metrics, are sent.")
+    endpoint: str = Field(
+        default="http://127.0.0.1:4318",
+        pattern=r"^https?://\S+$",
+        description="Where the collector takes OTLP over HTTP; /v1/traces and /v1/metrics are appended.",
+    )
+    headers: dict[str, str] = Field(
+        default={}, description="Sent along, such as {authorization: env:OTEL_TOKEN}; env: and file: refer to secrets."
+    )
+    sample_ratio: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="Share of the requests whose spans are kept; one that came with a traceparent is kept as it says.",
+    )
+    service_name: str = Field(default="headgate", min_length=1, description="By which the collector knows this server.")
+
+
 class TelemetrySection(Section):
     """What is measured beyond Headgate's own metrics, which are always at /metrics."""
 
@@ -45,3 +66,4 @@ class TelemetrySection(Section):
         description="Also publish the engine's figures under vLLM's metric names, for dashboards and routers that "
         "read those.",
     )
+    otel: OtelSection = OtelSection()

@@ -17,6 +17,7 @@ from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.telemetry.record import CURRENT
 from headgate.gateway.upstream.answer import AnswerReader
 from headgate.gateway.upstream.body import body_of, path_of, size_of
 from headgate.gateway.upstream.exchange import Asking, Connections, Exchange
@@ -221,7 +222,13 @@ class UpstreamDestination:
     def _exchange(self, prepared: Prepared, asking: Asking, *, fresh: bool) -> Exchange:
         wanted = prepared.sampling.logprobs is not None
         reader = AnswerReader(prepared.request.n, logprobs=wanted, hide=self._hide)
-        return Exchange(self._connections, asking, reader, time.time(), fresh=fresh)
+        record, span = CURRENT.get(), None
+        if record is not None:
+            record.attempts += 1
+            if record.trace is not None:
+                span = record.trace.attempt(self.id, self._section.model, asking.url.host or "", asking.url.port or 0)
+                asking = replace(asking, headers={**asking.headers, **span.headers})
+        return Exchange(self._connections, asking, reader, time.time(), fresh=fresh, span=span)
 
     def _failed(self, request_id: str, failure: Failure) -> None:
         self.standing.failed(failure.kind)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import aiohttp
 from yarl import URL
@@ -14,6 +15,9 @@ from headgate.gateway.request import Chunk
 from headgate.gateway.upstream.answer import AnswerReader
 from headgate.gateway.upstream.failures import Failure, of_reply
 from headgate.gateway.upstream.sections import UpstreamTimeoutsSection
+
+if TYPE_CHECKING:
+    from headgate.gateway.telemetry.otel import Attempt
 
 logger = logging.getLogger("headgate.gateway")
 
@@ -55,7 +59,14 @@ class Exchange:
     """An attempt: begun once, then read to its end or closed."""
 
     def __init__(
-        self, connections: Connections, asking: Asking, reader: AnswerReader, now: float, *, fresh: bool
+        self,
+        connections: Connections,
+        asking: Asking,
+        reader: AnswerReader,
+        now: float,
+        *,
+        fresh: bool,
+        span: Attempt | None = None,
     ) -> None:
         """Nothing is sent yet.
 
@@ -65,9 +76,12 @@ class Exchange:
             reader: of its answer.
             now: seconds since the epoch, for dates in hints.
             fresh: whether a kept connection is not good enough.
+            span: told of its pieces and its end; None where no spans are made.
         """
         self._connections = connections
         self._fresh = fresh
+        self._span = span
+        self._failure = "cancelled"
         self._asking = asking
         self._loop = asyncio.get_running_loop()
         self._response: aiohttp.ClientResponse | None = None
@@ -83,6 +97,26 @@ class Exchange:
 
     async def begin(self) -> None:
         """Send the request and wait for the first of the answer. Failure where there is none."""
+        try:
+            await self._begin()
+        except Failure as failure:
+            self._failure = failure.kind
+            raise
+        if self._span is not None:
+            self._span.heard()
+
+    async def more(self) -> list[Chunk]:
+        """The next chunks; none at the end of a whole answer. Failure where it ends before."""
+        try:
+            chunks = await self._more()
+        except Failure as failure:
+            self._failure = failure.kind
+            raise
+        if self._span is not None and chunks:
+            self._span.heard()
+        return chunks
+
+    async def _begin(self) -> None:
         self.sent_at = self._loop.time()
         timeouts = self._asking.timeouts
         response = await self._head()
@@ -97,8 +131,7 @@ class Exchange:
             raise Failure("broken", f"answered with content of the type '{response.content_type[:80]}'.")
         self.first_s = self._loop.time() - self.sent_at
 
-    async def more(self) -> list[Chunk]:
-        """The next chunks; none at the end of a whole answer. Failure where it ends before."""
+    async def _more(self) -> list[Chunk]:
         reader = self.reader
         while not (reader.whole and (reader.done or reader.usage is not None)):
             stall_s = self._asking.timeouts.stall_s
@@ -120,6 +153,9 @@ class Exchange:
 
     def close(self) -> None:
         """Give the connection back where the answer was read to its end; else close it, which ends the work there."""
+        if self._span is not None:
+            self._span.end(None if self.reader.whole else self._failure)
+            self._span = None
         if self._response is not None:
             if self._ended:
                 self._response.release()

@@ -1,0 +1,73 @@
+"""Opening what sends spans and metrics to a collector, where the configuration wants that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headgate.gateway.parts import StartError
+from headgate.gateway.telemetry.sections import OtelSection
+from headgate.gateway.upstream.references import resolved
+
+if TYPE_CHECKING:
+    from headgate.gateway.telemetry.otel import Tracing
+
+_EVERY_MS = 30_000
+"""How often metrics are sent."""
+_TAKES_S = 5
+"""How long a collector may take for a batch."""
+
+
+def open_tracing(section: OtelSection, environ: Mapping[str, str], registry: CollectorRegistry) -> Tracing | None:
+    """What makes and sends spans; None where it is off, for which nothing is imported.
+
+    StartError where it cannot be had. `environ` holds what headers refer to, `registry` learns what was dropped.
+    """
+    if not section.enabled:
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+        from headgate.gateway.telemetry.otel import Tracing
+        from headgate.gateway.telemetry.span_queue import SpanQueue
+    except ImportError as error:
+        message = f"telemetry.otel.enabled is true, but {error.name} is not installed; pip install 'headgate[otel]'"
+        raise StartError(message) from None
+    try:
+        headers = {name: resolved(value, environ) for name, value in section.headers.items()}
+    except ValueError as error:
+        raise StartError(f"telemetry.otel.headers: {error}") from None
+    # The queue says once that a collector is away; its exporter would say it of every batch.
+    logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
+    base = section.endpoint.rstrip("/")
+    queue = SpanQueue(OTLPSpanExporter(f"{base}/v1/traces", headers=headers, timeout=_TAKES_S))
+    metrics = OTLPMetricExporter(f"{base}/v1/metrics", headers=headers, timeout=_TAKES_S)
+    registry.register(SpanCollector(lambda: (queue.sent, queue.dropped)))
+    reader = PeriodicExportingMetricReader(metrics, export_interval_millis=_EVERY_MS)
+    return Tracing(section.service_name, section.sample_ratio, queue, [reader])
+
+
+class SpanCollector(Collector):
+    """What became of spans, read at each scrape."""
+
+    def __init__(self, counts: Callable[[], tuple[int, int]]) -> None:
+        """`counts`: sent and dropped, since the start."""
+        self._counts = counts
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing to collect at registration."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """One family."""
+        spans = CounterMetricFamily("headgate_otel_spans", "Spans that a collector took or not.", labels=["result"])
+        for result, count in zip(("sent", "dropped"), self._counts(), strict=True):
+            spans.add_metric([result], count)
+        yield spans
