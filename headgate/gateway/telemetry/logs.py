@@ -25,7 +25,8 @@ def logs(section: LoggingSection) -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(CarefulFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    logging.getLogger("headgate").setLevel(section.level.upper())
+    top = logging.getLogger("headgate")
+    top.setLevel(section.level.upper())
     # Progress bars of the libraries that load models: noise in a server's log.
     os.environ.setdefault("TQDM_DISABLE", "1")
     try:
@@ -43,5 +44,7 @@ def logs(section: LoggingSection) -> Iterator[None]:
     finally:
         for logger in loggers:
             logger.removeHandler(lines)
+            logger.setLevel(logging.NOTSET)
             logger.propagate = True
+        top.setLevel(logging.NOTSET)
         lines.close()
