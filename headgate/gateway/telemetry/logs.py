@@ -22,6 +22,10 @@ def logs(section: LoggingSection) -> Iterator[None]:
 
     StartError where the file cannot be written.
     """
+    try:
+        lines = LineHandler(None if section.file is None else Path(section.file))
+    except OSError as error:
+        raise StartError(f"logging.file is '{section.file}': {error.strerror or error}") from None
     handler = logging.StreamHandler()
     handler.setFormatter(CarefulFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -29,10 +33,6 @@ def logs(section: LoggingSection) -> Iterator[None]:
     top.setLevel(section.level.upper())
     # Progress bars of the libraries that load models: noise in a server's log.
     os.environ.setdefault("TQDM_DISABLE", "1")
-    try:
-        lines = LineHandler(None if section.file is None else Path(section.file))
-    except OSError as error:
-        raise StartError(f"logging.file is '{section.file}': {error.strerror or error}") from None
     loggers = [logging.getLogger(name) for name in (ACCESS, CONTENT)]
     for logger in loggers:
         logger.addHandler(lines)
