@@ -165,7 +165,7 @@ def _watch(app: web.Application) -> None:
     """Remember what happens, and serve the page that shows it."""
     settings, lifecycle = app[keys.SETTINGS], app[keys.LIFECYCLE]
     metrics, loader = app[keys.METRICS], app[keys.LOADER]
-    app[keys.TRACES] = Traces(settings.dashboard.requests)
+    traces = app[keys.TRACES] = Traces(settings.dashboard.requests)
     app[dashboard.WATCHED] = Watched(
         settings,
         lifecycle,
@@ -173,7 +173,7 @@ def _watch(app: web.Application) -> None:
         loader,
         app[keys.ADMISSION].accounts,
         app[keys.TEAMS],
-        History(metrics.registry, loader.models, lambda: lifecycle.in_flight),
+        History(metrics.registry, traces, loader.models, lambda: lifecycle.in_flight),
         time.monotonic(),
     )
     app[dashboard.FILES] = page_files()

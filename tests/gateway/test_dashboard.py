@@ -127,8 +127,10 @@ async def test_the_figures_are_those_of_prometheus_and_of_the_ledger(serve: Serv
             assert budget["spent"] == pytest.approx(found["usd"])
 
 
-async def test_a_request_is_explained_by_its_id(serve: Serve) -> None:
-    client = await serve()
+async def test_requests_are_explained_by_their_ids_for_administrators(serve: Serve) -> None:
+    client = await serve(dashboard={"requests": 6})
+
+    # A generation: every stage from where the one before ended, and what was settled in each.
     request_id, _ = await ask(client, "ann", "write a function that adds two numbers", stream=True)
     found = await told(client, f"/admin/requests/{request_id}")
     line, stages = found["request"], {stage["name"]: stage for stage in found["stages"]}
@@ -141,13 +143,10 @@ async def test_a_request_is_explained_by_its_id(serve: Serve) -> None:
     assert ends[-1] == line["total_s"]
     assert stages["prompt"]["end_s"] == line["first_token_s"]
     assert found["cache"]["verdict"] == line["verdict"] == "miss"
-    assert found["route"]["model"] == line["model"]
-    assert found["route"]["reason"] == line["route"]
+    assert (found["route"]["model"], found["route"]["reason"]) == (line["model"], line["route"])
     assert {entry["model"] for entry in found["route"]["destinations"]} == {"tiny", "tiny-2"}
 
-
-async def test_a_hit_and_a_refusal_show_how_far_they_came(serve: Serve) -> None:
-    client = await serve()
+    # A hit and a refusal show how far they came.
     await ask(client, "ann", "again")
     hit, _ = await ask(client, "ann", "again")
     found = await told(client, f"/admin/requests/{hit}")
@@ -159,47 +158,40 @@ async def test_a_hit_and_a_refusal_show_how_far_they_came(serve: Serve) -> None:
     found = await told(client, f"/admin/requests/{refused}")
     assert (status, found["request"]["error"], found["cache"]) == (429, "rate_limit_exceeded", None)
     assert [stage["name"] for stage in found["stages"]] == ["admit"]
-    named = await told(client, "/admin/requests?status=refused")
-    assert [line["id"] for line in named["requests"]] == [refused]
-    assert named["remembered"] == 5
 
-
-async def test_requests_are_listed_latest_first_by_what_is_asked_for(serve: Serve) -> None:
-    client = await serve(dashboard={"requests": 3})
-    ids = [(await ask(client, "ann", text))[0] for text in ("one", "two", "three", "three")]
+    # The list has the latest first, of what is asked for.
     listed = await told(client, "/admin/requests")
-    assert [line["id"] for line in listed["requests"]] == ids[:0:-1]
-    hits = await told(client, "/admin/requests?verdict=exact&team=red")
-    assert [line["id"] for line in hits["requests"]] == ids[3:]
+    assert (len(listed["requests"]), listed["remembered"]) == (6, 6)
+    assert [line["id"] for line in listed["requests"]][::5] == [refused, request_id]
+    assert [line["id"] for line in (await told(client, "/admin/requests?status=refused"))["requests"]] == [refused]
+    red_hits = await told(client, "/admin/requests?verdict=exact&team=red")
+    assert [line["id"] for line in red_hits["requests"]] == [hit]
     assert len((await told(client, "/admin/requests?limit=2"))["requests"]) == 2
-    gone = await client.get(f"/admin/requests/{ids[0]}", headers=bearer("ops"))
+
+    # The oldest leaves when there is no room.
+    await ask(client, "ann", "one more")
+    gone = await client.get(f"/admin/requests/{request_id}", headers=bearer("ops"))
     assert (gone.status, (await gone.json())["error"]["code"]) == (404, "request_not_found")
 
-
-@pytest.mark.parametrize(
-    ("path", "param"),
-    [
+    # What is not understood is named, and the figures are for administrators.
+    for path, param in (
         ("/admin/live?after=-1", "after"),
         ("/admin/live?before=1", "before"),
         ("/admin/requests?limit=0", "limit"),
         ("/admin/requests?status=good", "status"),
-    ],
-)
-async def test_what_is_not_understood_is_named(serve: Serve, path: str, param: str) -> None:
-    reply = await (await serve()).get(path, headers=bearer("ops"))
-    assert (reply.status, (await reply.json())["error"]["param"]) == (400, param)
-
-
-async def test_figures_are_for_administrators_and_the_page_is_for_all(serve: Serve) -> None:
-    client = await serve()
+    ):
+        reply = await client.get(path, headers=bearer("ops"))
+        assert (reply.status, (await reply.json())["error"]["param"]) == (400, param)
     for path in ("/admin/live", "/admin/requests", "/admin/requests/x"):
         assert (await client.get(path)).status == 401
         assert (await client.get(path, headers=bearer("ann"))).status == 403
+
+    # The page itself is for all: it holds nothing, and runs nothing but its own scripts.
     page = await client.get("/dashboard")
     assert (page.status, page.content_type) == (200, "text/html")
     policy = page.headers["Content-Security-Policy"]
-    assert "unsafe" not in policy
-    assert "http" not in policy
+    assert "default-src 'none'" in policy
+    assert not {"unsafe-inline", "unsafe-eval", "http:", "https:", "*"} & set(policy.replace("'", "").split())
     again = await client.get("/dashboard", headers={"If-None-Match": page.headers["ETag"]})
     assert (again.status, await again.read()) == (304, b"")
     assert (await client.get("/dashboard/index.htm")).status == 404
@@ -208,5 +200,5 @@ async def test_figures_are_for_administrators_and_the_page_is_for_all(serve: Ser
 async def test_it_can_be_switched_off(serve: Serve) -> None:
     client = await serve(dashboard={"enabled": False})
     assert (await ask(client, "ann", "one"))[1] == 200
-    for path in ("/dashboard", "/dashboard/page.css", "/admin/live", "/admin/requests"):
+    for path in ("/dashboard", "/dashboard/base.css", "/admin/live", "/admin/requests"):
         assert (await client.get(path, headers=bearer("ops"))).status == 404

@@ -64,7 +64,7 @@ async def test_an_operator_signs_in_and_sees_what_the_server_says(client: TestCl
         live = await (await client.get("/admin/live", headers=KEY)).json()
         figures = await page.text(".figures")
         assert f"{live['traffic']['requests']} since the start" in figures
-        assert f"{live['traffic']['generated_tokens']} generated" in figures
+        assert f"{live['traffic']['generated_tokens']} generated, {live['traffic']['prompt_tokens']} read" in figures
         assert "tiny-2" in await page.text("[aria-label=Models]")
         assert "exact" in await page.text("[aria-label='Answer cache']")
         assert "red" in await page.text("[aria-label=Teams]")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from prometheus_client import CollectorRegistry
 
 from headgate.engine.local import LocalModel
-from headgate.gateway.middleware import API_PREFIXES
+from headgate.gateway.dashboard.traces import Traces
 from headgate.gateway.telemetry.reading import NO_BUCKETS, Buckets, Reading
 
 INTERVAL_S = 2.0
@@ -27,7 +27,6 @@ WINDOW_S = 60.0
 FIRST_TOKEN = "headgate_time_to_first_token_seconds"
 INTER_TOKEN = "headgate_inter_token_latency_seconds"
 TRAFFIC = (
-    "headgate_requests_total",
     "headgate_prompt_tokens_total",
     "headgate_generation_tokens_total",
     "headgate_cache_lookups_total",
@@ -44,9 +43,9 @@ class Counts:
 
     at: float
     """Monotonic seconds."""
-    requests: float
-    errors: float
-    refused: float
+    requests: int
+    failed: int
+    refused: int
     prompt_tokens: Mapping[str, float]
     generated_tokens: Mapping[str, float]
     lookups: float
@@ -56,19 +55,15 @@ class Counts:
     inter_token: Mapping[str, Buckets]
 
 
-def counts_of(reading: Reading, at: float) -> Counts:
+def counts_of(reading: Reading, traces: Traces, at: float) -> Counts:
     """What a reading says of the traffic. Requests are those to the API."""
-    codes: dict[str, float] = {}
-    for (endpoint, code), count in reading.by("headgate_requests_total", "endpoint", "code").items():
-        if endpoint.startswith(API_PREFIXES):
-            codes[code] = codes.get(code, 0.0) + count
     verdicts = reading.by_one("headgate_cache_lookups_total", "verdict")
     generated = reading.by_one("headgate_generation_tokens_total", "model")
     return Counts(
         at,
-        sum(codes.values()),
-        sum(count for code, count in codes.items() if code.startswith("5")),
-        codes.get("429", 0.0),
+        traces.requests,
+        traces.failed,
+        traces.refused,
         reading.by_one("headgate_prompt_tokens_total", "model"),
         generated,
         sum(verdicts.values()),
@@ -85,7 +80,7 @@ class Point:
     at: float
     """Seconds since the epoch."""
     requests_s: float
-    errors_s: float
+    failed_s: float
     refused_s: float
     prompt_tokens_s: float
     generated_tokens_s: float
@@ -113,6 +108,7 @@ class History:
     def __init__(
         self,
         registry: CollectorRegistry,
+        traces: Traces,
         models: Mapping[str, LocalModel],
         in_flight: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
@@ -122,12 +118,14 @@ class History:
 
         Args:
             registry: has the traffic's series.
+            traces: count the requests: a series for each of their labels would take longer to add up.
             models: whose queues are looked at.
             in_flight: requests on the road.
             clock: monotonic seconds.
             wall: seconds since the epoch.
         """
         self._traffic = registry.restricted_registry(TRAFFIC)
+        self._traces = traces
         self._models = models
         self._in_flight = in_flight
         self._clock = clock
@@ -139,7 +137,7 @@ class History:
 
     def now(self) -> Counts:
         """The counters at this moment."""
-        return counts_of(Reading(self._traffic.collect()), self._clock())
+        return counts_of(Reading(self._traffic.collect()), self._traces, self._clock())
 
     def before(self, now: Counts) -> Counts:
         """The counters as they were a window before, or as near to that as is known."""
@@ -161,7 +159,7 @@ class History:
             Point(
                 self._wall(),
                 _rate(now.requests - last.requests, now, last),
-                _rate(now.errors - last.errors, now, last),
+                _rate(now.failed - last.failed, now, last),
                 _rate(now.refused - last.refused, now, last),
                 _rate(sum(now.prompt_tokens.values()) - sum(last.prompt_tokens.values()), now, last),
                 _rate(sum(now.generated_tokens.values()) - sum(last.generated_tokens.values()), now, last),

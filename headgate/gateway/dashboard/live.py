@@ -10,11 +10,12 @@ from headgate import __version__
 from headgate.gateway.backend import Loader
 from headgate.gateway.dashboard.history import INTERVAL_S, POINT_NAMES, Counts, History, hit_ratio, latencies
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.settings import Settings
+from headgate.gateway.settings import ModelSection, Settings
 from headgate.gateway.teams.accounts import Accounts
 from headgate.gateway.teams.registry import Teams
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.reading import Buckets, Reading
+from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.wire.health import Part
 from headgate.gateway.wire.live import (
     Live,
@@ -24,6 +25,7 @@ from headgate.gateway.wire.live import (
     LiveModel,
     LiveRoute,
     LiveTeam,
+    LiveUpstream,
     Lookups,
     MeasuredError,
     Percentiles,
@@ -92,7 +94,7 @@ def _traffic(watched: Watched, now: Counts, old: Counts) -> Traffic:
     return Traffic(
         now.at - old.at,
         _rate(now.requests - old.requests, now, old),
-        _rate(now.errors - old.errors, now, old),
+        _rate(now.failed - old.failed, now, old),
         _rate(now.refused - old.refused, now, old),
         _rate(prompt - before, now, old),
         _rate(generated - generated_before, now, old),
@@ -101,9 +103,9 @@ def _traffic(watched: Watched, now: Counts, old: Counts) -> Traffic:
         _percentiles(inter),
         # Who asks for this is on the road too.
         max(0, watched.lifecycle.in_flight - 1),
-        int(now.requests),
-        int(now.errors),
-        int(now.refused),
+        now.requests,
+        now.failed,
+        now.refused,
         int(prompt),
         int(generated),
     )
@@ -112,9 +114,13 @@ def _traffic(watched: Watched, now: Counts, old: Counts) -> Traffic:
 def _models(watched: Watched, reading: Reading, now: Counts, old: Counts) -> Iterator[LiveModel]:
     requests = reading.by_one("headgate_requests_total", "model")
     breakers = reading.by_one("headgate_route_breaker_state", "model")
-    for section in watched.settings.models:
+    settings, parts = watched.settings, watched.lifecycle.parts
+    upstreams = {section.id for section in settings.upstreams}
+    sections: tuple[ModelSection | UpstreamSection, ...] = (*settings.models, *settings.upstreams)
+    for section in sections:
         model = section.id
-        state, detail = watched.lifecycle.parts.get(f"model {model}", ("off", ""))
+        part = f"upstream {model}" if model in upstreams else f"model {model}"
+        state, detail = parts.get(part, ("off", ""))
         first, inter = latencies(now, old, model)
         queries = reading.total("headgate_prefix_cache_queries_total", model=model)
         found = reading.total("headgate_prefix_cache_hits_total", model=model)
@@ -122,13 +128,14 @@ def _models(watched: Watched, reading: Reading, now: Counts, old: Counts) -> Ite
         yield LiveModel(
             model,
             section.tier,
+            _upstream(reading, model) if model in upstreams else None,
             state,
             detail,
             ("closed", "half_open", "open")[int(breakers.get(model, 0))],
             int(reading.total("headgate_requests_running", model=model)),
             int(reading.total("headgate_requests_waiting", model=model)),
             int(reading.total("headgate_background_requests", model=model)),
-            reading.total("headgate_kv_cache_usage_ratio", model=model),
+            reading.value("headgate_kv_cache_usage_ratio", model=model),
             found / queries if queries else None,
             int(reading.total("headgate_preemptions_total", model=model)),
             int(requests.get(model, 0)),
@@ -138,6 +145,19 @@ def _models(watched: Watched, reading: Reading, now: Counts, old: Counts) -> Ite
             _percentiles(first),
             _percentiles(inter),
         )
+
+
+def _upstream(reading: Reading, model: str) -> LiveUpstream:
+    well = reading.value("headgate_upstream_healthy", model=model)
+    ends = reading.by_one("headgate_upstream_attempts_total", "end", model=model)
+    hedges = reading.by_one("headgate_upstream_hedges_total", "result", model=model)
+    return LiveUpstream(
+        None if well is None else well == 1,
+        {end: int(count) for end, count in ends.items()},
+        int(reading.total("headgate_upstream_retries_total", model=model)),
+        int(sum(hedges.values())),
+        int(hedges.get("won", 0)),
+    )
 
 
 def _cache(watched: Watched, reading: Reading) -> LiveCache:

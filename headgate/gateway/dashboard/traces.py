@@ -21,10 +21,17 @@ class Traces:
         """`most`: requests that are remembered; `clock`: Unix time."""
         self._ended: deque[tuple[float, RequestRecord]] = deque(maxlen=most)
         self._clock = clock
+        self.requests = self.refused = self.failed = 0
+        """Of all that ended since the start: those that got 429, and those that got 5xx."""
 
     def ended(self, record: RequestRecord) -> None:
         """A request has ended, well or not; the oldest one leaves when there is no room."""
         self._ended.append((self._clock(), record))
+        self.requests += 1
+        if record.status == 429:
+            self.refused += 1
+        elif record.status >= 500:
+            self.failed += 1
 
     def lines(self, wanted: Callable[[RequestRecord], bool], most: int) -> Iterator[RequestLine]:
         """Those that are wanted, the latest first."""

@@ -26,7 +26,7 @@ class Traffic(Struct):
 
     window_s: float
     requests_s: float
-    errors_s: float
+    failed_s: float
     """Of these, those that got 5xx."""
     refused_s: float
     """Of these, those that got 429."""
@@ -37,10 +37,23 @@ class Traffic(Struct):
     inter_token: Percentiles
     in_flight: int
     requests: int
-    errors: int
+    failed: int
     refused: int
     prompt_tokens: int
     generated_tokens: int
+
+
+class LiveUpstream(Struct):
+    """What is known of a model that another server runs, since the start."""
+
+    well: bool | None
+    """Whether checks find it well."""
+    ends: dict[str, int]
+    """Attempts by how they ended: `answered`, or what went wrong."""
+    retries: int
+    hedges: int
+    hedges_won: int
+    """Second attempts that began to answer before the first."""
 
 
 class LiveModel(Struct):
@@ -48,13 +61,15 @@ class LiveModel(Struct):
 
     id: str
     tier: str | None
+    upstream: LiveUpstream | None
+    """null: the engine runs it."""
     state: Literal["loading", "ready", "off", "failed"]
     detail: str
     breaker: Literal["closed", "half_open", "open"]
     running: int
     waiting: int
     background: int
-    kv_usage: float
+    kv_usage: float | None
     prefix_hit_ratio: float | None
     preemptions: int
     requests: int

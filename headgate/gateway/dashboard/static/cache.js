@@ -61,6 +61,8 @@ function error(found) {
   const most = Math.min(1, Math.max(2 * found.accepted, 1.1 * found.upper));
   const at = (share) => `${(100 * Math.min(1, share / most)).toFixed(2)}%`;
   const level = found.lower > found.accepted ? "bad" : found.upper > found.accepted ? "" : "good";
+  const place = found.accepted / most;
+  const anchor = place < 0.15 ? "start" : place > 0.85 ? "end" : "middle";
   const label = `between ${percent(found.lower)} and ${percent(found.upper)}, ${percent(found.accepted)} is accepted`;
   const width = `${(100 * Math.max(0.004, Math.min(1, found.upper / most) - found.lower / most)).toFixed(2)}%`;
   return h(
@@ -74,7 +76,7 @@ function error(found) {
       s("rect", { class: "level", x: at(found.lower), width, y: 6, height: 8, rx: 2 }),
       found.labelled === null ? null : s("circle", { class: "dot", cx: at(found.labelled), cy: 10, r: 4 }),
       s("line", { class: "mark", x1: at(found.accepted), x2: at(found.accepted), y1: 1, y2: 19 }),
-      s("text", { class: "axis", x: at(found.accepted), y: 31, "text-anchor": "middle" }, `accepted ${percent(found.accepted)}`),
+      s("text", { class: "axis", x: at(found.accepted), y: 31, "text-anchor": anchor }, `accepted ${percent(found.accepted)}`),
     ),
     h(
       "p",

@@ -61,7 +61,7 @@ export class Chart {
     this.scale = nice(highest);
     this.lines.forEach((line, at) => line.setAttribute("d", this.#path(this.values[at])));
     this.area.setAttribute("d", this.#area(this.values.at(-1)));
-    this.top.textContent = this.format(this.scale);
+    this.top.textContent = highest > 0 ? this.format(this.scale) : "";
     for (const line of [this.grid, this.base]) line.setAttribute("x2", width);
     this.#tell();
   }
@@ -132,9 +132,9 @@ export class Chart {
   }
 }
 
-/** The least of 1, 2 and 5 times a power of ten that holds a value. */
+/** The least round number that holds a value. */
 function nice(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= value * 0.999);
+  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999);
 }

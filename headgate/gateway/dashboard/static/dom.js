@@ -17,6 +17,29 @@ export const h = (tag, attributes = {}, ...children) => fill(document.createElem
 export const s = (tag, attributes = {}, ...children) =>
   fill(document.createElementNS(SVG, tag), attributes, children);
 
+/** Have an element hold these children, changing only what is different: focus, selection and scrolling stay. */
+export function refill(element, children) {
+  const old = [...element.childNodes];
+  children.forEach((child, at) => {
+    if (at >= old.length) element.append(child);
+    else if (!morph(old[at], child)) old[at].replaceWith(child);
+  });
+  for (const left of old.slice(children.length)) left.remove();
+}
+
+/** Make a node like another; false where it is of another kind. */
+function morph(node, like) {
+  if (node.nodeType !== like.nodeType || node.nodeName !== like.nodeName) return false;
+  if (node.nodeType === Node.TEXT_NODE) {
+    if (node.data !== like.data) node.data = like.data;
+    return true;
+  }
+  for (const { name } of [...node.attributes]) if (!like.hasAttribute(name)) node.removeAttribute(name);
+  for (const { name, value } of like.attributes) if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+  refill(node, [...like.childNodes]);
+  return true;
+}
+
 /** A bar whose filled part is a share of it, 0 to 1. A mark may stand at another share. */
 export function meter(share, { label, level = "", mark } = {}) {
   const at = (part) => `${(100 * Math.min(1, Math.max(0, part))).toFixed(2)}%`;

@@ -19,7 +19,7 @@ export function rate(value) {
 export function timeParts(seconds) {
   if (!known(seconds)) return [NOTHING, ""];
   const size = Math.abs(seconds);
-  if (size === 0) return ["0", "ms"];
+  if (size === 0) return ["0", ""];
   if (size < 0.001) return [(seconds * 1e6).toFixed(0), "µs"];
   if (size < 0.01) return [(seconds * 1e3).toFixed(1), "ms"];
   if (size < 1) return [(seconds * 1e3).toFixed(0), "ms"];
@@ -28,12 +28,12 @@ export function timeParts(seconds) {
   return [(seconds / 3600).toFixed(1), "h"];
 }
 
-export const time = (seconds) => timeParts(seconds).join(" ").trim();
+export const time = (seconds) => timeParts(seconds).join("\u00a0").trim();
 
 export function percent(share, digits) {
   if (!known(share)) return NOTHING;
   const value = 100 * share;
-  return `${value.toFixed(digits ?? (value > 0 && value < 9.95 ? 1 : 0))} %`;
+  return `${value.toFixed(digits ?? (value > 0 && value < 9.95 ? 1 : 0))}\u00a0%`;
 }
 
 export function usd(value) {

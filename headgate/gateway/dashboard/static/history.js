@@ -1,7 +1,11 @@
 // The points of the last minutes, as the server numbers them.
 
+const KEPT = 450;
+const SHOWN = [90, 225, KEPT];
+
 export class History {
-  size = 450;
+  /** How many points there is room for: few at first, so that what is there can be seen. */
+  size = SHOWN[0];
   length = 0;
   columns = { at: [] };
   last = 0;
@@ -11,9 +15,10 @@ export class History {
     const anew = first !== this.last + 1;
     const count = columns.at.length;
     for (const [name, values] of Object.entries(columns)) {
-      this.columns[name] = (anew ? values : [...(this.columns[name] ?? []), ...values]).slice(-this.size);
+      this.columns[name] = (anew ? values : [...(this.columns[name] ?? []), ...values]).slice(-KEPT);
     }
     this.length = this.columns.at.length;
+    this.size = SHOWN.find((size) => size >= this.length);
     this.last = first + count - 1;
   }
 }

@@ -26,7 +26,10 @@ leave.addEventListener("click", () => {
   history = new History();
   open();
 });
-window.addEventListener("hashchange", open);
+window.addEventListener("hashchange", () => {
+  open();
+  main.focus({ preventScroll: true });
+});
 document.addEventListener("visibilitychange", () => document.hidden || look());
 open();
 
@@ -72,6 +75,7 @@ async function look() {
 }
 
 function welcome(live) {
+  main.classList.remove("stale");
   views.hidden = false;
   leave.hidden = !signedIn();
   const failed = Object.values(live.parts).some((part) => part.state === "failed");
@@ -80,11 +84,14 @@ function welcome(live) {
   document.title = "Headgate";
 }
 
+/** What was seen last stays, and looks it. */
 function trouble(error) {
+  main.classList.add("stale");
   state.className = "state bad";
   state.textContent = "no answer";
   document.title = "Headgate: no answer";
   if (main.firstChild !== view.element) {
+    main.classList.remove("stale");
     main.replaceChildren(h("p", { class: "empty bad" }, `${error.message} It is asked again every two seconds.`));
   }
 }

@@ -13,19 +13,11 @@ export function modelsPanel({ models }) {
       { class: "name" },
       h("i", { class: `dot ${model.breaker === "closed" ? LEVELS[model.state] : "bad"}` }),
       model.id,
-      h("small", {}, BREAKERS[model.breaker] ?? (model.state === "ready" ? model.tier : model.state)),
+      h("small", {}, BREAKERS[model.breaker] ?? (model.state === "ready" ? told(model) : model.state)),
     ),
     count(model.running),
     count(model.waiting),
-    h(
-      "span",
-      { class: "gauge" },
-      meter(model.kv_usage, {
-        label: `KV cache ${percent(model.kv_usage)} full`,
-        level: model.kv_usage > 0.95 ? "bad" : model.kv_usage > 0.8 ? "warn" : "",
-      }),
-      percent(model.kv_usage),
-    ),
+    kv(model.kv_usage),
     percent(model.prefix_hit_ratio),
     rate(model.generated_tokens_s),
     pair(model.first_token),
@@ -40,12 +32,20 @@ export function modelsPanel({ models }) {
     ["KV cache", "number wide"],
     ["Prefix hits", "number"],
     ["Tokens/s", "number"],
-    ["First token p50, p99", "number"],
-    ["Between p50, p99", "number"],
+    ["First token, p99", "number"],
+    ["Between tokens, p99", "number"],
     ["Requests", "number"],
     ["Generated", "number"],
   ];
   return [table("Models", columns, rows, "No model is configured.")];
+}
+
+const told = ({ tier, upstream }) => [tier, upstream && "upstream"].filter(Boolean).join(", ");
+
+function kv(usage) {
+  if (usage === null) return percent(null);
+  const level = usage > 0.95 ? "bad" : usage > 0.8 ? "warn" : "";
+  return h("span", { class: "gauge" }, meter(usage, { label: `KV cache ${percent(usage)} full`, level }), percent(usage));
 }
 
 const pair = ({ p50, p99 }) => (p50 === null ? time(null) : `${time(p50)}, ${time(p99)}`);

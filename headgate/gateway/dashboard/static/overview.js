@@ -2,12 +2,13 @@
 
 import { cachePanel } from "./cache.js";
 import { Chart, Moment } from "./chart.js";
-import { h } from "./dom.js";
-import { count, percent, rate, short, time, timeParts } from "./format.js";
+import { h, refill } from "./dom.js";
+import { count, percent, rate, short, span, time, timeParts, usd } from "./format.js";
 import { modelsPanel } from "./models.js";
 import { routesPanel } from "./routes.js";
 import { systemPanel, problems } from "./system.js";
 import { teamsPanel } from "./teams.js";
+import { upstreamsPanel } from "./upstreams.js";
 
 const column = (name) => (points) => points.columns[name] ?? [];
 
@@ -15,17 +16,14 @@ const FIGURES = [
   {
     title: "Requests",
     value: ({ traffic }) => [rate(traffic.requests_s), "/s"],
-    beside: ({ traffic }) => `${short(traffic.requests)} since the start, ${count(traffic.refused)} refused, ${count(traffic.errors)} failed`,
+    beside: ({ traffic }) => `${short(traffic.requests)} since the start`,
     format: rate,
-    series: [
-      { name: "failed", kind: "bad", values: column("errors_s") },
-      { name: "all, per second", kind: "first", values: column("requests_s") },
-    ],
+    series: [{ name: "per second", kind: "first", values: column("requests_s") }],
   },
   {
     title: "Tokens",
     value: ({ traffic }) => [rate(traffic.generated_tokens_s), "/s generated"],
-    beside: ({ traffic }) => `${short(traffic.generated_tokens)} generated and ${short(traffic.prompt_tokens)} read since the start`,
+    beside: ({ traffic }) => `${short(traffic.generated_tokens)} generated, ${short(traffic.prompt_tokens)} read since the start`,
     format: rate,
     series: [
       { name: "read", kind: "second", values: column("prompt_tokens_s") },
@@ -34,13 +32,23 @@ const FIGURES = [
   },
   {
     title: "In flight",
-    value: ({ traffic }) => [count(traffic.in_flight), "requests"],
-    beside: ({ models }) => `${count(sum(models, "running"))} computed, ${count(sum(models, "waiting"))} waiting for room, ${count(sum(models, "background"))} in the background`,
+    value: ({ traffic }) => [count(traffic.in_flight), ""],
+    beside: ({ models }) =>
+      `${count(sum(models, "running"))} computed, ${count(sum(models, "waiting"))} waiting, ` +
+      `${count(sum(models, "background"))} in the background`,
     format: count,
     series: [
-      { name: "waiting", kind: "second", values: column("waiting") },
-      { name: "computed", kind: "first", values: column("running") },
+      { name: "waiting for room", kind: "second", values: column("waiting") },
+      { name: "in flight", kind: "first", values: column("in_flight") },
     ],
+  },
+  {
+    title: "KV cache in use",
+    value: ({ models }) => percentParts(Math.max(0, ...models.map((model) => model.kv_usage))),
+    beside: () => "of the model whose cache is fullest",
+    format: (value) => percent(value, 0),
+    most: 0.1,
+    series: [{ name: "in use", kind: "first", values: column("kv_usage") }],
   },
   {
     title: "Time to first token",
@@ -57,12 +65,22 @@ const FIGURES = [
     series: percentiles("inter_token"),
   },
   {
-    title: "Answered from the cache",
+    title: "From the answer cache",
     value: ({ traffic }) => percentParts(traffic.hit_ratio),
-    beside: ({ cache }) => `${time(cache.saved_device_s)} of the device and ${short(cache.saved_tokens)} tokens saved since the start`,
+    beside: ({ cache }) => `${time(cache.saved_device_s)} of the device and ${usd(cache.saved_usd)} saved`,
     format: (value) => percent(value, 0),
     most: 1,
-    series: [{ name: "share of the last minute", kind: "first", values: column("hit_ratio") }],
+    series: [{ name: "of the last minute", kind: "first", values: column("hit_ratio") }],
+  },
+  {
+    title: "Refused or failed",
+    value: ({ traffic }) => [rate(traffic.refused_s + traffic.failed_s), "/s"],
+    beside: ({ traffic }) => `${short(traffic.refused)} refused by a limit, ${short(traffic.failed)} failed since the start`,
+    format: rate,
+    series: [
+      { name: "refused", kind: "second", values: column("refused_s") },
+      { name: "failed", kind: "bad", values: column("failed_s") },
+    ],
   },
 ];
 
@@ -78,12 +96,12 @@ const sum = (entries, name) => entries.reduce((total, entry) => total + entry[na
 
 function percentParts(share) {
   const text = percent(share);
-  return text.endsWith(" %") ? [text.slice(0, -2), "%"] : [text, ""];
+  return text.endsWith("%") ? [text.slice(0, -2), "%"] : [text, ""];
 }
 
 function observed({ window_s }, { count: of }) {
-  if (!of) return "None in the last minute";
-  return `Median of ${short(of)} in the last ${Math.round(Math.max(1, window_s))} s`;
+  if (!of) return "none in the last minute";
+  return `median of ${short(of)} in the last ${window_s > 50 ? "minute" : `${Math.max(1, Math.round(window_s))} s`}`;
 }
 
 class Figure {
@@ -117,6 +135,7 @@ export class Overview {
     this.figures = FIGURES.map((spec) => new Figure(spec, moment));
     this.panels = [
       [modelsPanel, "Models", "wide"],
+      [upstreamsPanel, "Upstreams", "wide"],
       [cachePanel, "Answer cache", ""],
       [routesPanel, "Routes", ""],
       [teamsPanel, "Teams", "wide"],
@@ -126,13 +145,14 @@ export class Overview {
       return { make, body, element: h("section", { class: `panel ${kind}`, "aria-label": title }, h("h2", {}, title), body) };
     });
     this.problems = h("div", { class: "problems", role: "status" });
+    this.since = h("span");
     this.element = h(
       "div",
       { class: "overview" },
       h("h1", { class: "unseen" }, "Overview"),
       this.problems,
       h("div", { class: "figures" }, this.figures.map((figure) => figure.element)),
-      h("p", { class: "span" }, h("span", {}, "15 minutes ago"), h("span", {}, "now")),
+      h("p", { class: "span" }, this.since, h("span", {}, "now")),
       h("div", { class: "panels" }, this.panels.map((panel) => panel.element)),
     );
   }
@@ -143,8 +163,13 @@ export class Overview {
 
   /** After it is on the page, where it has a size. */
   drawn() {
-    this.problems.replaceChildren(...problems(this.live));
+    refill(this.problems, problems(this.live));
+    this.since.textContent = `${span(this.history.size * this.live.history.interval_s)} ago`;
     for (const figure of this.figures) figure.show(this.live, this.history);
-    for (const { make, body } of this.panels) body.replaceChildren(...make(this.live));
+    for (const { make, body, element } of this.panels) {
+      const made = make(this.live);
+      element.hidden = made.length === 0;
+      refill(body, made);
+    }
   }
 }

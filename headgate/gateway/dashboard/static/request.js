@@ -5,7 +5,7 @@ import { clock, count, percent, rate, time, usd } from "./format.js";
 import { ask, Refused } from "./session.js";
 
 const STAGES = {
-  admit: ["Admit", "who asks, and whether that is within the limits"],
+  admit: ["Admit", "known, and within the limits"],
   cache: ["Cache", "looked for an answer"],
   route: ["Route", "chose a model"],
   queue: ["Wait", "for room in the engine"],
@@ -53,7 +53,7 @@ export class RequestView {
         h("b", {}, time(request.total_s)),
       ),
       way(trace),
-      ...[admit(trace), cache(trace), route(trace), generate(trace), record(trace)].filter(Boolean),
+      h("div", { class: "panels" }, [admit(trace), cache(trace), route(trace), generate(trace), record(trace)]),
     );
   }
 }
@@ -88,7 +88,8 @@ function way({ stages, request }) {
 }
 
 function part(title, text, ...more) {
-  return h("section", { class: "panel", "aria-label": title }, h("h2", {}, title), text && h("p", {}, text), ...more);
+  const kind = title === "Route" ? "panel wide" : "panel";
+  return h("section", { class: kind, "aria-label": title }, h("h2", {}, title), text && h("p", {}, text), ...more);
 }
 
 function facts(entries) {

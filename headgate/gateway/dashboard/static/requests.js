@@ -1,6 +1,6 @@
 // The requests that ended last, by what one looks for.
 
-import { h, table } from "./dom.js";
+import { h, refill, table } from "./dom.js";
 import { clock, count, time, usd } from "./format.js";
 import { ask } from "./session.js";
 
@@ -55,10 +55,10 @@ export class RequestsView {
     for (const [name, { field }] of Object.entries(this.filters)) if (field.value) query.set(name, field.value);
     const { requests, remembered } = await ask(`/admin/requests?${query}`);
     this.told.textContent = `${count(requests.length)} of the ${count(remembered)} that are remembered, the latest first. No content is kept.`;
-    // Whoever reads or walks through the list by keyboard is not thrown out of it.
-    if (this.found.contains(document.activeElement) && document.activeElement.tagName === "A") return;
+    // Whoever walks through the list by keyboard is not led elsewhere by what came meanwhile.
+    if (this.found.contains(document.activeElement)) return;
     const empty = remembered ? "None of the requests is like that." : "No request has ended yet.";
-    this.found.replaceChildren(table("Requests", COLUMNS, requests.map(row), empty));
+    refill(this.found, [table("Requests", COLUMNS, requests.map(row), empty)]);
   }
 }
 

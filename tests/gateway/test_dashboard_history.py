@@ -1,0 +1,96 @@
+"""The last minutes as the page draws them, over a registry of a test's own and its clock."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram
+
+from headgate.gateway.dashboard.history import INTERVAL_S, KEPT, History
+from headgate.gateway.dashboard.traces import Traces
+from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.reading import Buckets, Reading
+from headgate.gateway.telemetry.record import RequestRecord
+
+RECORD = RequestRecord("id", "/v1/chat/completions", team="red", model="m", verdict="miss", status=200, total_s=0.5)
+
+
+class Watched:
+    """A history whose clock only goes on by `tick`."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.metrics, self.traces = Metrics(), Traces(10, lambda: self.now)
+        self.history = History(self.metrics.registry, self.traces, {}, lambda: 3, lambda: self.now, lambda: self.now)
+
+    def ended(self, record: RequestRecord = RECORD, first_token_s: float = 0.02) -> None:
+        record = replace(record, first_token_s=first_token_s)
+        self.metrics.generated(record.model, 10, 4, 0, 0.0)
+        self.metrics.finished(record)
+        self.traces.ended(record)
+
+    def tick(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.now += INTERVAL_S
+            self.history.take()
+
+
+def test_a_point_tells_the_rates_since_the_one_before() -> None:
+    watched = Watched()
+    for status in (200, 200, 429, 503):
+        watched.ended(replace(RECORD, status=status))
+    watched.tick(2)
+    first, second = watched.history.since(0)
+    assert (first.requests_s, first.refused_s, first.failed_s) == (2.0, 0.5, 0.5)
+    assert (first.prompt_tokens_s, first.generated_tokens_s, first.in_flight) == (20.0, 8.0, 3)
+    assert (second.requests_s, second.generated_tokens_s, second.at) == (0.0, 0.0, 2 * INTERVAL_S)
+
+
+def test_percentiles_are_of_the_last_minute_and_none_where_nothing_was_observed() -> None:
+    watched = Watched()
+    watched.tick()
+    watched.ended(first_token_s=0.02)
+    watched.tick(30)
+    none, *with_it = watched.history.since(0)
+    assert none.first_token_p50 is None
+    assert all(point.first_token_p99 == pytest.approx(0.0199) for point in with_it)
+    watched.tick(2)
+    assert watched.history.since(0)[-1].first_token_p50 is None
+
+
+def test_only_points_that_are_new_are_given_and_the_oldest_leave() -> None:
+    watched = Watched()
+    watched.tick(5)
+    assert [point.at for point in watched.history.since(3)] == [4 * INTERVAL_S, 5 * INTERVAL_S]
+    assert watched.history.since(5) == []
+    assert len(watched.history.since(900)) == 5, "whoever counts further saw a server before this one"
+    watched.tick(KEPT)
+    assert len(watched.history.since(0)) == len(watched.history.since(2)) == KEPT
+
+
+@given(st.lists(st.floats(0.0, 5.0), min_size=1, max_size=60), st.floats(0.01, 1.0))
+def test_quantiles_lie_in_the_bucket_of_the_value_they_are_of(values: list[float], share: float) -> None:
+    registry = CollectorRegistry()
+    histogram = Histogram("h", "", buckets=(0.1, 0.5, 1.0, 2.0), registry=registry)
+    for value in values:
+        histogram.observe(value)
+    found = Reading(registry.collect()).buckets("h").quantile(share)
+    exact = sorted(values)[math.ceil(share * len(values) - 1e-9) - 1]
+    low = max((bound for bound in (0.0, 0.1, 0.5, 1.0, 2.0) if bound < exact), default=0.0)
+    high = min((bound for bound in (0.1, 0.5, 1.0, 2.0) if bound >= exact), default=2.0)
+    assert found is not None
+    assert low <= found + 1e-9
+    assert found <= high + 1e-9
+
+
+def test_a_quantile_is_what_prometheus_says() -> None:
+    # histogram_quantile(0.5, …) and (0.9, …) of these buckets, by promtool's test of rules.
+    buckets = Buckets((0.1, 0.5, 1.0, math.inf), (2.0, 6.0, 8.0, 10.0))
+    assert buckets.quantile(0.5) == pytest.approx(0.4)
+    assert buckets.quantile(0.9) == 1.0
+    assert Buckets((1.0, math.inf), (0.0, 0.0)).quantile(0.5) is None
+    assert buckets.since(Buckets((0.1, 0.5, 1.0, math.inf), (2.0, 2.0, 2.0, 2.0))).counts == (0.0, 4.0, 6.0, 8.0)
