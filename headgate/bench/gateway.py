@@ -30,7 +30,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _SERVER = {
     "HEADGATE_CACHE__SEMANTIC__ENABLED": "false",
     "HEADGATE_CACHE__REDIS": "off",
-    "HEADGATE_LOGGING__ACCESS": "false",
+    "HEADGATE_LOGGING__ACCESS": "off",
     "OMP_NUM_THREADS": "1",
     "BENCH_KEY": KEY,
 }
