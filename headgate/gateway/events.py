@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -90,26 +90,6 @@ class Solo:
         return event
 
 
-class Ready:
-    """Events that are all there. Neither a task nor a generator that waits is made for them."""
-
-    leads = True
-    pending = True
-
-    def __init__(self, events: Iterator[Event]) -> None:
-        """`events` end with an account, after which no more is asked for."""
-        self._events = events
-
-    async def __aenter__(self) -> Ready:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Nothing is to be ended."""
-
-    async def __anext__(self) -> Event:
-        return next(self._events)
-
-
 class Answer:
     """An answer being made: what was decided at once, its chunks as they come, its account at the end."""
 
@@ -158,3 +138,21 @@ class Answer:
             elif isinstance(event, Outcome):
                 self._outcome = event
         return batch
+
+
+class Made(Answer):
+    """An answer that was made before: all of it is there."""
+
+    def __init__(self, opened: Opened, chunks: Sequence[Chunk], outcome: Outcome, clock: Callable[[], float]) -> None:
+        self.opened = opened
+        self.opened_at = clock()
+        self._outcome = None
+        self._chunks = list(chunks)
+        self._account = outcome
+
+    async def next_batch(self) -> list[Chunk]:
+        """All chunks, once."""
+        if self._outcome is not None:
+            return []
+        self._outcome = self._account
+        return self._chunks

@@ -3,45 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 from headgate.cache.answers import Lookup
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
 from headgate.cache.verdict import Hit, Miss, Near
-from headgate.gateway.answers import Answers, restore
+from headgate.gateway.answers import Answers
 from headgate.gateway.attempts import Ask, Attempts, Begun
 from headgate.gateway.audits import Audits
 from headgate.gateway.comparisons import Comparisons
 from headgate.gateway.destinations import Destination, Outcome
-from headgate.gateway.events import Answer, CacheVerdict, Event, Events, Opened, Ready, Solo
+from headgate.gateway.events import CacheVerdict, Event, Events, Opened, Solo
+from headgate.gateway.passage import Gate, Job, Passage
 from headgate.gateway.question import Bypass, Question
-from headgate.gateway.readings import Asked, Reading
+from headgate.gateway.readings import Reading
 from headgate.gateway.request import ChatRequest, Chunk, Joiner
 from headgate.gateway.routes import Plan, Routes
-from headgate.gateway.teams.admission import Admission, Ticket, capped
-from headgate.gateway.teams.entry import as_team
+from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
-from headgate.gateway.teams.retries import Retries, Whole
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
 from headgate.gateway.wire.errors import ApiError, not_cached, overloaded
 from headgate.routing.savings import saving, spent
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One request on the road."""
-
-    id: str
-    request: ChatRequest
-    principal: Principal
-    ticket: Ticket
-    question: Question | Bypass
-    """What the cache is asked, or why it has no part in it."""
 
 
 class Road:
@@ -63,101 +50,24 @@ class Road:
         self._metrics = metrics
         self._audits = audits
         self._comparisons = comparisons
-        self._admission = Admission() if admission is None else admission
         self._clock = clock
         self._attempts = Attempts(routes, clock)
         self._flights: SingleFlight[Event] = SingleFlight()
-        self._retries = Retries(clock=clock)
+        admission = Admission() if admission is None else admission
+        self._gate = Gate(routes, answers, metrics, admission, self._shared, clock)
 
     def answer(
         self, request: ChatRequest, principal: Principal, record: RequestRecord, reading: Reading | None = None
-    ) -> AbstractAsyncContextManager[Answer]:
-        """Answer a request. Leaving the context ends the work, unless others listen to the same generation.
+    ) -> Passage:
+        """Answer a request: a context that gives its answer. Leaving it ends the work, unless others listen, too.
 
         `reading` is what is kept of the body that it was read from, if that is. ApiError for everything that can be
         refused before the first token.
         """
-        return self._answer(request, principal, record, reading)
+        return Passage(self._gate, request, principal, record, reading)
 
-    @asynccontextmanager
-    async def _answer(
-        self, request: ChatRequest, principal: Principal, record: RequestRecord, reading: Reading | None
-    ) -> AsyncIterator[Answer]:
-        asked = None if reading is None else reading.asked
-        if asked is None:
-            entering, experiment = as_team(request, principal)
-            asked = Asked(capped(entering, principal.policy.limits), experiment)
-            if reading is not None:
-                reading.asked = asked
-        request, record.experiment = asked.request, asked.experiment
-        record.standing = partial(self._admission.standing, principal, request.user)
-        retry = record.retry
-        if retry is None:
-            async with self._once(asked, principal, record) as answer:
-                yield answer
-            return
-        # A body may hold several prompts, each of them a request here.
-        key = (principal.team, principal.key_id, retry.name, hash(request.prompt))
-        if retry.again and (whole := await self._retries.find(key, retry)) is not None:
-            async with Ready(self._repeat(whole)) as events:
-                opened = await self._opening(events)
-                self._note(record, opened)
-                yield Answer(opened, events, self._clock)
-            return
-        begun, made = self._retries.begin(key, retry), list[Answer]()
-        try:
-            async with self._once(asked, principal, record) as answer:
-                made.append(answer)
-                yield answer
-        finally:
-            if begun:
-                self._retries.end(key, made[0].whole(self._clock()) if made else None)
-
-    @asynccontextmanager
-    async def _once(self, asked: Asked, principal: Principal, record: RequestRecord) -> AsyncIterator[Answer]:
-        with await self._admission.enter(asked.request, principal, record) as ticket:
-            record.admitted_s = self._clock() - record.arrived
-            async with self._let_in(ticket, asked, principal, record) as answer:
-                yield answer
-
-    def _question(self, asked: Asked, entered: ChatRequest, principal: Principal) -> Question | Bypass:
-        """What to ask the cache for a request as it was let in."""
-        epoch, question = self._answers.epoch, asked.question
-        if question is not None and entered is asked.request and asked.epoch == epoch:
-            return question
-        routes, name = self._routes, entered.model
-        candidates, variant = routes.candidates(name, principal), routes.variant(name, principal)
-        question = self._answers.question(entered, principal, candidates, variant)
-        if entered is asked.request:
-            asked.question, asked.epoch = question, epoch
-        return question
-
-    @asynccontextmanager
-    async def _let_in(
-        self, ticket: Ticket, asked: Asked, principal: Principal, record: RequestRecord
-    ) -> AsyncIterator[Answer]:
-        question = self._question(asked, ticket.request, principal)
-        job = Job(record.request_id, ticket.request, principal, ticket, question)
-        async with self._shared(job) as (events, opened):
-            if not events.leads and opened.verdict in ("miss", "near"):
-                # Who joins another's generation computes nothing: to him it is a hit on the very same request.
-                opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0, looked_s=None)
-            self._note(record, opened)
-            if opened.age_s is not None:
-                self._metrics.cache.hit(opened.verdict, opened.age_s)
-            answer = Answer(opened, events, self._clock)
-            yield answer
-            if opened.age_s is not None and answer.ended:
-                usage = answer.outcome.usage
-                # Of these one is 0: a stored answer took nothing now, a joined one was not stored before.
-                device_s = opened.device_s + answer.outcome.device_s
-                ticket.hit(opened.model, "semantic" if opened.verdict == "semantic" else "exact", usage)
-                self._metrics.cache.saved(usage.prompt_tokens, usage.completion_tokens, device_s)
-
-    def _events(self, job: Job) -> Subscription[Event] | Solo | Ready:
-        question, began = job.question, self._clock()
-        if isinstance(question, Question) and (hit := self._answers.at_hand(question)) is not None:
-            return Ready(self._replay(hit, "stored", self._clock() - began))
+    def _events(self, job: Job) -> Subscription[Event] | Solo:
+        question = job.question
         if isinstance(question, Question) and question.may_read and not job.request.cache.only_if_cached:
             # Nobody joins what is further behind than he is.
             priority = job.request.priority
@@ -168,18 +78,6 @@ class Road:
             return Solo(self._produce(job) if asks else self._generate(job, None))
         # A flight of its own, which gathers what comes for its choices at the same time: `#` is in no fingerprint.
         return self._flights.subscribe(f"#{id(job)}", partial(self._produce, job))
-
-    def _note(self, record: RequestRecord, opened: Opened) -> None:
-        record.verdict, record.model, record.route = opened.verdict, opened.model, opened.reason
-        record.chosen, record.opened, record.opened_s = opened.chosen, opened, self._clock() - record.arrived
-        self._metrics.cache.lookup(opened.verdict, opened.why)
-
-    def _repeat(self, whole: Whole) -> Iterator[Event]:
-        """An answer that was made to its end, for whom its reply did not reach."""
-        age_s = self._clock() - whole.at
-        yield replace(whole.opened, verdict="exact", why="retry", similarity=1.0, age_s=age_s, chosen=None)
-        yield from whole.chunks
-        yield whole.outcome
 
     @asynccontextmanager
     async def _shared(self, job: Job) -> AsyncIterator[tuple[Events, Opened]]:
@@ -216,8 +114,11 @@ class Road:
         if found is not None and isinstance(found.verdict, Hit):
             if found.verdict.kind == "semantic" and self._audits is not None:
                 self._audits.served(found.verdict, job.request, job.principal, found.vector)
-            for event in self._replay(found.verdict, why, self._clock() - began):
-                yield event
+            opened, stored = self._gate.replay(found.verdict, why, self._clock() - began)
+            yield opened
+            for chunk in stored.chunks:
+                yield chunk
+            yield stored.outcome
             return
         if job.request.cache.only_if_cached:
             verdict, why, _ = _told(job, found)
@@ -231,25 +132,6 @@ class Road:
                     yield event
             finally:
                 await events.aclose()
-
-    def _replay(self, hit: Hit, why: str, looked_s: float) -> Iterator[Event]:
-        """A stored answer, in the same pieces a generation has."""
-        stored, entry = restore(hit.entry), hit.entry
-        yield Opened(
-            hit.kind,
-            why,
-            entry.model,
-            self._routes.fingerprint(entry.model),
-            f"cache-{hit.kind}",
-            hit.similarity,
-            entry.key,
-            self._answers.age_s(entry),
-            entry.device_s,
-            hit.bound,
-            looked_s=looked_s,
-        )
-        yield from stored.chunks
-        yield stored.outcome
 
     async def _generate(self, job: Job, found: Lookup | None, looked_s: float | None = None) -> AsyncGenerator[Event]:
         asked = self._clock()

@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headgate.gateway.request import ChatRequest, Usage
@@ -73,7 +72,7 @@ class Charge:
 
 
 class Ticket:
-    """A request that was let in. Leaving its context gives its place back."""
+    """A request that was let in, until it leaves. Leaving its context is that, too."""
 
     def __init__(
         self, admission: Admission, scopes: Sequence[Scope], request: ChatRequest, payer: Payer, record: RequestRecord
@@ -91,9 +90,11 @@ class Ticket:
     def __enter__(self) -> Ticket:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Give the place back."""
         if self.scopes:
             self.book.leave(self.scopes, self._admission.clock() - self._entered)
 

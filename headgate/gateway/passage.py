@@ -1,0 +1,214 @@
+"""How a request gets on the road and off it again: as its team has it, let in, answered from here or made, and billed.
+
+What is stored in this process is served from here. A generation's task, its flight and its generators are for answers
+that have to be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
+
+from headgate.cache.verdict import Hit
+from headgate.gateway.answers import Answers, Restored, restore
+from headgate.gateway.events import Answer, Events, Made, Opened
+from headgate.gateway.question import Bypass, Question
+from headgate.gateway.readings import Asked, Reading
+from headgate.gateway.request import ChatRequest
+from headgate.gateway.routes import Routes
+from headgate.gateway.teams.admission import Admission, Ticket, capped
+from headgate.gateway.teams.entry import as_team
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.retries import Key, Retries, Whole
+from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.record import RequestRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A request that was let in, and for which nothing is stored here."""
+
+    id: str
+    request: ChatRequest
+    principal: Principal
+    ticket: Ticket
+    question: Question | Bypass
+    """What the cache is asked, or why it has no part in it."""
+
+
+Make = Callable[[Job], AbstractAsyncContextManager[tuple[Events, Opened]]]
+"""The events of an answer, of which the first has come."""
+
+
+class Gate:
+    """Where requests get on the road."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        answers: Answers,
+        metrics: Metrics,
+        admission: Admission,
+        make: Make,
+        clock: Callable[[], float],
+    ) -> None:
+        """`make` has an answer made, or found elsewhere; `clock`: monotonic seconds."""
+        self.answers = answers
+        self.metrics = metrics
+        self.admission = admission
+        self.make = make
+        self.clock = clock
+        self.retries = Retries(clock=clock)
+        self._routes = routes
+
+    def question(self, asked: Asked, entered: ChatRequest, principal: Principal) -> Question | Bypass:
+        """What to ask the cache for a request as it was let in, which may be another than its team asked."""
+        epoch, question = self.answers.epoch, asked.question
+        if question is not None and entered is asked.request and asked.epoch == epoch:
+            return question
+        routes, name = self._routes, entered.model
+        candidates, variant = routes.candidates(name, principal), routes.variant(name, principal)
+        question = self.answers.question(entered, principal, candidates, variant)
+        if entered is asked.request:
+            asked.question, asked.epoch = question, epoch
+        return question
+
+    def replay(self, hit: Hit, why: str, looked_s: float) -> tuple[Opened, Restored]:
+        """A stored answer, in the same pieces a generation has."""
+        entry = hit.entry
+        opened = Opened(
+            hit.kind,
+            why,
+            entry.model,
+            self._routes.fingerprint(entry.model),
+            f"cache-{hit.kind}",
+            hit.similarity,
+            entry.key,
+            self.answers.age_s(entry),
+            entry.device_s,
+            hit.bound,
+            looked_s=looked_s,
+        )
+        return opened, restore(entry)
+
+
+class Passage:
+    """One request's stay on the road. Leaving it ends the work, unless others listen to the same generation."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        request: ChatRequest,
+        principal: Principal,
+        record: RequestRecord,
+        reading: Reading | None = None,
+    ) -> None:
+        """`reading` is what is kept of the body that `request` was read from, if that is."""
+        self._gate = gate
+        self._request = request
+        self._principal = principal
+        self._record = record
+        self._reading = reading
+        self._making: Key | None = None
+        self._ticket: Ticket | None = None
+        self._made: AbstractAsyncContextManager[tuple[Events, Opened]] | None = None
+        self._answer: Answer | None = None
+
+    async def __aenter__(self) -> Answer:
+        """Its answer; ApiError for everything that can be refused before the first token."""
+        gate, principal, record = self._gate, self._principal, self._record
+        asked = self._asked()
+        record.experiment = asked.experiment
+        record.standing = partial(gate.admission.standing, principal, asked.request.user)
+        retry = record.retry
+        if retry is not None:
+            # A body may hold several prompts, each of them a request here.
+            key = (principal.team, principal.key_id, retry.name, hash(asked.request.prompt))
+            if retry.again and (whole := await gate.retries.find(key, retry)) is not None:
+                return self._repeated(whole)
+            if gate.retries.begin(key, retry):
+                self._making = key
+        try:
+            self._ticket = ticket = await gate.admission.enter(asked.request, principal, record)
+            record.admitted_s = gate.clock() - record.arrived
+            self._answer = await self._answered(asked, ticket)
+            return self._answer
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Bill what was served from the cache; end what was made for this request alone; give its place back."""
+        try:
+            if kind is None:
+                self._bill()
+        finally:
+            try:
+                if self._made is not None:
+                    await self._made.__aexit__(kind, error, trace)
+            finally:
+                self._leave()
+
+    def _asked(self) -> Asked:
+        reading = self._reading
+        if reading is not None and reading.asked is not None:
+            return reading.asked
+        request, experiment = as_team(self._request, self._principal)
+        asked = Asked(capped(request, self._principal.policy.limits), experiment)
+        if reading is not None:
+            reading.asked = asked
+        return asked
+
+    async def _answered(self, asked: Asked, ticket: Ticket) -> Answer:
+        gate, record = self._gate, self._record
+        question, began = gate.question(asked, ticket.request, self._principal), gate.clock()
+        if isinstance(question, Question) and (hit := gate.answers.at_hand(question)) is not None:
+            opened, stored = gate.replay(hit, "stored", gate.clock() - began)
+            answer: Answer = Made(opened, stored.chunks, stored.outcome, gate.clock)
+        else:
+            made = gate.make(Job(record.request_id, ticket.request, self._principal, ticket, question))
+            events, opened = await made.__aenter__()
+            self._made = made
+            if not events.leads and opened.verdict in ("miss", "near"):
+                # Who joins another's generation computes nothing: to him it is a hit on the very same request.
+                opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0, looked_s=None)
+            answer = Answer(opened, events, gate.clock)
+        self._note(opened)
+        if opened.age_s is not None:
+            gate.metrics.cache.hit(opened.verdict, opened.age_s)
+        return answer
+
+    def _repeated(self, whole: Whole) -> Answer:
+        """An answer that was made to its end, for whom its reply did not reach."""
+        age_s = self._gate.clock() - whole.at
+        opened = replace(whole.opened, verdict="exact", why="retry", similarity=1.0, age_s=age_s, chosen=None)
+        self._note(opened)
+        return Made(opened, whole.chunks, whole.outcome, self._gate.clock)
+
+    def _note(self, opened: Opened) -> None:
+        record, gate = self._record, self._gate
+        record.verdict, record.model, record.route = opened.verdict, opened.model, opened.reason
+        record.chosen, record.opened, record.opened_s = opened.chosen, opened, gate.clock() - record.arrived
+        gate.metrics.cache.lookup(opened.verdict, opened.why)
+
+    def _bill(self) -> None:
+        answer = self._answer
+        if answer is None or self._ticket is None or answer.opened.age_s is None or not answer.ended:
+            return
+        opened, usage = answer.opened, answer.outcome.usage
+        # Of these one is 0: a stored answer took nothing now, a joined one was not stored before.
+        device_s = opened.device_s + answer.outcome.device_s
+        self._ticket.hit(opened.model, "semantic" if opened.verdict == "semantic" else "exact", usage)
+        self._gate.metrics.cache.saved(usage.prompt_tokens, usage.completion_tokens, device_s)
+
+    def _leave(self) -> None:
+        if self._ticket is not None:
+            self._ticket.leave()
+        if self._making is not None:
+            answer = self._answer
+            self._gate.retries.end(self._making, None if answer is None else answer.whole(self._gate.clock()))
