@@ -143,6 +143,8 @@ class Answers:
         """Keep a whole answer to a question that was looked up before, or say why not."""
         if self._cache is None:
             return "lost"
+        if any(c.finish_reason == "content_filter" for c in choices):
+            return "filtered"  # what a filter says today it need not say tomorrow
         if self._share is not None and not self._share.admit(question.fingerprint.scope_tag, question.author):
             return "share"
         # An answer cut off at the token limit serves the same request again, never a similar one.

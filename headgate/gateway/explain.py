@@ -14,12 +14,13 @@ from headgate.engine.text.reasoning import thinks
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import tool_format
 from headgate.gateway.checkpoints import model_path
-from headgate.gateway.destinations import Live, Prepared
+from headgate.gateway.destinations import Destination, Live, Prepared
 from headgate.gateway.local_destination import LocalDestination, start_rates
 from headgate.gateway.quality import learned
 from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.settings import EngineSection, ModelSection, Settings
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.upstream.destination import UpstreamDestination
 from headgate.gateway.wire.route import PriceBody, QualityBody, RouteReport, WeighedBody
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.explain import counterfactuals, lines, rule
@@ -92,8 +93,9 @@ async def configured_routes(settings: Settings, embedder_folder: Path | None) ->
         CheckpointError, TokenizerError: a model's files are missing or damaged.
         QualityError: what was learned of the models cannot be used as the settings want it.
     """
-    destinations = [configured_model(section, settings.engine) for section in settings.models]
-    tiers = {m.id: m.tier for m in settings.models if m.tier is not None}
+    destinations: list[Destination] = [configured_model(section, settings.engine) for section in settings.models]
+    destinations += [UpstreamDestination(section) for section in settings.upstreams]
+    tiers = {m.id: m.tier for m in settings.served if m.tier is not None}
     found = learned(settings, embedder_folder)
     routes = Routes(
         destinations,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
+from aiohttp import web
 from aiohttp.test_utils import TestClient
 from gateway_site import forget_environment, site
-from upstream_server import FakeUpstream, upstream_server
+from upstream_server import FakeUpstream, Script, event, finish_event, streamed, text_event, upstream_server
 
 KEY = "sk-of-the-operator-123"
+Pair = tuple[TestClient[Any, Any], FakeUpstream, FakeUpstream]
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +65,254 @@ async def test_an_upstream_answers_by_its_name_streamed_and_not() -> None:
         assert "".join(e["choices"][0]["delta"].get("content", "") for e in events[:-2]) == "Hello!"
         assert events[-3]["choices"][0]["finish_reason"] == "stop"
         assert events[-2]["usage"]["total_tokens"] == 14
+
+
+async def test_what_a_server_gives_besides_text_reaches_the_client() -> None:
+    async with upstream_server() as fake, before(fake) as client:
+        call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a"'}}
+        rest = {"index": 0, "function": {"arguments": ": 1}"}}
+        logprob = {"token": "x", "logprob": -0.5, "bytes": [120], "top_logprobs": []}
+        said = {"index": 0, "delta": {"content": "x"}, "logprobs": {"content": [logprob]}}
+
+        async def script(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+            parts = [
+                text_event("", reasoning_content="hmm"),
+                event({"choices": [said]}),
+                text_event("", tool_calls=[call]),
+                text_event("", tool_calls=[rest]),
+                finish_event("tool_calls"),
+                text_event("y", index=1),
+                finish_event("content_filter", index=1),
+                event({"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 9,
+                       "completion_tokens_details": {"reasoning_tokens": 2}}}),
+            ]  # fmt: skip
+            return await streamed(request, parts)
+
+        fake.script = script
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}
+        schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}
+        _, _, body = await post(
+            client, n=2, logprobs=True, tools=[tool], tool_choice="required", parallel_tool_calls=False,
+            response_format=schema, stop=["END"], top_k=3, reasoning_effort="low", user="somebody",
+        )  # fmt: skip
+        sent = fake.asked[0]
+        assert (sent["n"], sent["logprobs"], sent["stop"], sent["top_k"]) == (2, True, ["END"], 3)
+        assert (sent["tool_choice"], sent["parallel_tool_calls"]) == ("required", False)
+        assert sent["tools"][0]["function"]["strict"] is True
+        assert sent["response_format"] == schema
+        assert sent["reasoning_effort"] == "low"
+        assert not {"user", "metadata", "cache"} & sent.keys()
+        first, second = body["choices"]
+        assert first["message"]["reasoning_content"] == "hmm"
+        assert first["message"]["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a": 1}'}
+        assert first["logprobs"]["content"][0]["token"] == "x"
+        assert (first["finish_reason"], second["finish_reason"]) == ("tool_calls", "content_filter")
+        assert second["message"]["content"] == "y"
+        assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2
+
+
+async def test_answers_are_cached_and_paid_for_once() -> None:
+    price = {"usd_per_million_prompt_tokens": 2, "usd_per_million_completion_tokens": 10}
+    async with upstream_server() as fake, before(fake, price=price) as client:
+        _, first, body = await post(client, temperature=0)
+        _, again, same = await post(client, temperature=0)
+        assert (first["x-headgate-cache"], again["x-headgate-cache"]) == ("miss", "exact")
+        assert (first["x-headgate-cost-usd"], again["x-headgate-cost-usd"]) == ("0.000052", "0")
+        assert same["choices"] == body["choices"]
+        assert len(fake.asked) == 1
+        # Without a temperature such servers draw, so nothing is kept.
+        _, headers, _ = await post(client)
+        assert headers["x-headgate-cache"] == "bypass"
+        filtered = [text_event("no"), finish_event("content_filter")]
+        fake.script = lambda request, _: streamed(request, filtered)
+        for asked in (3, 4):
+            await post(client, temperature=0, seed=1, messages=[{"role": "user", "content": "Something else."}])
+            assert len(fake.asked) == asked
+
+
+async def test_a_client_that_leaves_ends_the_work_there() -> None:
+    async with upstream_server() as fake, before(fake) as client:
+
+        async def script(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            await response.write(text_event("a"))
+            await asyncio.Event().wait()
+            return response
+
+        fake.script = script
+        async with client.post("/v1/chat/completions", json=ask(stream=True)) as reply:
+            await reply.content.readuntil(b'"content":"a"')
+            assert not fake.left.is_set()
+        async with asyncio.timeout(10):
+            await fake.left.wait()
+
+
+async def test_unknown_fields_go_on_by_switch_and_are_refused_without() -> None:
+    fields = {"guided_choice": ["a", {"b": 1.5}], "verbosity": "low"}
+    async with upstream_server() as fake:
+        async with before(fake) as client:
+            status, _, body = await post(client, **fields)
+            assert (status, body["error"]["param"], fake.asked) == (400, "guided_choice", [])
+        async with before(fake, pass_through_unknown=True) as client:
+            status, _, body = await post(client, **fields)
+            assert status == 200
+            assert {name: fake.asked[0][name] for name in fields} == fields
+            status, _, body = await post(client, messages=[{"role": "user", "content": "x", "mood": 1}])
+            assert (status, body["error"]["param"]) == (400, "messages[0].mood")
+
+
+async def test_a_slow_first_attempt_is_hedged_and_the_loser_is_cancelled() -> None:
+    hedge = {"after": 0.01, "most_share": 1}
+    async with upstream_server() as fake, before(fake, hedge=hedge) as client:
+
+        async def script(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+            if len(fake.asked) == 1:
+                await asyncio.Event().wait()
+            return await streamed(request, fake.events())
+
+        fake.script = script
+        _, _, body = await post(client)
+        assert body["choices"][0]["message"]["content"] == "Hello!"
+        assert len(fake.asked) == 2
+        async with asyncio.timeout(10):
+            await fake.left.wait()
+        metrics = await (await client.get("/metrics")).text()
+        assert 'headgate_upstream_hedges_total{model="up",result="won"} 1.0' in metrics
+
+
+def refusal(status: int, **error: Any) -> Script:
+    async def script(_request: web.Request, _body: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"error": error}, status=status)
+
+    return script
+
+
+async def stalling(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(text_event("", role="assistant"))
+    await asyncio.Event().wait()
+    return response
+
+
+async def cut(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+    return await streamed(request, [text_event("Hel")])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair() -> AsyncIterator[Pair]:
+    """A gateway before a small and a large upstream."""
+    async with upstream_server() as small, upstream_server() as large:
+        quick = {
+            "retries": {"most": 0},
+            "timeouts": {"first_token_s": 0.5},
+            "breaker": {"failures": 1000},
+        }
+        upstreams = [
+            {"id": "little", "base_url": small.url, "model": "l", "tier": "small", **quick},
+            {"id": "big", "base_url": large.url, "model": "b", "tier": "large"},
+        ]
+        with pytest.MonkeyPatch.context() as patch:
+            forget_environment(patch)
+            async with site(Path("unused"), models=[], upstreams=upstreams) as client:
+                yield client, small, large
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_auto_chooses_between_upstreams_by_tier(pair: Pair) -> None:
+    # The first of those that share the pair: later on the prices say which of the two is faster.
+    client, _, _ = pair
+    _, easy, _ = await post(client, model="auto", messages=[{"role": "user", "content": "Hello!"}])
+    _, hard, _ = await post(client, model="auto", messages=[{"role": "user", "content": "What is 12 * 7?"}])
+    assert (easy["x-headgate-model"], hard["x-headgate-model"]) == ("little", "big")
+    listed = await (await client.get("/v1/models")).json()
+    assert [(m["id"], m["tier"], m["context_length"]) for m in listed["data"]] == [
+        ("little", "small", 32768),
+        ("big", "large", 32768),
+    ]
+    refused = await client.post("/tokenize", json={"model": "little", "prompt": "x"})
+    assert (refused.status, (await refused.json())["error"]["code"]) == (400, "no_tokenizer")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [
+        (refusal(400, message="x", code="context_length_exceeded"), "context"),
+        (refusal(400, message="x", code="content_filter"), "policy"),
+        (refusal(429, message="x"), "overload"),
+        (refusal(500, message="x"), "down"),
+        (refusal(400, message="x"), "failed"),
+        (stalling, "down"),
+    ],
+)
+async def test_another_answers_and_the_route_says_why(pair: Pair, script: Script, cause: str) -> None:
+    client, small, large = pair
+    small.script = script
+    asked = len(small.asked), len(large.asked)
+    for stream in (False, True):
+        status, headers, _ = await post(client, model="small", stream=stream)
+        assert (status, headers["x-headgate-model"]) == (200, "big")
+        assert headers["x-headgate-route"] == f"fallback:{cause}"
+    assert (len(small.asked), len(large.asked)) == (asked[0] + 2, asked[1] + 2)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_broke_off_unseen_is_answered_by_another(pair: Pair) -> None:
+    client, small, _ = pair
+    small.script = cut
+    _, headers, body = await post(client, model="small")
+    assert (headers["x-headgate-route"], body["choices"][0]["message"]["content"]) == ("fallback:down", "Hello!")
+    # A client that streams has seen the beginning: it is told, and nothing else is put behind it.
+    _, headers, events = await post(client, model="small", stream=True)
+    assert headers["x-headgate-model"] == "little"
+    assert events[-1]["error"]["code"] == "upstream_cut"
+
+
+async def test_an_upstream_that_is_down_is_left_alone_and_tried_again() -> None:
+    breaker = {"failures": 2, "open_s": 0.05, "longest_s": 0.05}
+    async with upstream_server() as fake, before(fake, breaker=breaker, retries={"most": 0}) as client:
+        fake.script = refusal(500)
+        codes = [(await post(client))[2]["error"]["code"] for _ in range(3)]
+        assert codes == ["upstream_failed", "upstream_failed", "upstream_down"]
+        assert len(fake.asked) == 2
+        fake.script = None
+        await asyncio.sleep(0.06)
+        assert (await post(client))[0] == 200
+
+
+async def test_health_checks_take_an_upstream_out_and_back() -> None:
+    health = {"path": "/health", "interval_s": 0.01, "failures": 2}
+    async with upstream_server() as fake, before(fake, health=health) as client:
+        fake.well = False
+        async with asyncio.timeout(10):
+            while (await post(client))[0] == 200:
+                pass
+        status, headers, body = await post(client)
+        assert (status, body["error"]["code"]) == (503, "upstream_down")
+        assert "Retry-After" in headers
+        fake.well = True
+        async with asyncio.timeout(10):
+            while (await post(client))[0] != 200:
+                pass
+
+
+async def test_plain_completions_and_anthropics_messages_go_there_too() -> None:
+    async with upstream_server() as fake, before(fake) as client:
+
+        async def script(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+            if "prompt" not in body:
+                return await streamed(request, fake.events())
+            pieces = [event({"choices": [{"index": 0, "text": t, "finish_reason": None}]}) for t in ("a", "b")]
+            end = event({"choices": [{"index": 0, "text": "", "finish_reason": "length"}]})
+            return await streamed(request, [*pieces, end])
+
+        fake.script = script
+        reply = await client.post("/v1/completions", json={"model": "up", "prompt": "x", "max_tokens": 2})
+        body = await reply.json()
+        assert (body["choices"][0]["text"], body["choices"][0]["finish_reason"]) == ("ab", "length")
+        assert (fake.asked[0]["prompt"], fake.asked[0]["max_tokens"]) == ("x", 2)
+        message = {"model": "up", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
+        body = await (await client.post("/v1/messages", json=message)).json()
+        assert body["content"][0]["text"] == "Hello!"

@@ -24,6 +24,7 @@ class FakeUpstream:
     script: Script | None = None
     asked: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    well: bool = True
     left: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a request was cancelled."""
 
@@ -38,6 +39,9 @@ class FakeUpstream:
         except asyncio.CancelledError:
             self.left.set()
             raise
+
+    async def health(self, _request: web.Request) -> web.Response:
+        return web.Response(status=200 if self.well else 503)
 
     def events(self) -> list[bytes]:
         """The answer's events, with its end and its account."""
@@ -76,6 +80,7 @@ async def upstream_server() -> AsyncIterator[FakeUpstream]:
     app = web.Application()
     app.router.add_post("/v1/chat/completions", fake.handle)
     app.router.add_post("/v1/completions", fake.handle)
+    app.router.add_get("/health", fake.health)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.05)
     await runner.setup()
     try:

@@ -15,7 +15,7 @@ from headgate.gateway.telemetry.labelled import Labelled
 # From a second to a week: a stored answer lives as long as its TTL.
 AGE_BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0, 7 * 86400.0)
 
-Kept = Literal["kept", "lost", "share"]
+Kept = Literal["kept", "lost", "share", "filtered"]
 Waited = Literal["served", "other", "timeout"]
 
 
@@ -85,7 +85,7 @@ class CacheMetrics:
         self._usd.inc(device_s * self._usd_per_s)
 
     def stored(self, result: Kept) -> None:
-        """A finished answer was kept, lost (the store is full or away, or was purged), or over its key's share."""
+        """A finished answer was kept, lost (the store is full or away, or was purged), beyond a share, or filtered."""
         self._stores.labels(result).inc()
 
     def waited(self, result: Waited) -> None:

@@ -42,7 +42,7 @@ class UpstreamDestination:
     def __init__(
         self,
         section: UpstreamSection,
-        connections: Connections,
+        connections: Connections | None = None,
         *,
         api_key: str | None = None,
         headers: dict[str, str] | None = None,
@@ -54,7 +54,7 @@ class UpstreamDestination:
 
         Args:
             section: as it is configured.
-            connections: to ask by.
+            connections: to ask by; None: it is only told what it would be asked.
             api_key: sent as the bearer token.
             headers: further ones, their references resolved.
             standing: told how attempts end, and asked whether the server is well.
@@ -220,6 +220,7 @@ class UpstreamDestination:
         )
 
     def _exchange(self, prepared: Prepared, asking: Asking, *, fresh: bool) -> Exchange:
+        assert self._connections is not None, "who has none asks nothing"
         wanted = prepared.sampling.logprobs is not None
         reader = AnswerReader(prepared.request.n, logprobs=wanted, hide=self._hide)
         record, span = CURRENT.get(), None

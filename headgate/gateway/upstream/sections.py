@@ -23,8 +23,8 @@ class UpstreamTimeoutsSection(Section):
     """How long an upstream may take. All are seconds."""
 
     connect_s: float = Field(default=5.0, gt=0, description="To a connection, TLS included.")
-    attempt_s: float = Field(default=60.0, gt=0, description="From there to the head of the reply.")
-    first_token_s: float = Field(default=60.0, gt=0, description="From sending to the first piece of the answer.")
+    attempt_s: float = Field(default=30.0, gt=0, description="From there to the head of the reply.")
+    first_token_s: float = Field(default=30.0, gt=0, description="From sending to the first piece of the answer.")
     stall_s: float = Field(default=30.0, gt=0, description="Between two pieces of the answer.")
     total_s: float = Field(default=600.0, gt=0, description="The whole answer, with every attempt at it.")
 
@@ -59,7 +59,7 @@ class UpstreamHedgeSection(Section):
         # YAML reads a bare `off` as false.
         if value is False:
             return "off"
-        if isinstance(value, str) and value != "off" and quantile_of(value) is None:
+        if value is True or (isinstance(value, str) and value != "off" and quantile_of(value) is None):
             raise ValueError("accepted are off, seconds such as 0.5, or p50 to p99")
         return value
 

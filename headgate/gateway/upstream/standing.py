@@ -40,9 +40,8 @@ class Standing:
         return before != self.well
 
     def answered(self) -> None:
-        """An attempt gave a whole answer: whatever checks say, it works."""
+        """An attempt gave a whole answer. Who is about to stop still gives some: only checks say that it is well."""
         self._ends["answered"] += 1
-        self._in_a_row = 0
 
     def failed(self, kind: str) -> None:
         """An attempt failed."""
