@@ -45,6 +45,7 @@ from headgate.gateway.pipeline import Road
 from headgate.gateway.quality import Learned, learned
 from headgate.gateway.routes import Routes
 from headgate.gateway.settings import SemanticCacheSection, Settings
+from headgate.gateway.shadows import Shadows
 from headgate.gateway.shared_state import Epoch, SharedState
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
@@ -97,6 +98,7 @@ class Loader:
         self._audits: Audits | None = None
         self._pair: Pair | None = None
         self._comparisons: Comparisons | None = None
+        self._shadows: Shadows | None = None
         self._journal: FileJournal | RedisJournal | None = None
         self._shared: SharedState | None = None
         self._backend: Backend | None = None
@@ -191,7 +193,7 @@ class Loader:
     async def close(self) -> None:
         """Stop the engine, the index and the embedder's thread, and leave Redis."""
         await self.cancel()
-        for compares in (self._audits, self._comparisons):
+        for compares in (self._audits, self._comparisons, self._shadows):
             if compares is not None:
                 await compares.close()
         if self._shared is not None:
@@ -276,6 +278,8 @@ class Loader:
         if self._pair is not None:
             self._comparisons = Comparisons.opened(settings.routing.outcomes, routes, self._pair)
             self._comparisons.start()
+        self._shadows = Shadows(routes, self._admission.accounts, self._metrics.registry)
+        self._shadows.start()
         road = Road(
             routes=routes,
             answers=answers,
@@ -283,6 +287,7 @@ class Loader:
             audits=self._audits,
             admission=self._admission,
             comparisons=self._comparisons,
+            shadows=self._shadows,
         )
         self._backend = Backend(road, routes, answers, self._audits)
         return answers, routes

@@ -22,6 +22,7 @@ from headgate.gateway.question import Bypass, Question
 from headgate.gateway.readings import Reading
 from headgate.gateway.request import ChatRequest, Chunk, Joiner
 from headgate.gateway.routes import Plan, Routes
+from headgate.gateway.shadows import Answered, Shadows
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
@@ -43,6 +44,7 @@ class Road:
         audits: Audits | None = None,
         admission: Admission | None = None,
         comparisons: Comparisons | None = None,
+        shadows: Shadows | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._routes = routes
@@ -50,6 +52,7 @@ class Road:
         self._metrics = metrics
         self._audits = audits
         self._comparisons = comparisons
+        self._shadows = shadows
         self._clock = clock
         self._attempts = Attempts(routes, clock)
         self._flights: SingleFlight[Event] = SingleFlight()
@@ -171,7 +174,13 @@ class Road:
                     if self._comparisons is not None:
                         choices = joiner.choices()
                         self._comparisons.answered(job.request, job.principal, plan, destination.id, choices, piece)
-                    self._learn(job, plan, begun, piece, self._clock() - began)
+                    seconds = self._clock() - began
+                    if self._shadows is not None:
+                        choices = joiner.choices()
+                        self._shadows.answered(
+                            Answered(job.id, job.request, job.principal, destination.id, choices, piece, seconds)
+                        )
+                    self._learn(job, plan, begun, piece, seconds)
                     piece = await self._with_rejected(plan, begun, piece)
                     await self._settle(job, found, destination, joiner, piece)
                 else:

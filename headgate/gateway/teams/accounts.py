@@ -144,6 +144,17 @@ class Accounts:
         )  # fmt: skip
         self.ledger.hit(labels, usage.prompt_tokens, usage.completion_tokens)
 
+    def shadow(self, payer: Payer, model: str, usage: Usage, device_s: float) -> None:
+        """An answer was made to be compared with the one that was given; no budget is charged for it."""
+        principal = payer.principal
+        cost = self.prices.of(model, usage.prompt_tokens, usage.completion_tokens, device_s)
+        hold = Hold(principal.team, self.budgets.day(principal.policy.budgets), cost)
+        entry = self._entry(payer, model, hold, usage.prompt_tokens, usage.completion_tokens)
+        entry = replace(entry, cause="shadow", cached_tokens=usage.cached_tokens)
+        self.metrics.settled(entry)
+        if self.ledger is not None:
+            self.ledger.note(entry)
+
     def _entry(self, payer: Payer, model: str, hold: Hold, prompt_tokens: int, most_tokens: int) -> Entry:
         principal = payer.principal
         return Entry(

@@ -103,10 +103,11 @@ def _of_experiments(
 ) -> Iterator[Problem]:
     allowed = allowed_models(settings, merged)
     chats = [model.id for model in settings.served if allowed is None or model.id in allowed]
-    for name in own.experiments.weights:
-        if name not in chats:
-            why = f"'{name}' is no model that may be asked.{nearest(name, chats)} Those are {_list(chats)}"
-            yield (*place, "experiments", "weights", name), why
+    for kind, named in (("weights", own.experiments.weights), ("shadow", own.experiments.shadow)):
+        for name in named:
+            if name not in chats:
+                why = f"'{name}' is no model that may be asked.{nearest(name, chats)} Those are {_list(chats)}"
+                yield (*place, "experiments", kind, name), why
 
 
 def _unknown(ids: list[str], place: Keys, given: tuple[str, ...] | None) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ from headgate.gateway.teams.keys import Held, Principal, hash_matches, read_hash
 from headgate.gateway.teams.registry import Key, Roster, Team
 from headgate.gateway.teams.sections import KeyLimitsSection, TeamFile, TeamPolicy
 
-_WHOLE = ("aliases", "weights")
+_WHOLE = ("aliases", "weights", "shadow")
 """Mappings of names: one value each."""
 SUFFIXES = (".yaml", ".yml")
 

@@ -145,6 +145,10 @@ class Ledger:
         if self._flush is None:
             self._flush = self._loop.call_later(HITS_S, self._flush_hits)
 
+    def note(self, entry: Entry) -> None:
+        """Something that no budget is charged for. It is written soon."""
+        self._put(entry, None)
+
     async def close(self) -> None:
         """Write what waits, if it can be written, and close the file."""
         self._flush_hits()

@@ -16,9 +16,10 @@ from typing import Literal
 
 from headgate.gateway.teams.costs import Cost
 
-Cause = Literal["generated", "cancelled", "rejected", "cut", "exact", "semantic"]
+Cause = Literal["generated", "cancelled", "rejected", "cut", "exact", "semantic", "shadow"]
 """Why it was counted: an answer of a model, whole, left by its client, not given to him, or cut off by the end of the
-server; or an answer from the cache, to the same request or to one that means the same."""
+server; an answer from the cache, to the same request or to one that means the same; or one that was made to be compared
+with another, which no budget is charged for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Settled:
 
 
 Op = Intent | Settled | Entry
-"""An entry by itself is of hits, and is added to those of the same minute."""
+"""An entry by itself is of what no budget is charged for, and is added to those with the same labels."""
 
 NAMES = tuple(field.name for field in fields(Entry))
 COUNTS = NAMES[NAMES.index("requests") :]

@@ -183,6 +183,11 @@ class ExperimentsSection(Section):
         description="Of the requests for auto, how many each model answers instead of the router's choice, such as "
         "{demo-student: 9, demo-teacher: 1}; a conversation stays with one. Empty: the router chooses.",
     )
+    shadow: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
+        default={},
+        description="Models that answer a share of the requests too, such as {demo-teacher: 0.1}, to be compared: in "
+        "steps that nobody wants, shown to nobody and charged to no budget.",
+    )
 
 
 class TeamCacheSection(Section):
