@@ -182,7 +182,7 @@ def _watch(app: web.Application) -> None:
     app.router.add_get("/dashboard/{file}", dashboard.file)
     app.router.add_get("/admin/live", dashboard.live_state)
     app.router.add_get("/admin/requests", dashboard.list_requests)
-    app.router.add_get("/admin/requests/{id}", dashboard.get_request)
+    app.router.add_get("/admin/requests/{request_id}", dashboard.get_request)
 
 
 async def _tracing(app: web.Application) -> AsyncIterator[None]:

@@ -117,12 +117,18 @@ def _authorization(request: web.Request) -> str | None:
 
 
 def _check_admin(request: web.Request, principal: Principal) -> None:
-    """ApiError 403 unless the key may administer; on an open server, unless the request comes from this machine."""
+    """ApiError 403 unless the key may administer; on an open server, unless the request comes from this machine.
+
+    It must also be addressed to this machine: what a page of another site asks, whose name leads here, is not.
+    """
     if not request.app[keys.TEAMS].open:
         if not principal.admin:
             raise not_permitted(f"The key '{principal.key_id}' may not use {request.path}: its role is not admin.")
-    elif not _is_local(request.remote):
-        message = f"{request.path} is open to this machine only; for others make a key with the role admin."
+    elif not (_is_local(request.remote) and (request.url.host == "localhost" or _is_local(request.url.host))):
+        message = (
+            f"{request.path} is open to this machine only, as localhost or 127.0.0.1; for others make a key with the "
+            "role admin."
+        )
         raise not_permitted(message)
 
 

@@ -72,9 +72,11 @@ async def metrics(client: Client) -> dict[str, list[tuple[dict[str, str], float]
 
 
 async def test_the_figures_are_those_of_prometheus_and_of_the_ledger(serve: Serve, tmp_path: Path) -> None:
-    client = await serve()
+    away = {"id": "away", "base_url": "http://127.0.0.1:1/v1", "model": "m", "retries": {"most": 0}}
+    client = await serve(upstreams=[away])
     for text in ("one", "two", "two", "what is a prime number"):
         assert (await ask(client, "ann", text))[1] == 200
+    assert (await ask(client, "ann", "one", "away"))[1] >= 500
     assert [(await ask(client, "bob", "one", "tiny"))[1] for _ in range(3)] == [200, 200, 429]
     shown, scraped = await told(client, "/admin/live"), await metrics(client)
 
@@ -82,7 +84,8 @@ async def test_the_figures_are_those_of_prometheus_and_of_the_ledger(serve: Serv
         return sum(value for labels, value in scraped[name] if where.items() <= labels.items())
 
     traffic = shown["traffic"]
-    assert traffic["requests"] == total("headgate_requests_total", endpoint=CHAT) == 7
+    assert traffic["requests"] == total("headgate_requests_total", endpoint=CHAT) == 8
+    assert traffic["failed"] == 1
     assert traffic["refused"] == total("headgate_requests_total", code="429") == 1
     assert traffic["prompt_tokens"] == total("headgate_prompt_tokens_total")
     assert traffic["generated_tokens"] == total("headgate_generation_tokens_total")
@@ -94,11 +97,16 @@ async def test_the_figures_are_those_of_prometheus_and_of_the_ledger(serve: Serv
         assert model["requests"] == total("headgate_requests_total", model=name)
         assert model["generated_tokens"] == total("headgate_generation_tokens_total", model=name)
         assert model["inter_token"]["count"] == total("headgate_inter_token_latency_seconds_count", model=name)
+        if name == "away":
+            attempts = total("headgate_upstream_attempts_total", model=name, end="unreachable")
+            assert (model["upstream"]["ends"], model["kv_usage"]) == ({"unreachable": attempts}, None)
+            continue
+        assert (model["upstream"], model["state"]) == (None, "ready")
         assert model["kv_usage"] == total("headgate_kv_cache_usage_ratio", model=name)
     for entry in shown["cache"]["lookups"]:
         labels = {"verdict": entry["verdict"], "reason": entry["reason"]}
         assert entry["count"] == total("headgate_cache_lookups_total", **labels)
-    assert sum(entry["count"] for entry in shown["cache"]["lookups"]) == total("headgate_cache_lookups_total") == 6
+    assert sum(entry["count"] for entry in shown["cache"]["lookups"]) == total("headgate_cache_lookups_total") == 7
     assert shown["cache"]["saved_device_s"] == total("headgate_cache_saved_device_seconds_total") > 0
     for route in shown["routes"]:
         labels = {"model": route["model"], "reason": route["reason"]}
@@ -195,6 +203,15 @@ async def test_requests_are_explained_by_their_ids_for_administrators(serve: Ser
     again = await client.get("/dashboard", headers={"If-None-Match": page.headers["ETag"]})
     assert (again.status, await again.read()) == (304, b"")
     assert (await client.get("/dashboard/index.htm")).status == 404
+
+
+async def test_an_open_server_shows_its_figures_to_this_machine_and_not_to_pages_of_others(serve: Serve) -> None:
+    client = await serve(teams=None)
+    assert (await told(client, "/admin/live"))["config"]["open"]
+    for host in ("localhost:8000", "127.0.0.1", "[::1]:8000"):
+        assert (await client.get("/admin/live", headers={"Host": host})).status == 200
+    for host in ("rebound.example", "localhost.example:8000", "192.0.2.1", ""):
+        assert (await client.get("/admin/live", headers={"Host": host})).status == 403
 
 
 async def test_it_can_be_switched_off(serve: Serve) -> None:

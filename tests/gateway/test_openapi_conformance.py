@@ -149,6 +149,7 @@ def made(url: str) -> dict[str, str]:
         "file_id": file.json()["id"],
         "batch_id": batch.json()["id"],
         "response_id": response.json()["id"],
+        "request_id": response.headers["x-request-id"],
     }
 
 

@@ -70,11 +70,11 @@ async def list_requests(http: web.Request) -> web.Response:
 async def get_request(http: web.Request) -> web.Response:
     """One request explained."""
     read_query(http.query, ())
-    wanted = http.match_info["id"]
+    wanted = http.match_info["request_id"]
     found = http.app[keys.TRACES].find(wanted)
     if found is None:
         message = f"No request '{wanted[:80]}' is remembered: the last {len(http.app[keys.TRACES])} are."
-        raise ApiError(404, message, param="id", code="request_not_found")
+        raise ApiError(404, message, param="request_id", code="request_not_found")
     return _json(found)
 
 

@@ -92,9 +92,11 @@ def _paths() -> dict[str, Any]:
                 ],
             )
         },
-        "/admin/requests/{id}": {
+        "/admin/requests/{request_id}": {
             "get": get(
-                "One request explained", RequestTrace, parameters=[parameter("id", {"type": "string"}, place="path")]
+                "One request explained",
+                RequestTrace,
+                parameters=[parameter("request_id", {"type": "string"}, place="path")],
             )
         },
         "/dashboard": {"get": {"summary": "The operator's page", "operationId": "dashboard", "responses": page}},

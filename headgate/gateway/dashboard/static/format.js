@@ -18,13 +18,12 @@ export function rate(value) {
 /** [number, unit] of a time in seconds. */
 export function timeParts(seconds) {
   if (!known(seconds)) return [NOTHING, ""];
-  const size = Math.abs(seconds);
-  if (size === 0) return ["0", ""];
-  if (size < 0.001) return [(seconds * 1e6).toFixed(0), "µs"];
-  if (size < 0.01) return [(seconds * 1e3).toFixed(1), "ms"];
-  if (size < 1) return [(seconds * 1e3).toFixed(0), "ms"];
-  if (size < 100) return [seconds.toFixed(size < 10 ? 2 : 1), "s"];
-  if (size < 6000) return [(seconds / 60).toFixed(1), "min"];
+  if (seconds < 0) return timeParts(-seconds).map((text, at) => (at ? text : `−${text}`));
+  if (seconds === 0) return ["0", ""];
+  if (seconds < 0.001) return [(seconds * 1e6).toFixed(0), "µs"];
+  if (seconds < 1) return [(seconds * 1e3).toFixed(seconds < 0.01 ? 1 : 0), "ms"];
+  if (seconds < 100) return [seconds.toFixed(seconds < 10 ? 2 : 1), "s"];
+  if (seconds < 6000) return [(seconds / 60).toFixed(1), "min"];
   return [(seconds / 3600).toFixed(1), "h"];
 }
 
