@@ -247,7 +247,7 @@ class Lost(Grammar):
             def forbidden(self) -> Any:
                 raise GrammarError("it grew too complex")
 
-            def allow(self, address: int, size: int) -> None:  # noqa: ARG002
+            def allow(self, address: int) -> None:  # noqa: ARG002
                 raise GrammarError("it grew too complex")
 
         return Guide()

@@ -32,7 +32,7 @@ class GuidedForms:
         self.allowed = torch.zeros((len(guides), -(-vocab_size // 32)), dtype=torch.int32)
         self._told = array("q", (-1, FREE, 0) * len(guides))
         self.told = torch.frombuffer(self._told, dtype=torch.int64).view(-1, 3)
-        self._address, self._size = self.allowed.data_ptr(), self.allowed[0].nbytes
+        self._address, self._stride = self.allowed.data_ptr(), self.allowed[0].nbytes
         self.errors: dict[int, str] = {}
         """Why sequences cannot be followed any further, by their number."""
 
@@ -66,7 +66,7 @@ class GuidedForms:
     def _tell(self, at: int, state: int) -> None:
         if state != FREE:
             try:
-                self._guides[at][0].allow(self._address + at * self._size, self._size)
+                self._guides[at][0].allow(self._address + at * self._stride)
             except GrammarError as error:
                 self.errors[self._numbers[at]] = str(error)
                 state = LOST

@@ -70,13 +70,13 @@ class Guide:
         self._followed += taken
         return taken
 
-    def allow(self, address: int, size: int) -> None:
-        """Write which tokens may come next to `size` bytes of memory: a bit per token, from the lowest on.
+    def allow(self, address: int) -> None:
+        """Write which tokens may come next to memory: int32 words with a bit per token of the tokenizer, lowest first.
 
         Raises:
             GrammarError: a token was taken that is not allowed, or the grammar grew too complex to be followed.
         """
-        self._matcher.unsafe_compute_mask_ptr(address, size)
+        self._matcher.unsafe_compute_mask_ptr(address, 4 * -(-self._tokens // 32))
         if self._matcher.is_error():
             raise GrammarError(f"the grammar cannot be followed any further: {self._matcher.get_error()}")
 
@@ -96,7 +96,7 @@ class Guide:
     def _work(self, tokens: Sequence[int]) -> Tensor:
         self.follow(tokens)
         bits = np.zeros(-(-self._tokens // 32), dtype=np.int32)
-        self.allow(bits.ctypes.data, bits.nbytes)
+        self.allow(bits.ctypes.data)
         forbidden = np.ones(self._vocab_size, dtype=np.bool_)
         allowed = np.unpackbits(bits.view(np.uint8), count=self._tokens, bitorder="little")
         np.equal(allowed, 0, out=forbidden[: self._tokens])

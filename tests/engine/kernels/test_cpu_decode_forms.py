@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from headgate.engine.demo import checkpoint
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
+from headgate.engine.kernels.interface import HELD
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.runner import Sampled
+from headgate.engine.sampling.forms import GuidedForms
 from headgate.engine.sampling.grammar import Grammar, GrammarError, Grammars, Guide
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.scheduler import Chunk
@@ -116,7 +118,7 @@ def test_a_token_is_taken_exactly_where_it_is_allowed(
     guide, vocabulary = grammars.compile(text).guide(0), decoder.spec.vocab_size
     bits = np.zeros(-(-vocabulary // 32), dtype=np.int32)
     for _ in range(steps + 1):
-        guide.allow(bits.ctypes.data, bits.nbytes)
+        guide.allow(bits.ctypes.data)
         allowed = np.flatnonzero(np.unpackbits(bits.view(np.uint8), count=vocabulary, bitorder="little")).tolist()
         single_bytes_and_more = {-1, *range(100), *random.sample(range(vocabulary), 20)}
         assert not any(guide.takes(token) for token in single_bytes_and_more.difference(allowed))
@@ -124,6 +126,15 @@ def test_a_token_is_taken_exactly_where_it_is_allowed(
         if not going_on:
             break
         assert guide.takes(random.choice(going_on))
+
+
+def test_tokens_beyond_the_tokenizers_are_never_allowed(decoder: Decoder, grammars: Grammars) -> None:
+    forms = GuidedForms({1: (grammars.compile(FORMS[2]).guide(0), True)}, 2, decoder.spec.vocab_size + 100)
+    forms.prepare()
+    words = decoder.spec.vocab_size // 32
+    assert (forms.of.tolist(), forms.told[0, 1].item()) == ([-1, 0], HELD)
+    assert forms.allowed[0, :words].any()
+    assert not forms.allowed[0, words:].any()
 
 
 def guides(run: Sequences) -> list[Guide]:
@@ -138,9 +149,9 @@ def test_a_greedy_choice_that_goes_by_itself_is_only_asked_about(
     asked = [0, 0, 0]
     for number, guide in enumerate(guides(run)):
 
-        def allow(address: int, size: int, number: int = number, real: Any = guide.allow) -> None:
+        def allow(address: int, number: int = number, real: Any = guide.allow) -> None:
             asked[number] += 1
-            real(address, size)
+            real(address)
 
         monkeypatch.setattr(guide, "allow", allow)
     for _ in range(3):
@@ -156,11 +167,11 @@ def test_who_loses_his_form_ends_the_run_and_spares_the_neighbours(
     run = Sequences(decoder, [GREEDY] * 3, [grammars.compile(FORMS[1]), None, grammars.compile(FORMS[0])])
     left, allow = [4], guides(run)[0].allow
 
-    def lose(address: int, size: int) -> None:
+    def lose(address: int) -> None:
         left[0] -= 1
         if left[0] < 0:
             raise GrammarError("it grew too complex")
-        allow(address, size)
+        allow(address)
 
     monkeypatch.setattr(guides(run)[0], "allow", lose)
     lost, *others = run.runner.run([Chunk(s, len(s.tokens) - 1, 1) for s in run.sequences], 9, run.interrupt)
@@ -170,7 +181,7 @@ def test_who_loses_his_form_ends_the_run_and_spares_the_neighbours(
 
 
 def test_a_fault_in_a_form_is_the_calls(decoder: Decoder, grammars: Grammars, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(address: int, size: int) -> None:  # noqa: ARG001
+    def fail(address: int) -> None:  # noqa: ARG001
         raise ZeroDivisionError("a fault")
 
     run = Sequences(decoder, [GREEDY], [grammars.compile(FORMS[1])])
