@@ -19,7 +19,7 @@ from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.teams.admission import Ticket
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
-from headgate.gateway.upstream.failures import CAUSES
+from headgate.gateway.upstream.failures import cause_of
 from headgate.gateway.wire.errors import ApiError, server_error
 from headgate.routing.cascade import Cascade
 
@@ -165,7 +165,7 @@ class Attempts:
                 except ApiError as error:
                     failure = error
                     if doubtful is None:
-                        reason = f"fallback:{CAUSES.get(error.code or '', 'failed')}"
+                        reason = f"fallback:{cause_of(error)}"
                     continue
                 if verdict == "escalated":
                     doubtful, reason = attempt, "cascade:escalated"

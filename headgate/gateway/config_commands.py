@@ -36,9 +36,9 @@ def check(file: Path | None) -> None:
     except ConfigError as error:
         raise _unusable(error) from None
     source = str(file) if file is not None else "the default configuration"
-    models = ", ".join(m.id for m in settings.models)
+    models = ", ".join(m.id for m in settings.served)
     count = sum(len(team.keys) for team in roster.teams.values())
-    told = f"{len(settings.models)} models ({models}), {len(roster.teams)} teams, {count} keys"
+    told = f"{len(settings.served)} models ({models}), {len(roster.teams)} teams, {count} keys"
     click.echo(f"{source} is valid: {told}. Its revision is {roster.revision}.")
 
 
@@ -101,6 +101,8 @@ def _flat(prefix: str, section: BaseModel, *, only_set: bool = False) -> Iterato
 def _shown(name: str, value: object) -> str:
     if name.endswith(".hash"):
         return "another hash"
+    if name.endswith(".headers") and isinstance(value, dict):
+        return json.dumps(dict.fromkeys(sorted(value), "…"), ensure_ascii=False)
     if isinstance(value, str) and "://" in value:
         return f"{value.partition('://')[0]}://…"
     plain = sorted(value) if isinstance(value, frozenset) else list(value) if isinstance(value, tuple) else value

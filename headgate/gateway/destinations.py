@@ -27,6 +27,8 @@ class Prepared:
     """What form the answer must have."""
     estimated_tokens: int = 0
     """About how many tokens the prompt has where it is read elsewhere, and `prompt` is empty."""
+    begun: Callable[[], None] | None = None
+    """Told that the answer has begun where that is known before its first piece is."""
     begins_s: float = 0.0
     """Seconds within which the destination begins to answer or fails; 0: it may take what it takes."""
 

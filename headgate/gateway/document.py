@@ -177,7 +177,7 @@ def _shown(keys: Keys, value: object) -> str:
     """The value as it was given, but for what may be a secret or a password in a URL."""
     if isinstance(value, dict):
         return "{…}"
-    if keys and keys[-1] == "secret":
+    if keys and (keys[-1] in ("secret", "api_key") or "headers" in keys):
         return "'…'"
     if isinstance(value, str) and "@" in value:
         return repr(f"…@{value.rpartition('@')[2]}")

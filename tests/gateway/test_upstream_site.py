@@ -14,6 +14,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestClient
 from gateway_site import forget_environment, site
+from team_files import key, write_team
 from upstream_server import FakeUpstream, Script, event, finish_event, streamed, text_event, upstream_server
 
 KEY = "sk-of-the-operator-123"
@@ -24,6 +25,7 @@ Pair = tuple[TestClient[Any, Any], FakeUpstream, FakeUpstream]
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_environment(monkeypatch)
     monkeypatch.setenv("UP_KEY", KEY)
+    monkeypatch.setenv("RED_KEY", "secret-of-red")
 
 
 @asynccontextmanager
@@ -241,9 +243,9 @@ async def test_auto_chooses_between_upstreams_by_tier(pair: Pair) -> None:
     [
         (refusal(400, message="x", code="context_length_exceeded"), "context"),
         (refusal(400, message="x", code="content_filter"), "policy"),
-        (refusal(429, message="x"), "overload"),
+        (refusal(429, message="x"), "overloaded"),
         (refusal(500, message="x"), "down"),
-        (refusal(400, message="x"), "failed"),
+        (refusal(400, message="x"), "refused"),
         (stalling, "down"),
     ],
 )
@@ -296,6 +298,26 @@ async def test_health_checks_take_an_upstream_out_and_back() -> None:
         async with asyncio.timeout(10):
             while (await post(client))[0] != 200:
                 pass
+
+
+async def test_a_team_that_waits_a_moment_for_a_turn_waits_longer_for_the_end(tmp_path: Path) -> None:
+    write_team(tmp_path, "red", key("red"), scheduling={"max_queue_s": 0.3})
+    async with upstream_server() as fake:
+
+        async def slow(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            await response.write(text_event("a"))
+            await asyncio.sleep(0.7)
+            await response.write(finish_event())
+            return response
+
+        fake.script = slow
+        upstream = {"id": "up", "base_url": fake.url, "model": "m"}
+        async with site(Path("unused"), models=[], upstreams=[upstream], teams=tmp_path) as client:
+            headers = {"Authorization": "Bearer secret-of-red"}
+            reply = await client.post("/v1/chat/completions", json=ask(), headers=headers)
+            assert (await reply.json())["choices"][0]["message"]["content"] == "a"
 
 
 async def test_plain_completions_and_anthropics_messages_go_there_too() -> None:

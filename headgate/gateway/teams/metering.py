@@ -38,7 +38,7 @@ async def metered(
     if asked is None and room < destination.facts.context_length - prompt:
         prepared = replace(prepared, sampling=replace(prepared.sampling, max_tokens=room))
     account = Account(charge, place)
-    prepared = replace(prepared, left=account.left)
+    prepared = replace(prepared, left=account.left, begun=account.begin)
     return Metered(destination.generate(prepared, request_id, principal), account)
 
 
@@ -58,7 +58,16 @@ class Account:
         self._tokens = 0
         self.begun = False
         """Whether anything came."""
+        self.limit: asyncio.Timeout | None = None
+        """Within which it has to begin, while that is waited for."""
         self._cause: Cause = "cancelled"
+
+    def begin(self) -> None:
+        """It has begun, but nothing of it comes yet: it waits no more."""
+        self.begun = True
+        self.place.leave()
+        if self.limit is not None:
+            self.limit.reschedule(None)
 
     def reject(self) -> None:
         """It is not given to the client, and asked to come to its end."""
@@ -137,7 +146,7 @@ class Metered(AsyncGenerator[Piece, bool | None]):
                 piece = await coming
             else:
                 try:
-                    async with asyncio.timeout(deadline_s):
+                    async with asyncio.timeout(deadline_s) as self._account.limit:
                         piece = await coming
                 except TimeoutError:
                     raise self._account.place.late() from None

@@ -205,6 +205,8 @@ class UpstreamDestination:
                 self.standing.hedged(won=run.exchange is not first)
                 run.lost(lost)
         self._pace.began(run.exchange.first_s)
+        if run.prepared.begun is not None:
+            run.prepared.begun()
 
     def _asking(self, prepared: Prepared, request_id: str) -> Asking:
         body = body_of(

@@ -43,14 +43,13 @@ _STATUS: Mapping[Kind, tuple[int, str]] = {
     "refused": (400, "upstream_refused"),
     "setup": (502, "upstream_setup"),
 }
-CAUSES: Mapping[str, str] = {
+_CAUSES: Mapping[str, str] = {
     "context_length_exceeded": "context",
     "content_policy_violation": "policy",
-    "upstream_overloaded": "overload",
+    "upstream_overloaded": "overloaded",
     "upstream_down": "down",
     **{code: "down" for status, code in _STATUS.values() if status in (502, 504)},
 }
-"""Why another model was sent for, by the code of the error."""
 
 _CONTEXT = re.compile(
     r"context[ _-]?(?:length|window|size)|maximum (?:input|sequence|prompt) length|(?:prompt|input) is too long|"
@@ -60,6 +59,11 @@ _CONTEXT = re.compile(
 _POLICY = re.compile(r"content[ _-]?(?:policy|filter)|content management policy|moderation", re.IGNORECASE)
 _LONGEST_MESSAGE = 500
 _LONGEST_HINT_S = 86_400.0
+
+
+def cause_of(error: ApiError) -> str:
+    """Why another model is sent for where one answers with this: a stable token of the route's reason."""
+    return _CAUSES.get(error.code or "", "refused" if 400 <= error.status < 429 else "failed")
 
 
 @dataclass(slots=True)

@@ -96,7 +96,7 @@ class UpstreamSection(Section):
         default=False, description="Send fields on that Headgate does not know, instead of refusing them."
     )
     headers: dict[str, str] = Field(
-        default={}, description="Further request headers; a value may be a reference as api_key is."
+        default={}, repr=False, description="Further request headers; a value may be a reference as api_key is."
     )
     price: ModelPriceSection = ModelPriceSection()
     timeouts: UpstreamTimeoutsSection = UpstreamTimeoutsSection()
