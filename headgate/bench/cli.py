@@ -29,6 +29,7 @@ from headgate.bench.gateway_command import gateway
 from headgate.bench.grammar import grammar
 from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
+from headgate.bench.proxy.command import proxy
 from headgate.bench.quality_command import quality
 from headgate.bench.redis_command import redis
 from headgate.bench.routing.cli import routing
@@ -58,6 +59,7 @@ bench.add_command(faults)
 bench.add_command(grammar)
 bench.add_command(gateway)
 bench.add_command(audit)
+bench.add_command(proxy)
 bench.add_command(quality)
 bench.add_command(redis)
 bench.add_command(routing)

@@ -13,7 +13,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from headgate.bench.gateway import Load, bare_server, cores, first_answer, headgate_server, load
+from headgate.bench.gateway import REQUEST, bare_server, first_answer, headgate_server
+from headgate.bench.http_load import Load, cores, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,11 @@ def gateway(concurrency: int, seconds: float, rounds: int, json_file: Path | Non
             answer = first_answer(server)
             with bare_server(own, Path(scratch), answer) as bare:
                 runs: dict[str, list[Load]] = {"headgate": [], "bare aiohttp": []}
-                load(server, others, concurrency, 1.0)
-                load(bare, others, concurrency, 1.0)
+                load(server, others, concurrency, 1.0, REQUEST)
+                load(bare, others, concurrency, 1.0, REQUEST)
                 for _ in range(rounds):
-                    runs["headgate"].append(load(server, others, concurrency, seconds))
-                    runs["bare aiohttp"].append(load(bare, others, concurrency, seconds))
+                    runs["headgate"].append(load(server, others, concurrency, seconds, REQUEST))
+                    runs["bare aiohttp"].append(load(bare, others, concurrency, seconds, REQUEST))
     except (RuntimeError, OSError) as error:
         raise click.ClickException(str(error)) from None
     figures = {name: figures_of(loads) for name, loads in runs.items()}

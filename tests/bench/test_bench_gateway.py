@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.bench.gateway import Load
 from headgate.bench.gateway_command import figures_of
+from headgate.bench.http_load import Load
 
 
 def test_figures_are_medians_of_runs() -> None:

@@ -1,0 +1,1 @@
+"""What passing requests on to other servers takes, here and in other gateways."""
