@@ -14,6 +14,7 @@ from headgate.engine.request import Delta, Finish, FinishReason, PromptState, Re
 from headgate.engine.runner import Probed, Runner, Sampled, Scored
 from headgate.engine.scheduler import Chunk, Scheduler
 from headgate.engine.sequence import Sequence
+from headgate.engine.tally import Tally
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,8 @@ class Lane:
         self._pace = math.inf  # seconds of a step, by the latest
         self._sequences: dict[str, list[Sequence]] = {}
         tables = scheduler.tables
+        self.tally = Tally(context_length)
+        """Distributions over what generates; may be read from another thread."""
         self.context_length = min(context_length, tables.capacity_tokens)
         # Beside whatever is pinned the longest sequence fits, or it would wait forever.
         beside = tables.total_blocks - tables.blocks_for(self.context_length)
@@ -151,6 +154,8 @@ class Lane:
     def submit(self, request: Request, submitted_at: float) -> None:
         """Queue the request's choices. Later choices wait for the first one's prompt pass and share its blocks."""
         params = request.sampling
+        if not request.score and not request.probe:
+            self.tally.asked(request.n, params.max_tokens)
         wanted = self.context_length if params.max_tokens is None else len(request.prompt) + params.max_tokens
         choices: list[Sequence] = []
         for choice in range(request.n):
@@ -249,6 +254,7 @@ class Lane:
         self._step_seconds += seconds
         self._pace = seconds / steps
         total = sum(chunk.count for chunk in chunks)
+        self.tally.stepped(total, steps)
         for chunk in chunks:
             sequence = chunk.sequence
             share = seconds * chunk.count / total
@@ -274,6 +280,7 @@ class Lane:
         sequence, tokens = sampled.sequence, tuple(sampled.tokens)
         if sampled.broken:
             return self._fail(sequence, sampled.error)
+        self.tally.emitted(sequence, len(tokens), now)
         if sequence.first_token_at is None:
             sequence.first_token_at = now
         self._generated_tokens += len(tokens)
@@ -329,4 +336,6 @@ class Lane:
             preemptions=sequence.preemptions,
             error=error,
         )
+        if sequence.generates:
+            self.tally.ended(finish)
         return Delta(sequence.request.id, sequence.choice, token_ids, logprobs, scores, finish.queue_s, finish, state)

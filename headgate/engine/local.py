@@ -22,6 +22,7 @@ from headgate.engine.mailbox import Mailbox
 from headgate.engine.request import Delta, Finish, Priority, PromptState, Request, TokenScore
 from headgate.engine.sampling.grammar import Grammar, Grammars
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.tally import Tally
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.reasoning import CLOSE, OPEN, ReasoningReader
 from headgate.engine.text.stream import ChoiceText
@@ -131,6 +132,10 @@ class LocalModel:
     def stats(self) -> ModelStats:
         """Gauges and counters of the model's lane."""
         return self._loop.stats(self.info.name)
+
+    def tally(self) -> Tally:
+        """Distributions of the model's lane."""
+        return self._loop.tally(self.info.name)
 
     def resident(self, prompt: tuple[int, ...], tenant: str) -> int:
         """Leading tokens of a prompt whose keys and values are cached for the tenant now."""

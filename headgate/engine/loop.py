@@ -19,6 +19,7 @@ from headgate.engine.errors import EngineStopped, UnknownModel
 from headgate.engine.inputs import Interrupt
 from headgate.engine.lane import Lane, ModelStats
 from headgate.engine.request import Delta, Request
+from headgate.engine.tally import Tally
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +99,10 @@ class StepLoop:
             waiting=stats.waiting + sum(r.n for r in entering),
             pending_tokens=stats.pending_tokens + sum(len(r.prompt) for r in entering),
         )
+
+    def tally(self, model: str) -> Tally:
+        """A model's distributions since the start."""
+        return self._lane(model).tally
 
     def resident(self, model: str, tenant: str, prompt: tuple[int, ...]) -> int:
         """Tokens of a prompt whose keys and values the tenant would find in the model's cache now."""

@@ -40,6 +40,8 @@ class Sequence:
     queue_s: float = 0.0
     """From submission to its start; known from then on."""
     first_token_at: float | None = None
+    last_token_at: float = 0.0
+    """Known from the first one on."""
     device_s: float = 0.0
     scores: list[TokenScore] = field(default_factory=list)
     """Of the leading tokens of the continuation that is scored."""
@@ -65,6 +67,11 @@ class Sequence:
         self.direct = self.request.sampling.direct and not self.request.score and not self.request.probe
         self.background = self.request.priority == "background"
         self.rank = 0 if self.request.priority == "interactive" else 1
+
+    @property
+    def generates(self) -> bool:
+        """Whether it continues its prompt, instead of being scored or probed."""
+        return not self.request.score and not self.request.probe
 
     @property
     def gap(self) -> int:

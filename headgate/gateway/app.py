@@ -56,6 +56,7 @@ from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.server_metrics import ServerCollector, watch_process
 from headgate.gateway.telemetry.tracing import open_tracing
 from headgate.gateway.telemetry.usage_metrics import UsageMetrics
+from headgate.gateway.telemetry.vllm_metrics import VllmCollector
 
 LOADING = web.AppKey("loading", asyncio.Task[None])
 """The task that loads the models; it raises what made them unfit to serve."""
@@ -81,6 +82,8 @@ def make_app(settings: Settings) -> web.Application:
         raise StartError(str(error)) from None
     app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)
     app[keys.METRICS].watch(engine.models)
+    if settings.telemetry.vllm_names:
+        app[keys.METRICS].registry.register(VllmCollector(engine.models, _cache_config(settings)))
     app[keys.TRACING] = open_tracing(settings.telemetry.otel, os.environ, app[keys.METRICS].registry)
     app[keys.ACCESS] = AccessLog(settings.logging.access)
     app[keys.LIFECYCLE] = Lifecycle()
@@ -153,6 +156,16 @@ def make_app(settings: Settings) -> web.Application:
     if settings.dashboard.enabled:
         _watch(app)
     return app
+
+
+def _cache_config(settings: Settings) -> dict[str, str]:
+    """What vLLM says of its KV cache, as far as there is the like here."""
+    engine = settings.engine
+    return {
+        "block_size": str(engine.block_size),
+        "cache_dtype": engine.kv_dtype,
+        "enable_prefix_caching": str(engine.prefix_cache),
+    }
 
 
 def _budgets(app: web.Application) -> dict[str, list[Share]]:

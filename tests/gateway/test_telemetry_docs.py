@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from team_files import key, write_team
 
 DOCS = Path(__file__).parents[2] / "docs" / "telemetry.md"
-ROW = re.compile(r"\| `(?P<name>[a-z_:0-9]+)` \| (?P<type>\w+) \|(?P<labels>[^|]*)\|")
+ROW = re.compile(r"\| `(?P<name>headgate_[a-z_0-9]+)` \| (?P<type>\w+) \|(?P<labels>[^|]*)\|")
 
 ELSEWHERE = ("headgate_cache_feed_", "headgate_cache_index_", "headgate_cache_audit", "headgate_cache_wrong_",
              "headgate_cache_quarantined_", "headgate_upstream_", "headgate_otel_")  # fmt: skip
