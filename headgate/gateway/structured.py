@@ -7,7 +7,15 @@ from typing import Any
 
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.grammar import Grammar, GrammarError
-from headgate.engine.text.answer_grammar import CallForm, after_thinking, answer_grammar, can_frame, json_grammar
+from headgate.engine.text.answer_grammar import (
+    CallForm,
+    after_thinking,
+    answer_grammar,
+    arguments_grammar,
+    json_grammar,
+)
+from headgate.engine.text.tagged_grammar import FormError
+from headgate.engine.text.tool_calls import ToolFormat
 from headgate.gateway.request import ChatRequest, Tool
 from headgate.gateway.wire.errors import ApiError, invalid, unsupported
 
@@ -41,7 +49,7 @@ async def grammar_of(request: ChatRequest, model: LocalModel, prompt: Sequence[i
 
 async def _calls(request: ChatRequest, model: LocalModel) -> CallForm:
     use, fmt = request.tool_use, model.info.tool_calls
-    if fmt is None or not can_frame(fmt):
+    if fmt is None:
         param = (
             "tool_choice" if use.mode == "required" else "tools" if request.response_format.schema is None else SCHEMA
         )
@@ -50,17 +58,18 @@ async def _calls(request: ChatRequest, model: LocalModel) -> CallForm:
     functions = {}
     for at, tool in enumerate(request.callable_tools):
         if use.name in (None, tool.name):
-            functions[tool.name] = await _arguments(tool, model, f"tools[{at}].function.parameters")
+            functions[tool.name] = await _arguments(tool, fmt, model, f"tools[{at}].function.parameters")
     return CallForm(fmt, functions, required=use.mode == "required", several=use.parallel)
 
 
-async def _arguments(tool: Tool, model: LocalModel, path: str) -> Mapping[str, Any]:
+async def _arguments(tool: Tool, fmt: ToolFormat, model: LocalModel, path: str) -> Mapping[str, Any]:
     """The schema of a call's arguments; any object where it is not strict and its schema cannot be followed."""
     if not tool.parameters:
         return _NO_ARGUMENTS
     schema = {"type": "object", **tool.parameters}
     try:
         await _checked(json_grammar(schema), model, path)
+        await _checked(_form(fmt, schema, path), model, path)
     except ApiError:
         if tool.strict:
             raise
@@ -68,8 +77,19 @@ async def _arguments(tool: Tool, model: LocalModel, path: str) -> Mapping[str, A
     return schema
 
 
+def _form(fmt: ToolFormat, schema: Mapping[str, Any], path: str) -> str:
+    try:
+        return arguments_grammar(fmt, schema)
+    except FormError as error:
+        raise _cannot(path, error) from None
+
+
 async def _checked(text: str, model: LocalModel, path: str) -> Grammar:
     try:
         return await model.grammar(text)
     except GrammarError as error:
-        raise invalid(f"Invalid schema in '{path}': {error}.", path, "invalid_json_schema") from None
+        raise _cannot(path, error) from None
+
+
+def _cannot(path: str, error: Exception) -> ApiError:
+    return invalid(f"Invalid schema in '{path}': {error}.", path, "invalid_json_schema")

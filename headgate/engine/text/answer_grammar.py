@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+from headgate.engine.text.tagged_grammar import tagged_arguments
 from headgate.engine.text.tool_calls import ToolFormat
-
-Schema = Mapping[str, Any]
-_WRITTEN = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""JSON as models write it on one line: free white space would let a model write it for ever."""
+from headgate.engine.text.written import Schema, json_value, literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +49,29 @@ _FRAMES: Mapping[ToolFormat, _Frame] = {
         "",
         "<｜tool▁calls▁end｜>",
     ),
+    "qwen3-coder": _Frame("", "<tool_call>\n<function=%s>\n", "</function>\n</tool_call>", "\n", ""),
 }
 _MARKS: Mapping[ToolFormat, str] = {
     "hermes": "<tool_call>",
     "mistral": "[TOOL_CALLS]",
     "deepseek": "<｜tool▁calls▁begin｜>",
+    "qwen3-coder": "<tool_call>",
 }
 """What text that is no call does not contain."""
 
 
-def can_frame(fmt: ToolFormat | None) -> bool:
-    """Whether a model that writes calls so can be held to call functions."""
-    return fmt in _FRAMES
-
-
 def json_grammar(schema: Schema) -> str:
     """A grammar of the JSON values of a schema."""
-    return f"start: value\nvalue: %json {_json(schema)}\n"
+    return f"start: value\nvalue: %json {json_value(schema)}\n"
+
+
+def arguments_grammar(fmt: ToolFormat, schema: Schema) -> str:
+    """A grammar of a call's arguments alone, as the model writes them.
+
+    Raises:
+        FormError: it writes them in a way that cannot be held to this schema.
+    """
+    return "\n".join([*_arguments("start", fmt, schema), ""])
 
 
 def after_thinking(grammar: str, *, opened: bool) -> str:
@@ -82,7 +84,8 @@ def after_thinking(grammar: str, *, opened: bool) -> str:
 def answer_grammar(schema: Schema | None, calls: CallForm | None) -> str | None:
     """The grammar of an answer that is JSON by the schema, or calls, or where calls are optional text; None: any text.
 
-    Calls must be of a format that `can_frame` says yes to.
+    Raises:
+        FormError: a function's arguments are written in a way that cannot be held to their schema.
     """
     if calls is None:
         return None if schema is None else json_grammar(schema)
@@ -90,12 +93,12 @@ def answer_grammar(schema: Schema | None, calls: CallForm | None) -> str | None:
     if calls.required:
         return _rules("calls", calls, frame)
     if schema is not None:
-        return _rules("calls | value", calls, frame, f"value: %json {_json(schema)}")
+        return _rules("calls | value", calls, frame, f"value: %json {json_value(schema)}")
     mark = _MARKS.get(calls.fmt)
     if mark is None:
         return _rules("calls | TEXT", calls, frame, r"TEXT: /([^{](.|\n)*)?/")
     # Text goes on until a mark comes; what follows the mark is a call.
-    text = (r"TEXT: /(.|\n)*/", f"marked[lazy]: TEXT {_literal(mark)}")
+    text = (r"TEXT: /(.|\n)*/", f"marked[lazy]: TEXT {literal(mark)}")
     if frame.open:
         return _rules("marked calls | TEXT", calls, replace(frame, open=frame.open.removeprefix(mark)), *text)
     one = replace(frame, head=frame.head.removeprefix(mark))
@@ -104,23 +107,19 @@ def answer_grammar(schema: Schema | None, calls: CallForm | None) -> str | None:
 
 
 def _rules(start: str, calls: CallForm, frame: _Frame, *others: str) -> str:
-    more = f"({_literal(frame.between)} call)*" if calls.several else ""
+    more = f"({literal(frame.between)} call)*" if calls.several else ""
     rules = [
         "%llguidance {}",
         f"start: {start}",
-        f"calls: {_literal(frame.open)} call {more} {_literal(frame.close)}",
+        f"calls: {literal(frame.open)} call {more} {literal(frame.close)}",
         f"call: {' | '.join(f'call_{at}' for at in range(len(calls.functions)))}",
         *others,
     ]
     for at, (name, arguments) in enumerate(calls.functions.items()):
-        rules.append(f"call_{at}: {_literal(frame.head % name)} arguments_{at} {_literal(frame.tail)}")
-        rules.append(f"arguments_{at}: %json {_json(arguments)}")
+        rules.append(f"call_{at}: {literal(frame.head % name)} arguments_{at} {literal(frame.tail)}")
+        rules.extend(_arguments(f"arguments_{at}", calls.fmt, arguments))
     return "\n".join(rules) + "\n"
 
 
-def _literal(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False) if text else ""
-
-
-def _json(schema: Schema) -> str:
-    return json.dumps({**schema, "x-guidance": _WRITTEN}, ensure_ascii=False)
+def _arguments(rule: str, fmt: ToolFormat, schema: Schema) -> Iterable[str]:
+    return tagged_arguments(rule, schema) if fmt == "qwen3-coder" else (f"{rule}: %json {json_value(schema)}",)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
 _PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
 
 class TaggedCall:
@@ -55,12 +57,16 @@ class TaggedCall:
                 self._told += "}" if self._keys else "{}"
             return False
         head, closed, rest = text[len(_PARAMETER) :].partition(">")
-        value, ended, rest = rest.partition(_PARAMETER_END)
-        if not closed or not ended:
+        key = head.strip()
+        kind = self._kind(key)
+        ended = rest.find(_PARAMETER_END)
+        while ended >= 0 and kind != "string" and _within_a_string(rest[:ended]):
+            ended = rest.find(_PARAMETER_END, ended + 1)
+        if not closed or ended < 0:
             return False
-        self._text = rest
+        self._text = rest[ended + len(_PARAMETER_END) :]
         self._told += ", " if self._keys else "{"
-        self._told += f"{json.dumps(head.strip(), ensure_ascii=False)}: {self._json(head.strip(), value)}"
+        self._told += f"{json.dumps(key, ensure_ascii=False)}: {_json(kind, rest[:ended])}"
         self._keys += 1
         return True
 
@@ -77,15 +83,27 @@ class TaggedCall:
         self.failed = not _FUNCTION.startswith(text)
         return False
 
-    def _json(self, key: str, value: str) -> str:
-        text = value.removeprefix("\n").removesuffix("\n")
+    def _kind(self, key: str) -> object:
+        """The type that the function's schema gives a parameter."""
         assert self.name is not None
         properties = self._schemas[self.name].get("properties")
         schema = properties.get(key) if isinstance(properties, Mapping) else None
-        kind = schema.get("type") if isinstance(schema, Mapping) else None
-        if kind != "string":
-            try:
-                return json.dumps(json.loads(text), ensure_ascii=False)
-            except ValueError:
-                pass
-        return json.dumps(text, ensure_ascii=False)
+        return schema.get("type") if isinstance(schema, Mapping) else None
+
+
+def _json(kind: object, value: str) -> str:
+    text = value.removeprefix("\n").removesuffix("\n")
+    if kind != "string":
+        try:
+            return json.dumps(json.loads(text), ensure_ascii=False)
+        except ValueError:
+            pass
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _within_a_string(value: str) -> bool:
+    """Whether the beginning of a JSON value breaks off inside of a string, in which there is no line break."""
+    if not value.lstrip().startswith(("{", "[", '"')):
+        return False
+    _, opened, text = _STRING.sub("", value).partition('"')
+    return bool(opened) and "\n" not in text

@@ -89,6 +89,14 @@ FIND = ("find", ARGUMENTS)
             [("find", '{"text": "12\\nb", "most": 12}'), ("stop", "{}")],
         ),
         ("qwen3-coder", "<tool_call><function=no></function></tool_call>", None, []),
+        # The closing tag inside of a JSON string is a part of it; in what is no JSON it closes.
+        (
+            "qwen3-coder",
+            '<tool_call><function=find><parameter=most>["a\\"</parameter>", 1]</parameter><parameter=text>"</parameter>'
+            '<parameter=other>["</parameter>\n"</parameter></function></tool_call>',
+            "",
+            [("find", '{"most": ["a\\"</parameter>", 1], "text": "\\"", "other": "[\\"</parameter>\\n\\""}')],
+        ),
         (
             "deepseek",
             f"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>find<｜tool▁sep｜>{ARGUMENTS}<｜tool▁call▁end｜>"
