@@ -89,6 +89,18 @@ def test_the_form_of_an_answer_reaches_the_road() -> None:
     assert request.response_format == ResponseFormat("json_schema", schema, strict=True)
 
 
+def test_what_an_application_adds_later_stays_where_it_is() -> None:
+    added: list[Any] = [{"role": "system", "content": "It is noon."}]
+    added += [{"role": "system", "content": [{"type": "text", "text": "Use"}, {"type": "text", "text": "no tools."}]}]
+    messages = parsed(system="Be brief.", messages=[USER, *added]).messages
+    assert [(m.role, m.content) for m in messages[-3:]] == [
+        ("user", USER["content"]),
+        ("system", "It is noon."),
+        ("system", "Use\nno tools."),
+    ]
+    assert messages[0] == Message("system", "Be brief.")
+
+
 def test_counting_takes_the_same_conversation() -> None:
     body = {key: value for key, value in BASE.items() if key != "max_tokens"}
     assert parse_count(json.dumps(body).encode()).messages == parsed().messages
@@ -102,7 +114,12 @@ def test_counting_takes_the_same_conversation() -> None:
         ({"temperature": 1.5}, "decimal_above_max_value", "temperature"),
         ({"messages": []}, "empty_array", "messages"),
         ({"messages": [{"role": "user", "content": []}]}, "empty_array", "messages[0].content"),
-        ({"messages": [{"role": "system", "content": "x"}]}, "invalid_value", "messages[0].role"),
+        ({"messages": [{"role": "developer", "content": "x"}]}, "invalid_value", "messages[0].role"),
+        (
+            {"messages": [USER, {"role": "system", "content": [{"type": "tool_use"}]}]},
+            "unsupported_parameter",
+            "messages[1].content[0].type",
+        ),
         ({"messages": [USER, {"role": "assistant", "content": "so"}]}, "unsupported_parameter", "messages[1].role"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},

@@ -64,9 +64,9 @@ class ContentBlock(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class AnthropicMessage(Struct, forbid_unknown_fields=True):
-    """One turn of the conversation."""
+    """One turn of the conversation; `system`: what the application adds in its course, beside the first `system`."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | list[ContentBlock]
 
 
@@ -248,6 +248,9 @@ def _turns(wire: AnthropicMessage, path: str) -> Iterator[Message]:
     if not wire.content:
         path = f"{path}.content"
         raise invalid(f"Invalid '{path}': empty array. Expected at least 1 element.", path, "empty_array")
+    if wire.role == "system":
+        yield Message("system", _text(wire.content, f"{path}.content"))
+        return
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[ToolCall] = []
