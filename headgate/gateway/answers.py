@@ -82,6 +82,10 @@ class Answers:
         if self._cache is not None:
             self._cache.understand(embedder, index, rule, judge, watch)
 
+    def retune(self, policy: CachePolicy) -> None:
+        """From the next request on another policy holds; the epoch stays."""
+        self._policy = replace(policy, epoch=self._epoch.current)
+
     def question(
         self, request: ChatRequest, principal: Principal, candidates: Sequence[Destination], variant: str = ""
     ) -> Question | Bypass:

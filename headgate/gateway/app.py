@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import AsyncIterator
@@ -36,6 +37,7 @@ from headgate.gateway.dashboard.live import Watched
 from headgate.gateway.dashboard.traces import Traces
 from headgate.gateway.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.live_settings import MainFile
 from headgate.gateway.parts import StartError, make_engine
 from headgate.gateway.readings import Readings
 from headgate.gateway.settings import Settings
@@ -62,10 +64,11 @@ LOADING = web.AppKey("loading", asyncio.Task[None])
 """The task that loads the models; it raises what made them unfit to serve."""
 
 
-def make_app(settings: Settings) -> web.Application:
+def make_app(settings: Settings, main: MainFile | None = None) -> web.Application:
     """An application that starts loading its models when it starts, and answers when they are there.
 
-    Run it with `handler_cancellation=True`, so that a client who leaves ends the work done for it.
+    Run it with `handler_cancellation=True`, so that a client who leaves ends the work done for it. With a main file its
+    changes are followed.
 
     Raises:
         StartError: the configuration cannot be served on this machine.
@@ -90,9 +93,11 @@ def make_app(settings: Settings) -> web.Application:
     app[keys.RELOADER] = Reloader(
         settings,
         app[keys.TEAMS],
-        partial(read_roster, settings, os.environ),
+        partial(read_roster, environ=os.environ),
         app[keys.LIFECYCLE],
         app[keys.METRICS].registry,
+        main,
+        partial(_retune, app),
     )
     usage = UsageMetrics(app[keys.METRICS].registry)
     accounts = Accounts(Prices(settings.served, settings.engine.usd_per_device_hour), usage)
@@ -203,6 +208,11 @@ async def _tracing(app: web.Application) -> AsyncIterator[None]:
     yield
     if (tracing := app[keys.TRACING]) is not None:
         await asyncio.to_thread(tracing.close)
+
+
+def _retune(app: web.Application, settings: Settings) -> None:
+    app[keys.LOADER].retune(settings)
+    logging.getLogger("headgate").setLevel(settings.logging.level.upper())
 
 
 async def _following(app: web.Application) -> AsyncIterator[None]:

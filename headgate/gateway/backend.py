@@ -186,6 +186,13 @@ class Loader:
             await self._load_embedder(self._embedder_folder, answers, routes)
         await self.embeddings.load(self._embedder if self._index else None, self._embedder_folder)
 
+    def retune(self, settings: Settings) -> None:
+        """Take over settings that differ from those of the start in what holds without a restart."""
+        self._settings = settings
+        if self._backend is not None:
+            self._backend.routes.retune(settings.routing)
+            self._backend.answers.retune(cache_policy(settings.cache))
+
     async def cancel(self) -> None:
         """End what the engine still runs; requests on the road fail with 503."""
         await asyncio.to_thread(self._engine.stop, deadline_s=0.0)

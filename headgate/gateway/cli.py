@@ -17,6 +17,7 @@ from headgate.gateway.config import CONFIG_VARIABLE, load_settings
 from headgate.gateway.config_commands import config
 from headgate.gateway.document import ConfigError
 from headgate.gateway.key_commands import keys
+from headgate.gateway.live_settings import MainFile
 from headgate.gateway.route_commands import explain
 from headgate.gateway.settings import Settings
 from headgate.gateway.usage_command import usage
@@ -59,9 +60,10 @@ def main() -> None:
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port, instead of server.port; 0 takes a free one.")
 def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
     """Serve models. Without a configuration: the bundled demo pair on 127.0.0.1:8000."""
-    settings = _settings(config_path)
+    read = _settings(config_path)
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    settings = settings.model_copy(update={"server": settings.server.model_copy(update=given)})
+    settings = read.model_copy(update={"server": read.server.model_copy(update=given)})
+    main_file = None if config_path is None else MainFile(config_path, read, settings)
     # Imported here: torch takes seconds, and the other commands need none of it.
     import uvloop
 
@@ -71,7 +73,7 @@ def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
 
     try:
         with logs(settings.logging):
-            uvloop.run(run_server(settings, _listening, _ready))
+            uvloop.run(run_server(settings, _listening, _ready, main_file))
     except StartError as error:
         raise click.ClickException(str(error)) from None
 

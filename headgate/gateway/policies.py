@@ -67,6 +67,13 @@ class Policies:
         self._in_force: dict[tuple[str, str | None], tuple[Principal, InForce]] = {}
         self._budgets: dict[tuple[str, str, float], EscalationBudget] = {}
 
+    def retune(self, routing: RoutingSection) -> None:
+        """From the next request on another section holds. Escalations go on being counted, but for another window."""
+        if routing.escalation_window_s != self._routing.escalation_window_s:
+            self._budgets = {}
+        self._routing = routing
+        self._in_force = {}
+
     def of(self, principal: Principal) -> InForce:
         """What holds for a principal. There are as many as configured keys; a reload makes others of them."""
         who = principal.team, principal.key_id

@@ -19,7 +19,7 @@ from headgate.cache.embedder import BatchEmbedder, Vector
 from headgate.gateway.destinations import Destination, Live, Prepared, Read
 from headgate.gateway.policies import Cascades, InForce, Policies, uncalibrated
 from headgate.gateway.request import ChatRequest
-from headgate.gateway.routing_settings import BreakerSection
+from headgate.gateway.routing_settings import BreakerSection, RoutingSection
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import check_allowed
@@ -147,6 +147,11 @@ class Routes:
         """From now on tell tasks by meaning: the embedder has been loaded."""
         self._router = Router(self._tasks, await TaskClassifier.build(self._tasks, embedder), self._quality)
         self._embedder = embedder
+
+    def retune(self, routing: RoutingSection) -> None:
+        """From the next request on these policies hold; what else the section says holds from a start."""
+        self._policies.retune(routing)
+        self.takeover_s = routing.takeover_s
 
     def tier(self, model_id: str) -> Tier | None:
         """The configured tier of a model."""

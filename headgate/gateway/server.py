@@ -14,6 +14,7 @@ from aiohttp import web
 from headgate.engine.errors import EngineError
 from headgate.gateway import keys
 from headgate.gateway.app import LOADING, make_app
+from headgate.gateway.live_settings import MainFile
 from headgate.gateway.parts import StartError
 from headgate.gateway.settings import Settings
 
@@ -25,18 +26,19 @@ _CLOSE_S = 1.0
 Announce = Callable[[str, web.Application], None]
 
 
-async def run_server(settings: Settings, listening: Announce, ready: Announce) -> None:
+async def run_server(settings: Settings, listening: Announce, ready: Announce, main: MainFile | None = None) -> None:
     """Serve until SIGTERM or SIGINT, then refuse new requests and finish what runs or cut it at the deadline.
 
     Args:
         settings: what to serve.
         listening: called with the URL once the port is open, while models load.
         ready: called with the URL once requests are answered.
+        main: the main file, whose changes are followed.
 
     Raises:
         StartError: the port cannot be had, or a model cannot be served.
     """
-    app = make_app(settings)
+    app = make_app(settings, main)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S)
     await runner.setup()
     try:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from aiohttp.test_utils import TestClient, TestServer
 
 from headgate.gateway import keys
 from headgate.gateway.app import make_app
+from headgate.gateway.live_settings import MainFile
 from headgate.gateway.settings import ENV_PREFIX, Settings
 
 
@@ -24,11 +26,13 @@ def forget_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def site(checkpoint: Path, *, teams: Path | None = None, **sections: Any) -> AsyncIterator[TestClient[Any, Any]]:
+async def site(
+    checkpoint: Path, *, teams: Path | None = None, main: Path | None = None, **sections: Any
+) -> AsyncIterator[TestClient[Any, Any]]:
     """A server with the checkpoint under the ids `tiny` (small) and `tiny-2` (large), ready, and a client of it.
 
-    `teams` is a folder of team files. No embedding model is loaded. A Redis that happens to run on this machine is not
-    used, nor the user's data folder.
+    `teams` is a folder of team files; `main` is where the settings are written to, as a file that is followed. No
+    embedding model is loaded. A Redis that happens to run on this machine is not used, nor the user's data folder.
     """
     defaults: dict[str, Any] = {
         "models": [
@@ -42,7 +46,11 @@ async def site(checkpoint: Path, *, teams: Path | None = None, **sections: Any) 
         "teams": {"folder": None if teams is None else str(teams)},
     }
     chosen = {**defaults, **sections}
-    app = make_app(Settings(**{**chosen, "cache": {"redis": "off", **chosen["cache"]}}))
+    tree = {**chosen, "cache": {"redis": "off", **chosen["cache"]}}
+    settings = Settings(**tree)
+    if main is not None:
+        main.write_text(yaml.safe_dump(tree))  # noqa: ASYNC240  nothing else runs yet
+    app = make_app(settings, None if main is None else MainFile(main, settings, settings))
     # Like `run_server`, aiohttp's test server cancels the handler of a client that leaves.
     async with TestClient(TestServer(app)) as client:
         await app[keys.LIFECYCLE].wait_until_ready()

@@ -185,7 +185,7 @@ def test_a_file_says_what_is_otherwise_than_the_defaults_key_by_key(tmp_path: Pa
     assert (red.limits.per_user.concurrency, red.limits.per_user.tokens_per_minute) == (2, 9)
     assert red.models.aliases == {"o1": "large"}, "a mapping of names is one value"
     assert (red.models.deny, red.budgets.soft_percent) == (("l",), 50)
-    assert blue == TeamPolicy(**defaults)
+    assert blue == TeamPolicy(**defaults, logging={"content": "off"}), "which the main file says"
 
 
 def test_the_revision_changes_with_what_files_say_and_not_with_how(tmp_path: Path) -> None:

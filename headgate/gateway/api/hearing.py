@@ -51,7 +51,7 @@ class _Listened:
 @contextmanager
 def heard(http: web.Request, source: Source, asked: Sequence[ChatRequest]) -> Iterator[Source]:
     """The source to read from. When it is left, what was asked and answered so far is logged as the team has it."""
-    level = http[keys.PRINCIPAL].policy.logging.content or http.app[keys.SETTINGS].logging.content
+    level = http[keys.PRINCIPAL].policy.logging.content or "off"
     record = http[keys.RECORD]
     if level == "off" and record.trace is None:
         yield source

@@ -84,7 +84,7 @@ def read_roster(settings: Settings, environ: Mapping[str, str]) -> Roster:
     problems.extend(_claimed_twice(read))
     if problems:
         raise ConfigError(problems)
-    defaults = TeamPolicy(**settings.defaults.model_dump(exclude_unset=True))
+    defaults = TeamPolicy(**_below(settings))
     teams = [_team(one, settings) for one in read]
     return Roster(
         defaults,
@@ -100,7 +100,7 @@ def _read(path: Path, settings: Settings, environ: Mapping[str, str]) -> _Read:
     try:
         file = TeamFile(**document.tree)
         given = file.model_dump(exclude_unset=True, include=set(TeamPolicy.model_fields))
-        policy = TeamPolicy(**_merged(settings.defaults.model_dump(exclude_unset=True), given))
+        policy = TeamPolicy(**_merged(_below(settings), given))
     except ValidationError as error:
         raise ConfigError(document.explain(error.errors(), TeamFile)) from None
     problems = [
@@ -116,6 +116,11 @@ def _read(path: Path, settings: Settings, environ: Mapping[str, str]) -> _Read:
     if problems:
         raise ConfigError(problems)
     return _Read(document, file, policy, tuple(secrets))
+
+
+def _below(settings: Settings) -> dict[str, Any]:
+    """What the main file says of all teams."""
+    return {**settings.defaults.model_dump(exclude_unset=True), "logging": {"content": settings.logging.content}}
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Following the team files: what they say holds from the next request on, and what cannot be read changes nothing."""
+"""Following the configuration: what it says holds from the next request on, and what cannot be read changes nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -15,9 +17,12 @@ from headgate.gateway.settings import Settings
 from headgate.gateway.teams.files import team_paths
 from headgate.gateway.teams.registry import Roster, Teams
 
+if TYPE_CHECKING:
+    from headgate.gateway.live_settings import MainFile
+
 logger = logging.getLogger("headgate.gateway")
 
-PART = "teams"
+PART, MAIN_PART = "teams", "main file"
 """Of the lifecycle's parts."""
 FOLLOW_S = 0.25
 """How often the files are looked at; reading them takes milliseconds more."""
@@ -26,38 +31,49 @@ Marks = tuple[tuple[str, int, int, int], ...]
 
 
 class Reloader:
-    """Takes over what changes in the team files, as a whole or not at all."""
+    """Takes over what changes in the team files and the main file, as a whole or not at all."""
 
     def __init__(
         self,
         settings: Settings,
         teams: Teams,
-        read: Callable[[], Roster],
+        read: Callable[[Settings], Roster],
         lifecycle: Lifecycle,
         registry: CollectorRegistry,
+        main: MainFile | None = None,
+        apply: Callable[[Settings], None] = lambda _: None,
     ) -> None:
         """Follow nothing yet.
 
         Args:
             settings: name the folder.
             teams: whose roster is replaced; it was read a moment ago.
-            read: the files as they are; ConfigError where they cannot be used.
+            read: the team files as they are, over settings; ConfigError where they cannot be used.
             lifecycle: learns whether they can.
             registry: of the metrics.
+            main: the main file, if there is one.
+            apply: has settings hold that differ from those of the start in what needs no restart.
         """
         self._settings = settings
         self._teams = teams
         self._read = read
         self._lifecycle = lifecycle
+        self._main = main
+        self._apply = apply
+        self._waiting: tuple[str, ...] = ()
         self._asked = asyncio.Event()
         self._looking = asyncio.Lock()
         # What is there now may be newer than what was read at the start: then it is read once more.
         self._seen: Marks | None = None
         self._reloads = Counter(
-            "headgate_config_reloads", "Readings of the team files after the start.", ["result"], registry=registry
+            "headgate_config_reloads", "Readings of the configuration after the start.", ["result"], registry=registry
         )
-        self._good = Gauge("headgate_config_good", "Whether the team files hold as they are now.", registry=registry)
+        self._good = Gauge("headgate_config_good", "Whether the files hold as they are now.", registry=registry)
+        self._restart = Gauge(
+            "headgate_config_restart_keys", "Changed keys of the main file that need a restart.", registry=registry
+        )
         self._note_good()
+        self._note_waiting(())
 
     def ask(self) -> None:
         """Read the files at once, changed or not: what SIGHUP does. Secrets in other files are read again too."""
@@ -79,28 +95,47 @@ class Reloader:
     async def _look(self) -> None:
         asked = self._asked.is_set()
         self._asked.clear()
-        marks = await asyncio.to_thread(_marks, self._settings)
+        main = None if self._main is None else self._main.path
+        marks = await asyncio.to_thread(_marks, self._settings, main)
         if marks == self._seen and not asked:
             return
         # Taken before reading: what changes meanwhile is read again.
         first, self._seen = self._seen is None and not asked, marks
         try:
-            roster = await asyncio.to_thread(self._read)
+            settings, waiting, roster = await asyncio.to_thread(self._read_all)
         except ConfigError as error:
             self._reloads.labels("refused").inc()
             self._good.set(0)
             why = "; ".join(error.problems)
             kept = self._teams.roster.revision
-            logger.error("the team files cannot be used, and configuration %s still holds: %s", kept, why)
+            logger.error("the configuration cannot be used, and configuration %s still holds: %s", kept, why)
             self._lifecycle.set(PART, "failed", f"configuration {kept} still holds: {why}", required=False)
             return
+        self._note_waiting(waiting)
         if first and roster.revision == self._teams.roster.revision:
             return
         before = self._teams.roster.revision
+        # Nothing is awaited in between: no request sees the one without the other.
         self._teams.replace(roster)
+        self._apply(settings)
         self._reloads.labels("taken").inc()
         self._note_good()
         logger.warning("configuration %s holds instead of %s: %d teams", roster.revision, before, len(roster.teams))
+
+    def _read_all(self) -> tuple[Settings, tuple[str, ...], Roster]:
+        settings, waiting = (self._settings, ()) if self._main is None else self._main.read()
+        return settings, waiting, self._read(settings)
+
+    def _note_waiting(self, keys: tuple[str, ...]) -> None:
+        """What the main file says that does not hold."""
+        if self._main is None:
+            return
+        detail = f"needs a restart: {', '.join(keys)}" if keys else str(self._main.path)
+        self._lifecycle.set(MAIN_PART, "ready", detail, required=False)
+        self._restart.set(len(keys))
+        if keys and keys != self._waiting:
+            logger.warning("%s has changed, and %s", self._main.path, detail)
+        self._waiting = keys
 
     def _note_good(self) -> None:
         self._good.set(1)
@@ -110,11 +145,11 @@ class Reloader:
         self._lifecycle.set(PART, "ready" if roster.teams else "off", detail, required=False)
 
 
-def _marks(settings: Settings) -> Marks:
+def _marks(settings: Settings, main: Path | None) -> Marks:
     """What changes with the files. A folder that cannot be read has none: reading it will say why."""
     found = []
     with suppress(ConfigError):
-        for path in team_paths(settings):
+        for path in (*([] if main is None else [main]), *team_paths(settings)):
             # One that was deleted this moment is missing in the next look.
             with suppress(OSError):
                 stat = path.stat()
