@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from email.utils import formatdate
 from typing import Any
 
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from headgate.gateway.request import ChatRequest, Message, Tool
 from headgate.gateway.upstream.body import size_of
 from headgate.gateway.upstream.failures import Failure, cause_of, hiding, of_reply
+from headgate.gateway.upstream.hedging import race
 from headgate.gateway.upstream.pace import Pace
 from headgate.gateway.upstream.retrying import HedgeShare, Retrying, hedge_s
 from headgate.gateway.upstream.sections import UpstreamHedgeSection, UpstreamRetriesSection, UpstreamSection
@@ -265,3 +267,58 @@ def test_sections_that_cannot_be_meant_are_refused(fields: dict[str, Any], messa
     with pytest.raises(ValidationError, match=message) as caught:
         UpstreamSection(**{"id": "up", "base_url": "http://x/v1", "model": "m", **fields})
     assert "pw-123" not in caught.value.errors()[0]["msg"]
+
+
+class Attempt:
+    """Begins when it is let, or fails."""
+
+    def __init__(self) -> None:
+        self.let: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.begun = asyncio.Event()
+        self.closed = False
+
+    async def begin(self) -> None:
+        self.begun.set()
+        await asyncio.shield(self.let)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def raced(first: Attempt, second: Attempt | None, *, after_s: float = 0.0) -> tuple[Attempt, Attempt | None]:
+    return await race(first, lambda: second, after_s)
+
+
+async def test_who_begins_first_is_heard_and_the_other_is_closed() -> None:
+    for late in (False, True):
+        first, second = Attempt(), Attempt()
+        (second if late else first).let.set_result(None)
+        winner, lost = await raced(first, second, after_s=0.0 if late else 10.0)
+        assert winner is (second if late else first)
+        assert lost is (first if late else None)
+        assert (winner.closed, lost is None or lost.closed) == (False, True)
+
+
+async def test_one_that_fails_leaves_it_to_the_other() -> None:
+    first, second = Attempt(), Attempt()
+    racing = asyncio.create_task(raced(first, second))
+    await second.begun.wait()
+    first.let.set_exception(BUSY)
+    await asyncio.sleep(0)
+    second.let.set_result(None)
+    assert (await racing)[0] is second
+
+
+async def test_where_none_begins_the_first_says_why_and_both_are_closed() -> None:
+    first, second = Attempt(), Attempt()
+    first.let.set_exception(BUSY)
+    with pytest.raises(Failure, match="busy"):
+        await raced(first, second, after_s=10.0)
+    assert (first.closed, second.closed) == (True, False)
+    first, second = Attempt(), Attempt()
+    racing = asyncio.create_task(raced(first, second))
+    await second.begun.wait()
+    racing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await racing
+    assert (first.closed, second.closed) == (True, True)

@@ -320,6 +320,20 @@ async def test_a_team_that_waits_a_moment_for_a_turn_waits_longer_for_the_end(tm
             assert (await reply.json())["choices"][0]["message"]["content"] == "a"
 
 
+async def test_a_local_model_and_an_upstream_share_the_names(tiny_checkpoint: Path) -> None:
+    async with upstream_server() as fake:
+        upstream = {"id": "up", "base_url": fake.url, "model": "m", "tier": "large", "pass_through_unknown": True}
+        model = {"id": "tiny", "path": str(tiny_checkpoint), "tier": "small"}
+        async with site(tiny_checkpoint, models=[model], upstreams=[upstream]) as client:
+            _, headers, _ = await post(client, model="small", max_tokens=2)
+            assert (headers["x-headgate-model"], fake.asked) == ("tiny", [])
+            # What the model here does not know goes to who is sent it on, and is refused where the model is named.
+            _, headers, _ = await post(client, model="auto", max_tokens=2, mood="good")
+            assert (headers["x-headgate-model"], fake.asked[0]["mood"]) == ("up", "good")
+            status, _, body = await post(client, model="tiny", mood="good")
+            assert (status, body["error"]["param"]) == (400, "mood")
+
+
 async def test_plain_completions_and_anthropics_messages_go_there_too() -> None:
     async with upstream_server() as fake, before(fake) as client:
 

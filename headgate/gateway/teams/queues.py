@@ -82,10 +82,12 @@ class Queues:
         Work that nobody waits for has no deadline.
         """
         of = Class(model, priority)
-        cost = None if live is None else self._price(of, live, prompt_tokens)
+        waiting = self._waiting[of]
+        cost = None
+        if live is not None and (max_queue_s is not None or waiting >= self._most):
+            cost = self._price(of, live, prompt_tokens)
         queue_s = 0.0 if cost is None else cost.queue_s
         self._queue_s[of] = queue_s
-        waiting = self._waiting[of]
         if waiting >= self._most:
             message = f"{waiting} requests are waiting for '{model}' already, the most that may."
             raise overloaded(message, after_s=max(_LEAST_S, queue_s / waiting))

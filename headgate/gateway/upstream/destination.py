@@ -231,7 +231,7 @@ class UpstreamDestination:
             if record.trace is not None:
                 span = record.trace.attempt(self.id, self._section.model, asking.url.host or "", asking.url.port or 0)
                 asking = replace(asking, headers={**asking.headers, **span.headers})
-        return Exchange(self._connections, asking, reader, time.time(), fresh=fresh, span=span)
+        return Exchange(self._connections, asking, reader, fresh=fresh, span=span)
 
     def _failed(self, request_id: str, failure: Failure) -> None:
         self.standing.failed(failure.kind)

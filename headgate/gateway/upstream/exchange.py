@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -63,7 +64,6 @@ class Exchange:
         connections: Connections,
         asking: Asking,
         reader: AnswerReader,
-        now: float,
         *,
         fresh: bool,
         span: Attempt | None = None,
@@ -74,7 +74,6 @@ class Exchange:
             connections: to send it by.
             asking: the request.
             reader: of its answer.
-            now: seconds since the epoch, for dates in hints.
             fresh: whether a kept connection is not good enough.
             span: told of its pieces and its end; None where no spans are made.
         """
@@ -85,7 +84,6 @@ class Exchange:
         self._asking = asking
         self._loop = asyncio.get_running_loop()
         self._response: aiohttp.ClientResponse | None = None
-        self._now = now
         self._over = False
         """Whether the bytes have ended and the reader knows."""
         self.reader = reader
@@ -208,7 +206,7 @@ class Exchange:
             body = await self._body(response, _ERROR_BYTES, min(self._loop.time() + _ERROR_S, self._asking.deadline))
         except Failure:
             body = b""
-        return of_reply(response.status, response.headers, body, self.reader.hide, self._now)
+        return of_reply(response.status, response.headers, body, self.reader.hide, time.time())
 
     async def _body(self, response: aiohttp.ClientResponse, most: int, due: float) -> bytes:
         """The whole body. Failure where it is longer, late or cut."""
