@@ -46,6 +46,9 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
     )
     entry.config = request.app[keys.TEAMS].roster.revision
     request[keys.RECORD] = entry
+    traces = request.app.get(keys.TRACES) if entry.endpoint.startswith(API_PREFIXES) else None
+    if traces is not None:
+        traces.begun(entry)
     CURRENT.set(entry)
     if (tracing := request.app[keys.TRACING]) is not None:
         entry.trace = tracing.begin(entry.endpoint, request.headers)
@@ -64,7 +67,7 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
         done = entry.endpoint.startswith(ADMIN_PREFIX) and request.method != "GET"
         if done or entry.endpoint.startswith(API_PREFIXES):
             request.app[keys.ACCESS].write(entry)
-        if entry.endpoint.startswith(API_PREFIXES) and (traces := request.app.get(keys.TRACES)) is not None:
+        if traces is not None:
             traces.ended(entry)
         if entry.trace is not None:
             entry.trace.end(entry)

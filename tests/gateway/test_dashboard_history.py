@@ -94,3 +94,21 @@ def test_a_quantile_is_what_prometheus_says() -> None:
     assert buckets.quantile(0.9) == 1.0
     assert Buckets((1.0, math.inf), (0.0, 0.0)).quantile(0.5) is None
     assert buckets.since(Buckets((0.1, 0.5, 1.0, math.inf), (2.0, 2.0, 2.0, 2.0))).counts == (0.0, 4.0, 6.0, 8.0)
+
+
+def test_requests_that_run_come_first_and_show_where_they_are() -> None:
+    now = 100.0
+    traces = Traces(10, lambda: now, lambda: now)
+    done = replace(RECORD, request_id="done", arrived=90.0)
+    running = replace(RECORD, request_id="running", arrived=99.0, status=0, total_s=0.0, admitted_s=0.25)
+    for record in (done, running):
+        traces.begun(record)
+    traces.ended(done)
+    lines = list(traces.lines(lambda _: True, 10))
+    assert [(line.id, line.status, line.total_s, line.at) for line in lines] == [
+        ("running", None, 1.0, 99.0), ("done", 200, 0.5, 99.5),
+    ]  # fmt: skip
+    found = traces.find("running")
+    assert found is not None
+    assert [(s.name, s.begin_s, s.end_s) for s in found.stages] == [("admit", 0.0, 0.25), ("deciding", 0.25, 1.0)]
+    assert (len(traces), traces.requests) == (1, 1)

@@ -26,7 +26,7 @@ FILES = web.AppKey[dict[str, PageFile]]("dashboard files")
 _NUMBER_DIGITS = 12
 _MOST_LINES = 500
 _FILTERS = ("team", "model", "verdict", "status")
-_STATUSES = ("ok", "failed", "refused")
+_STATUSES = ("running", "ok", "failed", "refused")
 
 
 async def page(http: web.Request) -> web.Response:
@@ -52,7 +52,7 @@ async def live_state(http: web.Request) -> web.Response:
 
 
 async def list_requests(http: web.Request) -> web.Response:
-    """The requests that ended last, of a team, a model, a verdict or an outcome."""
+    """The requests that run or ended last, of a team, a model, a verdict or an outcome."""
     query = read_query(http.query, ("limit", *_FILTERS))
     most = page_size(query.get("limit"), 100, _MOST_LINES)
     status = one_of("status", query.get("status"), _STATUSES)
@@ -87,6 +87,8 @@ async def watching(app: web.Application) -> AsyncIterator[None]:
 
 
 def _outcome(record: RequestRecord) -> str:
+    if not record.status:
+        return "running"
     return "ok" if record.status < 400 else "refused" if record.status < 499 else "failed"
 
 

@@ -1,6 +1,6 @@
-"""The requests that ended last, each with all that was settled on its way: never content.
+"""The requests that run or ended last, each with all that was settled on its way: never content.
 
-A request's record is kept as it is when the request ends; what a reader sees is made of it when he asks.
+A request's record is kept as it is; what a reader sees is made of it when he asks.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
 
 from headgate.gateway.explain import decision_report
 from headgate.gateway.telemetry.record import RequestRecord
@@ -15,17 +17,26 @@ from headgate.gateway.wire.traces import CacheTrace, RequestLine, RequestTrace, 
 
 
 class Traces:
-    """A bounded ring. All calls come from one event loop."""
+    """A bounded ring, and those that have not ended. All calls come from one event loop."""
 
-    def __init__(self, most: int, clock: Callable[[], float] = time.time) -> None:
-        """`most`: requests that are remembered; `clock`: Unix time."""
+    def __init__(
+        self, most: int, clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`most`: requests that are remembered; `clock`: Unix time; `monotonic`: the time that records begin by."""
+        self._running: dict[int, RequestRecord] = {}
         self._ended: deque[tuple[float, RequestRecord]] = deque(maxlen=most)
         self._clock = clock
+        self._monotonic = monotonic
         self.requests = self.refused = self.failed = 0
         """Of all that ended since the start: those that got 429, and those that got 5xx."""
 
+    def begun(self, record: RequestRecord) -> None:
+        """A request has come."""
+        self._running[id(record)] = record
+
     def ended(self, record: RequestRecord) -> None:
-        """A request has ended, well or not; the oldest one leaves when there is no room."""
+        """It has ended, well or not; the oldest one leaves when there is no room."""
+        self._running.pop(id(record), None)
         self._ended.append((self._clock(), record))
         self.requests += 1
         if record.status == 429:
@@ -34,23 +45,22 @@ class Traces:
             self.failed += 1
 
     def lines(self, wanted: Callable[[RequestRecord], bool], most: int) -> Iterator[RequestLine]:
-        """Those that are wanted, the latest first."""
-        for at, record in reversed(self._ended):
-            if most <= 0:
-                return
-            if wanted(record):
-                most -= 1
-                yield _line(at, record)
+        """Those that are wanted, the latest first, and before them those that have not ended."""
+        return (_line(at, record) for at, record in islice(((a, r) for a, r in self._all() if wanted(r)), most))
 
     def find(self, request_id: str) -> RequestTrace | None:
         """A request by its id: the latest, where a client gave several the same."""
-        for at, record in reversed(self._ended):
-            if record.request_id == request_id:
-                return _trace(at, record)
-        return None
+        return next((_trace(at, record) for at, record in self._all() if record.request_id == request_id), None)
 
     def __len__(self) -> int:
         return len(self._ended)
+
+    def _all(self) -> Iterator[tuple[float, RequestRecord]]:
+        """Each with the time of its end, which is now for those that run."""
+        wall, now = self._clock(), self._monotonic()
+        for record in reversed(self._running.values()):
+            yield wall, replace(record, total_s=now - record.arrived)
+        yield from reversed(self._ended)
 
 
 def _line(at: float, record: RequestRecord) -> RequestLine:
@@ -58,7 +68,7 @@ def _line(at: float, record: RequestRecord) -> RequestLine:
         record.request_id,
         at - record.total_s,
         record.endpoint,
-        record.status,
+        record.status or None,
         record.error,
         record.team,
         record.key_id,
@@ -106,7 +116,7 @@ def _stages(record: RequestRecord) -> Iterator[Stage]:
     if admitted is None:
         return
     if opened is None:
-        yield Stage("failed", admitted, total)
+        yield Stage("failed" if record.status else "deciding", admitted, total)
         return
     at = admitted
     decided: tuple[tuple[StageName, float | None], ...] = (("cache", opened.looked_s), ("route", opened.planned_s))
@@ -116,7 +126,7 @@ def _stages(record: RequestRecord) -> Iterator[Stage]:
             at = min(at + took, total)
     first = record.first_token_s
     if opened.age_s is not None or first is None:
-        yield Stage("reply", at, total)
+        yield Stage("prompt" if opened.age_s is None else "reply", at, total)
         return
     # The engine's clock began when it was handed over, which was after this.
     queued = min(at + record.queue_s, first)

@@ -83,12 +83,12 @@ def _paths() -> dict[str, Any]:
         },
         "/admin/requests": {
             "get": get(
-                "The requests that ended last",
+                "The requests that run or ended last",
                 RequestList,
                 parameters=[
                     parameter("limit", {"type": "integer", "minimum": 1, "maximum": 500}),
                     *(parameter(name, {"type": "string"}) for name in ("team", "model", "verdict")),
-                    parameter("status", {"type": "string", "enum": ["ok", "failed", "refused"]}),
+                    parameter("status", {"type": "string", "enum": ["running", "ok", "failed", "refused"]}),
                 ],
             )
         },

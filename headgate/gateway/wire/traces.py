@@ -1,4 +1,4 @@
-"""`/admin/requests`: requests that ended, and one of them explained. Times are seconds; no content."""
+"""`/admin/requests`: requests that run or have ended, and one of them explained. Times are seconds; no content."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from msgspec import Struct
 
 from headgate.gateway.wire.route import RouteReport
 
-StageName = Literal["admit", "cache", "route", "queue", "prompt", "answer", "reply", "failed"]
+StageName = Literal["admit", "cache", "route", "queue", "prompt", "answer", "reply", "failed", "deciding"]
 
 
 class RequestLine(Struct):
-    """A request that ended."""
+    """A request that runs or has ended."""
 
     id: str
     at: float
     """When it came, in seconds since the epoch."""
     endpoint: str
-    status: int
-    """499: its client left."""
+    status: int | None
+    """null: it has not ended yet, and times are until now; 499: its client left."""
     error: str | None
     team: str
     key: str | None
@@ -80,8 +80,8 @@ class RequestTrace(Struct):
 
 
 class RequestList(Struct):
-    """Requests, the latest first."""
+    """Requests, the latest first, and before them those that run."""
 
     requests: list[RequestLine]
     remembered: int
-    """How many can be asked for by their ids."""
+    """How many of those that ended can be asked for by their ids."""

@@ -1,6 +1,6 @@
 // One request explained: its way through the stages, with the time of each and what was settled in it.
 
-import { h, meter, s, table } from "./dom.js";
+import { h, meter, refill, s, table } from "./dom.js";
 import { clock, count, percent, rate, time, usd } from "./format.js";
 import { ask, Refused } from "./session.js";
 
@@ -12,6 +12,7 @@ const STAGES = {
   prompt: ["Prompt", "read, until the first token"],
   answer: ["Answer", "generated and sent"],
   reply: ["Reply", "sent"],
+  deciding: ["Deciding", "looking up, choosing, or waiting"],
   failed: ["Failed", "before a model was settled on"],
 };
 const VERDICTS = {
@@ -31,8 +32,9 @@ export class RequestView {
   async look() {
     if (this.told) return;
     try {
-      this.show(await ask(`/admin/requests/${encodeURIComponent(this.id)}`));
-      this.told = true;
+      const trace = await ask(`/admin/requests/${encodeURIComponent(this.id)}`);
+      refill(this.element, this.show(trace));
+      this.told = trace.request.status !== null;
     } catch (error) {
       if (!(error instanceof Refused) || error.status !== 404) throw error;
       this.element.replaceChildren(back(), h("p", { class: "empty" }, error.message));
@@ -42,19 +44,20 @@ export class RequestView {
   show(trace) {
     const { request } = trace;
     const level = request.status >= 499 ? "bad" : request.status >= 400 ? "warn" : "good";
-    this.element.replaceChildren(
+    const status = request.status === null ? "running" : `${request.status}${request.error ? ` ${request.error}` : ""}`;
+    return [
       back(),
       h("h1", { class: "id" }, request.id),
       h(
         "p",
         { class: "lead" },
-        h("span", { class: `badge ${level}` }, `${request.status}${request.error ? ` ${request.error}` : ""}`),
-        ` ${request.endpoint}${request.stream ? ", streamed" : ""}, at ${clock(request.at)}, in `,
+        h("span", { class: `badge ${level}` }, status),
+        ` ${request.endpoint}${request.stream ? ", streamed" : ""}, at ${clock(request.at)}, ${request.status === null ? "for" : "in"} `,
         h("b", {}, time(request.total_s)),
       ),
       way(trace),
       h("div", { class: "panels" }, [admit(trace), cache(trace), route(trace), generate(trace), record(trace)]),
-    );
+    ];
   }
 }
 
@@ -188,6 +191,7 @@ function generate({ request, stages }) {
 }
 
 function record({ request, device_s }) {
+  if (request.status === null) return null;
   return part(
     "Record",
     "",

@@ -23,7 +23,7 @@ export class RequestsView {
     this.found = h("div", { class: "found" });
     this.told = h("p", { class: "beside", role: "status" });
     this.filters = {
-      status: choice("Outcome", [["", "all"], ["ok", "answered"], ["refused", "refused"], ["failed", "failed"]]),
+      status: choice("Outcome", [["", "all"], ["running", "running"], ["ok", "answered"], ["refused", "refused"], ["failed", "failed"]]),
       verdict: choice("Cache", [["", "all"], ...["exact", "semantic", "near", "miss", "bypass"].map((v) => [v, v])]),
       model: choice("Model", [["", "all"]]),
       team: choice("Team", [["", "all"]]),
@@ -54,7 +54,7 @@ export class RequestsView {
     const query = new URLSearchParams({ limit: 100 });
     for (const [name, { field }] of Object.entries(this.filters)) if (field.value) query.set(name, field.value);
     const { requests, remembered } = await ask(`/admin/requests?${query}`);
-    this.told.textContent = `${count(requests.length)} of the ${count(remembered)} that are remembered, the latest first. No content is kept.`;
+    this.told.textContent = `${count(requests.length)} shown; the last ${count(remembered)} that ended are remembered. No content is kept.`;
     // Whoever walks through the list by keyboard is not led elsewhere by what came meanwhile.
     if (this.found.contains(document.activeElement)) return;
     const empty = remembered ? "None of the requests is like that." : "No request has ended yet.";
@@ -74,7 +74,7 @@ function row(request) {
     time(request.first_token_s),
     time(request.total_s),
     usd(request.usd),
-    h("span", { class: request.status >= 499 ? "bad" : request.status >= 400 ? "warn" : "", title: request.error ?? "" }, String(request.status)),
+    h("span", { class: request.status >= 499 ? "bad" : request.status >= 400 ? "warn" : "", title: request.error ?? "" }, request.status ?? "running"),
   ];
 }
 
