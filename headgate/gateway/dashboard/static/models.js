@@ -11,7 +11,7 @@ export function modelsPanel({ models }) {
     h(
       "span",
       { class: "name" },
-      h("i", { class: `dot ${model.breaker === "closed" ? LEVELS[model.state] : "bad"}` }),
+      h("i", { class: `dot ${well(model) ? LEVELS[model.state] : "bad"}` }),
       model.id,
       h("small", {}, BREAKERS[model.breaker] ?? (model.state === "ready" ? told(model) : model.state)),
     ),
@@ -40,6 +40,7 @@ export function modelsPanel({ models }) {
   return [table("Models", columns, rows, "No model is configured.")];
 }
 
+const well = ({ breaker, upstream }) => breaker === "closed" && upstream?.well !== false;
 const told = ({ tier, upstream }) => [tier, upstream && "upstream"].filter(Boolean).join(", ");
 
 function kv(usage) {
