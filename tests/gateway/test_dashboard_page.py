@@ -12,6 +12,9 @@ from browser import CHROMIUM, Page, browser
 from gateway_site import forget_environment, site
 from team_files import key, write_team
 
+from headgate.gateway import keys
+from headgate.gateway.api.dashboard import WATCHED
+
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 
 SECRET = "sk-ops-0123456789abcdef"
@@ -41,9 +44,13 @@ async def fits(page: Page) -> bool:
     return bool(await page.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
 
 
-async def test_an_operator_signs_in_and_sees_what_the_server_says(client: TestClient[Any, Any]) -> None:
+async def test_an_operator_signs_in_and_sees_what_the_server_says(client: TestClient[Any, Any], tmp_path: Path) -> None:
     for text in ("one", "two", "two"):
         request_id = await chat(client, text)
+    assert client.app is not None
+    client.app[WATCHED].history.take()
+    write_team(tmp_path / "teams", "broken", nonsense={})
+    await client.app[keys.RELOADER].look()
     base = str(client.make_url("")).rstrip("/")
     async with browser() as page:
         await page.size(1280, 900)
@@ -69,7 +76,16 @@ async def test_an_operator_signs_in_and_sees_what_the_server_says(client: TestCl
         assert "exact" in await page.text("[aria-label='Answer cache']")
         assert "red" in await page.text("[aria-label=Teams]")
         assert live["config"]["revision"] in await page.text("[aria-label=Configuration]")
+        assert "broken.yaml" in await page.text(".problems")
         light = await page.picture()
+
+        # The arrow keys tell the values of a moment in all charts.
+        assert await page.text(".span time") == ""
+        await page.run("document.querySelector('.chart').focus()")
+        await page.key("ArrowLeft")
+        assert await page.text(".span time") != ""
+        cursors = "document.querySelectorAll('.cursor[visibility=visible]').length"
+        assert await page.run(cursors) == await page.run("document.querySelectorAll('.chart').length")
         assert await fits(page)
 
         # One request is explained by its id.

@@ -1,7 +1,7 @@
 // Lines over the last minutes. All charts share one moment: what the pointer is over in one, every one tells.
+// With the focus on a chart the arrow keys move it.
 
 import { h, s } from "./dom.js";
-import { clock } from "./format.js";
 
 const HEIGHT = 96;
 const TOP = 14;
@@ -34,7 +34,7 @@ export class Chart {
     this.base = s("line", { class: "grid", x1: 0, y1: HEIGHT - BOTTOM, y2: HEIGHT - BOTTOM });
     this.drawing = s(
       "svg",
-      { class: "chart", height: HEIGHT, role: "img", "aria-label": title },
+      { class: "chart", height: HEIGHT, role: "img", "aria-label": `${title}, by moment`, tabindex: 0 },
       this.grid,
       this.base,
       this.area,
@@ -46,6 +46,8 @@ export class Chart {
     this.element = h("div", { class: "plot" }, this.drawing, this.legend);
     this.drawing.addEventListener("pointermove", (event) => this.#point(event));
     this.drawing.addEventListener("pointerleave", () => moment.move(null));
+    this.drawing.addEventListener("keydown", (event) => this.#step(event));
+    this.drawing.addEventListener("blur", () => moment.move(null));
     moment.addEventListener("move", () => this.#tell());
     new ResizeObserver(() => this.draw(this.points)).observe(this.element);
   }
@@ -112,6 +114,16 @@ export class Chart {
     this.moment.move(Math.min(length - 1, Math.max(0, index)));
   }
 
+  /** Arrows go from moment to moment, Escape back to the present. */
+  #step(event) {
+    const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -15, PageDown: 15 };
+    if (event.key === "Escape") this.moment.move(null);
+    if (!(event.key in steps) || !this.points?.length) return;
+    event.preventDefault();
+    const last = this.points.length - 1;
+    this.moment.move(Math.min(last, Math.max(0, (this.moment.at ?? last) + steps[event.key])));
+  }
+
   #tell() {
     if (!this.values) return;
     const at = this.moment.at !== null && this.moment.at < this.points.length ? this.moment.at : null;
@@ -127,8 +139,7 @@ export class Chart {
         h("span", {}, h("i", { class: kind }), `${name} `, h("b", {}, this.format(value ?? null))),
       )
       .reverse();
-    const when = at === null ? null : h("time", {}, clock(this.points.columns.at[at]));
-    this.legend.replaceChildren(...entries, ...(when ? [when] : []));
+    this.legend.replaceChildren(...entries);
   }
 }
 

@@ -3,7 +3,7 @@
 import { cachePanel } from "./cache.js";
 import { Chart, Moment } from "./chart.js";
 import { h, refill } from "./dom.js";
-import { count, percent, rate, short, span, time, timeParts, usd } from "./format.js";
+import { clock, count, percent, rate, short, span, time, timeParts, usd } from "./format.js";
 import { modelsPanel } from "./models.js";
 import { routesPanel } from "./routes.js";
 import { systemPanel, problems } from "./system.js";
@@ -146,13 +146,17 @@ export class Overview {
     });
     this.problems = h("div", { class: "problems", role: "status" });
     this.since = h("span");
+    this.moment = h("time");
+    moment.addEventListener("move", () => {
+      this.moment.textContent = moment.at === null ? "" : clock(history.columns.at[moment.at] ?? 0);
+    });
     this.element = h(
       "div",
       { class: "overview" },
       h("h1", { class: "unseen" }, "Overview"),
       this.problems,
       h("div", { class: "figures" }, this.figures.map((figure) => figure.element)),
-      h("p", { class: "span" }, this.since, h("span", {}, "now")),
+      h("p", { class: "span" }, this.since, this.moment, h("span", {}, "now")),
       h("div", { class: "panels" }, this.panels.map((panel) => panel.element)),
     );
   }
