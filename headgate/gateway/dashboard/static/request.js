@@ -174,9 +174,9 @@ function route({ route: found, request, cache: looked, predicted_s }) {
 }
 
 function generate({ request, stages }) {
-  const answer = stages.find(({ name }) => name === "answer");
-  const seconds = answer ? answer.end_s - answer.begin_s : 0;
   if (!request.model) return null;
+  const worked = stages.filter(({ name }) => name === "prompt" || name === "answer");
+  const seconds = worked.reduce((sum, { begin_s, end_s }) => sum + end_s - begin_s, 0);
   return part(
     "Generate",
     "",
@@ -184,7 +184,7 @@ function generate({ request, stages }) {
       ["Model", request.model],
       ["Prompt", `${count(request.prompt_tokens)} tokens${request.cached_tokens ? `, ${count(request.cached_tokens)} of them cached` : ""}`],
       ["Answer", `${count(request.completion_tokens)} tokens`],
-      ["Speed", seconds > 0 && request.completion_tokens > 1 ? `${rate((request.completion_tokens - 1) / seconds)} tokens/s` : null],
+      ["Speed", seconds > 0 ? `${rate(request.completion_tokens / seconds)} tokens/s, its prompt read too` : null],
       ["First token", time(request.first_token_s)],
     ]),
   );
