@@ -16,6 +16,18 @@ int64_t first_key(int64_t position, int64_t window) {
 
 }  // namespace
 
+std::vector<Span> sampled_spans(const Span* spans, int64_t sequences, const int64_t* rows, int64_t samples) {
+    std::vector<Span> sampled;
+    for (const Span* span = spans; span < spans + sequences; ++span) {
+        const int64_t end = span->row + span->count;
+        int64_t first = end;
+        for (const int64_t* row = rows; row < rows + samples; ++row)
+            if (span->row <= *row && *row < first) first = *row;
+        if (first < end) sampled.push_back({first, end - first, span->context, span->table});
+    }
+    return sampled;
+}
+
 AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t* tables, int64_t kv_heads, int64_t group,
                              int64_t dim, int64_t window, int64_t queries_per_task) {
     const auto splits_of = [&](const Span& s) -> int64_t {

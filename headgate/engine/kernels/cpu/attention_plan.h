@@ -16,6 +16,9 @@ struct Span {
     int64_t table;  // where its blocks begin in `tables`
 };
 
+// What begins with the first of `rows` [samples] that lies in each span; spans without one are left out.
+std::vector<Span> sampled_spans(const Span* spans, int64_t sequences, const int64_t* rows, int64_t samples);
+
 // A query whose keys were divided among tasks, to be joined.
 struct Merge {
     float* partials;

@@ -2,8 +2,12 @@
 #include "int8.h"
 
 #include <cstdlib>
+#include <cstring>
 
 #include "choice.h"
+
+#define INLINE inline __attribute__((always_inline))
+#define HEADGATE_SHUFFLES 0
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define HEADGATE_INT8 1
@@ -22,13 +26,10 @@
 namespace headgate {
 namespace {
 
-// As an instruction and not as an intrinsic: GCC 12 keeps the sums of a large tile in memory otherwise, at a third of
-// the speed.
-#define MULTIPLY_ADD(sum, x, w) asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w))
+#define LANES 16
+#include "vector.inc"
+#undef LANES
 
-constexpr int64_t kStep = kPanel * 4;   // bytes of a panel per four inputs
-constexpr int64_t kAhead = 32 * kStep;  // how far ahead a single tile asks for weights
-constexpr int64_t kTallest = 13;        // rows of a tile: 13 * 2 sums, 2 weights and one x fit the 32 registers
 constexpr int64_t kLeastForAmx = 8;     // rows
 
 // The largest magnitude among n numbers as its bits, which are in the numbers' own order; beyond infinity's if one is a NaN.
@@ -86,105 +87,10 @@ void quantize(Rows x, int64_t inputs, int64_t depth, const Int8Layout& layout, u
     }
 }
 
-// `rows` rows of exact sums [kPanel] of a panel, scaled.
-template <typename T>
-void finish_rows(const int32_t* sums, int64_t rows, const float* scales, const Int8Weights& w, int64_t panel, T* out) {
-    const int64_t column = panel * kPanel;
-    __mmask16 kept[2];
-    __m512i shift[2];
-    __m512 by[2], bias[2];
-    ALL for (int64_t j = 0; j < 2; ++j) {
-        const int64_t at = column + 16 * j;
-        kept[j] = first(w.outputs - at);
-        shift[j] = _mm512_loadu_si512(w.shift + at);
-        by[j] = _mm512_loadu_ps(w.scales + at);
-        // Adding minus zero changes nothing.
-        bias[j] = w.bias != nullptr ? widen(static_cast<const T*>(w.bias) + at, kept[j]) : _mm512_set1_ps(-0.0f);
-    }
-    for (int64_t r = 0; r < rows; ++r) {
-        const __m512 scale = _mm512_set1_ps(scales[r]);
-        __m512 y[2];
-        ALL for (int64_t j = 0; j < 2; ++j) {
-            const __m512i exact = _mm512_sub_epi32(_mm512_load_si512(sums + r * kPanel + 16 * j), shift[j]);
-            y[j] = _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(exact), scale), by[j]);
-            // In this form the compiler does not fuse it with the product, which would round otherwise than int4's few rows.
-            y[j] = _mm512_add_round_ps(y[j], bias[j], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        }
-        narrow(out + r * w.outputs + column, y[0], y[1], kept[0], kept[1]);
-    }
-}
-
-// How weights come into the cache: the first tile of a panel asks for what it needs next, the last of several for the panel
-// that follows, which would otherwise wait for memory while nothing is computed.
-enum class Ask { nothing, ahead, next };
-
-// ROWS rows times one panel, to sums [ROWS][kPanel]; UNROLL independent sums hide the latency where there are few rows.
-template <int64_t ROWS, int64_t UNROLL>
-void tile(const uint8_t* q, const int8_t* weights, int64_t depth, Ask ask, int32_t* out) {
-    __m512i sums[UNROLL][ROWS][2];
-    ALL for (int64_t u = 0; u < UNROLL; ++u) ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j)
-        sums[u][r][j] = _mm512_setzero_si512();
-    for (int64_t k = 0; k < depth; k += 4 * UNROLL) {
-        if (ask == Ask::ahead)
-            ALL for (int64_t line = 0; line < UNROLL * kStep; line += 64)
-                _mm_prefetch(reinterpret_cast<const char*>(weights + kAhead + line), _MM_HINT_T0);
-        else if (ask == Ask::next)
-            ALL for (int64_t line = 0; line < UNROLL * kStep; line += 64)
-                _mm_prefetch(reinterpret_cast<const char*>(weights + kPanel * depth + line), _MM_HINT_T1);
-        ALL for (int64_t u = 0; u < UNROLL; ++u) {
-            const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 64);
-            ALL for (int64_t r = 0; r < ROWS; ++r) {
-                int32_t four;
-                __builtin_memcpy(&four, q + r * depth + k + 4 * u, 4);
-                const __m512i x = _mm512_set1_epi32(four);
-                MULTIPLY_ADD(sums[u][r][0], x, left);
-                MULTIPLY_ADD(sums[u][r][1], x, right);
-            }
-            weights += kStep;
-        }
-    }
-    ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j) {
-        __m512i sum = sums[0][r][j];
-        ALL for (int64_t u = 1; u < UNROLL; ++u) sum = _mm512_add_epi32(sum, sums[u][r][j]);
-        _mm512_store_si512(out + r * kPanel + 16 * j, sum);
-    }
-}
-
-void tile_of(int64_t rows, const uint8_t* q, const int8_t* weights, int64_t depth, Ask ask, int32_t* out) {
-    switch (rows) {
-        case 1: return tile<1, 4>(q, weights, depth, ask, out);
-        case 2: return tile<2, 4>(q, weights, depth, ask, out);
-        case 3: return tile<3, 2>(q, weights, depth, ask, out);
-        case 4: return tile<4, 2>(q, weights, depth, ask, out);
-        case 5: return tile<5, 2>(q, weights, depth, ask, out);
-        case 6: return tile<6, 2>(q, weights, depth, ask, out);
-        case 7: return tile<7, 1>(q, weights, depth, ask, out);
-        case 8: return tile<8, 1>(q, weights, depth, ask, out);
-        case 9: return tile<9, 1>(q, weights, depth, ask, out);
-        case 10: return tile<10, 1>(q, weights, depth, ask, out);
-        case 11: return tile<11, 1>(q, weights, depth, ask, out);
-        case 12: return tile<12, 1>(q, weights, depth, ask, out);
-        default: return tile<13, 1>(q, weights, depth, ask, out);
-    }
-}
-
-template <typename T>
-void by_vectors(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, int64_t panel, T* out) {
-    alignas(64) int32_t sums[kTallest * kPanel];
-    const int8_t* weights = w.packed + panel * kPanel * w.depth;
-    // Tiles of nearly equal height: a last tile of one row costs almost as much as one of six.
-    const int64_t tiles = (rows + kTallest - 1) / kTallest;
-    for (int64_t i = 0, row = 0; i < tiles; ++i) {
-        const int64_t height = (rows - row) / (tiles - i);
-        tile_of(height, q + row * w.depth, weights, w.depth, i == 0 ? Ask::ahead : i < tiles - 1 ? Ask::nothing : Ask::next,
-                sums);
-        finish_rows(sums, height, scales + row, w, panel, out + row * w.outputs);
-        row += height;
-    }
-}
-
 }  // namespace
 }  // namespace headgate
+
+#include "int8_vectors.inc"
 
 #pragma GCC push_options
 #pragma GCC target("amx-tile,amx-int8")
@@ -301,7 +207,7 @@ template <typename T>
 void product(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, T* out, int64_t begin,
              int64_t end) {
     if (rows >= kLeastForAmx && allowed(Instructions::amx_int8)) return by_tiles(q, scales, rows, w, begin, end, out);
-    for (int64_t panel = begin; panel < end; ++panel) by_vectors(q, scales, rows, w, panel, out);
+    by_vectors<false>(q, scales, rows, w, begin, end, out);
 }
 
 }  // namespace
@@ -327,6 +233,18 @@ void int8_product(const uint8_t* q, const float* scales, int64_t rows, const Int
         product(q, scales, rows, w, static_cast<float*>(out), begin, end);
     else
         product(q, scales, rows, w, static_cast<uint16_t*>(out), begin, end);
+}
+
+bool int8_gates(int64_t rows, const Int8Weights& w) {
+    return w.outputs % (2 * kPanel) == 0 && Int8Layout(rows, w.depth).height() == 1;
+}
+
+void int8_gated_product(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, Element element, void* out,
+                        int64_t begin, int64_t end) {
+    if (element == Element::f32)
+        by_vectors<true>(q, scales, rows, w, begin, end, static_cast<float*>(out));
+    else
+        by_vectors<true>(q, scales, rows, w, begin, end, static_cast<uint16_t*>(out));
 }
 
 void int8_pack_panel(const uint8_t* q, int64_t depth, int8_t* packed, int32_t* shift) {
@@ -358,6 +276,10 @@ Int8Layout::Int8Layout(int64_t, int64_t depth) : Int8Layout(depth) {}
 void int8_quantize(Rows, Element, int64_t, int64_t, const Int8Layout&, uint8_t*, float*, int64_t, int64_t) { std::abort(); }
 void int8_pack_panel(const uint8_t*, int64_t, int8_t*, int32_t*) { std::abort(); }
 void int8_product(const uint8_t*, const float*, int64_t, const Int8Weights&, Element, void*, int64_t, int64_t) {
+    std::abort();
+}
+bool int8_gates(int64_t, const Int8Weights&) { return false; }
+void int8_gated_product(const uint8_t*, const float*, int64_t, const Int8Weights&, Element, void*, int64_t, int64_t) {
     std::abort();
 }
 

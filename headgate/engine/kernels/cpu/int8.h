@@ -64,4 +64,12 @@ void int8_pack_panel(const uint8_t* q, int64_t depth, int8_t* packed, int32_t* s
 void int8_product(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, Element element, void* out,
                   int64_t begin, int64_t end);
 
+// Whether `int8_gated_product` can be called for so many rows: there are whole panels of gates and no AMX is used.
+bool int8_gates(int64_t rows, const Int8Weights& w);
+
+// Panels [begin, end) of out [rows][outputs / 2] = silu(gate) * up, of outputs whose first half are gates and the second ups;
+// all rounded as if each had been stored.
+void int8_gated_product(const uint8_t* q, const float* scales, int64_t rows, const Int8Weights& w, Element element, void* out,
+                        int64_t begin, int64_t end);
+
 }  // namespace headgate

@@ -33,6 +33,12 @@ class Product {
     // Pieces [begin, end) of out [rows][outputs].
     virtual void multiply(const void* prepared, int64_t rows, void* out, int64_t begin, int64_t end) const = 0;
 
+    // How many pieces `multiply_gated` has for so many rows; 0 if it cannot be called.
+    virtual int64_t gated_pieces(int64_t) const { return 0; }
+
+    // Pieces [begin, end) of out [rows][outputs / 2] = silu(gate) * up, the outputs being gates first, then ups.
+    virtual void multiply_gated(const void*, int64_t, void*, int64_t, int64_t) const {}
+
     const Element element;  // of the rows and the result
     const int64_t inputs;
     const int64_t outputs;
@@ -57,6 +63,13 @@ class Int8Product final : public Product {
     void multiply(const void* prepared, int64_t rows, void* out, int64_t begin, int64_t end) const override {
         void* p = const_cast<void*>(prepared);
         int8_product(bytes(p), scales(p, rows), rows, weights_, element, out, begin, end);
+    }
+
+    int64_t gated_pieces(int64_t rows) const override { return int8_gates(rows, weights_) ? outputs / (2 * kPanel) : 0; }
+
+    void multiply_gated(const void* prepared, int64_t rows, void* out, int64_t begin, int64_t end) const override {
+        void* p = const_cast<void*>(prepared);
+        int8_gated_product(bytes(p), scales(p, rows), rows, weights_, element, out, begin, end);
     }
 
   private:

@@ -37,14 +37,14 @@ class Walk {
             multiply(*layer.qkv, space_.x, input_.count, at(space_.qkv));
             // A head of a sequence's only row needs no key of this step but its own: whoever attends places it.
             const AttentionPlan& plan = *input_.attention[i];
-            const bool together = input_.single && plan.merges.empty() && !(last && input_.samples == 0);
+            const bool together = input_.single && plan.merges.empty() && !(last && input_.samples < input_.count);
             if (!together) place(layer);
             if (last && input_.samples == 0) return;
             attend(layer, plan, together);
-            prepare(*layer.output, space_.attended);
-            multiply(*layer.output, space_.attended, input_.count, at(space_.x));
-            // Past the last attention only the rows that are sampled matter.
+            // Past the last keys and values only the rows that are sampled matter.
             if (last) choose();
+            prepare(*layer.output, attended_);
+            multiply(*layer.output, attended_, rows_, at(x_));
             if (layer.experts != nullptr)
                 mix(layer.mlp_norm, *layer.experts);
             else
@@ -82,10 +82,13 @@ class Walk {
 
     void multiply(const Product& product, int64_t x, int64_t rows, void* out) {
         const void* from = at(product.takes_rows() ? x : space_.prepared);
-        const int64_t pieces = product.pieces(), share = (pieces + 16 * member_.places() - 1) / (16 * member_.places());
-        member_.share(pieces, std::min(share, kMostPanels), [&](int64_t begin, int64_t end) {
-            product.multiply(from, rows, out, begin, end);
-        });
+        share_panels(product.pieces(), [&](int64_t begin, int64_t end) { product.multiply(from, rows, out, begin, end); });
+    }
+
+    template <typename F>
+    void share_panels(int64_t panels, const F& f) {
+        const int64_t share = (panels + 16 * member_.places() - 1) / (16 * member_.places());
+        member_.share(panels, std::min(share, kMostPanels), f);
     }
 
     Placement placement(const StepLayer& layer) const {
@@ -134,18 +137,21 @@ class Walk {
 
     void prepare(const Product& next, int64_t x) {
         if (!next.takes_rows())
-            member_.share(input_.count, [&](int64_t begin, int64_t end) { prepare(next, x, begin, end); });
+            member_.share(rows_, [&](int64_t begin, int64_t end) { prepare(next, x, begin, end); });
     }
 
     void choose() {
-        const int64_t hidden = model_.hidden, bytes = hidden * model_.element_bytes();
         rows_ = input_.samples;
+        const auto copy = [&](int64_t to, int64_t from, int64_t i, int64_t width) {
+            std::memcpy(row(to, i, width), row(from, input_.rows[i], width), width * model_.element_bytes());
+        };
         member_.share(rows_, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
-                std::memcpy(row(space_.chosen, i, hidden), row(space_.x, input_.rows[i], hidden), bytes);
-                std::memcpy(row(space_.chosen_residual, i, hidden), row(space_.residual, input_.rows[i], hidden), bytes);
+                copy(space_.chosen_attended, space_.attended, i, model_.heads * model_.dim);
+                copy(space_.chosen_residual, space_.residual, i, model_.hidden);
             }
         });
+        attended_ = space_.chosen_attended;
         x_ = space_.chosen;
         residual_ = space_.chosen_residual;
     }
@@ -174,8 +180,16 @@ class Walk {
 
     void feed(const StepLayer& layer) {
         add(layer.mlp_norm, *layer.gate_up);
-        multiply(*layer.gate_up, x_, rows_, at(space_.gate_up));
-        gate(*layer.gate_up, *layer.down);
+        if (const int64_t pieces = layer.gate_up->gated_pieces(rows_)) {
+            const void* from = at(space_.prepared);
+            share_panels(pieces, [&](int64_t begin, int64_t end) {
+                layer.gate_up->multiply_gated(from, rows_, at(space_.gated), begin, end);
+            });
+            member_.share(rows_, [&](int64_t begin, int64_t end) { prepare(*layer.down, space_.gated, begin, end); });
+        } else {
+            multiply(*layer.gate_up, x_, rows_, at(space_.gate_up));
+            gate(*layer.gate_up, *layer.down);
+        }
         multiply(*layer.down, space_.gated, rows_, at(x_));
     }
 
@@ -203,6 +217,7 @@ class Walk {
     const AttentionWay way_;
     int64_t rows_ = 0;  // that are computed now, and where their state is
     int64_t x_ = space_.x;
+    int64_t attended_ = space_.attended;
     int64_t residual_ = space_.residual;
 };
 
@@ -233,6 +248,7 @@ Workspace::Workspace(const StepModel& model, const StepInput& input, int64_t thr
     experts = take(mixed);
     prepared = take(widest(model, input.count, input.samples));
     chosen = take(input.samples * model.hidden * model.element_bytes());
+    chosen_attended = take(input.samples * model.heads * model.dim * model.element_bytes());
     chosen_residual = take(input.samples * model.hidden * model.element_bytes());
     scratch_bytes = round_up(floats * static_cast<int64_t>(sizeof(float)), 64);
     scratch = take(threads * scratch_bytes);

@@ -58,7 +58,7 @@ struct StepInput {
     int64_t count;
     int64_t samples;
     bool single;                                  // every row is a sequence's only one
-    std::vector<const AttentionPlan*> attention;  // one per layer
+    std::vector<const AttentionPlan*> attention;  // one per layer; the last one's is of the sampled rows at least
     void* logits;                                 // [samples][vocabulary], or null
     void* hidden;                                 // [samples][hidden], what the logits come from, or null
 };
@@ -70,8 +70,8 @@ class Workspace {
 
     int64_t bytes() const { return bytes_; }
 
-    // Offsets into the memory. `chosen` and `chosen_residual` take the rows that are sampled.
-    int64_t residual, x, qkv, q, attended, gate_up, gated, experts, prepared, chosen, chosen_residual, scratch;
+    // Offsets into the memory. Those that are `chosen` take the rows that are sampled.
+    int64_t residual, x, qkv, q, attended, gate_up, gated, experts, prepared, chosen, chosen_attended, chosen_residual, scratch;
     int64_t scratch_bytes;  // of one thread
 
   private:

@@ -340,6 +340,13 @@ class Step : public torch::CustomClassHolder {
                     plan_attention(spans, sequences, tables, model_.kv_heads, group, model_.dim, layer.window, per_task);
             input.attention.push_back(&plans[layer.window]);
         }
+        AttentionPlan last;
+        if (0 < input.samples && input.samples < input.count) {
+            const std::vector<Span> ends = sampled_spans(spans, sequences, input.rows, input.samples);
+            last = plan_attention(ends.data(), static_cast<int64_t>(ends.size()), tables, model_.kv_heads, group, model_.dim,
+                                  model_.layers.back().window, per_task);
+            input.attention.back() = &last;
+        }
         const Workspace workspace(model_, input, team_places());
         char* memory = aligned(memory_, workspace.bytes());
         together([&](Member& member) {
