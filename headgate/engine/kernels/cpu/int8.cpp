@@ -79,8 +79,11 @@ void quantize(Rows x, int64_t inputs, int64_t depth, const Int8Layout& layout, u
         uint8_t* out = q + layout.place(row);
         for (int64_t i = 0; i < depth; i += kDepth, out += layout.step()) {
             __m512i v[4];
-            ALL for (int64_t j = 0; j < 4; ++j)
-                v[j] = rounded(widen(in + i + 16 * j, first(inputs - i - 16 * j)), by, inverse);
+            if (inputs - i >= kDepth)
+                ALL for (int64_t j = 0; j < 4; ++j) v[j] = rounded(widen(in + i + 16 * j, 0xffff), by, inverse);
+            else
+                ALL for (int64_t j = 0; j < 4; ++j)
+                    v[j] = rounded(widen(in + i + 16 * j, first(inputs - i - 16 * j)), by, inverse);
             const __m512i bytes = _mm512_packs_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
             _mm512_storeu_si512(out, _mm512_xor_si512(_mm512_permutexvar_epi32(order, bytes), _mm512_set1_epi8(-128)));
         }
