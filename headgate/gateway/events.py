@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+import msgspec
 
 from headgate.cache.single_flight import FlightLostError
 from headgate.gateway.destinations import Outcome
@@ -16,8 +17,7 @@ from headgate.gateway.wire.errors import overloaded
 CacheVerdict = Literal["exact", "semantic", "near", "miss", "bypass"]
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """First event of a generation: what was decided about it."""
 
     verdict: CacheVerdict

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
+
+from msgspec.structs import replace
 
 from headgate.cache.verdict import Hit
 from headgate.gateway.answers import Answers, Restored, restore

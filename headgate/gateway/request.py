@@ -276,7 +276,9 @@ class Joiner:
     def choices(self) -> tuple[Choice, ...]:
         """The choices that have finished, by index."""
         return tuple(
-            Choice(
+            _alone(chunks[0])
+            if len(chunks) == 1
+            else Choice(
                 index,
                 "".join(c.text for c in chunks),
                 tuple(item for c in chunks for item in c.logprobs),
@@ -290,6 +292,23 @@ class Joiner:
             for index, chunks in sorted(self._chunks.items())
             if chunks[-1].finish_reason is not None
         )
+
+
+def _alone(chunk: Chunk) -> Choice:
+    """A choice that came in one piece, as stored ones do."""
+    finish = chunk.finish_reason
+    assert finish is not None, "it has finished"
+    return Choice(
+        chunk.index,
+        chunk.text,
+        chunk.logprobs,
+        finish,
+        chunk.token_ids,
+        _calls((chunk,)) if chunk.tool_calls else (),
+        chunk.reasoning,
+        chunk.stop,
+        chunk.reasoning_tokens,
+    )
 
 
 def _calls(chunks: Sequence[Chunk]) -> tuple[ToolCall, ...]:

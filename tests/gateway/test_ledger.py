@@ -8,11 +8,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.teams.budgets import Budgets

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from headgate.gateway.cli import main
 from headgate.gateway.teams.ledger_file import Entry, Intent, LedgerFile, Settled

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from headgate.gateway.teams.budgets import Budgets, Hold, Over
 from headgate.gateway.teams.costs import NOTHING, Prices
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     from headgate.gateway.request import ChatRequest, Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Payer:
+class Payer(msgspec.Struct, frozen=True):
     """Who asks, and for whom."""
 
     principal: Principal

@@ -158,6 +158,7 @@ class Admission:
         self.book = MemoryLimits(clock) if book is None else book
         self.accounts = Accounts() if accounts is None else accounts
         self.queues = Queues() if queues is None else queues
+        self._kept: dict[tuple[str, str | None], tuple[Principal, tuple[Scope, ...]]] = {}
         self.clock = clock
         self._pool: RedisBudgets | None = None
 
@@ -194,7 +195,7 @@ class Admission:
     async def enter(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> Ticket:
         """Let a request in; ApiError 400 for what is beyond a cap, 429 for what is beyond a limit."""
         request = capped(request, principal.policy.limits)
-        scopes = scopes_of(principal, request.user)
+        scopes = self._scopes(principal, request.user)
         if scopes and (refusal := await self.book.enter(scopes)) is not None:
             raise self.refused(principal, refusal)
         exhausted, record.budget = self.accounts.standing(principal)
@@ -206,7 +207,18 @@ class Admission:
 
     def standing(self, principal: Principal, user: str | None = None) -> Standing:
         """How the limits of a team, its key and its end user stand."""
-        return self.book.standing(scopes_of(principal, user))
+        return self.book.standing(self._scopes(principal, user))
+
+    def _scopes(self, principal: Principal, user: str | None) -> tuple[Scope, ...]:
+        """Those of a principal without its end users are made once: a reload makes another principal."""
+        if user is not None:
+            return scopes_of(principal, user)
+        who = principal.team, principal.key_id
+        made_for, scopes = self._kept.get(who, (None, ()))
+        if made_for is not principal:
+            scopes = scopes_of(principal, None)
+            self._kept[who] = principal, scopes
+        return scopes
 
     def refused(self, principal: Principal, refusal: Refusal) -> ApiError:
         """429, counted."""

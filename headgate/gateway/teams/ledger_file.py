@@ -10,9 +10,12 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
+from msgspec.structs import astuple
 
 from headgate.gateway.teams.costs import Cost
 
@@ -22,8 +25,7 @@ server; an answer from the cache, to the same request or to one that means the s
 with another, which no budget is charged for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """What one generation came to, or some hits of the cache that are alike."""
 
     day: str
@@ -72,7 +74,7 @@ class Settled:
 Op = Intent | Settled | Entry
 """An entry by itself is of what no budget is charged for, and is added to those with the same labels."""
 
-NAMES = tuple(field.name for field in fields(Entry))
+NAMES = Entry.__struct_fields__
 COUNTS = NAMES[NAMES.index("requests") :]
 _LABELS = NAMES[: NAMES.index("requests")]
 _COLUMNS = ", ".join(f"{name} {'INTEGER' if name in COUNTS or name == 'at' else 'TEXT'} NOT NULL" for name in NAMES)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import msgspec
+
 from headgate.gateway.teams.windows import SPAN_S, Window
 
 What = Literal["requests", "tokens", "concurrency"]
@@ -63,8 +65,7 @@ class Refusal:
     """When to try again, as far as can be known; None: never, it is more than the limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(msgspec.Struct, frozen=True):
     """How a limit stands."""
 
     limit: int
@@ -73,8 +74,7 @@ class Level:
     """Until nothing counts any more, if nothing comes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """The tightest limits of a request's scopes; None where there is none."""
 
     requests: Level | None

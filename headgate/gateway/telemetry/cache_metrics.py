@@ -56,6 +56,7 @@ class CacheMetrics:
         self._tokens = Counter(
             "headgate_cache_saved_tokens", "Tokens that were not computed.", ["kind"], registry=registry
         )
+        self._saved = Labelled(self._tokens)
         self._seconds = Counter(
             "headgate_cache_saved_device_seconds", "Device time that hits would have taken.", registry=registry
         )
@@ -79,8 +80,8 @@ class CacheMetrics:
 
     def saved(self, prompt_tokens: int, completion_tokens: int, device_s: float) -> None:
         """A generation that somebody did not need."""
-        self._tokens.labels("prompt").inc(prompt_tokens)
-        self._tokens.labels("completion").inc(completion_tokens)
+        self._saved.count("prompt", by=prompt_tokens)
+        self._saved.count("completion", by=completion_tokens)
         self._seconds.inc(device_s)
         self._usd.inc(device_s * self._usd_per_s)
 

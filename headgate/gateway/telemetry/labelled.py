@@ -12,11 +12,11 @@ class Labelled:
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
-        self._counts: dict[tuple[str, ...], Callable[[], None]] = {}
+        self._counts: dict[tuple[str, ...], Callable[[float], None]] = {}
 
-    def count(self, *labels: str) -> None:
-        """One more under these labels, given in the counter's order."""
+    def count(self, *labels: str, by: float = 1) -> None:
+        """So many more under these labels, given in the counter's order."""
         counts = self._counts.get(labels)
         if counts is None:
             counts = self._counts[labels] = self._counter.labels(*labels).inc
-        counts()
+        counts(by)

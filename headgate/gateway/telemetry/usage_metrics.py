@@ -9,6 +9,8 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headgate.gateway.telemetry.labelled import Labelled
+
 if TYPE_CHECKING:
     from headgate.gateway.request import Usage
     from headgate.gateway.teams.budgets import Share
@@ -23,48 +25,41 @@ class UsageMetrics:
         """`registry`: of the server; None: one of its own."""
         self._registry = CollectorRegistry() if registry is None else registry
         labels = ["team", "model", "cause"]
-        self._requests = Counter(
-            "headgate_usage_requests", "Answers by cause.", labels, registry=self._registry
-        )  # fmt: skip
-        self._tokens = Counter(
-            "headgate_usage_tokens", "Tokens by cause: prompt and completion, and prompt tokens that were cached.",
-            [*labels, "kind"], registry=self._registry,
-        )  # fmt: skip
-        self._usd = Counter("headgate_usage_usd", "US dollars.", labels, registry=self._registry)
-        self._device = Counter("headgate_usage_device_seconds", "Device time.", labels, registry=self._registry)
+        self._requests = self._counter("headgate_usage_requests", "Answers by cause.", labels)
+        self._tokens = self._counter(
+            "headgate_usage_tokens",
+            "Tokens by cause: prompt and completion, and prompt tokens that were cached.",
+            [*labels, "kind"],
+        )
+        self._usd = self._counter("headgate_usage_usd", "US dollars.", labels)
+        self._device = self._counter("headgate_usage_device_seconds", "Device time.", labels)
         self._refused = Counter(
             "headgate_refused_requests", "Requests beyond a limit or budget.", ["team", "reason"],
             registry=self._registry,
         )  # fmt: skip
-        self._hits: dict[tuple[str, str, str], tuple[Callable[[float], None], ...]] = {}
 
     def settled(self, entry: Entry) -> None:
         """A generation's account."""
         labels = (entry.team, entry.model, entry.cause)
-        self._requests.labels(*labels).inc(entry.requests)
-        self._tokens.labels(*labels, "prompt").inc(entry.prompt_tokens)
-        self._tokens.labels(*labels, "cached").inc(entry.cached_tokens)
-        self._tokens.labels(*labels, "completion").inc(entry.completion_tokens)
-        self._usd.labels(*labels).inc(entry.nano_usd / 1e9)
-        self._device.labels(*labels).inc(entry.device_us / 1e6)
+        self._requests.count(*labels, by=entry.requests)
+        self._tokens.count(*labels, "prompt", by=entry.prompt_tokens)
+        self._tokens.count(*labels, "cached", by=entry.cached_tokens)
+        self._tokens.count(*labels, "completion", by=entry.completion_tokens)
+        self._usd.count(*labels, by=entry.nano_usd / 1e9)
+        self._device.count(*labels, by=entry.device_us / 1e6)
 
     def hit(self, team: str, model: str, cause: str, usage: Usage) -> None:
         """An answer from the cache."""
-        labels = (team, model, cause)
-        counts = self._hits.get(labels)
-        if counts is None:
-            counts = self._hits[labels] = (
-                self._requests.labels(*labels).inc,
-                self._tokens.labels(*labels, "prompt").inc,
-                self._tokens.labels(*labels, "completion").inc,
-            )
-        counts[0](1)
-        counts[1](usage.prompt_tokens)
-        counts[2](usage.completion_tokens)
+        self._requests.count(team, model, cause)
+        self._tokens.count(team, model, cause, "prompt", by=usage.prompt_tokens)
+        self._tokens.count(team, model, cause, "completion", by=usage.completion_tokens)
 
     def refused(self, team: str, reason: str) -> None:
         """A request was beyond a limit (requests, tokens, concurrency) or a budget (its name)."""
         self._refused.labels(team, reason).inc()
+
+    def _counter(self, name: str, text: str, labels: list[str]) -> Labelled:
+        return Labelled(Counter(name, text, labels, registry=self._registry))
 
     def watch(self, shares: Callable[[], Mapping[str, Iterable[Share]]], ledger: Callable[[], Ledger | None]) -> None:
         """Publish how budgets and the ledger stand, read at each scrape."""

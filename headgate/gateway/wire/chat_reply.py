@@ -20,6 +20,9 @@ UsedTier = Literal["default", "flex", "priority"]
 USED_TIERS: Mapping[Priority, UsedTier] = {"interactive": "priority", "foreground": "default", "background": "flex"}
 
 
+_ENCODER = msgspec.json.Encoder()
+
+
 class TopLogprobBody(Struct):
     """A likely token at a position."""
 
@@ -161,7 +164,6 @@ class ChatReply:
         self._tier = USED_TIERS[request.priority]
         self._wants_logprobs = request.logprobs is not None
         self._usage: UnsetType | None = None if request.include_usage else UNSET
-        self._encoder = msgspec.json.Encoder()
         self._slots: dict[int, TextSlot] = {}
 
     def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
@@ -177,7 +179,7 @@ class ChatReply:
             for choice in choices
         ]
         body = ChatCompletion(who.id, who.created, who.model, bodies, usage_body(usage), who.fingerprint, self._tier)
-        return self._encoder.encode(body)
+        return _ENCODER.encode(body)
 
     def opening(self, indices: Sequence[int]) -> list[bytes]:
         """The chunks that carry the role, one per choice."""
@@ -210,7 +212,7 @@ class ChatReply:
 
     def _chunk(self, choices: list[ChunkChoice], usage: UsageBody | UnsetType | None) -> bytes:
         who = self._identity
-        return self._encoder.encode(
+        return _ENCODER.encode(
             ChatCompletionChunk(who.id, who.created, who.model, choices, who.fingerprint, self._tier, usage=usage)
         )
 
