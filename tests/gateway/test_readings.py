@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any, cast
 
 import pytest
 from gateway_fakes import FakeDestination
+from msgspec.structs import replace as replaced
 from multidict import CIMultiDict, CIMultiDictProxy
+from prometheus_client import generate_latest
 from road_site import RED, Site
 
+from headgate.cache.fingerprint import Fingerprinter
+from headgate.cache.store.base import Store
+from headgate.cache.store.memory import MemoryStore
+from headgate.gateway.answers import Answers
+from headgate.gateway.pipeline import Road
+from headgate.gateway.question import CachePolicy
 from headgate.gateway.readings import LONGEST, Reading, Readings
 from headgate.gateway.request import CacheControl, ChatRequest
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.sections import LimitsSection, TeamPolicy
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.errors import ApiError
@@ -103,3 +113,57 @@ async def test_another_epoch_finds_nothing_of_the_older_for_a_body_that_was_read
     assert await ask() == "exact"
     site.now = 61.0
     assert await ask() == "miss", "its time is over"
+
+
+class Elsewhere:
+    """A store that has to be waited for, as one in another process: nothing of it is at hand."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def told(record: RequestRecord) -> dict[str, Any]:
+    """What a reply's headers, the log and the ledger are made of, but for how long things took."""
+    times = ("arrived", "admitted_s", "opened_s", "first_token_s", "total_s", "standing", "chosen", "opened")
+    opened = record.opened
+    return {f.name: getattr(record, f.name) for f in fields(record) if f.name not in times} | {
+        "opened": None if opened is None else replaced(opened, looked_s=None, planned_s=None, chosen=None)
+    }
+
+
+async def test_what_is_at_hand_is_told_counted_and_limited_as_what_is_looked_up() -> None:
+    limited = Principal("red", key_id="k", policy=TeamPolicy(limits=LimitsSection(requests_per_minute=25)))
+    bodies: list[dict[str, Any]] = [{}, {}, {"stream": True}, {"user": "ann"}, {"n": 2}, {"n": 2}, {"seed": 1}]
+    steering = [{}, {"cache_control": "no-cache"}, {"cache_control": "max-age=30"}, {"cache_control": "only-if-cached"}]
+    asks = [(body, headers) for body in bodies for headers in steering]
+    seen = []
+    for short in (True, False):
+        site, reader = Site(FakeDestination()), Reader()
+        if not short:
+            store = cast(Store, Elsewhere(site.store))
+            answers = Answers(store, Fingerprinter(b"0" * 16), CachePolicy(ttl_s=60.0), clock=lambda: site.now)  # noqa: B023
+            site.road = Road(routes=site.routes, answers=answers, metrics=site.metrics)
+        replies: list[Any] = []
+        for body, headers in asks:
+            reading = reader.read(json.dumps({**json.loads(BODY), **body}).encode(), limited, **headers)
+            record = RequestRecord("id", "/v1/chat/completions")
+            try:
+                kept = reading if short else None
+                async with site.road.answer(reading.request, limited, record, kept) as answer:
+                    while batch := await answer.next_batch():
+                        replies.append(batch)
+                    replies.append(answer.outcome)
+            except ApiError as error:
+                replies.append((error.status, error.code))
+            assert record.standing is not None
+            standing = record.standing().requests
+            replies.append((told(record), None if standing is None else (standing.limit, standing.remaining)))
+            site.now += 1.0
+        lines = generate_latest(site.metrics.registry).decode().splitlines()
+        seen.append((replies, [line for line in lines if "seconds" not in line]))
+    assert seen[0] == seen[1]
+    assert any("exact" in str(reply) for reply in seen[0][0])
+    assert (429, "rate_limit_exceeded") in seen[0][0]
