@@ -58,13 +58,13 @@ class Guide:
         self._followed += 1
 
     def takes(self, token: int) -> bool:
-        """Go on by a token if it is allowed, and say whether; -1 is none.
+        """Go on by a token if it is allowed, and say whether. It may be -1, or one that the tokenizer does not have.
 
         Takes a tenth of the time that `allow` takes. No for a token that ends an answer which can only end now.
         """
         # Where the grammar leaves one text only, just the first token of its usual spelling is allowed.
         forced = self._matcher.compute_ff_tokens()
-        if token != forced[0] if forced else token < 0:
+        if token != forced[0] if forced else not 0 <= token < self._tokens:
             return False
         taken = self._matcher.try_consume_tokens([token]) == 1
         self._followed += taken
@@ -78,7 +78,7 @@ class Guide:
         """
         self._matcher.unsafe_compute_mask_ptr(address, 4 * -(-self._tokens // 32))
         if self._matcher.is_error():
-            raise GrammarError(f"the grammar cannot be followed any further: {self._matcher.get_error()}")
+            raise GrammarError(f"the grammar cannot be followed any further: {_reason(self._matcher.get_error())}")
 
     def begin(self, tokens: Sequence[int]) -> None:
         """Follow, and work out in a thread what `forbidden` is then. Returns at once."""

@@ -120,7 +120,7 @@ def test_a_token_is_taken_exactly_where_it_is_allowed(
     for _ in range(steps + 1):
         guide.allow(bits.ctypes.data)
         allowed = np.flatnonzero(np.unpackbits(bits.view(np.uint8), count=vocabulary, bitorder="little")).tolist()
-        single_bytes_and_more = {-1, *range(100), *random.sample(range(vocabulary), 20)}
+        single_bytes_and_more = {-1, vocabulary, *range(100), *random.sample(range(vocabulary), 20)}
         assert not any(guide.takes(token) for token in single_bytes_and_more.difference(allowed))
         going_on = [token for token in allowed if token not in TOKENIZER.eos_ids]
         if not going_on:
