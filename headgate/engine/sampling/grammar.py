@@ -60,7 +60,7 @@ class Guide:
     def takes(self, token: int) -> bool:
         """Go on by a token if it is allowed, and say whether. It may be -1, or one that the tokenizer does not have.
 
-        Takes a tenth of the time that `allow` takes. No for a token that ends an answer which can only end now.
+        Takes a fraction of the time that `allow` takes. No for a token that ends an answer which can only end now.
         """
         # Where the grammar leaves one text only, just the first token of its usual spelling is allowed.
         forced = self._matcher.compute_ff_tokens()
