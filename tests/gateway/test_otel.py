@@ -111,6 +111,7 @@ async def test_a_request_is_a_span_with_its_stages(
         "gen_ai.operation.name": "chat", "gen_ai.request.model": "auto", "gen_ai.request.max_tokens": 4,
         "gen_ai.request.temperature": 0.5, "gen_ai.request.seed": 7, "gen_ai.request.stop_sequences": ("#",),
         "gen_ai.request.stream": False, "gen_ai.output.type": "text", "openai.api.type": "chat_completions",
+        "gen_ai.response.id": body["id"],
         "gen_ai.response.model": reply.headers["x-headgate-model"],
         "gen_ai.response.finish_reasons": (body["choices"][0]["finish_reason"],),
         "gen_ai.usage.input_tokens": body["usage"]["prompt_tokens"],

@@ -21,6 +21,6 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
     record.stream = request.stream
     backend = await keys.backend(http)
     async with backend.road.answer(request, principal, record, reading) as answer:
-        reply = ChatReply(identify("chatcmpl-", answer.opened), request)
+        reply = ChatReply(identify("chatcmpl-", answer.opened, record), request)
         with heard(http, answer, [request]) as source:
             return await send(http, source, reply, request, request.n)

@@ -99,12 +99,12 @@ async def completions(http: web.Request) -> web.StreamResponse:
     road, principal = (await keys.backend(http)).road, http[keys.PRINCIPAL]
     if len(requests) == 1:
         async with road.answer(first, principal, record) as answer:
-            reply = CompletionReply(identify("cmpl-", answer.opened), first)
+            reply = CompletionReply(identify("cmpl-", answer.opened, record), first)
             with heard(http, answer, requests) as source:
                 return await send(http, source, reply, first, first.n)
     async with AsyncExitStack() as stack:
         answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
         batch = await stack.enter_async_context(Batch(answers, first.n))
-        reply = CompletionReply(identify("cmpl-", batch.opened), first)
+        reply = CompletionReply(identify("cmpl-", batch.opened, record), first)
         with heard(http, batch, requests) as source:
             return await send(http, source, reply, first, first.n * len(requests))

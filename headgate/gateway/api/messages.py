@@ -31,7 +31,7 @@ async def messages(http: web.Request) -> web.StreamResponse:
     backend = await keys.backend(http)
     try:
         async with backend.road.answer(request, http[keys.PRINCIPAL], record) as answer:
-            reply = MessagesReply(identify("msg_", answer.opened))
+            reply = MessagesReply(identify("msg_", answer.opened, record))
             with heard(http, answer, [request]) as source:
                 return await send(http, source, reply, request, 1, reply)
     except ApiError as error:

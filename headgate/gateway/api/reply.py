@@ -16,6 +16,7 @@ from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
 from headgate.gateway.middleware import CLIENT_LEFT, logger
 from headgate.gateway.request import ChatRequest, Choice, Chunk, Joiner, Usage
+from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import headers, sse
 from headgate.gateway.wire.errors import ApiError, server_error
 from headgate.gateway.wire.identity import Identity
@@ -69,9 +70,10 @@ class Source(Protocol):
         ...
 
 
-def identify(prefix: str, opened: Opened) -> Identity:
-    """A fresh id that begins with `prefix` for the reply to one request."""
-    return Identity(f"{prefix}{random.getrandbits(96):024x}", int(time.time()), opened.model, opened.fingerprint)
+def identify(prefix: str, opened: Opened, record: RequestRecord) -> Identity:
+    """A fresh id that begins with `prefix` for the reply to one request, which its record learns."""
+    record.reply_id = f"{prefix}{random.getrandbits(96):024x}"
+    return Identity(record.reply_id, int(time.time()), opened.model, opened.fingerprint)
 
 
 async def send(
@@ -275,6 +277,7 @@ def _note_outcome(http: web.Request, outcome: Outcome) -> None:
     record.prompt_tokens = outcome.usage.prompt_tokens
     record.completion_tokens = outcome.usage.completion_tokens
     record.cached_tokens = outcome.usage.cached_tokens
+    record.reasoning_tokens = outcome.usage.reasoning_tokens
     record.queue_s = outcome.queue_s
 
 

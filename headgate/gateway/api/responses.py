@@ -53,7 +53,7 @@ async def create(http: web.Request) -> web.StreamResponse:
     kept = stored.enabled and asked.wire.store is not False
     try:
         async with backend.road.answer(asked.request, http[keys.PRINCIPAL], record) as answer:
-            reply = ResponsesReply(identify("resp_", answer.opened), asked, stored=kept, keep=keep)
+            reply = ResponsesReply(identify("resp_", answer.opened, record), asked, stored=kept, keep=keep)
             with heard(http, answer, [asked.request]) as source:
                 return await send(http, source, reply, asked.request, 1, reply)
     except ApiError as error:

@@ -87,11 +87,11 @@ class Answerer:
             if endpoint == "/v1/chat/completions":
                 chat = _background(parse_chat(body, CacheControl()))
                 answer = await stack.enter_async_context(road.answer(chat, principal, record))
-                return await _whole(answer, ChatReply(identify("chatcmpl-", answer.opened), chat), record)
+                return await _whole(answer, ChatReply(identify("chatcmpl-", answer.opened, record), chat), record)
             requests = [_background(request) for request in parse_completion(body, CacheControl())]
             answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
             source = await stack.enter_async_context(Prompts(answers, requests[0].n))
-            return await _whole(source, CompletionReply(identify("cmpl-", source.opened), requests[0]), record)
+            return await _whole(source, CompletionReply(identify("cmpl-", source.opened, record), requests[0]), record)
 
 
 async def _whole(source: Source, reply: Reply, record: RequestRecord) -> bytes:
@@ -101,6 +101,7 @@ async def _whole(source: Source, reply: Reply, record: RequestRecord) -> bytes:
             joiner.add(chunk)
     usage = source.outcome.usage
     record.prompt_tokens, record.completion_tokens = usage.prompt_tokens, usage.completion_tokens
+    record.reasoning_tokens = usage.reasoning_tokens
     record.cached_tokens, record.queue_s = usage.cached_tokens, source.outcome.queue_s
     return reply.whole(joiner.choices(), usage)
 

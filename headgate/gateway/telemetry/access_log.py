@@ -48,6 +48,7 @@ def fields(record: RequestRecord) -> dict[str, Scalar]:
     """What the log has of a request, by name. Free text of a client (a model name nobody knows, say) is not in it."""
     found: dict[str, Scalar] = {
         "id": record.request_id if _OURS.fullmatch(record.request_id) else without_secrets(record.request_id),
+        "reply": record.reply_id,
         "endpoint": record.endpoint,
         "config": record.config,
         "status": record.status,
@@ -63,6 +64,7 @@ def fields(record: RequestRecord) -> dict[str, Scalar]:
         "prompt_tokens": record.prompt_tokens,
         "completion_tokens": record.completion_tokens,
         "cached_tokens": record.cached_tokens,
+        "reasoning_tokens": record.reasoning_tokens or None,
         "admitted_ms": _ms(record.admitted_s),
         "overhead_ms": _ms(record.opened_s),
         "queue_ms": _ms(record.queue_s),

@@ -88,7 +88,7 @@ class Tracing:
     def close(self) -> None:
         """Send what waits; takes some seconds where nobody takes it."""
         self._spans.shutdown()
-        self._metrics.shutdown(timeout_millis=2000)
+        self._metrics.shutdown(timeout_millis=1000)
 
 
 class Trace:
@@ -191,12 +191,14 @@ class Trace:
             genai.HTTP_ROUTE: self._endpoint,
             genai.HTTP_STATUS: record.status,
             genai.ERROR_TYPE: _error(record),
+            genai.RESPONSE_ID: record.reply_id,
             genai.RESPONSE_MODEL: record.model,
             genai.RESPONSE_FIRST_CHUNK: record.first_token_s if record.stream else None,
             genai.OPENAI_RESPONSE_FINGERPRINT: None if opened is None else opened.fingerprint,
             genai.INPUT_TOKENS: record.prompt_tokens or None,
             genai.OUTPUT_TOKENS: record.completion_tokens or None,
             genai.CACHE_READ_TOKENS: record.cached_tokens or None,
+            genai.REASONING_TOKENS: record.reasoning_tokens or None,
             "headgate.request.id": record.request_id,
             "headgate.team": record.team,
             "headgate.key": record.key_id,

@@ -59,9 +59,12 @@ class RequestRecord:
     stream: bool = False
     status: int = 0
     error: str | None = None
+    reply_id: str = ""
+    """The id in the reply's body."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
     queue_s: float = 0.0
     first_token_s: float | None = None
     total_s: float = 0.0

@@ -15,7 +15,7 @@ logger = logging.getLogger("headgate.gateway")
 _GATHER_S = 1.0
 """How long spans gather before they are sent."""
 _BATCH = 512
-_LEAVE_S = 2.0
+_LEAVE_S = 1.0
 
 
 class SpanQueue(SpanProcessor):
@@ -52,7 +52,7 @@ class SpanQueue(SpanProcessor):
         return True
 
     def shutdown(self) -> None:
-        """Send what waits, for two seconds at most, and end."""
+        """Send what waits, for a second at most, and end."""
         self._ending.set()
         self._full.set()
         self._thread.join(_LEAVE_S)
