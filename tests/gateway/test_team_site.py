@@ -165,6 +165,14 @@ async def test_a_teams_own_words_come_before_every_conversation(serve: Serve, tm
     await client.app[keys.RELOADER].look()
     assert await prompt_tokens(**system) == written > with_system
 
+    async def counted(path: str, name: str, **fields: Any) -> int:
+        body = {"model": "tiny", "messages": HELLO["messages"], **fields}
+        return int((await (await client.post(path, json=body, headers=RED)).json())[name])
+
+    billed = await prompt_tokens()
+    assert await counted("/tokenize", "count") == billed, "what is counted is what an answer is billed for"
+    assert await counted("/v1/messages/count_tokens", "input_tokens") == billed
+
 
 async def test_the_first_conversation_under_a_pinned_prompt_finds_it_computed(serve: Serve, tmp_path: Path) -> None:
     system = "You are a patient assistant who answers in one short sentence. " * 3

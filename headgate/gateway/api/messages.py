@@ -9,6 +9,7 @@ from headgate.gateway import keys
 from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
+from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.tokenizing import reader
 from headgate.gateway.wire.errors import ApiError, renamed
 from headgate.gateway.wire.headers import cache_control, session
@@ -42,5 +43,5 @@ async def count_tokens(http: web.Request) -> web.Response:
     """How many tokens a conversation has as the model would read it."""
     request = parse_count(await read_body(http))
     destination = reader((await keys.backend(http)).routes, request.model, http[keys.PRINCIPAL])
-    body = TokensCount(len(await destination.tokens(request)))
+    body = TokensCount(len(await destination.tokens(prompted(request, http[keys.PRINCIPAL]))))
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.middleware import read_body
+from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.tokenizing import reader
 from headgate.gateway.wire.errors import invalid
 from headgate.gateway.wire.tokenize import Detokenized, Tokenized, parse_detokenize, parse_tokenize
@@ -20,7 +21,7 @@ async def tokenize(http: web.Request) -> web.Response:
     destination = reader((await keys.backend(http)).routes, wanted.model, http[keys.PRINCIPAL])
     model = destination.model
     if wanted.conversation is not None:
-        tokens = await destination.tokens(wanted.conversation)
+        tokens = await destination.tokens(prompted(wanted.conversation, http[keys.PRINCIPAL]))
     else:
         tokens = await model.encode(wanted.text, special=wanted.special)
     strings = model.pieces(tokens) if wanted.strings else None
