@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import urllib.error
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from stack_files import ROOT, alerts, expressions
 
 STACK = ROOT / "config/stack"
 KEY = "the key of who runs the stack"
+# For the metrics of upstreams. Nobody is there, and no question is so short that `auto` would try.
+ELSEWHERE = {"id": "elsewhere", "base_url": "http://127.0.0.1:9/v1", "model": "m", "context_length": 2,
+             "health": {"path": "/health"}}  # fmt: skip
 ASK: list[Any] = [{"role": "user", "content": "What is the capital of France?"}]
 
 
@@ -52,6 +56,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             HEADGATE_CACHE__REDIS_TIMEOUT_S="10",  # the machine may be busy
             HEADGATE_CACHE__SECRET=f"file:{folder / 'headgate_cache_secret'}",
             HEADGATE_TEAMS__FOLDER=str(teams),
+            HEADGATE_UPSTREAMS=json.dumps([ELSEWHERE]),
         ) as gateway,
         running_prometheus(folder, gateway.url.removeprefix("http://")) as prometheus,
     ):
