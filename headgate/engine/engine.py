@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ import torch
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
+from headgate.engine.kv.budget import kv_budget
 from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
@@ -134,7 +134,7 @@ class Engine:
         # small models feel most. A thread that ends takes its pool along.
         with ThreadPoolExecutor(1, thread_name_prefix="load") as loading:
             loaded = [(spec, *parts) for spec, parts in zip(specs, loading.map(self._read, specs), strict=True)]
-        budget = self._settings.kv_bytes if self._settings.kv_bytes is not None else _kv_budget(self.device)
+        budget = self._settings.kv_bytes if self._settings.kv_bytes is not None else kv_budget(self.device)
         per_token = sum(self._kv_bytes_per_token(loaded_decoder) for _, loaded_decoder, _ in loaded)
         blocks = budget // (per_token * self._settings.block_size)
         if blocks < 1:
@@ -240,12 +240,6 @@ def _device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device is {name!r}, but torch sees no CUDA device here; use auto or cpu")
     return device
-
-
-def _kv_budget(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0] * 0.8)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 
 
 def _sampling_defaults(folder: Path) -> SamplingDefaults:
