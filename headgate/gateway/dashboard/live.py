@@ -76,6 +76,7 @@ def live(watched: Watched, after: int, clock: Callable[[], float] = time.monoton
             len(roster.teams),
             int(reading.total("headgate_config_reloads_total", result="taken")),
             int(reading.total("headgate_config_reloads_total", result="refused")),
+            int(reading.total("headgate_config_restart_keys")),
             watched.teams.open,
         ),
         {name: Part(state, detail) for name, (state, detail) in lifecycle.parts.items()},

@@ -165,11 +165,13 @@ class LiveConfig(Struct):
 
     revision: str
     good: bool
-    """Whether the team files hold as they are now."""
+    """Whether the files hold as they are now."""
     teams: int
     reloads: int
     refused: int
-    """Changes of the team files that were not taken over."""
+    """Changes of the files that were not taken over."""
+    restart: int
+    """Changed keys of the main file that need a restart."""
     open: bool
     """Whether everybody may ask."""
 

@@ -36,7 +36,7 @@ open();
 /** Show the view that the address names. */
 function open() {
   const [name, id] = location.hash.replace(/^#\/?/, "").split("/");
-  if (name === "requests" && id) view = new RequestView(decodeURIComponent(id));
+  if (name === "requests" && id) view = new RequestView(id);
   else if (name === "requests") view = new RequestsView();
   else view = new Overview(history);
   for (const link of views.children) {

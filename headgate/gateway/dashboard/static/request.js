@@ -24,15 +24,16 @@ const VERDICTS = {
 };
 
 export class RequestView {
+  /** `id` as it stands in the address. */
   constructor(id) {
-    this.id = id;
+    this.path = `/admin/requests/${id}`;
     this.element = h("article", { class: "request" });
   }
 
   async look() {
     if (this.told) return;
     try {
-      const trace = await ask(`/admin/requests/${encodeURIComponent(this.id)}`);
+      const trace = await ask(this.path);
       refill(this.element, this.show(trace));
       this.told = trace.request.status !== null;
     } catch (error) {

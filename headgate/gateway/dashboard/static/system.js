@@ -11,6 +11,7 @@ export function problems({ phase, parts, config, models, cache }) {
   if (phase === "loading") found.push(["warn", "Starting", "requests wait until the models are loaded"]);
   if (phase === "draining") found.push(["warn", "Shutting down", "new requests are refused"]);
   for (const [name, part] of Object.entries(parts)) if (part.state === "failed") found.push(["bad", name, part.detail]);
+  if (config.restart) found.push(["warn", "main file", parts["main file"].detail]);
   for (const { id, breaker, upstream } of models) {
     if (breaker !== "closed") found.push(["bad", id, "failed several times in a row and is left alone for a while"]);
     else if (upstream?.well === false) found.push(["bad", id, "is not well, say the checks of its health"]);
