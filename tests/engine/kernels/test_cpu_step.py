@@ -119,8 +119,14 @@ class Cached:
         self._free = torch.randperm(blocks, generator=torch.Generator().manual_seed(1)).tolist()
         self.tables: dict[int, list[int]] = {}
 
-    def step(self, parts: Sequence[tuple[int, Sequence[int], int]], *, sample: bool = True) -> Tensor:
-        """Parts are (sequence, tokens, position of the first one); logits of the last token of each."""
+    def step(
+        self,
+        parts: Sequence[tuple[int, Sequence[int], int]],
+        *,
+        sample: bool = True,
+        rows: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Parts are (sequence, tokens, position of the first one); logits of `rows`, or of the last token of each."""
         slots: list[int] = []
         for sequence, tokens, start in parts:
             table = self.tables.setdefault(sequence, [])
@@ -137,10 +143,10 @@ class Cached:
         ids = torch.tensor([t for _, tokens, _ in parts for t in tokens])
         positions = torch.tensor([start + i for _, tokens, start in parts for i in range(len(tokens))])
         last = torch.tensor(batch.counts).cumsum(0) - 1
+        wanted = last[: len(last) if sample else 0] if rows is None else torch.tensor(list(rows))
         with torch.inference_mode():
-            rows = last if sample else last[:0]
-            hidden = self.decoder.hidden(ids, positions, batch, self.layers, rows)
-            logits = self.decoder.forward(ids, positions, batch, self.layers, rows)
+            hidden = self.decoder.hidden(ids, positions, batch, self.layers, wanted)
+            logits = self.decoder.forward(ids, positions, batch, self.layers, wanted)
             assert torch.equal(self.decoder.logits(hidden), logits)
             return logits
 
@@ -197,6 +203,26 @@ def test_one_call_gives_the_bits_of_the_operators(
         assert torch.equal(a.values, b.values)
         if a.key_scales is not None and b.key_scales is not None:
             assert torch.equal(a.key_scales, b.key_scales)
+
+
+@pytest.mark.parametrize(("fmt", "dtype"), CASES)
+@pytest.mark.parametrize("width", [32, 96])
+def test_gates_and_ups_in_whole_panels_give_the_bits_of_the_operators(
+    fmt: WeightFormat, dtype: torch.dtype, width: int
+) -> None:
+    spec = replace(SPEC, mlp_width=width)
+    whole, single = (Cached(build(k, spec, fmt, dtype, bias=False)) for k in (CpuKernels(), OneByOne()))
+    for parts in ([(0, prompt(1, 1), 0)], [(0, prompt(2, 5), 1), (1, prompt(3, 33), 0)], [(2, prompt(4, 107), 0)]):
+        assert torch.equal(whole.step(parts), single.step(parts))
+
+
+@pytest.mark.parametrize(("fmt", "dtype"), CASES)
+def test_a_row_has_the_same_bits_whichever_rows_are_wanted(fmt: WeightFormat, dtype: torch.dtype) -> None:
+    cached = Cached(build(CpuKernels(), SPEC, fmt, dtype, bias=False))
+    parts = [(0, prompt(1, 70), 0), (1, prompt(2, 9), 0), (2, prompt(3, 30), 0)]
+    everything = cached.step(parts, rows=range(109))
+    for rows in ([108], [5, 69, 100], [64, 70, 3], [78]):
+        assert torch.equal(cached.step(parts, rows=rows), everything[rows])
 
 
 MIXTURE = replace(SPEC, experts=EXPERTS, moe_layers=MIXED)
