@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,15 @@ from headgate.gateway.settings import Settings
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
+
+
+@pytest.fixture(autouse=True)
+def _same_level() -> Iterator[None]:
+    """What a server sets for the whole process is as it was."""
+    logger = logging.getLogger("headgate")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 def test_live_keys_are_keys() -> None:
