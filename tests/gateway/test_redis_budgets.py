@@ -25,7 +25,7 @@ NOON = 1795348800.0  # 2026-11-22
 DOLLAR = Cost(NANO, 1000)
 TEN = BudgetsSection(daily_usd=10, monthly_usd=1000)
 
-BUDGET_USD = 0.004
+BUDGET_USD = 0.016
 WORKER = """
 import asyncio, random, sys, time
 from pathlib import Path
