@@ -117,7 +117,8 @@ class Reloader:
         before = self._teams.roster.revision
         # Nothing is awaited in between: no request sees the one without the other.
         self._teams.replace(roster)
-        self._apply(settings)
+        if self._main is not None:
+            self._apply(settings)
         self._reloads.labels("taken").inc()
         self._note_good()
         logger.warning("configuration %s holds instead of %s: %d teams", roster.revision, before, len(roster.teams))
