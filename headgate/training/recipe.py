@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from headgate.engine.demo.tasks import FAMILIES, each_cell, generate
 from headgate.engine.demo.tokenizer import END_OF_TEXT, conversation_segments, load_tokenizer, token_id, train_tokenizer
 from headgate.training.batches import Encoded, Stream, encode, stream
 from headgate.training.card import Training, card
+from headgate.training.caught import caught
 from headgate.training.evaluate import distinct, evaluate
 from headgate.training.forward import prepare
 from headgate.training.hidden import attach, detach
@@ -42,20 +44,22 @@ CHUNK = 4096
 """Samples generated and bucketed together."""
 FURTHER = 3
 """Questions after the first about one text or table, whose tokens then serve several answers."""
+CAUGHT = 0.01
+"""Share of rows whose answer is caught in a loop and ended."""
 SHARES: Mapping[str, float] = {
     "sentiment": 0.3,
     "topic": 0.3,
     "intent": 0.4,
-    "extraction": 1.4,
-    "passage": 2.2,
-    "tables": 2.4,
+    "extraction": 1.3,
+    "passage": 2.8,
+    "tables": 3.0,
     "headline": 0.9,
-    "lists": 2.4,
+    "lists": 2.6,
     "repeating": 0.8,
     "strings": 2.8,
-    "arithmetic": 1.6,
-    "conversion": 1.3,
-    "puzzles": 2.2,
+    "arithmetic": 1.2,
+    "conversion": 1.6,
+    "puzzles": 2.8,
     "facts": 0.6,
     "out_of_domain": 0.4,
 }
@@ -65,7 +69,8 @@ SHARES: Mapping[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The options of a recipe run; `samples` is per family and level of the scores on the model cards."""
+    """The options of a recipe run; `samples` is per family and level of the scores on the cards, `rate` the highest
+    learning rate."""
 
     out: Path
     seed: int
@@ -73,6 +78,7 @@ class Run:
     steps_student: int
     device: str
     samples: int
+    rate: float
     compiled: bool
     start: Path | None
 
@@ -87,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps-student", type=int, default=4000, help="training steps of each student")
     parser.add_argument("--device", default="cpu", help="torch device, such as cpu or cuda")
     parser.add_argument("--samples", type=int, default=40, help="test samples per family and level for the model cards")
+    parser.add_argument("--rate", type=float, default=6e-3, help="highest learning rate")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads of torch")
     parser.add_argument("--no-compile", action="store_true", help="do without torch.compile, at half the speed")
     parser.add_argument(
@@ -99,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("steps_teacher", "steps_student", "samples", "threads"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(options, name)}; it must be at least 1")
+    if not options.rate > 0.0:
+        parser.error(f"--rate is {options.rate}; it must be above 0")
     torch.set_num_threads(options.threads)
     if "RANK" in os.environ:
         torch.distributed.init_process_group("gloo")
@@ -109,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.steps_student,
         options.device,
         options.samples,
+        options.rate,
         not options.no_compile,
         options.start,
     )
@@ -157,9 +167,10 @@ def _stage(
     if run.start is not None:
         load_weights(model, run.start / name)
     model = prepare(model.to(run.device), compiled=run.compiled)
-    if teacher is not None:
+    # A student that goes on can read already; new maps to the teacher's states would first pull it away.
+    if teacher is not None and run.start is None:
         attach(model, teacher)
-    settings = TrainSettings(run.steps_teacher if name == "teacher" else run.steps_student, rate=6e-3)
+    settings = TrainSettings(run.steps_teacher if name == "teacher" else run.steps_student, rate=run.rate)
     with progress(name, settings.steps) as report:
         losses = train(model, demo_stream(tokenizer, seed), loss, settings, run.out / f"{name}.pt", report=report)
     detach(model)
@@ -200,7 +211,9 @@ def demo_stream(tokenizer: Tokenizer, seed: int) -> Stream:
     def chunk(number: int) -> list[Encoded]:
         # Chunks have seeds of their own, so that any one can be made without its predecessors.
         samples = generate(CHUNK, seed=seed * 1_000_003 + number, families=families, further=FURTHER)
-        return [encode(tokenizer, conversation_segments(sample)) for sample in samples]
+        rows = [encode(tokenizer, conversation_segments(sample)) for sample in samples]
+        rng = random.Random(f"caught {seed}/{number}")
+        return [(rng.random() < CAUGHT and caught(row, rng)) or row for row in rows]
 
     return stream(chunk, pad=token_id(tokenizer, END_OF_TEXT), tokens=TOKENS, seed=seed, together=world())
 
