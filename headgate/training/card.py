@@ -39,10 +39,13 @@ _TITLES = {
 }
 _OBJECTIVES = {
     "teacher": "Cross-entropy on answer tokens, plus 0.005 times the load-balancing loss of the experts.",
-    "student": "0.5 * KL(teacher || student) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015), plus the "
-    "difference of hidden states at all tokens (Romero et al. 2015), weighted 4 at first and 0 in the end.",
+    "student": "0.5 * KL(teacher || student) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015){states}.",
     "undistilled": "Cross-entropy on answer tokens.",
 }
+_STATES = (
+    ", plus the difference of hidden states at all tokens (Romero et al. 2015), weighted 4 at first and 0 in the end"
+)
+"""What a student learns by that has not learnt how to read before."""
 
 
 def card(training: Training, given: Sequence[Answer]) -> str:
@@ -63,7 +66,7 @@ This is {kind}. It knows the tasks in the table and nothing else.
 - Data: samples of `headgate.engine.demo.tasks`, train split, seed {training.seed}. All of it is synthetic.
 - Training: {steps} steps of {training.tokens} tokens (padding included, {steps * training.tokens / 1e6:.1f} million in
   all), Muon for the layers' matrices and AdamW for the rest, rate {training.settings.rate}, linear warm-up and decay.
-  {_start(training)} {_OBJECTIVES[training.name]} Mean loss of the last 100 steps: {training.loss:.3f}.
+  {_start(training)} {_objective(training)} Mean loss of the last 100 steps: {training.loss:.3f}.
 - Made with `python -m headgate.training.recipe` on {_hardware(training.device)},
   {datetime.date.today().isoformat()}.
 
@@ -84,6 +87,10 @@ Repeat it with `headgate bench demo`.
 - Letters, case and alphabetical order work on the generator's vocabulary, not on any word.
 - English only. Texts longer than a few hundred tokens were not trained on.
 """
+
+
+def _objective(training: Training) -> str:
+    return _OBJECTIVES[training.name].format(states="" if training.continued else _STATES)
 
 
 def _start(training: Training) -> str:
