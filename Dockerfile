@@ -15,10 +15,11 @@ ENV PIP_PYTHON=/opt/headgate/bin/python \
     PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 
-# torch comes first: a change of ours leaves these layers as they are. Without CUDA it is a tenth of the size.
+# torch comes first: a change of ours leaves these layers as they are. Name the index of PyTorch's builds for CPUs as
+# TORCH_INDEX: without CUDA it is a tenth of the size. None: what pip's own index has.
 FROM tools AS torch-cpu
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN pip install 'torch>=2.11,<2.14' --index-url "${TORCH_INDEX}"
+ARG TORCH_INDEX=
+RUN pip install 'torch>=2.11,<2.14' ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"}
 
 FROM tools AS torch-gpu
 RUN pip install 'torch>=2.11,<2.14'
