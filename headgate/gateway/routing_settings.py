@@ -129,7 +129,7 @@ class RoutingSection(Section):
         description="Whether ends of the text are judged too, which a prefix cannot talk into the large model.",
     )
     max_loss: float = Field(
-        default=0.1,
+        default=0.05,
         ge=0,
         le=1,
         description="Of the requests a large model answers rightly, the share that `auto` may answer wrongly.",

@@ -79,7 +79,7 @@ async def settled() -> tuple[int, int]:
 async def test_memory_does_not_grow_with_requests(tiny_checkpoint: Path, tmp_path: Path) -> None:
     # The client of aiohttp's tests keeps every reply; a plain one does not.
     async with (
-        site(tiny_checkpoint, storage={"folder": str(tmp_path)}) as served,
+        site(tiny_checkpoint, storage={"folder": str(tmp_path)}, dashboard={"requests": 100}) as served,
         ClientSession(served.make_url("/")) as client,
     ):
         await mixed(client, ROUND)

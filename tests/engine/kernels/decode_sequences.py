@@ -34,8 +34,13 @@ class Sequences:
     """Sequences of one runner, their prompts read."""
 
     def __init__(
-        self, decoder: Decoder, params: list[SamplingParams], grammars: list[Grammar | None] | None = None
+        self,
+        decoder: Decoder,
+        params: list[SamplingParams],
+        grammars: list[Grammar | None] | None = None,
+        prompt: tuple[int, ...] | None = None,
     ) -> None:
+        """`prompt`: of all of them; None: each has one that means nothing."""
         spec = decoder.spec
         self.tables = KVTables(BLOCKS, BLOCK, b"key", prefix_cache=False)
         self.store = KVStore(spec, BLOCKS, BLOCK, decoder.dtype, torch.device("cpu"))
@@ -43,17 +48,17 @@ class Sequences:
         self.interrupt = Interrupt()
         self.sequences = []
         for number, (sampling, grammar) in enumerate(zip(params, grammars or [None] * len(params), strict=True)):
-            prompt = tuple((7 * number + i * i) % spec.vocab_size for i in range(2 + 3 * number))
+            own = prompt or tuple((7 * number + i * i) % spec.vocab_size for i in range(2 + 3 * number))
             sequence = Sequence(
-                request=Request(f"r{number}", "m", prompt, sampling),
+                request=Request(f"r{number}", "m", own, sampling),
                 choice=number % 2,
                 arrival=number,
-                tokens=list(prompt),
+                tokens=list(own),
                 limit=500,
                 ends=frozenset(sampling.stop_token_ids),
                 table=self.tables.table(""),
                 noise=number - 2,
-                guide=None if grammar is None else grammar.guide(len(prompt)),
+                guide=None if grammar is None else grammar.guide(len(own)),
             )
             self.tables.extend(sequence.table, 120)
             self.sequences.append(sequence)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.engine.demo import checkpoint
+from headgate.engine.demo.tasks.words import FIRST_NAMES
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.interface import HELD
 from headgate.engine.models.decoder import Decoder
@@ -145,7 +146,11 @@ def test_a_greedy_choice_that_goes_by_itself_is_only_asked_about(
     decoder: Decoder, grammars: Grammars, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     anything, refuses = grammars.compile(FORMS[2]), grammars.compile(FORMS[1])
-    run = Sequences(decoder, [GREEDY, SamplingParams(seed=1), GREEDY], [refuses, anything, anything])
+    # The model says text for longer than this test takes.
+    said = "Please repeat this: " + " ".join(FIRST_NAMES[:24])
+    prompt = f"<|im_start|>user\n{said}<|im_end|>\n<|im_start|>assistant\n"
+    params, forms = [GREEDY, SamplingParams(seed=1), GREEDY], [refuses, anything, anything]
+    run = Sequences(decoder, params, forms, tuple(TOKENIZER.encode(prompt, add_special_tokens=False)))
     asked = [0, 0, 0]
     for number, guide in enumerate(guides(run)):
 
