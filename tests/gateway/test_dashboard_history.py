@@ -112,3 +112,13 @@ def test_requests_that_run_come_first_and_show_where_they_are() -> None:
     assert found is not None
     assert [(s.name, s.begin_s, s.end_s) for s in found.stages] == [("admit", 0.0, 0.25), ("deciding", 0.25, 1.0)]
     assert (len(traces), traces.requests) == (1, 1)
+
+
+def test_the_oldest_requests_leave_when_there_is_no_room() -> None:
+    traces = Traces(3, lambda: 100.0, lambda: 100.0)
+    for number in range(5):
+        record = replace(RECORD, request_id=str(number))
+        traces.begun(record)
+        traces.ended(record)
+    assert [line.id for line in traces.lines(lambda _: True, 10)] == ["4", "3", "2"]
+    assert (len(traces), traces.requests, traces.find("1")) == (3, 5, None)
