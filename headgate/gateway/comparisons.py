@@ -22,6 +22,7 @@ from headgate.cache.embedder import identity
 from headgate.engine.errors import EngineError
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.gateway.audits import Examiner
+from headgate.gateway.backlog import Backlog
 from headgate.gateway.checkpoints import model_path
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.request import ChatRequest, Choice, Joiner
@@ -81,7 +82,7 @@ class _Ticket:
     device_s: float
 
 
-class Comparisons:
+class Comparisons(Backlog[_Ticket]):
     """Draws requests, has the other model answer them, and writes the log. All calls come from one event loop."""
 
     def __init__(
@@ -104,14 +105,13 @@ class Comparisons:
             draw: gives numbers below 1; None: nobody can tell which.
             clock: Unix time.
         """
+        super().__init__("comparisons", _QUEUE)
         self._routes = routes
         self._pair = pair
         self._log = log
         self._share = share
         self._draw = random.SystemRandom().random if draw is None else draw
         self._clock = clock
-        self._queue: asyncio.Queue[_Ticket] = asyncio.Queue(_QUEUE)
-        self._worker: asyncio.Task[None] | None = None
         self._states: Counter[State] = Counter()
 
     @classmethod
@@ -124,20 +124,6 @@ class Comparisons:
     def states(self) -> Mapping[State, int]:
         """Requests by what became of them, since the start."""
         return self._states
-
-    def start(self) -> None:
-        """Begin to work off the queue."""
-        self._worker = asyncio.create_task(self._work(), name="comparisons")
-
-    async def close(self) -> None:
-        """Drop what waits and end what runs."""
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
-
-    async def drained(self) -> None:
-        """Wait until every request drawn by now has been compared."""
-        await self._queue.join()
 
     def answered(
         self,
@@ -163,24 +149,18 @@ class Comparisons:
         ):
             return
         self._states["drawn"] += 1
-        try:
-            self._queue.put_nowait(_Ticket(request, principal, plan, model, choices[0], outcome.device_s))
-        except asyncio.QueueFull:
+        if not self._put(_Ticket(request, principal, plan, model, choices[0], outcome.device_s)):
             self._states["dropped"] += 1
 
-    async def _work(self) -> None:
-        while True:
-            ticket = await self._queue.get()
-            try:
-                self._states[await self._compare(ticket)] += 1
-            except (ApiError, EngineError, OSError) as error:
-                self._states["failed"] += 1
-                logger.info("an outcome could not be logged: %s", error)
-            except Exception:
-                self._states["failed"] += 1
-                logger.exception("a comparison failed")
-            finally:
-                self._queue.task_done()
+    async def _do(self, item: _Ticket) -> None:
+        try:
+            self._states[await self._compare(item)] += 1
+        except (ApiError, EngineError, OSError) as error:
+            self._states["failed"] += 1
+            logger.info("an outcome could not be logged: %s", error)
+        except Exception:
+            self._states["failed"] += 1
+            logger.exception("a comparison failed")
 
     async def _compare(self, ticket: _Ticket) -> State:
         pair, plan = self._pair, ticket.plan

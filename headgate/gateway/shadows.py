@@ -6,7 +6,6 @@ own, outside the budgets. What comes of it is a line of log and metrics: tokens,
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import random
@@ -20,6 +19,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from headgate.cache.canonical import same_answer
 from headgate.engine.errors import EngineError
+from headgate.gateway.backlog import Backlog
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.request import ChatRequest, Choice, Joiner
 from headgate.gateway.routes import Routes
@@ -46,7 +46,7 @@ class Answered:
     seconds: float
 
 
-class Shadows:
+class Shadows(Backlog[tuple[Answered, str]]):
     """Draws requests and has other models answer them, one at a time. All calls come from one event loop."""
 
     def __init__(
@@ -67,30 +67,15 @@ class Shadows:
             draw: gives numbers from 0 to below 1.
             clock: monotonic seconds.
         """
+        super().__init__("shadows", _QUEUE)
         self._routes = routes
         self._accounts = accounts
         self._draw = draw
         self._clock = clock
-        self._queue: asyncio.Queue[tuple[Answered, str]] = asyncio.Queue(_QUEUE)
-        self._worker: asyncio.Task[None] | None = None
         self._results = Counter(
             "headgate_shadow_requests", "Requests that a model answered in the shadow of another's answer.",
             ["team", "model", "shadow", "result"], registry=registry,
         )  # fmt: skip
-
-    def start(self) -> None:
-        """Begin to work off the queue."""
-        self._worker = asyncio.create_task(self._work(), name="shadows")
-
-    async def close(self) -> None:
-        """Drop what waits and end what runs."""
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
-
-    async def drained(self) -> None:
-        """Wait until every request drawn by now has its shadows."""
-        await self._queue.join()
 
     def answered(self, answered: Answered) -> None:
         """A request that somebody waited for was answered: queue it for models that it is drawn for. Never waits."""
@@ -99,24 +84,19 @@ class Shadows:
         for shadow, share in answered.principal.policy.experiments.shadow.items():
             if shadow == answered.model or self._draw() >= share:
                 continue
-            try:
-                self._queue.put_nowait((answered, shadow))
-            except asyncio.QueueFull:
+            if not self._put((answered, shadow)):
                 self._count(answered, shadow, "dropped")
 
-    async def _work(self) -> None:
-        while True:
-            answered, shadow = await self._queue.get()
-            try:
-                await self._answer(answered, shadow)
-            except (ApiError, EngineError) as error:
-                self._count(answered, shadow, "failed")
-                logger.info("%s did not answer in the shadow of request %s: %s", shadow, answered.id, error)
-            except Exception:
-                self._count(answered, shadow, "failed")
-                logger.exception("%s failed in the shadow of request %s", shadow, answered.id)
-            finally:
-                self._queue.task_done()
+    async def _do(self, item: tuple[Answered, str]) -> None:
+        answered, shadow = item
+        try:
+            await self._answer(answered, shadow)
+        except (ApiError, EngineError) as error:
+            self._count(answered, shadow, "failed")
+            logger.info("%s did not answer in the shadow of request %s: %s", shadow, answered.id, error)
+        except Exception:
+            self._count(answered, shadow, "failed")
+            logger.exception("%s failed in the shadow of request %s", shadow, answered.id)
 
     async def _answer(self, answered: Answered, shadow: str) -> None:
         destination, principal = self._routes.destinations[shadow], answered.principal

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from opentelemetry.context import Context
+from opentelemetry.metrics import Histogram
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import Resource
@@ -37,7 +38,7 @@ class _Instruments:
     def __init__(self, provider: MeterProvider) -> None:
         meter = provider.get_meter("headgate", __version__, schema_url=genai.SCHEMA_URL)
 
-        def seconds(name: str, text: str, buckets: Sequence[float]):  # type: ignore[no-untyped-def]
+        def seconds(name: str, text: str, buckets: Sequence[float]) -> Histogram:
             return meter.create_histogram(name, "s", text, explicit_bucket_boundaries_advisory=buckets)
 
         self.tokens = meter.create_histogram(
