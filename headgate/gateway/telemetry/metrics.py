@@ -46,7 +46,7 @@ class Metrics:
 
     def __init__(self, usd_per_device_hour: float = 0.0) -> None:
         # When a series began says nothing here, and would be a series more for each.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no annotation for it
         self.registry = CollectorRegistry()
         self.cache = CacheMetrics(self.registry, usd_per_device_hour)
         self._requests = Counter(
