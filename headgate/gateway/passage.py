@@ -25,6 +25,7 @@ from headgate.gateway.teams.admission import Admission, Ticket, capped
 from headgate.gateway.teams.entry import as_team
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.retries import Key, Retries, Whole
+from headgate.gateway.teams.tabs import Attempt
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 
@@ -114,7 +115,8 @@ class Passage:
         self._principal = principal
         self._record = record
         self._reading = reading
-        self._making: Key | None = None
+        self._key: Key | None = None
+        self._making = False
         self._ticket: Ticket | None = None
         self._made: AbstractAsyncContextManager[tuple[Events, Opened]] | None = None
         self._answer: Answer | None = None
@@ -128,18 +130,18 @@ class Passage:
         retry = record.retry
         if retry is not None:
             # A body may hold several prompts, each of them a request here.
-            key = (principal.team, principal.key_id, retry.name, hash(asked.request.prompt))
+            key = self._key = (principal.team, principal.key_id, retry.name, hash(asked.request.prompt))
             if retry.again and (whole := await gate.retries.find(key, retry)) is not None:
+                gate.retries.tab(key, retry)  # closed: nothing is made anew
                 return self._repeated(whole)
-            if gate.retries.begin(key, retry):
-                self._making = key
+            self._making = gate.retries.begin(key, retry)
         try:
             self._ticket = ticket = await gate.admission.enter(asked.request, principal, record)
             record.admitted_s = gate.clock() - record.arrived
             self._answer = await self._answered(asked, ticket)
             return self._answer
         except BaseException:
-            self._leave()
+            self._leave(had=False)
             raise
 
     async def __aexit__(
@@ -154,7 +156,9 @@ class Passage:
                 if self._made is not None:
                     await self._made.__aexit__(kind, error, trace)
             finally:
-                self._leave()
+                # A stream that broke off has set a status.
+                answer = self._answer
+                self._leave(had=kind is None and not self._record.status and answer is not None and answer.ended)
 
     def _asked(self) -> Asked:
         reading = self._reading
@@ -173,6 +177,8 @@ class Passage:
             opened, stored = gate.replay(hit, "stored", gate.clock() - began)
             answer: Answer = Made(opened, stored.chunks, stored.outcome, gate.clock)
         else:
+            if self._key is not None and record.retry is not None:
+                ticket.attempt = Attempt(gate.retries.tab(self._key, record.retry))
             made = gate.make(Job(record.request_id, ticket.request, self._principal, ticket, question))
             events, opened = await made.__aenter__()
             self._made = made
@@ -208,9 +214,13 @@ class Passage:
         self._ticket.hit(opened.model, "semantic" if opened.verdict == "semantic" else "exact", usage)
         self._gate.metrics.cache.saved(usage.prompt_tokens, usage.completion_tokens, device_s)
 
-    def _leave(self) -> None:
-        if self._ticket is not None:
-            self._ticket.leave()
-        if self._making is not None:
+    def _leave(self, *, had: bool) -> None:
+        """`had`: whether the client got the answer, as far as can be known."""
+        ticket, retries, key, retry = self._ticket, self._gate.retries, self._key, self._record.retry
+        if ticket is not None:
+            ticket.leave()
+            if ticket.attempt is not None and not had and key is not None and retry is not None:
+                retries.leave(key, retry, ticket.attempt.tab)
+        if self._making and key is not None:
             answer = self._answer
-            self._gate.retries.end(self._making, None if answer is None else answer.whole(self._gate.clock()))
+            retries.end(key, None if answer is None else answer.whole(self._gate.clock()))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Distinct for people who do not see red and green apart (Okabe and Ito's palette).
 _COLORS = {
     "generated": "#0072B2", "rejected": "#56B4E9", "cancelled": "#999999", "cut": "#D55E00", "exact": "#009E73",
-    "semantic": "#E69F00",
+    "semantic": "#E69F00", "retried": "#CC79A7", "shadow": "#000000",
 }  # fmt: skip
 
 

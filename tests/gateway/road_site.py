@@ -16,9 +16,12 @@ from headgate.gateway.question import CachePolicy
 from headgate.gateway.request import ChatRequest, Message
 from headgate.gateway.routes import Routes
 from headgate.gateway.settings import Settings
+from headgate.gateway.teams.accounts import Accounts
+from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.telemetry.usage_metrics import UsageMetrics
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
 from headgate.routing.types import QualityModel
@@ -56,7 +59,13 @@ class Site:
             clock=lambda: self.now,
             share=share,
         )
-        self.road = Road(routes=self.routes, answers=self.answers, metrics=self.metrics)
+        usage = UsageMetrics(self.metrics.registry)
+        self.road = Road(
+            routes=self.routes,
+            answers=self.answers,
+            metrics=self.metrics,
+            admission=Admission(accounts=Accounts(metrics=usage)),
+        )
 
     def watch_store(self) -> set[str]:
         """From now on collects the keys that anybody asks the store for."""

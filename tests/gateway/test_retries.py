@@ -7,19 +7,28 @@ from dataclasses import replace
 
 import pytest
 from gateway_fakes import FakeDestination
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace as replace_entry
 from multidict import CIMultiDict
+from prometheus_client import generate_latest
 from road_site import ASK, Site
 
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
-from headgate.gateway.request import CacheControl, Usage
+from headgate.gateway.request import CacheControl, Chunk, Usage
+from headgate.gateway.teams.costs import NOTHING
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.retries import Retries, Whole, retry_of
+from headgate.gateway.teams.ledger_file import Entry
+from headgate.gateway.teams.retries import MOST_TABS, Retries, Whole, retry_of
+from headgate.gateway.teams.sections import LimitsSection, TeamPolicy
+from headgate.gateway.teams.tabs import Attempt, Tab
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError
 
 FRESH = replace(ASK, cache=CacheControl(no_store=True))
 RED = Principal("red", "laptop")
+BLANK = Entry("2026-11-23", 0, "red", "laptop", "fake", "generated", "", "", "id")
 
 
 async def ask(site: Site, body: bytes = b"{}", who: Principal = RED, **headers: str) -> RequestRecord:
@@ -106,3 +115,101 @@ async def test_answers_are_forgotten_after_a_while_and_beyond_a_size() -> None:
     assert await retries.find(("red", None, b"", 1), retry) is whole
     now = 10.0
     assert await retries.find(("red", None, b"", 1), retry) is None
+
+
+def used(site: Site, cause: str) -> tuple[int, int]:
+    """Prompt and completion tokens, as Prometheus is told."""
+    text = generate_latest(site.metrics.registry).decode()
+    lines = [line for line in text.splitlines() if line.startswith("headgate_usage_tokens_total{")]
+    found = {kind: line for line in lines for kind in ("prompt", "completion") if f'"{cause}",kind="{kind}"' in line}
+    return tuple(int(float(found[kind].split()[-1])) if kind in found else 0 for kind in ("prompt", "completion"))  # type: ignore[return-value]
+
+
+async def leave(site: Site, body: bytes = b"{}", **headers: str) -> None:
+    record = RequestRecord("id", "/v1/chat/completions")
+    record.retry = retry_of(CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()}), body)
+    async with site.road.answer(FRESH, RED, record) as answer:
+        await answer.next_batch()
+
+
+def two_pieces() -> Site:
+    """A model whose first token is heard before its second, and whose account has 5 and 2."""
+    return Site(FakeDestination(pieces=(Chunk(0, "a", token_ids=(1,)), Chunk(0, "b", finish_reason="stop"))))
+
+
+async def test_of_an_answer_that_was_left_only_the_rest_is_billed_when_it_is_asked_for_again() -> None:
+    site = two_pieces()
+    await leave(site)
+    assert used(site, "cancelled") == (5, 1)
+    await leave(site)
+    assert (used(site, "cancelled"), used(site, "retried")) == ((5, 1), (5, 1))
+    await ask(site)
+    assert (used(site, "generated"), used(site, "retried")) == ((0, 1), (10, 2))
+    # His client has it now: who asks the same once more has a new answer.
+    await ask(site)
+    assert (used(site, "generated"), used(site, "retried")) == ((5, 3), (10, 2))
+
+
+async def test_a_tab_is_of_one_body_and_key() -> None:
+    site = two_pieces()
+    await leave(site, idempotency_key="a")
+    with pytest.raises(ApiError, match="given before with another body"):
+        await ask(site, b"{ }", idempotency_key="a")
+    await ask(site, b"{ }")
+    await ask(site, who=Principal("red", "phone"))
+    assert used(site, "retried") == (0, 0)
+
+
+async def test_a_retry_that_is_refused_leaves_the_tab_open() -> None:
+    site = two_pieces()
+    await leave(site)
+    poor = TeamPolicy(limits=LimitsSection(tokens_per_minute=6))
+    with pytest.raises(ApiError, match="Request too large"):
+        await ask(site, who=replace(RED, policy=poor))
+    await ask(site)
+    assert used(site, "generated") == (0, 1)
+
+
+def test_tabs_are_closed_after_a_while_and_beyond_a_number() -> None:
+    now = 0.0
+    retries, retry = Retries(window_s=10, clock=lambda: now), retry_of(CIMultiDict(), b"{}")
+
+    def leave(place: int) -> None:
+        tab = retries.tab(("red", None, b"", place), retry)
+        tab.used = True
+        retries.leave(("red", None, b"", place), retry, tab)
+
+    for place in range(MOST_TABS + 1):
+        leave(place)
+    first, second = (retries.tab(("red", None, b"", place), retry) for place in range(2))
+    assert (first.used, second.used) == (False, True)
+    now = 9.0
+    leave(2)  # the time is that of the first attempt
+    leave(0)
+    now = 10.0
+    assert not retries.tab(("red", None, b"", 2), retry_of(CIMultiDict(), b"{ }")).used
+    assert retries.tab(("red", None, b"", 0), retry).used
+
+
+ACCOUNTS = st.builds(
+    lambda prompt, completion, device, usd: replace_entry(
+        BLANK, prompt_tokens=prompt, completion_tokens=completion, device_us=device, nano_usd=usd
+    ),
+    *(st.integers(0, 20),) * 4,
+)
+COUNTS = ("prompt_tokens", "completion_tokens", "device_us", "nano_usd")
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), ACCOUNTS), max_size=12))
+def test_attempts_are_billed_as_much_as_the_largest_of_them(accounts: list[tuple[int, Entry]]) -> None:
+    """In whatever order they end, and however many generations each has."""
+    tab = Tab()
+    attempts = [Attempt(tab) for _ in range(4)]
+    bills = [(entry, *attempts[number].bill(entry)) for number, entry in accounts]
+    for name in COUNTS:
+        sums = [sum(getattr(entry, name) for at, entry in accounts if at == number) for number in range(4)]
+        assert sum(getattr(own, name) for _, own, _ in bills) == max(sums)
+    for entry, own, before in bills:
+        for name in COUNTS[:2]:
+            assert getattr(own, name) + (getattr(before, name) if before else 0) == getattr(entry, name)
+        assert before is None or (before.cause, before.requests, before.cost) == ("retried", 0, NOTHING)

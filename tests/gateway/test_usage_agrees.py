@@ -127,3 +127,28 @@ async def test_replies_metrics_and_ledger_agree(
         assert key[1] == "exact" or sums[1] == cached, key
     assert ledger["up", "cancelled"][3] == 2, "the two pieces that came"
     assert int(str(ledger["tiny", "cancelled"][3])) > 0
+
+
+async def test_an_answer_that_was_left_and_asked_for_again_is_billed_once(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_environment(monkeypatch)
+    models = [{"id": "tiny", "path": str(tiny_checkpoint), "price": PRICE}]
+    body = {**LOCAL, **STREAM, "max_tokens": 400, "ignore_eos": True}
+    async with site(tiny_checkpoint, models=models, storage={"folder": str(tmp_path)}) as client:
+        await leave(client, body, b"content")
+        left = (await settled(client, ("tiny", "cancelled")))["tiny", "cancelled"]
+        prompt, _, completion, usd = await reply(client, body)
+        counted = await metrics(client)
+    assert 0 < left["completion"] < completion == 400
+    # The prompt was billed before, and the tokens that the first attempt came to.
+    again, paid = counted["tiny", "retried"], counted["tiny", "generated"]
+    assert (again["requests"], again["prompt"], again["completion"]) == (0, prompt, left["completion"])
+    assert (paid["requests"], paid["prompt"], paid["completion"]) == (1, 0, completion - left["completion"])
+    assert (paid["usd"], left["usd"] + usd) == (pytest.approx(usd), pytest.approx(prompt * 1e-6 + completion * 1e-3))
+    rows = read_usage(tmp_path / FILE, ("cause",), None, None)
+    ledger = {str(cause): [float(str(count)) for count in counts] for cause, *counts in rows}
+    for cause, of in (("cancelled", left), ("retried", again), ("generated", paid)):
+        requests, prompts, _, completions, _, nano_usd = ledger[cause]
+        found = of["requests"], of["prompt"], of["completion"], of.get("usd", 0)
+        assert found == (requests, prompts, completions, pytest.approx(nano_usd / 1e9)), cause

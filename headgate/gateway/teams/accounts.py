@@ -19,6 +19,7 @@ from headgate.gateway.teams.costs import NOTHING, Prices
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger import Ledger
 from headgate.gateway.teams.ledger_file import Cause, Entry
+from headgate.gateway.teams.tabs import Attempt
 from headgate.gateway.telemetry.usage_metrics import UsageMetrics
 
 if TYPE_CHECKING:
@@ -37,8 +38,11 @@ class Payer(msgspec.Struct, frozen=True):
 class Bill:
     """One generation's. It is settled once; settling again does nothing."""
 
-    def __init__(self, accounts: Accounts, entry: Entry, hold: Hold, number: int | None) -> None:
+    def __init__(
+        self, accounts: Accounts, entry: Entry, hold: Hold, number: int | None, attempt: Attempt | None
+    ) -> None:
         self._accounts = accounts
+        self._attempt = attempt
         self._entry = entry
         self._hold = hold
         self._number = number
@@ -52,23 +56,21 @@ class Bill:
 
     def settle(self, usage: Usage, device_s: float, cause: Cause) -> None:
         """It has ended with this; the ledger has it soon."""
-        entry = self._settled(usage, device_s, cause)
+        entry, retried = self._settled(usage, device_s, cause)
         if self._number is not None and self._accounts.ledger is not None:
-            self._accounts.ledger.settle(self._number, entry)
+            self._accounts.ledger.settle(self._number, entry, retried)
 
     async def settled(self, usage: Usage, device_s: float, cause: Cause) -> None:
         """The same; the ledger has it when this returns."""
-        entry = self._settled(usage, device_s, cause)
+        entry, retried = self._settled(usage, device_s, cause)
         if self._number is not None and self._accounts.ledger is not None:
-            await self._accounts.ledger.settled(self._number, entry)
+            await self._accounts.ledger.settled(self._number, entry, retried)
 
-    def _settled(self, usage: Usage, device_s: float, cause: Cause) -> Entry:
+    def _settled(self, usage: Usage, device_s: float, cause: Cause) -> tuple[Entry, Entry | None]:
         entry, accounts = self._entry, self._accounts
         cost = accounts.prices.of(
             entry.model, usage.prompt_tokens, usage.completion_tokens, device_s, usage.cached_tokens
         )
-        self.cost = cost
-        accounts.budgets.settle(self._hold, cost)
         entry = replace(
             entry,
             cause=cause,
@@ -78,8 +80,15 @@ class Bill:
             device_us=cost.device_us,
             nano_usd=cost.nano_usd,
         )
+        retried = None
+        if self._attempt is not None:
+            entry, retried = self._attempt.bill(entry)
+            if retried is not None:
+                accounts.metrics.settled(retried)
+        self.cost = entry.cost
+        accounts.budgets.settle(self._hold, self.cost)
         accounts.metrics.settled(entry)
-        return entry
+        return entry, retried
 
 
 class Accounts:
@@ -101,9 +110,18 @@ class Accounts:
         self._minute = (-1, "", "")
 
     async def open(
-        self, payer: Payer, model: str, prompt_tokens: int, most_tokens: int, device_s: float
+        self,
+        payer: Payer,
+        model: str,
+        prompt_tokens: int,
+        most_tokens: int,
+        device_s: float,
+        attempt: Attempt | None = None,
     ) -> Bill | Over:
-        """Set aside what a generation may cost: prompt, longest answer, and what the device may take for them."""
+        """Set aside what a generation may cost: prompt, longest answer, and what the device may take for them.
+
+        `attempt` is the request's that it is made for, where that may be one of several.
+        """
         principal = payer.principal
         cost = self.prices.of(model, prompt_tokens, most_tokens, device_s)
         hold = await self.budgets.take(principal.team, principal.policy.budgets, cost)
@@ -117,7 +135,9 @@ class Accounts:
             except BaseException:
                 self.budgets.settle(hold, NOTHING)
                 raise
-        return Bill(self, entry, hold, number)
+        if attempt is not None:
+            attempt.tab.used = True
+        return Bill(self, entry, hold, number, attempt)
 
     def warning(self, principal: Principal) -> str:
         """The budgets that are nearly spent, for a header."""

@@ -23,6 +23,7 @@ from headgate.gateway.teams.ledger_file import Cause
 from headgate.gateway.teams.limits import LimitBook, MemoryLimits, Rates, Refusal, Scope, Standing
 from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.sections import LimitsSection
+from headgate.gateway.teams.tabs import Attempt
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, quota_spent, rate_limited
 
@@ -82,6 +83,8 @@ class Ticket:
         self.scopes = scopes
         self.book = admission.book
         self.queues = admission.queues
+        self.attempt: Attempt | None = None
+        """At which of several this is one, if it may be."""
         self._admission = admission
         self._payer = payer
         self._record = record
@@ -117,7 +120,8 @@ class Ticket:
         if self.scopes and (refusal := await self.book.reserve(self.scopes, tokens)) is not None:
             raise self._admission.refused(self._payer.principal, refusal)
         try:
-            bill = await self._admission.accounts.open(self._payer, model, prompt_tokens, most_tokens, device_s)
+            accounts, attempt = self._admission.accounts, self.attempt
+            bill = await accounts.open(self._payer, model, prompt_tokens, most_tokens, device_s, attempt)
             if isinstance(bill, Over):
                 self._admission.accounts.metrics.refused(self._payer.principal.team, bill.share.bound)
                 raise over_budget(self._payer.principal.team, bill)

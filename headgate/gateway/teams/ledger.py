@@ -126,13 +126,16 @@ class Ledger:
         await self._written(Intent(number, entry))
         return number
 
-    def settle(self, number: int, entry: Entry | None) -> None:
-        """A generation has ended, with an account or for nothing. It is written soon."""
-        self._put(Settled(number, entry), None)
+    def settle(self, number: int, entry: Entry | None, retried: Entry | None = None) -> None:
+        """A generation has ended, with an account or for nothing. It is written soon.
 
-    async def settled(self, number: int, entry: Entry) -> None:
+        `retried` is what of it was billed before.
+        """
+        self._put(Settled(number, entry, retried), None)
+
+    async def settled(self, number: int, entry: Entry, retried: Entry | None = None) -> None:
         """The same, on disk when this returns: who has seen the end of an answer finds it in the ledger."""
-        await self._written(Settled(number, entry))
+        await self._written(Settled(number, entry, retried))
 
     def hit(self, labels: HitLabels, prompt_tokens: int, completion_tokens: int) -> None:
         """An answer from the cache was served, which took so many tokens when it was made."""

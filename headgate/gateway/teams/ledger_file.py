@@ -19,10 +19,10 @@ from msgspec.structs import astuple
 
 from headgate.gateway.teams.costs import Cost
 
-Cause = Literal["generated", "cancelled", "rejected", "cut", "exact", "semantic", "shadow"]
+Cause = Literal["generated", "cancelled", "rejected", "cut", "retried", "exact", "semantic", "shadow"]
 """Why it was counted: an answer of a model, whole, left by its client, not given to him, or cut off by the end of the
-server; an answer from the cache, to the same request or to one that means the same; or one that was made to be compared
-with another, which no budget is charged for."""
+server; the part of an answer made anew that was billed before; an answer from the cache, to the same request or to one
+that means the same; or one that was made to be compared with another, which no budget is charged for."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -69,6 +69,8 @@ class Settled:
 
     id: int
     entry: Entry | None
+    retried: Entry | None = None
+    """What of it was billed before."""
 
 
 Op = Intent | Settled | Entry
@@ -136,6 +138,8 @@ class LedgerFile:
                     execute("DELETE FROM intents WHERE id = ?", (op.id,))
                     if op.entry is not None:
                         execute(f"INSERT INTO generations VALUES ({_MARKS})", astuple(op.entry))
+                    if op.retried is not None:
+                        execute(_ADD, astuple(op.retried))
 
     def sums(self, since: str) -> Iterator[tuple[str, str, Cost]]:
         """Team, day and what it spent, from a day on."""

@@ -1,8 +1,11 @@
-"""Requests that a client sends again because a reply was lost: they are given the answer that was made, and not billed.
+"""Requests that clients send again because a reply was lost: nobody is billed twice for them.
 
-A request is known again by its `idempotency-key`, or, where the official clients say that they try again
-(`x-stainless-retry-count`), by its key and body. Answers are kept for a while and up to a size; a request that comes
-while its answer is being made waits for that.
+Where the answer was made to its end, it is given again. Such a request is known by its `idempotency-key`, or, where the
+official clients say that they try again (`x-stainless-retry-count`), by its key and body. Answers are kept for a while
+and up to a size; a request that comes while its answer is being made waits for that.
+
+Where the client was gone before the end, the answer is made anew and goes on the tab that was left. By the same key and
+body it is known without a word of its client: nobody has had that answer.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from headgate.gateway.teams.tabs import Tab
 from headgate.gateway.wire.errors import ApiError
 
 if TYPE_CHECKING:
@@ -28,6 +32,8 @@ RETRY_COUNT = "x-stainless-retry-count"
 WINDOW_S = 120.0
 MOST_TOKENS = 100_000
 """Of all kept answers together; those of longer answers are not kept."""
+MOST_TABS = 4096
+"""Requests that were left and may be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,8 @@ class Retries:
         self._tokens = 0
         self._kept: dict[Key, tuple[bytes, Whole]] = {}
         self._making: dict[Key, tuple[bytes, asyncio.Future[None]]] = {}
+        self._left: dict[Key, tuple[bytes, list[Tab]]] = {}
+        self._tabs = 0
 
     def __len__(self) -> int:
         """Answers that are kept."""
@@ -117,6 +125,39 @@ class Retries:
         self._tokens += _size(whole)
         self._forget()
 
+    def tab(self, key: Key, retry: Retry) -> Tab:
+        """Whose tab a request goes on: that of one like it that was left, or its own.
+
+        ApiError 422 where the idempotency key was given with another body.
+        """
+        if key not in self._left:
+            return Tab()
+        now, (body, tabs) = self._clock(), self._left[key]
+        if not _open(tabs[-1], now):
+            self._close(key)
+            return Tab()
+        _check(retry, body)
+        self._tabs -= 1
+        tab = tabs.pop()
+        if not tabs:
+            del self._left[key]
+        return tab
+
+    def leave(self, key: Key, retry: Retry, tab: Tab) -> None:
+        """The client has not had the answer: who sends the request again in time goes on with its tab."""
+        if not tab.used:
+            return
+        now = self._clock()
+        if tab.until is None:
+            tab.until = now + self._window_s
+        self._left.setdefault(key, (retry.body, []))[1].append(tab)
+        self._tabs += 1
+        while self._tabs > MOST_TABS or not _open(next(iter(self._left.values()))[1][-1], now):
+            self._close(next(iter(self._left)))
+
+    def _close(self, key: Key) -> None:
+        self._tabs -= len(self._left.pop(key)[1])
+
     def _forget(self) -> None:
         since = self._clock() - self._window_s
         while self._kept:
@@ -129,6 +170,10 @@ class Retries:
         kept = self._kept.pop(key, None)
         if kept is not None:
             self._tokens -= _size(kept[1])
+
+
+def _open(tab: Tab, now: float) -> bool:
+    return tab.until is not None and tab.until > now
 
 
 def _size(whole: Whole) -> int:
