@@ -37,6 +37,10 @@ class ChoiceStream:
         """The engine does not know yet that a stop string ended the choice; true once."""
         self.finished = False
 
+    def end(self) -> None:
+        """Who reads it has all that he wants: what still comes is dropped, and the account ends here."""
+        self._stopped = True
+
     def push(self, delta: Delta) -> TextDelta | None:
         """The delta as text; None if it shows nothing."""
         if self._stopped:

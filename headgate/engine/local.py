@@ -16,16 +16,17 @@ from typing import Any
 
 from headgate.engine.choice import ChoiceStream, TextDelta, merge
 from headgate.engine.errors import ProbeFailed, ScoringFailed
+from headgate.engine.judged import Probe, Score
 from headgate.engine.lane import ModelStats
 from headgate.engine.loop import StepLoop
 from headgate.engine.mailbox import Mailbox
-from headgate.engine.request import Delta, Finish, Priority, PromptState, Request, TokenScore
+from headgate.engine.request import Delta, Finish, Priority, Request, TokenLogprob
 from headgate.engine.sampling.grammar import Grammar, Grammars
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.tally import Tally
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.reasoning import CLOSE, OPEN, ReasoningReader
-from headgate.engine.text.stream import ChoiceText
+from headgate.engine.text.stream import ChoiceText, TextLogprob, described
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import MARKS, ToolFormat
 
@@ -83,37 +84,6 @@ class ModelInfo:
             return self.weight_bytes
         untouched = self.experts * (1 - self.experts_per_token / self.experts) ** batch
         return self.weight_bytes - untouched * self.expert_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """What a model thinks of a continuation: one score per token, and the account. Times are in seconds."""
-
-    tokens: tuple[TokenScore, ...]
-    finish: Finish
-
-    @property
-    def greedy(self) -> bool:
-        """Whether plain greedy decoding writes exactly these tokens."""
-        return all(token.likeliest for token in self.tokens)
-
-    @property
-    def mean(self) -> float:
-        """Mean log-probability of a token."""
-        return sum(token.logprob for token in self.tokens) / len(self.tokens)
-
-    def quantile(self, share: float) -> float:
-        """Log-probability below which `share` (0 to 1) of the tokens are: the smallest one at 0, the greatest at 1."""
-        ordered = sorted(token.logprob for token in self.tokens)
-        return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Probe:
-    """What a model makes of a prompt before it answers, and the account. Times are in seconds."""
-
-    state: PromptState
-    finish: Finish
 
 
 class LocalModel:
@@ -197,6 +167,10 @@ class LocalModel:
         """The text of each token by itself, U+FFFD where it holds part of a character."""
         return [self._tokenizer.token_text(token) for token in token_ids]
 
+    def described(self, entry: TokenLogprob) -> TextLogprob:
+        """A token and the likeliest ones beside it with their texts, as `pieces` has them."""
+        return described(entry, self._tokenizer)
+
     async def generate(
         self,
         request_id: str,
@@ -211,12 +185,14 @@ class LocalModel:
         left: Callable[[Sequence[Finish]], None] | None = None,
         marked: bool = False,
         grammar: Grammar | None = None,
+        complete: Callable[[int], bool] | None = None,
     ) -> AsyncGenerator[TextDelta, bool | None]:
         """Stream `n` continuations of `prompt`. Closing the iterator cancels what still runs before the next step.
 
         `left` is told the accounts of the choices that ended that way, before the iterator is closed. `marked`: the
         text has the marks of function calls, where they are special tokens too. `grammar`: what form the continuations
-        must have; one that is cut at its limit has it in part.
+        must have; one that is cut at its limit has it in part. `complete`, asked after each delta of a choice, says
+        whether the choice is to end there, as at a stop string.
 
         Sending True cancels it too, but the last deltas still come, with the account of what was computed.
 
@@ -227,8 +203,8 @@ class LocalModel:
         mailbox = self._mailbox()
         tokenizer = self._marked if marked else self._tokenizer
         choices = [ChoiceStream(ChoiceText(tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
-        # A stop string is seen here only: what is handed over late would be computed, and counted, for nothing.
-        mailbox.open(engine_id, eager=bool(stop))
+        # Such an end is seen here only: what is handed over late would be computed, and counted, for nothing.
+        mailbox.open(engine_id, eager=bool(stop) or complete is not None)
         submitted = False
         try:
             request = Request(engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority, grammar=grammar)
@@ -236,14 +212,20 @@ class LocalModel:
             submitted, running = True, n
             while running:
                 for delta in merge(await mailbox.take(engine_id)):
-                    text = choices[delta.index].push(delta)
+                    choice = choices[delta.index]
+                    text = choice.push(delta)
                     if delta.finish is not None:
                         running -= 1
-                    if choices[delta.index].overrun:
+                    if choice.overrun:
                         # Its last delta comes with the account, at the latest one step from now.
                         self._loop.cancel(engine_id, delta.index)
-                    if text is not None and (yield text):
+                    if text is None:
+                        continue
+                    if (yield text):
                         self._loop.cancel(engine_id)
+                    if complete is not None and not choice.finished and complete(delta.index):
+                        choice.end()
+                        self._loop.cancel(engine_id, delta.index)
         finally:
             running = sum(not choice.finished for choice in choices)
             if running:
@@ -260,10 +242,13 @@ class LocalModel:
         prompt: tuple[int, ...],
         continuation: tuple[int, ...],
         *,
+        top: int = 0,
         tenant: str = "",
         priority: Priority = "foreground",
     ) -> Score:
         """Log-probabilities of `continuation` after `prompt`: one pass over both, nothing is generated.
+
+        `top`: how many of the likeliest tokens come beside each.
 
         Raises:
             PromptTooLong, EngineStopped, ValueError: the request was not taken.
@@ -276,6 +261,7 @@ class LocalModel:
                 self._engine_id(request_id),
                 self.info.name,
                 prompt,
+                SamplingParams(logprobs=top),
                 tenant=tenant,
                 priority=priority,
                 score=continuation,

@@ -30,7 +30,7 @@ class Request:
     before those of the foreground; work of the background gets what both leave.
 
     With `score` nothing is generated: these tokens are taken as the continuation, and each of them comes back with its
-    log-probability. `n` is 1 then.
+    log-probability. `n` is 1 then, and of `sampling` only `logprobs` counts.
 
     With `probe` nothing is generated either: what comes back is the state at the prompt's last token. The prompt's
     blocks stay in the prefix cache for the request that continues it. `n` is 1, and `score` is empty. With `pin` too
@@ -73,6 +73,8 @@ class TokenScore:
     """Natural logarithm of its probability."""
     likeliest: bool
     """Whether plain greedy decoding would have chosen it."""
+    top: tuple[tuple[int, float], ...] = ()
+    """The likeliest tokens at its position, as many as the request's `sampling.logprobs`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from headgate.engine.models.decoder import Decoder
 from headgate.engine.request import LIKELIEST, PromptState, TokenLogprob, TokenScore
 from headgate.engine.sampling.forms import GuidedForms
 from headgate.engine.sampling.grammar import GrammarError, Guide
-from headgate.engine.sampling.logprobs import measure
+from headgate.engine.sampling.logprobs import measure, read
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
 from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
@@ -193,20 +193,28 @@ class Runner:
         wanted = [
             chunk.sequence.request.score[p - chunk.sequence.prompt_length + 1] for chunk in chunks for p in chunk.scored
         ]
-        parts: list[Tensor] = []
+        tops = {chunk.sequence: chunk.sequence.request.sampling.logprobs or 0 for chunk in chunks}
+        most, parts = max(tops.values()), list[Tensor]()
         for start in range(0, len(wanted), _SCORE_ROWS):
             started = time.perf_counter()
             logits = self._decoder.logits(hidden[start : start + _SCORE_ROWS])
             self._forward_seconds += time.perf_counter() - started
             tokens = tensor(array("q", wanted[start : start + _SCORE_ROWS]), self._decoder.device)
-            logprobs = measure(logits, tokens, 0)
-            parts.append(torch.cat([logprobs, (logits.max(-1).indices == tokens).unsqueeze(-1)], dim=-1))
+            logprobs = measure(logits, tokens, most)
+            parts.append(torch.cat([(logits.max(-1).indices == tokens).unsqueeze(-1), logprobs], dim=-1))
         rows = iter(zip(wanted, torch.cat(parts).tolist(), strict=True))
         scored: list[Scored] = []
         for chunk in chunks:
-            scores = tuple(TokenScore(token, row[0], bool(row[1])) for token, row in islice(rows, len(chunk.scored)))
+            top = tops[chunk.sequence]
+            scores = tuple(_token_score(token, row, top) for token, row in islice(rows, len(chunk.scored)))
             scored.append(Scored(chunk.sequence, scores, any(math.isnan(s.logprob) for s in scores)))
         return scored
+
+
+def _token_score(token: int, row: Seq[float], top: int) -> TokenScore:
+    """One row of `Runner._score`: whether the token is the likeliest, then what `measure` says."""
+    told = read(token, row[1:], top)
+    return TokenScore(token, told.logprob, bool(row[0]), told.top)
 
 
 def _lost(sequences: Seq[Sequence]) -> dict[Sequence, str]:

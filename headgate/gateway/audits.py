@@ -24,7 +24,7 @@ from headgate.cache.labels import Calibration, Label, LabelKind, label
 from headgate.cache.verdict import Hit, Near
 from headgate.cache.watch import Watch
 from headgate.engine.errors import EngineError
-from headgate.engine.local import Score
+from headgate.engine.judged import Score
 from headgate.gateway.destinations import Outcome, Pieces, Prepared, Read
 from headgate.gateway.request import ChatRequest, Choice, Joiner
 from headgate.gateway.routes import Routes

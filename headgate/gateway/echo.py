@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headgate.engine.errors import ScoringFailed
 from headgate.engine.local import LocalModel
+from headgate.engine.request import TokenLogprob
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.request import ChatRequest, Usage
 from headgate.gateway.wire.errors import server_error
@@ -32,18 +33,17 @@ async def echoed(
     text = request.prompt if isinstance(request.prompt, str) else model.decode(prompt, special=True)
     if request.logprobs is None:
         return Echo(text, (), Usage(len(prompt), 0, 0), 0.0)
-    scores, cached, device_s = [math.nan], 0, 0.0
+    told, cached, device_s = [TokenLogprob(prompt[0], math.nan)], 0, 0.0
     if len(prompt) > 1:
         try:
-            score = await model.score(request_id, prompt[:1], prompt[1:], tenant=tenant, priority=request.priority)
+            score = await model.score(
+                request_id, prompt[:1], prompt[1:], top=request.logprobs, tenant=tenant, priority=request.priority
+            )
         except ScoringFailed:
             raise server_error("The model failed while reading the prompt; the request was not completed.") from None
-        scores += [token.logprob for token in score.tokens]
+        told += [TokenLogprob(token.token_id, token.logprob, token.top) for token in score.tokens]
         cached, device_s = score.finish.cached_tokens, score.finish.device_s
-    entries = [
-        TextLogprob(piece, tuple(piece.encode("utf-8", "surrogatepass")), logprob)
-        for piece, logprob in zip(model.pieces(prompt), scores, strict=True)
-    ]
+    entries = [model.described(token) for token in told]
     # A mark that the tokenizer puts before a text is no part of it.
     if isinstance(request.prompt, str) and prompt[0] == model.bos_id and not text.startswith(entries[0].token):
         entries = entries[1:]

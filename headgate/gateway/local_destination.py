@@ -9,7 +9,8 @@ from contextlib import suppress
 
 from headgate.engine.choice import TextDelta
 from headgate.engine.errors import EngineError, EngineStopped, PromptTooLong
-from headgate.engine.local import LocalModel, ModelInfo, Score
+from headgate.engine.judged import Score
+from headgate.engine.local import LocalModel, ModelInfo
 from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
@@ -208,6 +209,7 @@ class LocalDestination:
                 marked=spoken.marked,
                 grammar=prepared.grammar,
                 left=left,
+                complete=spoken.complete if spoken.bounded else None,
             )
             try:
                 async for delta in stream:

@@ -21,6 +21,8 @@ class Spoken:
         tools = [tool.for_template() for tool in request.callable_tools]
         most = None if request.tool_use.parallel else 1
         fmt = model.info.tool_calls if tools else None
+        self.bounded = fmt is not None and most is not None
+        """Whether a choice may be complete before the model ends it."""
         self._calls: list[ToolCallReader] = []
         self._thoughts: list[ReasoningReader] = []
         if fmt is not None:
@@ -38,6 +40,10 @@ class Spoken:
     def reasoning_tokens(self) -> int:
         """Tokens of what was thought, all choices together."""
         return sum(reader.tokens for reader in self._thoughts)
+
+    def complete(self, index: int) -> bool:
+        """Whether a choice has said all that it may: after its only call nothing counts."""
+        return bool(self._calls) and self._calls[index].full
 
     def chunk(self, delta: TextDelta) -> Chunk:
         """A piece of the answer. ApiError where the model failed."""
@@ -57,7 +63,7 @@ class Spoken:
         if chunk.finish_reason is not None:
             rest = reader.finish()
             text, pieces = text + rest.text, pieces + rest.calls
-            if chunk.finish_reason == "stop" and reader.calls:
+            if reader.full or (chunk.finish_reason == "stop" and reader.calls):
                 chunk.finish_reason = "tool_calls"
         chunk.text, chunk.tool_calls = text, tuple(_identified(piece) for piece in pieces)
 

@@ -18,7 +18,8 @@ from headgate.engine.demo.tasks import BEYOND, Message, Sample, generate, grade
 from headgate.engine.demo.tasks.draw import hashed
 from headgate.engine.demo.tasks.grading import Grading
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
-from headgate.engine.local import LocalModel, Probe, Score
+from headgate.engine.judged import Probe, Score
+from headgate.engine.local import LocalModel
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.engine.sampling.params import SamplingParams
 from headgate.routing.cascade import HELD_TOKENS, QUANTILES, quantile_of

@@ -113,6 +113,24 @@ def test_no_call_where_none_may_be(client: OpenAI) -> None:
     assert reply.choices[0].message.content
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_nothing_is_computed_after_the_only_call(client: OpenAI, stream: bool) -> None:
+    ask: dict[str, Any] = {"model": "small", "messages": ASK, "tools": TOOLS, "parallel_tool_calls": False, "n": 2}
+    more: dict[str, Any] = {"max_tokens": 300, "extra_headers": FRESH, "extra_body": {"ignore_eos": True}}
+    if stream:
+        chunks = list(
+            client.chat.completions.create(stream=True, stream_options={"include_usage": True}, **ask, **more)
+        )
+        reasons = [choice.finish_reason for c in chunks for choice in c.choices if choice.finish_reason]
+        usage = chunks[-1].usage
+    else:
+        reply = client.chat.completions.create(**ask, **more)
+        reasons, usage = [choice.finish_reason for choice in reply.choices], reply.usage
+        assert all(json.loads(c.message.tool_calls[0].function.arguments) == GARDEN for c in reply.choices)
+    assert reasons == ["tool_calls", "tool_calls"]
+    assert usage.completion_tokens < 2 * 60, "the model would go on for ever"
+
+
 def test_a_cut_call_is_told_as_cut(client: OpenAI) -> None:
     reply = client.chat.completions.create(model="large", messages=ASK, tools=TOOLS, max_tokens=20)
     assert reply.choices[0].finish_reason == "length"

@@ -15,9 +15,10 @@ from tiny_models import MakeCheckpoint, write_tokenizer
 from headgate.engine.choice import TextDelta
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.errors import PromptTooLong
+from headgate.engine.judged import Probe, Score
 from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.kv.tables import KVTables
-from headgate.engine.local import LocalModel, Probe, Score
+from headgate.engine.local import LocalModel
 from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.tokenizer import Tokenizer
@@ -86,6 +87,28 @@ def test_choices_stop_each_on_its_own(model: LocalModel) -> None:
         assert deltas[-1].finish.reason == ("stop" if stop in text else "length")
 
 
+def test_a_choice_ends_where_its_reader_has_all_of_it(model: LocalModel) -> None:
+    async def read() -> dict[int, list[TextDelta]]:
+        params = SamplingParams(temperature=1.0, seed=5, max_tokens=40, ignore_eos=True)
+        said: dict[int, list[TextDelta]] = {0: [], 1: []}
+
+        def complete(index: int) -> bool:
+            return index == 1 and len(text_of(said[1])) >= 5
+
+        async for delta in model.generate("r", PROMPT, params, n=2, complete=complete):
+            said[delta.index].append(delta)
+        return said
+
+    said = asyncio.run(read())
+    whole = [text_of(c) for c in run(model, n=2, temperature=1.0, seed=5)]
+    assert text_of(said[0]) == whole[0], "the others go on"
+    assert whole[1].startswith(text_of(said[1]))
+    finish = said[1][-1].finish
+    assert finish is not None
+    assert (finish.reason, finish.completion_tokens) == ("stop", sum(len(d.token_ids) for d in said[1]))
+    assert finish.completion_tokens < 40
+
+
 def test_stop_tokens_end_the_choice_and_are_not_shown(model: LocalModel) -> None:
     (deltas,) = run(model)
     tokens = [token for d in deltas for token in d.token_ids]
@@ -121,13 +144,16 @@ def test_a_given_continuation_is_scored_as_the_model_itself_would(model: LocalMo
     expected = logits.log_softmax(-1)
     run(model, max_tokens=1)
     for priority in ("foreground", "background"):
-        score = asyncio.run(model.score("s", PROMPT, continuation, priority=priority))
+        score = asyncio.run(model.score("s", PROMPT, continuation, top=3, priority=priority))
         assert [t.token_id for t in score.tokens] == list(continuation)
         wanted = [row[token].item() for row, token in zip(expected, continuation, strict=True)]
         assert [t.logprob for t in score.tokens] == pytest.approx(wanted, abs=1e-3)
         assert [t.likeliest for t in score.tokens] == [
             row.argmax().item() == token for row, token in zip(expected, continuation, strict=True)
         ]
+        for token, row in zip(score.tokens, expected, strict=True):
+            assert [row[other].item() for other, _ in token.top] == pytest.approx(row.topk(3).values.tolist(), abs=1e-3)
+            assert [logprob for _, logprob in token.top] == pytest.approx(row.topk(3).values.tolist(), abs=1e-3)
         assert score.mean == pytest.approx(sum(wanted) / len(wanted), abs=1e-3)
         assert (score.quantile(0.0), score.quantile(1.0)) == pytest.approx((min(wanted), max(wanted)), abs=1e-3)
         assert (score.finish.completion_tokens, score.finish.cached_tokens) == (0, 16)

@@ -12,7 +12,7 @@ import pytest
 from gateway_fakes import FakeDestination
 from road_site import ASK, Site
 
-from headgate.engine.local import Score
+from headgate.engine.judged import Score
 from headgate.engine.request import Finish, TokenScore
 from headgate.gateway.comparisons import Comparisons, Pair, compared_pair
 from headgate.gateway.destinations import Prepared

@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 from gateway_site import forget_environment, site
+
+from headgate.engine.text.tokenizer import Tokenizer
 
 ASK: dict[str, Any] = {"model": "tiny", "prompt": "the quick fox", "max_tokens": 4}
 
@@ -51,11 +55,34 @@ async def test_logprobs_of_the_prompt_are_those_of_generating_it(tiny_checkpoint
                 )
 
 
+async def test_the_likeliest_tokens_of_the_prompt_are_the_models_own(tiny_checkpoint: Path) -> None:
+    oracle = transformers.AutoModelForCausalLM.from_pretrained(tiny_checkpoint, dtype=torch.float32)
+    tokenizer = Tokenizer.load(tiny_checkpoint)
+    async with site(tiny_checkpoint) as client:
+        body = {**ASK, "echo": True, "logprobs": 4, "max_tokens": 2}
+        told = (await (await client.post("/v1/completions", json=body)).json())["choices"][0]
+    logprobs, prompt = told["logprobs"], tokenizer.encode(ASK["prompt"], add_special_tokens=False)
+    with torch.inference_mode():
+        expected = oracle(torch.tensor([prompt])).logits[0, :-1].log_softmax(-1)
+    assert "".join(logprobs["tokens"]) == told["text"]
+    assert [len(values) for values in logprobs.values()] == [len(prompt) + 2] * 4
+    assert (logprobs["token_logprobs"][0], logprobs["top_logprobs"][0]) == (None, None)
+    for at, row in enumerate(expected, 1):
+        chosen, given = prompt[at], logprobs["top_logprobs"][at]
+        likeliest = row.topk(4)
+        wanted = {tokenizer.token_text(chosen): row[chosen].item()}
+        for token, logprob in reversed(list(zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True))):
+            wanted[tokenizer.token_text(token)] = logprob
+        assert given == pytest.approx(wanted, abs=1e-3)
+        assert logprobs["token_logprobs"][at] == pytest.approx(row[chosen].item(), abs=1e-3)
+    assert all(token in top for token, top in zip(logprobs["tokens"][1:], logprobs["top_logprobs"][1:], strict=True))
+
+
 @pytest.mark.parametrize(
     ("change", "param"),
     [
         ({"max_tokens": 0}, "max_tokens"),
-        ({"echo": True, "logprobs": 2}, "logprobs"),
+        ({"echo": True, "logprobs": 6}, "logprobs"),
         ({"suffix": "end"}, "suffix"),
         ({"echo": 1}, "echo"),
     ],

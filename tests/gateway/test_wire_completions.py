@@ -44,9 +44,7 @@ def test_max_tokens_defaults_to_that_of_openai() -> None:
     assert parse(max_tokens=5)[0].max_tokens == 5
 
 
-@pytest.mark.parametrize(
-    "fields", [{"echo": True, "logprobs": 2}, {"suffix": "end"}, {"best_of": 2}, {"best_of": 3, "n": 2}]
-)
+@pytest.mark.parametrize("fields", [{"suffix": "end"}, {"best_of": 2}, {"best_of": 3, "n": 2}])
 def test_what_is_not_implemented_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ApiError) as caught:
         parse(**fields)

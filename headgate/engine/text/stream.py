@@ -109,14 +109,15 @@ class ChoiceText:
         everything = ended and not self._stopped
         shown = []
         while self._waiting and (everything or self._waiting[0][0] < self._emitted):
-            shown.append(self._described(self._waiting.popleft()[1]))
+            shown.append(described(self._waiting.popleft()[1], self._tokenizer))
         return TextPiece(text, tuple(shown), self._stopped)
 
-    def _described(self, entry: TokenLogprob) -> TextLogprob:
-        tokenizer = self._tokenizer
-        top = tuple(
-            TopLogprob(tokenizer.token_text(token), tuple(tokenizer.token_bytes(token)), logprob)
-            for token, logprob in entry.top
-        )
-        token = entry.token_id
-        return TextLogprob(tokenizer.token_text(token), tuple(tokenizer.token_bytes(token)), entry.logprob, top)
+
+def described(entry: TokenLogprob, tokenizer: Tokenizer) -> TextLogprob:
+    """A token and the likeliest ones beside it with their texts, U+FFFD where one holds part of a character."""
+    top = tuple(
+        TopLogprob(tokenizer.token_text(token), tuple(tokenizer.token_bytes(token)), logprob)
+        for token, logprob in entry.top
+    )
+    token = entry.token_id
+    return TextLogprob(tokenizer.token_text(token), tuple(tokenizer.token_bytes(token)), entry.logprob, top)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, cast
 
@@ -53,7 +54,7 @@ class CompletionLogprobs(Struct):
 
     tokens: list[str]
     token_logprobs: list[float | None]
-    top_logprobs: list[dict[str, float]] | None
+    top_logprobs: list[dict[str, float] | None] | None
     text_offset: list[int]
 
 
@@ -99,8 +100,6 @@ def parse_completion(
         raise unsupported("best_of", f"'best_of' is only supported at the value of 'n' ({n}), but got {wire.best_of}.")
     if wire.max_tokens == 0 and not wire.echo:
         raise invalid("Invalid 'max_tokens': 0 is only allowed with 'echo'.", "max_tokens", "integer_below_min_value")
-    if wire.echo and wire.logprobs:
-        raise unsupported("logprobs", "'logprobs' is only supported at 0 together with 'echo'.")
     sampling = wire.sampling()
     return [
         ChatRequest(
@@ -150,9 +149,19 @@ def logprobs_body(logprobs: tuple[TextLogprob, ...], top: int, offset: int) -> t
     for item in logprobs:
         offsets.append(offset)
         offset += len(item.token)
-    likeliest = [{t.token: t.logprob for t in item.top} for item in logprobs] if top else None
+    likeliest = [_likeliest(item) for item in logprobs] if top else None
     body = CompletionLogprobs([i.token for i in logprobs], [i.logprob for i in logprobs], likeliest, offsets)
     return body, offset
+
+
+def _likeliest(item: TextLogprob) -> dict[str, float] | None:
+    """The likeliest tokens and, where it is none of them, the token itself; nothing is known at a prompt's first.
+
+    Of tokens that look alike, as parts of characters do, the likeliest counts.
+    """
+    if math.isnan(item.logprob):
+        return None
+    return {item.token: item.logprob} | {t.token: t.logprob for t in reversed(item.top)}
 
 
 class CompletionReply:
