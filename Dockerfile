@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1.7
 # The image of the gateway, for CPUs (--target cpu) and for an NVIDIA GPU (--target gpu). docs/deployment.md tells how it
 # is run. Compilers are in stages that are thrown away; the last stages have Python and what `pip install` made.
 

@@ -172,7 +172,9 @@ async def test_models_are_listed_and_found(serve: Serve) -> None:
     client = await serve()
     body = await (await client.get("/v1/models")).json()
     assert [(m["id"], m["object"], m["tier"]) for m in body["data"]] == [
-        ("tiny", "model", "small"), ("tiny-2", "model", "large")]  # fmt: skip
+        ("tiny", "model", "small"), ("tiny-2", "model", "large"),
+        ("auto", "model", None), ("small", "model", "small"), ("large", "model", "large")]  # fmt: skip
+    assert (await (await client.get("/v1/models/auto")).json())["context_length"] == 512
     assert (await (await client.get("/v1/models/tiny-2")).json())["context_length"] == 512
     assert (await client.get("/v1/models/gpt-9")).status == 404
 

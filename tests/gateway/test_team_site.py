@@ -59,14 +59,14 @@ async def test_keys_ask_the_models_they_may_by_the_names_of_their_team(serve: Se
 
 async def test_a_key_sees_the_models_it_may_ask(serve: Serve, tmp_path: Path) -> None:
     write_team(tmp_path, "red", key("red"), models={"deny": ["tiny-2"], "aliases": {"gpt-4o": "tiny"}})
-    write_team(tmp_path, "blue", key("blue"))
+    write_team(tmp_path, "blue", key("blue"), models={"aliases": {"gpt-5": "large"}})
     client = await serve(teams=tmp_path, embeddings={"enabled": False})
 
     async def seen(headers: dict[str, str]) -> list[str]:
         return [m["id"] for m in (await (await client.get("/v1/models", headers=headers)).json())["data"]]
 
-    assert await seen(RED) == ["tiny", "gpt-4o"]
-    assert await seen(BLUE) == ["tiny", "tiny-2"]
+    assert await seen(RED) == ["tiny", "gpt-4o"], "where there is no choice no name leaves one"
+    assert await seen(BLUE) == ["tiny", "tiny-2", "auto", "small", "large", "gpt-5"]
     for name, headers, status in (("tiny-2", RED, 404), ("gpt-4o", RED, 200), ("gpt-4o", BLUE, 404)):
         response = await client.get(f"/v1/models/{name}", headers=headers)
         assert response.status == status

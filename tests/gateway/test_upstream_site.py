@@ -232,6 +232,9 @@ async def test_auto_chooses_between_upstreams_by_tier(pair: Pair) -> None:
     assert [(m["id"], m["tier"], m["context_length"]) for m in listed["data"]] == [
         ("little", "small", 32768),
         ("big", "large", 32768),
+        ("auto", None, 32768),
+        ("small", "small", 32768),
+        ("large", "large", 32768),
     ]
     refused = await client.post("/tokenize", json={"model": "little", "prompt": "x"})
     assert (refused.status, (await refused.json())["error"]["code"]) == (400, "no_tokenizer")

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.destinations import Destination
-from headgate.gateway.routes import Routes
+from headgate.gateway.routes import AUTO, POLICIES, Routes
 from headgate.gateway.wire.errors import model_not_found
 from headgate.gateway.wire.models import ModelBody, ModelList
 
@@ -17,7 +17,7 @@ STARTED = web.AppKey("started", int)
 
 
 async def list_models(http: web.Request) -> web.Response:
-    """Every model that this key may ask, in the order of the configuration, then its team's aliases of one."""
+    """Every model that this key may ask, by the order of the configuration; names that leave a choice; aliases."""
     body = ModelList(await _visible(http))
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
@@ -40,6 +40,12 @@ async def _visible(http: web.Request) -> list[ModelBody]:
     routes = (await keys.backend(http)).routes
     who = http[keys.PRINCIPAL]
     found = [_body(http, routes, d) for d in routes.visible(who)]
+    # Clients offer, and some accept, nothing but what is listed.
+    found += [
+        _choice(http, name, among)
+        for name in (POLICIES if len(found) > 1 else ())
+        if (among := [body for body in found if name in (AUTO, body.tier)])
+    ]
     by_id = {body.id: body for body in found}
     found += [
         msgspec.structs.replace(by_id[name], id=alias)
@@ -51,6 +57,13 @@ async def _visible(http: web.Request) -> list[ModelBody]:
         created, longest = http.app[STARTED], embeddings.longest
         found.append(ModelBody(embeddings.id, created, "headgate", None, longest, None, None, None, "embeddings"))
     return found
+
+
+def _choice(http: web.Request, name: str, among: list[ModelBody]) -> ModelBody:
+    """A name that leaves the choice among these models to the router, which knows what each has room for."""
+    longest = max((body.context_length for body in among if body.context_length is not None), default=None)
+    tier = None if name == AUTO else name
+    return ModelBody(name, http.app[STARTED], "headgate", tier, longest, None, None, None, "generation")
 
 
 def _body(http: web.Request, routes: Routes, destination: Destination) -> ModelBody:

@@ -8,14 +8,14 @@ from msgspec import Struct
 
 
 class ModelBody(Struct):
-    """A model that can be asked. What follows `owned_by` extends OpenAI's object."""
+    """A model that can be asked, or a name that leaves a choice. What follows `owned_by` extends OpenAI's object."""
 
     id: str
     created: int
     owned_by: str
     tier: str | None
     context_length: int | None
-    """Tokens; null while the model is loading."""
+    """Tokens; null while the model is loading. Of `auto`, `small` and `large`: of the longest among their models."""
     parameters: int | None
     active_parameters: int | None
     dtype: str | None
