@@ -202,7 +202,7 @@ class Attempts:
             return attempt, "" if checked is None else await self._check(attempt, checked)
         except BaseException as error:
             await attempt.close()
-            fault = isinstance(error, Exception) and (not isinstance(error, ApiError) or error.status >= 500)
+            fault = isinstance(error, Exception) and (not isinstance(error, ApiError) or error.fault)
             # What it refuses of one request says nothing of the next.
             breaker.failed() if fault else breaker.left()
             if isinstance(error, ApiError) or not isinstance(error, Exception):

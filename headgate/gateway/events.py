@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -45,6 +45,10 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 Event = Opened | Chunk | Outcome
+
+
+InTime = Callable[[Awaitable[Event]], Awaitable[Event]]
+"""What is waited for, or ApiError where it does not come in time."""
 
 
 class Events(Protocol):
@@ -93,11 +97,14 @@ class Solo:
 class Answer:
     """An answer being made: what was decided at once, its chunks as they come, its account at the end."""
 
-    def __init__(self, opened: Opened, events: Events, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, opened: Opened, events: Events, clock: Callable[[], float], in_time: InTime | None = None
+    ) -> None:
+        """`in_time` bounds the wait for its first chunk."""
         self.opened = opened
         self.opened_at = clock()
         self._events = events
-        self._clock = clock
+        self._in_time = in_time
         self._outcome: Outcome | None = None
         self._chunks: list[Chunk] = []
 
@@ -129,12 +136,14 @@ class Answer:
         batch: list[Chunk] = []
         while self._outcome is None and (not batch or self._events.pending):
             try:
-                event = await self._events.__anext__()
+                coming = self._events.__anext__()
+                event = await (coming if self._in_time is None else self._in_time(coming))
             except FlightLostError:
                 raise overloaded("The request was cancelled because the server is shutting down.") from None
             if isinstance(event, Chunk):
                 batch.append(event)
                 self._chunks.append(event)
+                self._in_time = None
             elif isinstance(event, Outcome):
                 self._outcome = event
         return batch

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from headgate import __version__
 from headgate.gateway import keys
+from headgate.gateway.teams.deadlines import deadline_of
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.retries import retry_of
 from headgate.gateway.telemetry.record import CURRENT, RequestRecord
@@ -172,7 +173,8 @@ async def read_body(request: web.Request) -> bytes:
         body = await request.read()
         if len(body) > limit:
             raise too_large(limit)
-        request[keys.RECORD].retry = retry_of(request.headers, body)
+        entry = request[keys.RECORD]
+        entry.retry, entry.deadline = retry_of(request.headers, body), deadline_of(request.headers)
         return body
     except web.HTTPRequestEntityTooLarge:
         raise too_large(limit) from None

@@ -180,12 +180,12 @@ class Passage:
             if self._key is not None and record.retry is not None:
                 ticket.attempt = Attempt(gate.retries.tab(self._key, record.retry))
             made = gate.make(Job(record.request_id, ticket.request, self._principal, ticket, question))
-            events, opened = await made.__aenter__()
+            events, opened = await ticket.in_time(made.__aenter__())
             self._made = made
             if not events.leads and opened.verdict in ("miss", "near"):
                 # Who joins another's generation computes nothing: to him it is a hit on the very same request.
                 opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0, looked_s=None)
-            answer = Answer(opened, events, gate.clock)
+            answer = Answer(opened, events, gate.clock, None if ticket.due is None else ticket.in_time)
         self._note(opened)
         if opened.age_s is not None:
             gate.metrics.cache.hit(opened.verdict, opened.age_s)

@@ -28,7 +28,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
-from headgate.gateway.wire.errors import ApiError, not_cached, overloaded
+from headgate.gateway.wire.errors import OVERLOADED, ApiError, not_cached, overloaded
 from headgate.routing.savings import saving, spent
 
 
@@ -84,14 +84,16 @@ class Road:
 
     @asynccontextmanager
     async def _shared(self, job: Job) -> AsyncIterator[tuple[Events, Opened]]:
-        """The events and the first of them. What is beyond another's limit is not beyond that of who joined him."""
+        """The events and the first of them. What is beyond another's limit, or takes longer than his client waits, may
+        be within those of who joined him.
+        """
         opened: Opened | None = None
         while opened is None:
             async with self._events(job) as events:
                 try:
                     opened = await self._opening(events)
                 except ApiError as error:
-                    if events.leads or error.status != 429:
+                    if events.leads or (error.status != 429 and error.code != OVERLOADED):
                         raise
                     continue
                 yield events, opened
@@ -188,7 +190,7 @@ class Road:
                     self._observe_gap(observe, piece, last)
                 yield piece
         except ApiError as error:
-            if error.status >= 500:
+            if error.fault:
                 said = True
                 breaker.failed()
             raise

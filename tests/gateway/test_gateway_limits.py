@@ -48,6 +48,9 @@ async def test_every_reply_tells_how_the_limits_stand(tiny_checkpoint: Path, mon
         assert wrong.status == 400
         assert wrong.headers["x-ratelimit-remaining-requests"] == "0"
 
+        unread = await client.post(CHAT, json=HELLO, headers={"x-headgate-timeout-ms": "soon"})
+        assert (unread.status, (await unread.json())["error"]["param"]) == (400, "x-headgate-timeout-ms")
+
         refused = await client.post(CHAT, json=HELLO)
         assert refused.status == 429
         assert (await refused.json())["error"] == {

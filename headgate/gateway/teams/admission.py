@@ -6,13 +6,14 @@ generation used is settled when it has ended, however it ended: `metering` sees 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headgate.gateway.request import ChatRequest, Usage
 from headgate.gateway.teams.accounts import Accounts, Bill, Payer, payer
@@ -25,7 +26,7 @@ from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.sections import LimitsSection
 from headgate.gateway.teams.tabs import Attempt
 from headgate.gateway.telemetry.record import RequestRecord
-from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, quota_spent, rate_limited
+from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, quota_spent, rate_limited, too_late
 
 if TYPE_CHECKING:
     from headgate.cache.store.redis import RedisStore
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headgate.gateway")
 
+T = TypeVar("T")
+
 _AWAY_S = 5.0
+_LEAST_S = 0.1
 _UNIT = {"requests": "requests per minute", "tokens": "tokens per minute", "concurrency": "requests at the same time"}
 
 
@@ -89,6 +93,11 @@ class Ticket:
         self._payer = payer
         self._record = record
         self._entered = admission.clock()
+        deadline = record.deadline
+        self.due: float | None = None
+        """When its client gives up, unless its answer has begun by then; None: nobody knows."""
+        if deadline is not None and (deadline.streams or not request.stream):
+            self.due = record.arrived + deadline.seconds
 
     def __enter__(self) -> Ticket:
         return self
@@ -100,6 +109,27 @@ class Ticket:
         """Give the place back."""
         if self.scopes:
             self.book.leave(self.scopes, self._admission.clock() - self._entered)
+
+    def left_s(self) -> float | None:
+        """Seconds until its client gives up; None: nobody knows."""
+        return None if self.due is None else self.due - self._admission.clock()
+
+    async def in_time(self, coming: Awaitable[T]) -> T:
+        """What is waited for, if it comes before the client gives up; ApiError 408 otherwise."""
+        left_s = self.left_s()
+        if left_s is None:
+            return await coming
+        limit = asyncio.timeout(left_s)
+        try:
+            async with limit:
+                return await coming
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            waited_s = self._admission.clock() - self._record.arrived
+            message = f"The answer did not begin within the {waited_s:.1f} s that this request's client waits."
+            expected_s = self.queues.expected_s(self.request.priority)
+            raise too_late(message, max(_LEAST_S, expected_s)) from None
 
     def room(self, context_length: int, prompt_tokens: int) -> int:
         """Most tokens that one choice may have; ApiError 400 where prompt and answer would be longer than allowed."""

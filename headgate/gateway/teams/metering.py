@@ -29,7 +29,7 @@ async def metered(
     room = ticket.room(destination.facts.context_length, prompt)
     most = room * prepared.request.n
     wanted_s = principal.policy.scheduling.max_queue_s
-    place = ticket.queues.enter(destination.id, prepared.request.priority, live, prompt, wanted_s)
+    place = ticket.queues.enter(destination.id, prepared.request.priority, live, prompt, wanted_s, ticket.left_s())
     try:
         charge = await ticket.reserve(destination.id, prompt, most, _device_s(live, prompt, most))
     except BaseException:

@@ -75,22 +75,40 @@ class Queues:
         return [(of.model, of.priority, count) for of, count in self._waiting.items()]
 
     def enter(
-        self, model: str, priority: Priority, live: Live | None, prompt_tokens: int, max_queue_s: float | None
+        self,
+        model: str,
+        priority: Priority,
+        live: Live | None,
+        prompt_tokens: int,
+        max_queue_s: float | None,
+        left_s: float | None = None,
     ) -> Place:
         """A place among those that wait; ApiError 503 where there is none, or it would take longer than wanted.
 
-        Work that nobody waits for has no deadline.
+        Args:
+            model: which they wait for.
+            priority: the request's class.
+            live: how the model stands.
+            prompt_tokens: the request's.
+            max_queue_s: longest wait that its team wants; work that nobody waits for may take what it takes.
+            left_s: seconds until its client gives up; None: nobody knows.
         """
         of = Class(model, priority)
         waiting = self._waiting[of]
         cost = None
-        if live is not None and (max_queue_s is not None or waiting >= self._most):
+        if live is not None and (max_queue_s is not None or left_s is not None or waiting >= self._most):
             cost = self._price(of, live, prompt_tokens)
         queue_s = 0.0 if cost is None else cost.queue_s
         self._queue_s[of] = queue_s
         if waiting >= self._most:
             message = f"{waiting} requests are waiting for '{model}' already, the most that may."
             raise overloaded(message, after_s=max(_LEAST_S, queue_s / waiting))
+        if left_s is not None and queue_s > left_s:
+            message = (
+                f"The queue for '{model}' takes about {queue_s:.1f} s, and this request's client waits for another "
+                f"{max(left_s, 0.0):.1f} s."
+            )
+            raise overloaded(message, after_s=max(_LEAST_S, queue_s - left_s))
         deadline_s = None
         if max_queue_s is not None and priority != "background":
             if queue_s > max_queue_s:
@@ -113,6 +131,10 @@ class Queues:
         """503: an answer did not begin in time."""
         message = f"The answer of '{of.model}' did not begin within {waited_s:.1f} s; the server is busy."
         return overloaded(message, after_s=max(_LEAST_S, self._queue_s.get(of, 0.0)))
+
+    def expected_s(self, priority: Priority) -> float:
+        """Seconds that the last of a class had to expect, of any model: of the one with the longest queue."""
+        return max((s for of, s in self._queue_s.items() if of.priority == priority), default=0.0)
 
     def answered(self, model: str, tokens: int) -> None:
         """An answer had so many tokens: how long queues are follows from it."""

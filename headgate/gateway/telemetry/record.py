@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headgate.gateway.teams.costs import NOTHING, Cost
+from headgate.gateway.teams.deadlines import Deadline
 from headgate.gateway.teams.limits import Standing
 from headgate.gateway.teams.retries import Retry
 from headgate.routing.policy import Decision
@@ -73,6 +74,8 @@ class RequestRecord:
     """How the limits of who asks stand, once that is known."""
     retry: Retry | None = None
     """By what it would be known if it came again; None where that cannot be."""
+    deadline: Deadline | None = None
+    """Within which time its answer has to begin, where its client says."""
     cost: Cost = NOTHING
     """What was computed for it cost, once it is settled."""
     budget: str = ""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headgate.gateway.wire.errors import ApiError, retry_after
+from headgate.gateway.wire.errors import OVERLOADED, ApiError, retry_after
 
 Kind = Literal[
     "unreachable",
@@ -46,6 +46,7 @@ _STATUS: Mapping[Kind, tuple[int, str]] = {
 _CAUSES: Mapping[str, str] = {
     "context_length_exceeded": "context",
     "content_policy_violation": "policy",
+    OVERLOADED: "overloaded",
     "upstream_overloaded": "overloaded",
     "upstream_down": "down",
     **{code: "down" for status, code in _STATUS.values() if status in (502, 504)},

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from headgate.gateway.request import ChatRequest
 
 
+OVERLOADED = "overloaded"
+
+
 class ErrorDetail(msgspec.Struct, frozen=True):
     """What went wrong. All four keys are always present."""
 
@@ -50,6 +53,11 @@ class ApiError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    @property
+    def fault(self) -> bool:
+        """Whether whoever was asked failed; that he has too much to do is no fault of his."""
+        return self.status >= 500 and self.code != OVERLOADED
 
     def encode(self) -> bytes:
         """The JSON body."""
@@ -174,7 +182,12 @@ def retry_after(seconds: float) -> dict[str, str]:
 
 def overloaded(message: str, after_s: float = 1.0) -> ApiError:
     """503: not now; the official clients retry after the given seconds."""
-    return ApiError(503, message, type="server_error", code="overloaded", headers=retry_after(after_s))
+    return ApiError(503, message, type="server_error", code=OVERLOADED, headers=retry_after(after_s))
+
+
+def too_late(message: str, after_s: float) -> ApiError:
+    """408: the answer did not begin in the time that the client has; the official clients retry after the seconds."""
+    return ApiError(408, message, type="timeout_error", code="deadline_exceeded", headers=retry_after(after_s))
 
 
 def upstream_down(name: str, after_s: float) -> ApiError:

@@ -58,6 +58,7 @@ _REQUEST_HEADERS = {
     "cache-control": "no-cache, no-store, only-if-cached and max-age=SECONDS.",
     "x-headgate-max-error": "Largest accepted share of wrong answers among those to similar questions, from 0 to 1.",
     "x-headgate-cache-tags": "Names, with commas between them, by which the stored answer can be invalidated.",
+    "x-headgate-timeout-ms": "Milliseconds within which the answer has to begin.",
     "x-headgate-session": "Names the conversation, so that its turns stay with one model where that is good enough.",
 }
 
