@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from headgate.routing.cascade import Cascade
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.lexical import has_code
-from headgate.routing.tasks import Task
+from headgate.routing.tasks import BACKGROUND, Task
 from headgate.routing.types import (
     Destination,
     Need,
@@ -129,6 +129,9 @@ class Router:
     def judge(self, features: RouteFeatures) -> Judgement:
         """Task class and quality of a request that leaves the choice to us."""
         found = self._classifier.classify(features)
+        if found.task == BACKGROUND:
+            # Nobody reads it as an answer: what the conversation in it would need of a model says nothing.
+            return Judgement(found.task, found.confidence)
         quality = None if self._quality is None else self._quality.estimate(features, found.task)
         if quality is not None and quality.source == "task":
             # It knows nothing of this request but what is true of all of them.

@@ -101,6 +101,10 @@ def test_what_an_application_adds_later_stays_where_it_is() -> None:
     assert messages[0] == Message("system", "Be brief.")
 
 
+def test_a_list_of_edits_that_keeps_all_is_what_happens_anyway() -> None:
+    assert parsed(context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}) == parsed()
+
+
 def test_counting_takes_the_same_conversation() -> None:
     body = {key: value for key, value in BASE.items() if key != "max_tokens"}
     assert parse_count(json.dumps(body).encode()).messages == parsed().messages
@@ -155,6 +159,11 @@ def test_counting_takes_the_same_conversation() -> None:
         ({"tool_choice": {"type": "any"}}, "invalid_value", "tool_choice"),
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}}, "invalid_value", "tool_choice.name"),
         ({"max_token": 5}, "unknown_parameter", "max_token"),
+        (
+            {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": 1}]}},
+            "unsupported_parameter",
+            "context_management",
+        ),
     ],
 )
 def test_what_is_not_done_is_refused_by_name(change: dict[str, Any], code: str, param: str) -> None:

@@ -22,6 +22,10 @@ CALLS = [
         "",
         "### Task:\nSuggest 3-5 relevant follow-up questions or prompts that the user might ask next as a **user**",
     ),
+    (
+        "",
+        "### Task:\nPredict 3-5 useful messages this user might naturally send next to advance their objective.",
+    ),
     ("", "### Task:\nYou are an autocompletion system. Continue the text in `<text>` based on the **completion type**"),
     (
         "",

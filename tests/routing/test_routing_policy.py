@@ -106,6 +106,12 @@ def test_quality_is_a_floor_whatever_the_task(small: float, threshold: float, mo
         assert decision.escalates == (model == "teacher")
 
 
+def test_what_a_client_asks_for_itself_is_for_the_small_model_whatever_an_estimate_says_of_it() -> None:
+    text = "### Task:\nGenerate a concise, 3-5 word title summarizing the chat history.\n```python\ndef f(): pass\n```"
+    decision = ask(text, small=0.1)
+    assert (decision.route.model, decision.route.reason) == ("student", "task:background")
+
+
 def test_each_source_of_estimates_has_its_threshold_and_one_that_knows_nothing_leaves_it_to_the_task() -> None:
     policy = Policy(threshold=0.9, thresholds={"embedding": 0.3})
     assert ask(small=0.4, policy=policy).route.reason == "quality:small"

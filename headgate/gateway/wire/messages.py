@@ -29,7 +29,7 @@ BLOCK_TYPES = ("text", "tool_use", "tool_result", "thinking", "redacted_thinking
 
 MESSAGES_NEUTRAL: Neutral = {
     "container": (None,),
-    "context_management": (None, {"edits": []}),
+    "context_management": (None, {"edits": []}, {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}),
     "diagnostics": (None,),
     "inference_geo": (None,),
     "mcp_servers": (None, []),
