@@ -302,8 +302,9 @@ def test_required_calls_are_read_back_and_follow_their_schemas(
         calls = [piece for one in said for piece in one.calls if piece.name is not None]
         assert calls
         assert several or len(calls) == 1
-        assert "".join(one.text for one in said) == ""
+        # What is cut may end in the marks of a call that has not begun.
         if finish(choice) == "stop":
+            assert "".join(one.text for one in said) == ""
             for call in calls:
                 pieces = [p.arguments for one in said for p in one.calls if p.index == call.index]
                 jsonschema.validate(json.loads("".join(pieces)), TOOLS[call.name or ""])

@@ -49,12 +49,20 @@ _FRAMES: Mapping[ToolFormat, _Frame] = {
         "",
         "<｜tool▁calls▁end｜>",
     ),
+    "deepseek-v3": _Frame(
+        "<｜tool▁calls▁begin｜>",
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>%s\n```json\n",
+        "\n```<｜tool▁call▁end｜>",
+        "\n",
+        "<｜tool▁calls▁end｜>",
+    ),
     "qwen3-coder": _Frame("", "<tool_call>\n<function=%s>\n", "</function>\n</tool_call>", "\n", ""),
 }
 _MARKS: Mapping[ToolFormat, str] = {
     "hermes": "<tool_call>",
     "mistral": "[TOOL_CALLS]",
     "deepseek": "<｜tool▁calls▁begin｜>",
+    "deepseek-v3": "<｜tool▁calls▁begin｜>",
     "qwen3-coder": "<tool_call>",
 }
 """What text that is no call does not contain."""

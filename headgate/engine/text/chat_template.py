@@ -120,7 +120,12 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            return template.render(variables)
+            try:
+                return template.render(variables)
+            except TypeError:
+                # Most templates write calls' arguments as JSON themselves; some, as DeepSeek's, join texts.
+                texts = [_with_arguments_as_text(message) for message in variables["messages"]]
+                return template.render({**variables, "messages": texts})
         except TemplateError:
             raise
         except Exception as error:  # a template can fail in any way a program can
@@ -169,6 +174,20 @@ def _raise_exception(message: str) -> None:
 
 def _strftime_now(format: str) -> str:
     return datetime.now().strftime(format)
+
+
+def _with_arguments_as_text(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message with the arguments of its calls as JSON texts."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    written = []
+    for call in calls:
+        function = call["function"]
+        arguments = function["arguments"]
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        written.append({**call, "function": {**function, "arguments": text}})
+    return {**message, "tool_calls": written}
 
 
 def _with_plain_content(index: int, message: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,16 @@ A call is known as soon as its name is; its arguments are handed on as they come
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 _ARGUMENTS = ("arguments", "parameters")
 _BEGINNINGS = '{["-0123456789tfn'
 """What JSON values begin with."""
+_FENCE = "```"
+_LONGEST_FRAME = 64
+"""Characters beside the name that may stand before a call's arguments."""
 
 
 class Call(Protocol):
@@ -207,15 +211,24 @@ class ObjectCall:
 
 
 class NamedCall:
-    """The function's name, a separator and the arguments' JSON, such as `find[ARGS]{…}`."""
+    """The function's name and its arguments' JSON, such as `find[ARGS]{…}`."""
 
-    def __init__(self, known: Collection[str], separator: str) -> None:
-        """`known`: names of the functions there are; `separator`: between name and arguments, may be left out."""
+    def __init__(self, known: Collection[str], heads: Sequence[str], *, fence: bool = False) -> None:
+        """Begin to read.
+
+        Args:
+            known: names of the functions there are.
+            heads: what may stand before the arguments, patterns with a group `name`.
+            fence: whether the arguments may be a block of code, which `heads` begin.
+        """
         self._known = known
-        self._separator = separator
+        self._heads = [re.compile(head) for head in heads]
+        self._fence = _FENCE if fence else ""
         self._arguments = _Arguments()
         self._head = ""
         self._value: JsonValue | None = None
+        self._ended = False
+        self._tail = ""
         self.name: str | None = None
         self.done = False
         self.failed = False
@@ -229,21 +242,32 @@ class NamedCall:
             else:
                 self._head += text[at]
                 at += 1
-                longest = max(map(len, self._known), default=0) + len(self._separator) + 2
+                longest = max(map(len, self._known), default=0) + _LONGEST_FRAME
                 self.failed = len(self._head.strip()) > longest
-        if self._value is not None and not self.done:
+        if self._value is not None and not self._ended:
             start = at
-            at, self.done = self._value.push(text, start)
-            self._arguments.add(text[start:at], whole=self.done)
-        return text[at:]
+            at, self._ended = self._value.push(text, start)
+            self._arguments.add(text[start:at], whole=self._ended)
+        return self._close(text[at:]) if self._ended else text[at:]
 
     def take(self) -> str:
         """What the arguments have gained."""
         return self._arguments.take()
 
     def _begin(self) -> None:
-        name = self._head.strip().removesuffix(self._separator).strip()
-        if name in self._known:
-            self.name, self._value = name, JsonValue()
-        else:
+        found = [match["name"].strip() for head in self._heads if (match := head.fullmatch(self._head.strip()))]
+        self.name = next((name for name in found if name in self._known), None)
+        if self.name is None:
             self.failed = True
+        else:
+            self._value = JsonValue()
+
+    def _close(self, text: str) -> str:
+        """The end of the block of code, if there is one; gives what comes after the call."""
+        self._tail += text
+        tail = self._tail.lstrip()
+        if tail.startswith(self._fence):
+            self.done = True
+            return tail[len(self._fence) :]
+        self.done = not self._fence.startswith(tail)
+        return self._tail if self.done else ""

@@ -15,7 +15,7 @@ from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.json_call import Call, NamedCall, ObjectCall
 from headgate.engine.text.xml_call import TaggedCall
 
-ToolFormat = Literal["hermes", "llama3", "mistral", "qwen3-coder", "deepseek"]
+ToolFormat = Literal["hermes", "llama3", "mistral", "qwen3-coder", "deepseek", "deepseek-v3"]
 TOOL_FORMATS: tuple[ToolFormat, ...] = get_args(ToolFormat)
 Schemas = Mapping[str, Mapping[str, Any]]
 """JSON schemas of the arguments, by function."""
@@ -46,17 +46,19 @@ class _Layout:
         open: what comes before a call, or before the first of several.
         read: begins to read a call, told whether `lead` was there.
         lead: what may stand between `open` and the first call.
-        between: what stands between two calls that share one `open`.
-        close: what comes after the last of them.
+        between: marks that stand between two calls that share one `open`, with any white space around each.
+        close: marks that come after the last of them; models leave out the later ones.
         bare: whether the answer may be a call without `open`.
+        start: what a call without `open` begins with anywhere in the answer; a part of the call.
     """
 
     open: str
     read: Callable[[Schemas, bool], Call]
     lead: str = ""
-    between: str = ""
-    close: str = ""
+    between: tuple[str, ...] = ()
+    close: tuple[str, ...] = ()
     bare: bool = False
+    start: str = ""
 
 
 def _object(schemas: Schemas, _led: bool) -> Call:
@@ -64,33 +66,38 @@ def _object(schemas: Schemas, _led: bool) -> Call:
 
 
 def _mistral(schemas: Schemas, led: bool) -> Call:
-    return ObjectCall(schemas.keys()) if led else NamedCall(schemas.keys(), "[ARGS]")
+    heads = (r"(?P<name>.*?)(\[CALL_ID\]\w*)?(\[ARGS\])?",)
+    return ObjectCall(schemas.keys()) if led else NamedCall(schemas.keys(), heads)
 
 
 def _deepseek(schemas: Schemas, _led: bool) -> Call:
-    return NamedCall(schemas.keys(), "<｜tool▁sep｜>")
+    # Checkpoints of one kind were made from those of the other, and write now this, now that.
+    heads = (r"function<｜tool▁sep｜>(?P<name>[^`]*)(```(json)?)?", r"(?P<name>.*?)(<｜tool▁sep｜>)?\s*(```(json)?)?")
+    return NamedCall(schemas.keys(), heads, fence=True)
 
 
 def _tagged(schemas: Schemas, _led: bool) -> Call:
     return TaggedCall(schemas)
 
 
+_DEEPSEEK = _Layout(
+    "<｜tool▁calls▁begin｜>",
+    _deepseek,
+    lead="<｜tool▁call▁begin｜>",
+    between=("<｜tool▁call▁end｜>", "<｜tool▁call▁begin｜>"),
+    close=("<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"),
+)
 _LAYOUTS: Mapping[ToolFormat, _Layout] = {
-    "hermes": _Layout("<tool_call>", _object, close="</tool_call>"),
-    "llama3": _Layout("<|python_tag|>", _object, between=";", bare=True),
-    "mistral": _Layout("[TOOL_CALLS]", _mistral, lead="[", between=",", close="]"),
-    "qwen3-coder": _Layout("<tool_call>", _tagged, close="</tool_call>"),
-    "deepseek": _Layout(
-        "<｜tool▁calls▁begin｜>",
-        _deepseek,
-        lead="<｜tool▁call▁begin｜>",
-        between="<｜tool▁call▁end｜><｜tool▁call▁begin｜>",
-        close="<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-    ),
+    "hermes": _Layout("<tool_call>", _object, close=("</tool_call>",)),
+    "llama3": _Layout("<|python_tag|>", _object, between=(";",), bare=True),
+    "mistral": _Layout("[TOOL_CALLS]", _mistral, lead="[", between=(",",), close=("]",)),
+    "qwen3-coder": _Layout("<tool_call>", _tagged, close=("</tool_call>",), start="<function="),
+    "deepseek": _DEEPSEEK,
+    "deepseek-v3": _DEEPSEEK,
 }
 MARKS = frozenset(
     {
-        *("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]"),
+        *("<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"),
         *("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
         *("<｜tool▁sep｜>", "<think>", "</think>"),
     }
@@ -109,7 +116,7 @@ def tool_format(template: ChatTemplate, asked: ToolFormat | Literal["auto"] = "a
         return asked
     source = template.source(with_tools=True)
     if "<｜tool▁sep｜>" in source:
-        return None if "```json" in source else "deepseek"
+        return "deepseek-v3" if "```json" in source else "deepseek"
     if "[TOOL_CALLS]" in source:
         return "mistral"
     if "<tool_call>" in source:
@@ -189,28 +196,35 @@ class ToolCallReader:
 
     def _text(self) -> bool:
         """Text up to the next call."""
-        before, found, after = self._buffer.partition(self._layout.open)
-        if not found:
-            before = before[: len(before) - overlap(before, self._layout.open)]
+        text, marks = self._buffer, [mark for mark in (self._layout.open, self._layout.start) if mark]
+        begins, mark = min(((text.find(mark), mark) for mark in marks if mark in text), default=(-1, ""))
+        # Without a mark the text ends where one may begin.
+        before = text[:begins] if mark else text[: len(text) - max(overlap(text, mark) for mark in marks)]
         shown = before.rstrip()
         self._say(shown)
-        if not found:
-            self._buffer = self._buffer[len(shown) :]
+        if not mark:
+            self._buffer = text[len(shown) :]
             return False
         # White space before what turns out to be no call is text again.
-        self._mark, self._buffer = before[len(shown) :] + found, after
-        self._read = self._lead
+        self._mark, self._buffer = before[len(shown) :] + mark, text[begins + len(mark) :]
+        if mark == self._layout.open:
+            self._read = self._lead
+        else:
+            self._begin(led=False).push(mark)
         return True
 
     def _lead(self) -> bool:
         """What stands between the mark and the call."""
-        ready, led = self._passed(self._layout.lead)
+        lead = self._layout.lead
+        ready, led = self._passed((lead,) if lead else ())
         if ready:
             self._begin(led=led)
         return ready
 
-    def _begin(self, *, led: bool) -> None:
-        self._call, self._raw, self._read = self._layout.read(self._schemas, led), [], self._inside
+    def _begin(self, *, led: bool) -> Call:
+        self._call = call = self._layout.read(self._schemas, led)
+        self._raw, self._read = [], self._inside
+        return call
 
     def _inside(self) -> bool:
         """The call itself."""
@@ -251,21 +265,29 @@ class ToolCallReader:
         if ready and more:
             self._begin(led=True)
             return True
-        if ready:
-            ready, _ = self._passed(self._layout.close)
+        for marks in range(len(self._layout.close), 0, -1):
+            if ready and not more:
+                ready, more = self._passed(self._layout.close[:marks])
         if ready:
             self._mark, self._read = "", self._text
         return ready
 
-    def _passed(self, mark: str) -> tuple[bool, bool]:
-        """Whether it is known if a mark comes next, after white space, and whether it does; then it is passed."""
-        text = self._buffer.lstrip()
-        if mark and text.startswith(mark):
+    def _passed(self, marks: Sequence[str]) -> tuple[bool, bool]:
+        """Whether it is known if marks come next, with white space around, and whether they do; then they are passed.
+
+        Of no marks it is known once there is something else than white space.
+        """
+        rest = self._buffer.lstrip()
+        if not marks:
+            return bool(rest), False
+        for mark in marks:
+            text = rest.lstrip()
+            if not text.startswith(mark):
+                return not mark.startswith(text), False
             rest = text[len(mark) :]
-            self._mark += self._buffer[: len(self._buffer) - len(rest)]
-            self._buffer = rest
-            return True, True
-        return not mark.startswith(text), False
+        self._mark += self._buffer[: len(self._buffer) - len(rest)]
+        self._buffer = rest
+        return True, True
 
     def _drop(self) -> bool:
         self._buffer = ""

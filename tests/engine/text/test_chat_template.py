@@ -167,6 +167,18 @@ def test_other_parts_are_refused_by_place_and_type() -> None:
         template.render([{"role": "user", "content": 5}])
 
 
+def test_templates_that_join_the_arguments_of_calls_get_them_as_text() -> None:
+    source = "{% for c in messages[0].tool_calls %}{{ c.function.name + '|' + c.function.arguments }}{% endfor %}"
+    call = {"type": "function", "function": {"name": "find", "arguments": {"a": "é", "b": [1]}}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    joined = ChatTemplate({"default": source}, {}, "test").render([message])
+    assert joined == 'find|{"a": "é", "b": [1]}'
+    written = ChatTemplate({"default": source.replace("arguments", "arguments|tojson")}, {}, "test").render([message])
+    assert written == joined
+    with pytest.raises(TemplateError, match="cannot render"):
+        ChatTemplate({"default": "{{ 'a' + 1 }}"}, {}, "test").render([message])
+
+
 def test_what_the_template_raises_reaches_the_caller() -> None:
     with pytest.raises(TemplateError, match=r"^a system message must come first$"):
         template_of(CHATML).render([{"role": "user", "content": "x"}, {"role": "system", "content": "y"}])

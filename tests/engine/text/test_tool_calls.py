@@ -80,6 +80,7 @@ FIND = ("find", ARGUMENTS)
         ("llama3", f"Well, {CALL}", None, []),
         ("mistral", f"[TOOL_CALLS] [{CALL}, {CALL}]", "", [FIND, FIND]),
         ("mistral", f"Sure. [TOOL_CALLS]find[ARGS]{ARGUMENTS}[TOOL_CALLS]stop{{}}", "Sure.", [FIND, ("stop", "{}")]),
+        ("mistral", "[TOOL_CALLS]stop[CALL_ID]0aB9[ARGS]{} [TOOL_CALLS]stop{}", "", [("stop", "{}"), ("stop", "{}")]),
         ("mistral", "[TOOL_CALLS]what is this[ARGS]{}", None, []),
         (
             "qwen3-coder",
@@ -89,6 +90,14 @@ FIND = ("find", ARGUMENTS)
             [("find", '{"text": "12\\nb", "most": 12}'), ("stop", "{}")],
         ),
         ("qwen3-coder", "<tool_call><function=no></function></tool_call>", None, []),
+        # Models forget the mark before a call.
+        (
+            "qwen3-coder",
+            "Hm\n<function=stop>\n</function>\n</tool_call>\n<function=stop></function> So.",
+            "HmSo.",
+            [("stop", "{}"), ("stop", "{}")],
+        ),
+        ("qwen3-coder", "a <function=no></function> or <function", None, []),
         # The closing tag inside of a JSON string is a part of it; in what is no JSON it closes.
         (
             "qwen3-coder",
@@ -104,6 +113,19 @@ FIND = ("find", ARGUMENTS)
             "",
             [FIND, ("stop", "{}")],
         ),
+        (
+            "deepseek-v3",
+            f"So.\n<｜tool▁calls▁begin｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>find\n```json\n{ARGUMENTS}\n```"
+            "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>stop\n```json\n{}\n```<｜tool▁call▁end｜>"
+            "<｜tool▁calls▁end｜>",
+            "So.",
+            [FIND, ("stop", "{}")],
+        ),
+        # The end of all calls, and the block's, may be missing; and each kind may be written where the other is known.
+        ("deepseek-v3", f"<｜tool▁calls▁begin｜>find<｜tool▁sep｜>{ARGUMENTS}<｜tool▁call▁end｜> x", "x", [FIND]),
+        ("deepseek", "<｜tool▁calls▁begin｜>function<｜tool▁sep｜>stop```json{}``` x", "x", [("stop", "{}")]),
+        ("deepseek", "<｜tool▁calls▁begin｜>stop<｜tool▁sep｜>\n```json\n{}\n``", "", [("stop", "{}")]),
+        ("deepseek", "<｜tool▁calls▁begin｜>function<｜tool▁sep｜>other\n```json\n{}\n```", None, []),
     ],
 )  # fmt: skip
 def test_what_is_read(fmt: ToolFormat, answer: str, text: str | None, calls: list[tuple[str, str]]) -> None:
@@ -117,7 +139,8 @@ def test_what_is_read(fmt: ToolFormat, answer: str, text: str | None, calls: lis
 FRAGMENTS = [
     "<tool_call>", "</tool_call>", "<|python_tag|>", "[TOOL_CALLS]", "[ARGS]", "<function=find>", "</function>",
     "<parameter=text>", "</parameter>", "<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>",
-    "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", CALL, ARGUMENTS, '{"name": "stop"}', '{"arguments": {"a": 1}, ',
+    "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>", "function<｜tool▁sep｜>", "```json\n", "\n```", "[CALL_ID]", CALL,
+    ARGUMENTS, '{"name": "stop"}', '{"arguments": {"a": 1}, ',
     '"name": "finder"}', '"parameters": ', "find", "stop", "{", "}", "[", "]", ",", ":", ";", '"', "\\", " ", "\n",
     "a", "é", "<", "true", "1",
 ]  # fmt: skip
@@ -144,6 +167,58 @@ def test_arguments_come_back_as_they_were_written(text: str, value: Any) -> None
         assert read(fmt, list(answer)) == ("", [("find", arguments)])  # type: ignore[arg-type]
 
 
+def written(fmt: ToolFormat, calls: list[tuple[str, dict[str, Any]]]) -> str:
+    """Calls as models of a format write them."""
+    jsons = [(name, json.dumps(arguments, ensure_ascii=False)) for name, arguments in calls]
+    objects = [f'{{"name": "{name}", "{"parameters" if fmt == "llama3" else "arguments"}": {a}}}' for name, a in jsons]
+    if fmt == "hermes":
+        return "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in objects)
+    if fmt == "llama3":
+        return "; ".join(objects)
+    if fmt == "mistral":
+        return f"[TOOL_CALLS][{', '.join(objects)}]"
+    if fmt == "qwen3-coder":
+        return "\n".join(
+            f"<tool_call>\n<function={name}>\n"
+            + "".join(
+                f"<parameter={key}>\n{v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)}\n</parameter>\n"
+                for key, v in arguments.items()
+            )
+            + "</function>\n</tool_call>"
+            for name, arguments in calls
+        )
+    head, tail = ("function<｜tool▁sep｜>%s\n```json\n", "\n```") if fmt == "deepseek-v3" else ("%s<｜tool▁sep｜>", "")
+    told = [f"<｜tool▁call▁begin｜>{head % name}{a}{tail}<｜tool▁call▁end｜>" for name, a in jsons]
+    return f"<｜tool▁calls▁begin｜>{(tail and chr(10)).join(told)}<｜tool▁calls▁end｜>"
+
+
+HARD = st.text(alphabet=st.sampled_from('ab"\\{}[]`é\n </>｜'), max_size=12)
+
+
+@given(
+    st.sampled_from(TOOL_FORMATS),
+    st.lists(
+        st.tuples(st.sampled_from(["find", "finder", "stop"]), st.fixed_dictionaries({}, optional={"text": HARD})),
+        min_size=1,
+        max_size=3,
+    ),
+    st.data(),
+)
+def test_what_models_write_is_read_back_in_any_cutting(
+    fmt: ToolFormat, calls: list[tuple[str, dict[str, Any]]], data: st.DataObject
+) -> None:
+    answer = written(fmt, [(name, {**a, "most": 3} if name == "find" else a) for name, a in calls])
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(answer)), max_size=12)))
+    pieces = [answer[a:b] for a, b in zip([0, *cuts], [*cuts, len(answer)], strict=True)]
+    text, found = read(fmt, pieces)
+    assert (text, len(found)) == ("", len(calls))
+    for (name, arguments), (read_name, read_arguments) in zip(calls, found, strict=True):
+        assert (read_name, json.loads(read_arguments)) == (
+            name,
+            {**arguments, "most": 3} if name == "find" else arguments,
+        )
+
+
 def test_after_the_only_call_everything_is_dropped() -> None:
     call = f"<tool_call>{CALL}</tool_call>"
     assert read("hermes", [f"So: {call} {call} and more"], most=1) == ("So:", [FIND])
@@ -157,7 +232,7 @@ def test_after_the_only_call_everything_is_dropped() -> None:
         ("{% for t in tools %}{{ t }}{% endfor %}[TOOL_CALLS]", "mistral"),
         ("<|start_header_id|>{{ tools }}{\"name\": n, \"parameters\": p}", "llama3"),
         ("{{ tools }}<｜tool▁sep｜>", "deepseek"),
-        ("{{ tools }}<｜tool▁sep｜>```json", None),
+        ("{{ tools }}<｜tool▁sep｜>```json", "deepseek-v3"),
         ("<tool_call>{{ messages }}", None),
         ("{{ tools }} and nothing known", None),
         ("", None),
