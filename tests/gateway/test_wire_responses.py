@@ -80,6 +80,10 @@ def test_parameters_reach_the_road() -> None:
     assert named.tool_use == ToolUse("required", "find", parallel=False)
 
 
+def test_what_a_client_says_of_itself_changes_nothing() -> None:
+    assert parsed(client_metadata={"session_id": "s"}).request == parsed().request
+
+
 def test_a_tier_behind_others_reaches_the_road() -> None:
     assert parsed(service_tier="flex").request == replace(parsed().request, service_tier="flex")
     assert parsed(service_tier="auto").request == parsed().request

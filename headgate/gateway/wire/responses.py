@@ -159,6 +159,7 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     parallel_tool_calls: bool | None = None
     # Accepted: they do not change the answer.
     metadata: Annotated[dict[str, str], Meta(max_length=16)] | None = None
+    client_metadata: Annotated[dict[str, str] | None, Meta(description="What Codex says of itself; not read.")] = None
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     user: str | None = None
