@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
 
-import aiohttp
+import msgspec
 from yarl import URL
 
 from headgate.engine.sampling.params import SamplingParams
@@ -20,7 +20,8 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import CURRENT
 from headgate.gateway.upstream.answer import AnswerReader
 from headgate.gateway.upstream.body import body_of, path_of, size_of
-from headgate.gateway.upstream.exchange import Asking, Connections, Exchange
+from headgate.gateway.upstream.connections import Connections
+from headgate.gateway.upstream.exchange import Asking, Exchange, head_of, lines_of
 from headgate.gateway.upstream.failures import Failure, hiding
 from headgate.gateway.upstream.hedging import race
 from headgate.gateway.upstream.pace import Pace
@@ -66,11 +67,13 @@ class UpstreamDestination:
         self._clock = clock
         self._draw = draw
         self._hide = hiding((*([api_key] if api_key else []), *(headers or {}).values()))
-        self._headers = {**(headers or {}), "Content-Type": "application/json", "Accept-Encoding": "identity"}
+        sent = {**(headers or {}), "Content-Type": "application/json", "Accept-Encoding": "identity"}
         if api_key is not None:
-            self._headers["Authorization"] = f"Bearer {api_key}"
-        self._urls = {path: URL(section.base_url + path) for path in ("/chat/completions", "/completions")}
-        self._connect = aiohttp.ClientTimeout(total=None, sock_connect=section.timeouts.connect_s)
+            sent["Authorization"] = f"Bearer {api_key}"
+        self._url = URL(section.base_url)
+        self._heads = {
+            path: head_of("POST", URL(section.base_url + path), sent) for path in ("/chat/completions", "/completions")
+        }
         self._lacks: frozenset[Need] = section.lacks | {"vision"}
         self._facts = Facts(section.context_length, remote=True)
         own = section.model_dump_json(include={"base_url", "model", "max_tokens_field", "pass_through_unknown"})
@@ -215,11 +218,9 @@ class UpstreamDestination:
             max_tokens=prepared.sampling.max_tokens,
             logprobs=prepared.sampling.logprobs,
         )
-        headers = {**self._headers, "x-request-id": request_id}
+        head = b"%bx-request-id: %b\r\n" % (self._heads[path_of(prepared.request)], request_id.encode())
         deadline = asyncio.get_running_loop().time() + self._section.timeouts.total_s
-        return Asking(
-            self._urls[path_of(prepared.request)], headers, body, self._section.timeouts, self._connect, deadline
-        )
+        return Asking(head, body, self._section.timeouts, deadline)
 
     def _exchange(self, prepared: Prepared, asking: Asking, *, fresh: bool) -> Exchange:
         assert self._connections is not None, "who has none asks nothing"
@@ -229,8 +230,8 @@ class UpstreamDestination:
         if record is not None:
             record.attempts += 1
             if record.trace is not None:
-                span = record.trace.attempt(self.id, self._section.model, asking.url.host or "", asking.url.port or 0)
-                asking = replace(asking, headers={**asking.headers, **span.headers})
+                span = record.trace.attempt(self.id, self._section.model, self._url.host or "", self._url.port or 0)
+                asking = msgspec.structs.replace(asking, head=asking.head + lines_of(span.headers))
         return Exchange(self._connections, asking, reader, fresh=fresh, span=span)
 
     def _failed(self, request_id: str, failure: Failure) -> None:

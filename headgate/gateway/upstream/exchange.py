@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import aiohttp
+import msgspec
 from yarl import URL
 
+from headgate import __version__
 from headgate.gateway.request import Chunk
 from headgate.gateway.upstream.answer import AnswerReader
+from headgate.gateway.upstream.connection import Connection, NotHttpError
+from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.failures import Failure, of_reply
 from headgate.gateway.upstream.sections import UpstreamTimeoutsSection
 
 if TYPE_CHECKING:
     from headgate.gateway.telemetry.otel import Attempt
 
-logger = logging.getLogger("headgate.gateway")
-
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """Longest answer that does not come as a stream."""
-_LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError)
 _ERROR_BYTES = 64 * 1024
 _ERROR_S = 2.0
 _ACCOUNT_S = 2.0
@@ -33,27 +32,27 @@ _DRAIN_S = 0.05
 """How long the end of the body is waited for behind the end of the answer: without it the connection is closed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(msgspec.Struct, frozen=True):
     """What is sent, and how long may be waited."""
 
-    url: URL
-    headers: Mapping[str, str]
+    head: bytes
+    """The request's line and headers, but for its length and the empty line."""
     body: bytes
     timeouts: UpstreamTimeoutsSection
-    connect: aiohttp.ClientTimeout
     deadline: float
     """When the whole answer must be there, in the loop's time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Connections:
-    """To upstreams."""
+def head_of(method: str, url: URL, headers: Mapping[str, str]) -> bytes:
+    """The line of a request, and its headers: these, and where they do not name it, who asks."""
+    line = f"{method} {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
+    asker = {} if "user-agent" in map(str.lower, headers) else {"User-Agent": f"headgate/{__version__}"}
+    return line.encode() + lines_of({**headers, "Accept": "*/*", **asker})
 
-    kept: aiohttp.ClientSession
-    """Used again and again."""
-    fresh: aiohttp.ClientSession
-    """One for each request, closed behind it."""
+
+def lines_of(headers: Mapping[str, str]) -> bytes:
+    """Headers on the wire. Their values hold no line breaks."""
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
 
 
 class Exchange:
@@ -83,7 +82,7 @@ class Exchange:
         self._failure = "cancelled"
         self._asking = asking
         self._loop = asyncio.get_running_loop()
-        self._response: aiohttp.ClientResponse | None = None
+        self._connection: Connection | None = None
         self._over = False
         """Whether the bytes have ended and the reader knows."""
         self.reader = reader
@@ -117,16 +116,22 @@ class Exchange:
     async def _begin(self) -> None:
         self.sent_at = self._loop.time()
         timeouts = self._asking.timeouts
-        response = await self._head()
-        if response.content_type == "text/event-stream":
+        connection = await self._head()
+        kind = connection.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if (encoding := connection.headers.get("content-encoding", "identity")) != "identity":
+            raise Failure("broken", f"answered in the encoding '{encoding[:80]}', which it was not to use.")
+        if kind == "text/event-stream":
             due = min(self.sent_at + timeouts.first_token_s, self._asking.deadline)
-            while not self.first and not self.reader.whole:
-                self.first = await self._pull(due, Failure("timeout", "did not begin to answer in time."))
-        elif response.content_type == "application/json":
+            try:
+                while not self.first and not self.reader.whole:
+                    self.first = await self._pull(due)
+            except TimeoutError:
+                raise Failure("timeout", "did not begin to answer in time.") from None
+        elif kind == "application/json":
             # Some servers do not stream, whatever they are asked.
-            self.first = self.reader.body(await self._body(response, MAX_BODY_BYTES, self._asking.deadline))
+            self.first = self.reader.body(await self._body(MAX_BODY_BYTES, self._asking.deadline))
         else:
-            raise Failure("broken", f"answered with content of the type '{response.content_type[:80]}'.")
+            raise Failure("broken", f"answered with content of the type '{kind[:80]}'.")
         self.first_s = self._loop.time() - self.sent_at
 
     async def _more(self) -> list[Chunk]:
@@ -135,13 +140,12 @@ class Exchange:
             stall_s = self._asking.timeouts.stall_s
             if reader.whole:
                 stall_s = min(stall_s, _ACCOUNT_S)
-            due = min(self._loop.time() + stall_s, self._asking.deadline)
             try:
-                chunks = await self._pull(due, Failure("stalled", "fell silent before its answer was whole."))
-            except Failure:
+                chunks = await self._pull(min(self._loop.time() + stall_s, self._asking.deadline))
+            except (Failure, TimeoutError) as error:
                 if reader.whole:
                     break  # only the account is missing
-                raise
+                raise _silent() if isinstance(error, TimeoutError) else error from None
             if chunks:
                 return chunks
             if self._over:
@@ -154,100 +158,106 @@ class Exchange:
         if self._span is not None:
             self._span.end(None if self.reader.whole else self._failure)
             self._span = None
-        if self._response is not None:
-            if self._ended:
-                self._response.release()
-            else:
-                self._response.close()
+        if self._connection is not None:
+            self._connections.give_back(self._connection)
+            self._connection = None
 
-    @property
-    def _ended(self) -> bool:
-        return self._response is None or self._response.content.is_eof()
-
-    async def _head(self) -> aiohttp.ClientResponse:
+    async def _head(self) -> Connection:
+        """The connection that a reply with status 200 comes by."""
         asking = self._asking
         limit = min(self.sent_at + min(asking.timeouts.attempt_s, asking.timeouts.first_token_s), asking.deadline)
         try:
-            async with asyncio.timeout_at(limit):
-                self._response = response = await self._sent()
-        except aiohttp.ConnectionTimeoutError:
-            raise Failure("unreachable", "could not be reached in time.") from None
+            connection = await self._sent(limit)
         except TimeoutError:
             raise Failure("timeout", "did not reply in time.") from None
-        except aiohttp.ClientConnectorError:
-            raise Failure("unreachable", "could not be reached.") from None
-        except _LOST:
+        except NotHttpError as error:
+            raise Failure("broken", f"replied with what is not HTTP: {error}.") from None
+        except ConnectionError:
             raise Failure("unreachable", "closed the connection without a reply.") from None
-        except aiohttp.ClientError as error:
-            raise Failure("broken", f"replied with what is not HTTP: {type(error).__name__}.") from None
-        if response.status != 200:
-            raise await self._refusal(response)
-        return response
+        if connection.status != 200:
+            raise await self._refusal(connection)
+        return connection
 
-    async def _sent(self) -> aiohttp.ClientResponse:
-        if not self._fresh:
-            try:
-                return await self._post(self._connections.kept)
-            except aiohttp.ClientConnectorError:
-                raise
-            except _LOST:
-                # Nobody says that a kept connection is closed at the other end until something is sent.
-                pass
-        return await self._post(self._connections.fresh)
-
-    async def _post(self, session: aiohttp.ClientSession) -> aiohttp.ClientResponse:
+    async def _sent(self, limit: float) -> Connection:
         asking = self._asking
-        return await session.post(
-            asking.url, data=asking.body, headers=asking.headers, allow_redirects=False, timeout=asking.connect
-        )
+        request = b"%bContent-Length: %d\r\n\r\n%b" % (asking.head, len(asking.body), asking.body)
+        kept = None if self._fresh else self._connections.kept()
+        if kept is not None:
+            self._connection = kept
+            kept.send(request)
+            try:
+                await kept.head(limit)
+                return kept
+            except ConnectionError:
+                if kept.heard:
+                    raise
+                # Nobody says that a kept connection is closed at the other end until something is sent.
+                kept.close()
+        connection = self._connection = await self._opened(limit)
+        connection.send(request)
+        await connection.head(limit)
+        return connection
 
-    async def _refusal(self, response: aiohttp.ClientResponse) -> Failure:
+    async def _opened(self, limit: float) -> Connection:
+        left_s, connect_s = limit - self._loop.time(), self._asking.timeouts.connect_s
         try:
-            body = await self._body(response, _ERROR_BYTES, min(self._loop.time() + _ERROR_S, self._asking.deadline))
+            return await self._connections.open(min(left_s, connect_s))
+        except TimeoutError:
+            if left_s < connect_s:
+                raise
+            raise Failure("unreachable", "could not be reached in time.") from None
+        except OSError:
+            raise Failure("unreachable", "could not be reached.") from None
+
+    async def _refusal(self, connection: Connection) -> Failure:
+        try:
+            body = await self._body(_ERROR_BYTES, min(self._loop.time() + _ERROR_S, self._asking.deadline))
         except Failure:
             body = b""
-        return of_reply(response.status, response.headers, body, self.reader.hide, time.time())
+        return of_reply(connection.status, connection.headers, body, self.reader.hide, time.time())
 
-    async def _body(self, response: aiohttp.ClientResponse, most: int, due: float) -> bytes:
+    async def _body(self, most: int, due: float) -> bytes:
         """The whole body. Failure where it is longer, late or cut."""
         parts: list[bytes] = []
         size = 0
-        while data := await self._read(response, due, Failure("stalled", "fell silent before its answer was whole.")):
-            parts.append(data)
-            size += len(data)
-            if size > most:
-                raise Failure("broken", f"sent more than {most} bytes.")
+        try:
+            while data := await self._read(due):
+                parts.append(data)
+                size += len(data)
+                if size > most:
+                    raise Failure("broken", f"sent more than {most} bytes.")
+        except TimeoutError:
+            raise _silent() from None
         return b"".join(parts)
 
-    async def _pull(self, due: float, late: Failure) -> list[Chunk]:
-        """The chunks in the bytes that come next, of which there may be none."""
-        assert self._response is not None, "it has begun"
-        data = await self._read(self._response, due, late)
-        if data:
+    async def _pull(self, due: float) -> list[Chunk]:
+        """The chunks in the bytes that come next, of which there may be none. TimeoutError where no bytes come."""
+        if data := await self._read(due):
             return self.reader.feed(data)
         self._over = True
         return self.reader.end()
 
-    async def _read(self, response: aiohttp.ClientResponse, due: float, late: Failure) -> bytes:
+    async def _read(self, due: float) -> bytes:
         """The next bytes; none at the end."""
-        content = response.content
+        assert self._connection is not None, "it has begun"
         try:
-            if data := content.read_nowait():
-                return data
-            async with asyncio.timeout_at(due):
-                return await content.readany()
-        except TimeoutError:
-            raise late from None
-        except (aiohttp.ClientError, ConnectionError):
+            return await self._connection.read(due)
+        except NotHttpError as error:
+            raise Failure("broken", f"went on with what is not HTTP: {error}.") from None
+        except ConnectionError:
             raise Failure("cut", "closed the connection before its answer was whole.") from None
 
     async def _drain(self) -> None:
         """Read the end of the body, so that the connection can be used again."""
-        if self._ended or self._response is None:
+        connection = self._connection
+        if connection is None or connection.ended:
             return
-        try:
-            async with asyncio.timeout(_DRAIN_S):
-                while await self._response.content.readany():
-                    pass
-        except (TimeoutError, aiohttp.ClientError, ConnectionError):
-            return
+        due = self._loop.time() + _DRAIN_S
+        # What goes wrong now harms nobody: the connection is closed.
+        with suppress(TimeoutError, NotHttpError, ConnectionError):
+            while await connection.read(due):
+                pass
+
+
+def _silent() -> Failure:
+    return Failure("stalled", "fell silent before its answer was whole.")

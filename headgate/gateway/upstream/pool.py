@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-import aiohttp
 from yarl import URL
 
+from headgate.gateway.upstream.connection import NotHttpError
+from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.destination import UpstreamDestination
-from headgate.gateway.upstream.exchange import Connections
+from headgate.gateway.upstream.exchange import head_of
 from headgate.gateway.upstream.references import resolved, secret_of
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.upstream.standing import Standing
@@ -31,7 +32,7 @@ class Upstreams:
         self._sections = sections
         self._keys = {s.id: None if s.api_key is None else secret_of(s.api_key, environ) for s in sections}
         self._headers = {s.id: {name: resolved(v, environ) for name, v in s.headers.items()} for s in sections}
-        self._connections: Connections | None = None
+        self._connections: list[Connections] = []
         self._checks: list[asyncio.Task[None]] = []
         self.standings = {s.id: Standing(s.health.failures) for s in sections}
 
@@ -39,12 +40,11 @@ class Upstreams:
         """The destinations, in the order of the configuration. Checks begin."""
         if not self._sections:
             return []
-        # Who may wait for a model is bounded elsewhere; there each gets a connection.
-        kept, fresh = aiohttp.TCPConnector(limit=0), aiohttp.TCPConnector(limit=0, force_close=True)
-        connections = self._connections = Connections(_session(kept), _session(fresh))
         found = []
         for section in self._sections:
             standing = self.standings[section.id]
+            connections = Connections(URL(section.base_url))
+            self._connections.append(connections)
             found.append(
                 UpstreamDestination(
                     section,
@@ -56,7 +56,7 @@ class Upstreams:
             )
             if section.health.path is not None:
                 url = URL(section.base_url).origin().join(URL(section.health.path))
-                check = self._check(section, url, standing)
+                check = self._check(section, url, connections, standing)
                 self._checks.append(asyncio.create_task(check, name=f"check upstream {section.id}"))
         return found
 
@@ -66,30 +66,33 @@ class Upstreams:
             check.cancel()
         if self._checks:
             await asyncio.wait(self._checks)
-        if self._connections is not None:
-            await self._connections.kept.close()
-            await self._connections.fresh.close()
+        for connections in self._connections:
+            connections.close()
 
-    async def _check(self, section: UpstreamSection, url: URL, standing: Standing) -> None:
+    async def _check(self, section: UpstreamSection, url: URL, connections: Connections, standing: Standing) -> None:
         """Ask every so often whether it is well."""
         key = self._keys[section.id]
         headers = {**self._headers[section.id], **({} if key is None else {"Authorization": f"Bearer {key}"})}
+        request = head_of("GET", url, headers) + b"\r\n"
         while True:
-            well = await self._well(url, headers, section.health.timeout_s)
+            well = await _well(connections, request, section.health.timeout_s)
             if standing.checked(well=well):
                 logger.warning("the upstream '%s' is %s", section.id, "well again" if well else "not well")
             await asyncio.sleep(section.health.interval_s)
 
-    async def _well(self, url: URL, headers: Mapping[str, str], timeout_s: float) -> bool:
-        assert self._connections is not None, "they are open while checks run"
-        session = self._connections.fresh
-        timeout = aiohttp.ClientTimeout(total=timeout_s)
-        try:
-            async with session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
-                return response.status < 300
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return False
 
-
-def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+async def _well(connections: Connections, request: bytes, timeout_s: float) -> bool:
+    """Whether the answer to a check says that all is well."""
+    due = asyncio.get_running_loop().time() + timeout_s
+    try:
+        connection = await connections.open(timeout_s)
+    except OSError:  # as those of time are
+        return False
+    try:
+        connection.send(request)
+        await connection.head(due)
+        return connection.status < 300
+    except (OSError, NotHttpError):
+        return False
+    finally:
+        connection.close()
