@@ -16,12 +16,12 @@ from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import SOURCES, Estimator, FittedQuality, Source, readings
 from headgate.routing.quality_features import SURENESS, SURFACE
 from headgate.routing.regression import FOLDS, Array, Logistic, Rows, fit, folds_of
+from headgate.training.mean_bound import mean_upper_bound
 
 CONFIDENCE = 0.95
 """That a target holds that was chosen by the bounds."""
 _THRESHOLDS = 50
-# Quantile 0.95 of the standard normal distribution.
-_Z = 1.6448536269514722
+_DEAREST = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,11 +59,16 @@ def design(table: OutcomeTable, source: Source) -> Design | None:
 def fit_pair(read: Design, small: Array, large: Array, *, seed: int = 0) -> Estimator:
     """Regressions of both models' rightness, `[prompts]` each, on every reading of the prompts.
 
-    Fitted on whole texts alone, a regression would take a core for an easier text, which it is only sometimes.
+    Fitted on whole texts alone, a regression would take a core for an easier text, which it is only sometimes. Where a
+    model's rightness is not known, which is told by not a number, its own regression goes without the prompt.
     """
     folds = folds_of(len(small), FOLDS, seed)[read.prompts]
-    first, second = (fit(read.rows, right[read.prompts], read.blocks, folds=folds) for right in (small, large))
-    return Estimator(first, second)
+    found = []
+    for right in (small[read.prompts], large[read.prompts]):
+        known = ~np.isnan(right)
+        found.append(fit(read.rows[known], right[known], read.blocks, folds=folds[known]))
+    small_fit, large_fit = found
+    return Estimator(small_fit, large_fit)
 
 
 def fit_quality(table: OutcomeTable, *, seed: int = 0) -> FittedQuality:
@@ -85,14 +90,14 @@ def fit_quality(table: OutcomeTable, *, seed: int = 0) -> FittedQuality:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """What is known of requests that both models answered, `[requests]` each.
+    """What is known of requests, `[requests]` each. To calibrate on, both models must have answered all of them.
 
     Attributes:
-        small: whether the small model was right, 1.0 or 0.0.
-        large: whether the large one was.
+        small: whether the small model was right, 1.0 or 0.0; not a number where nobody knows.
+        large: whether the large one was, likewise.
         designs: what estimates read, by source.
         seconds: device seconds where the small model answers and where the large one does, by source.
-        sureness: how sure the small model was of its answer, by quantile.
+        sureness: how sure the small model was of its answer, by quantile, where that is known.
         cascade_s: device seconds where its answer stands, and where the large model takes over.
     """
 
@@ -116,10 +121,12 @@ def fit_evidence(
         pair = fit_pair(read, known.small, known.large, seed=seed)
         told = new.designs[source].estimates(pair.small)
         thresholds = grid(read.estimates(pair.small))
-        calibration = calibrate(told, new.small, new.large, *new.seconds[source], thresholds)
+        most_s = dearest(*known.seconds[source])
+        calibration = calibrate(told, new.small, new.large, *new.seconds[source], thresholds, most_s)
         estimators[source] = Estimator(pair.small, pair.large, calibration)
+    most_s = dearest(*known.cascade_s)
     cascades = {
-        quantile: calibrate(new.sureness[quantile], new.small, new.large, *new.cascade_s, grid(sure))
+        quantile: calibrate(new.sureness[quantile], new.small, new.large, *new.cascade_s, grid(sure), most_s)
         for quantile, sure in known.sureness.items()
     }
     return estimators, cascades
@@ -165,6 +172,11 @@ def costs(table: OutcomeTable, source: Source) -> tuple[Array, Array]:
     return passed + np.array(after), passed + np.array([one.large.device_s for one in table.outcomes])
 
 
+def dearest(kept_s: Array, upgraded_s: Array) -> float:
+    """What no request is taken to cost, in device seconds: twice the dearest one that was fitted on."""
+    return _DEAREST * float(np.nanmax([kept_s, upgraded_s]))
+
+
 def calibrate(
     estimates: Array,
     small: Array,
@@ -172,13 +184,14 @@ def calibrate(
     kept_s: Array,
     upgraded_s: Array,
     thresholds: Array,
+    most_s: float,
     *,
     confidence: float = CONFIDENCE,
 ) -> Calibration:
     """Bounds for each threshold, from prompts that neither the estimates nor the thresholds know.
 
-    The loss is bounded by Clopper and Pearson's interval on the prompts that the large model has right, which is exact;
-    the mean of the seconds by the normal distribution, which is not, but close for hundreds of prompts.
+    The loss is bounded by Clopper and Pearson's interval on the prompts that the large model has right, the mean of the
+    seconds by `mean_upper_bound`. Both hold for any number of prompts.
 
     Args:
         estimates: `[n]`, of the small model's being right.
@@ -187,6 +200,7 @@ def calibrate(
         kept_s: `[n]`, device seconds where the small model answers.
         upgraded_s: `[n]`, where the large one does.
         thresholds: rising, from `ALWAYS_SMALL` to `ALWAYS_LARGE`.
+        most_s: more than any request costs; one that does cost more counts as that.
         confidence: of each bound, 0 to 1.
     """
     stays: NDArray[np.bool_] = estimates[None, :] > thresholds[:, None]
@@ -194,8 +208,11 @@ def calibrate(
     trials = int(large.sum())
     known = {int(errors): upper_bound(int(errors), trials, 1 - confidence) for errors in np.unique(lost)}
     bounds = [known[int(errors)] for errors in lost]
-    spent = np.where(stays, kept_s, upgraded_s)
-    error = spent.std(1, ddof=1) / np.sqrt(len(estimates)) if len(estimates) > 1 else np.full(len(thresholds), np.inf)
+    # Prompts may be sorted, as by their difficulty; the bound on seconds takes them as they are drawn.
+    drawn = np.random.default_rng(0).permutation(len(estimates))
+    spent = np.where(stays, kept_s, upgraded_s)[:, drawn]
     # The large model loses nothing against itself, which no count has to show.
     loss = np.where(thresholds >= ALWAYS_LARGE, 0.0, bounds)
-    return Calibration(thresholds, loss, spent.mean(1) + _Z * error, stays.mean(1), confidence, len(estimates))
+    return Calibration(
+        thresholds, loss, mean_upper_bound(spent, most_s, 1 - confidence), stays.mean(1), confidence, len(estimates)
+    )

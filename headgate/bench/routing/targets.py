@@ -12,7 +12,7 @@ from headgate.routing.cascade import Cascade
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import FittedQuality
 from headgate.routing.regression import Array
-from headgate.training.quality import CONFIDENCE, calibrate, cascade_costs, costs, design, sureness_of
+from headgate.training.quality import CONFIDENCE, calibrate, cascade_costs, costs, dearest, design, sureness_of
 
 RESAMPLES = 200
 LOSSES = (0.02, 0.05, 0.10)
@@ -59,7 +59,7 @@ def hold(table: OutcomeTable, fitted: FittedQuality, *, seed: int = 0, count: in
     threshold it finds is known exactly: that of the population.
     """
     places = np.concatenate([table.rows("calibration"), table.rows("test")])
-    whole = table.take(places)
+    whole, known = table.take(places), table.take(table.rows("train"))
     drawn = np.random.default_rng(seed)
     samples = [drawn.integers(len(whole), size=len(table.rows("calibration"))) for _ in range(count)]
     tested = np.arange(len(whole)) >= len(table.rows("calibration"))
@@ -68,11 +68,12 @@ def hold(table: OutcomeTable, fitted: FittedQuality, *, seed: int = 0, count: in
         read = design(whole, source)
         if read is not None and estimator.calibration is not None:
             told = read.estimates(estimator.small)
-            found += _hold(whole, tested, source, told, estimator.calibration, costs(whole, source), samples)
-    kept = fitted.cascades[Cascade().quantile]
-    return found + _hold(
-        whole, tested, "cascade", sureness_of(whole, Cascade().quantile), kept, cascade_costs(whole), samples
-    )
+            most_s = dearest(*costs(known, source))
+            spent_s = costs(whole, source)
+            found += _hold(whole, tested, source, told, estimator.calibration, spent_s, most_s, samples)
+    sure, kept = sureness_of(whole, Cascade().quantile), fitted.cascades[Cascade().quantile]
+    most_s = dearest(*cascade_costs(known))
+    return found + _hold(whole, tested, "cascade", sure, kept, cascade_costs(whole), most_s, samples)
 
 
 def _hold(
@@ -82,13 +83,15 @@ def _hold(
     estimates: Array,
     own: Calibration,
     spent_s: tuple[Array, Array],
+    most_s: float,
     samples: list[np.ndarray],
 ) -> list[Held]:
     small, large = whole.right("small"), whole.right("large")
     kept_s, upgraded_s = spent_s
     always = np.array([one.large.device_s for one in whole.outcomes])
     made = [
-        calibrate(estimates[at], small[at], large[at], kept_s[at], upgraded_s[at], own.thresholds) for at in samples
+        calibrate(estimates[at], small[at], large[at], kept_s[at], upgraded_s[at], own.thresholds, most_s)
+        for at in samples
     ]
     low, high = kept_s.mean(), upgraded_s.mean()
     targets = [(f"at most {loss:.0%} worse than always large", "loss", loss) for loss in LOSSES]
