@@ -18,7 +18,7 @@ from headgate.cache.audit import Audit, Auditor, Interval
 from headgate.cache.bound import HitModel
 from headgate.cache.label_log import LabelLog, LabelRecord, Source
 from headgate.cache.labels import Label
-from headgate.cache.standing import Note, standing
+from headgate.cache.standing import Note, standing, takes_vote
 from headgate.cache.store.base import Store
 from headgate.cache.store.journal import Journal
 from headgate.cache.verdict import Entry, Hit, Near
@@ -26,8 +26,8 @@ from headgate.cache.verdict import Entry, Hit, Near
 logger = logging.getLogger(__name__)
 
 Held = Literal["quarantine", "labels", "audit"]
-"""Why a candidate is not served that the rule would serve: an audit found its entry wrong, its entry's labels say that
-it is less likely right than others, or its kind of hit proved wrong too often."""
+"""Why a candidate is not served that the rule would serve: an audit or users found its entry wrong, its entry's labels
+say that it is less likely right than others, or its kind of hit proved wrong too often."""
 
 
 class _Rise(msgspec.Struct, array_like=True, frozen=True):
@@ -48,9 +48,9 @@ class Quarantined:
     """When the answer was stored, in seconds since the epoch."""
     expires: float
     found: float | None
-    """When the last label called it wrong; None where the log has forgotten."""
+    """When the last label called it wrong; None where the log has forgotten, or users did."""
     wrong: int
-    """How many did."""
+    """How many labels and users did."""
 
 
 class Watch:
@@ -65,6 +65,7 @@ class Watch:
         log: LabelLog,
         clock: Callable[[], float],
         journal: Journal | None = None,
+        voices: int = 0,
     ) -> None:
         """A watch that holds nothing back yet.
 
@@ -77,9 +78,11 @@ class Watch:
             clock: seconds since the epoch.
             journal: keeps the raised threshold and the auditor's counts, for later starts and other gateways; None
                 keeps them to this process.
+            voices: so many users that call an entry wrong hold it back; 0: none do.
         """
         self._store, self._auditor, self._ladder, self._clock = store, auditor, tuple(ladder), clock
         self._journal = journal
+        self._voices = voices
         self._base = threshold
         self._rise = _Rise(0, threshold)
         self._log = log
@@ -161,7 +164,7 @@ class Watch:
         if entry.key in self._unnoted and self._held.get(entry.key) == entry.created:
             return "quarantine"
         notes = await self._store.notes(entry.key)
-        found = standing(notes, entry.created, self._rule, self._model)
+        found = standing(notes, entry.created, self._rule, self._model, self._voices)
         if found.held:
             self._held[entry.key] = entry.created
             return "quarantine"
@@ -184,6 +187,31 @@ class Watch:
     async def answered(self, near: Near, label: Label) -> None:
         """Take the label of an entry that was near, from a generation that was made anyway."""
         await self._note(near, near.reason, label, "near")
+
+    async def voted(self, key: str, served: float, right: bool, voice: str) -> bool:
+        """Take what a user says of an answer that was served or stored under a key; False where it changes nothing.
+
+        Args:
+            key: of the entry.
+            served: when, in seconds since the epoch: a younger answer under that key is another one.
+            right: what the user says.
+            voice: names the user to nobody; each has one vote.
+
+        Raises:
+            OSError: the store cannot be reached.
+        """
+        entry = await self._store.get(key) if self._voices else None
+        if entry is None or entry.created > served:
+            return False
+        notes = await self._store.notes(key)
+        if not takes_vote(notes, entry.created, voice, right):
+            return False
+        note = msgspec.msgpack.encode(Note(entry.created, right, "vote", voice=voice))
+        if not await self._store.note(key, note):
+            return False
+        if standing((*notes, note), entry.created, self._rule, self._model, self._voices).held:
+            self._held[key] = entry.created
+        return True
 
     async def quarantine(self) -> list[Quarantined]:
         """The entries that are held back, by whichever gateway, as far as its label log goes.
@@ -334,7 +362,7 @@ class Watch:
         if entry is None:
             self._forget(key)
             return None, 0
-        found = standing(await self._store.notes(key), entry.created, self._rule, self._model)
+        found = standing(await self._store.notes(key), entry.created, self._rule, self._model, self._voices)
         if found.held:
             self._held[key] = entry.created
         elif key not in self._unnoted or self._held.get(key) != entry.created:

@@ -19,6 +19,7 @@ from headgate.gateway.api import (
     completions,
     dashboard,
     embeddings,
+    feedback,
     files,
     health,
     key_admin,
@@ -112,12 +113,14 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
         app[keys.TEAMS], lambda: app[keys.LOADER].backend.routes.destinations, app[keys.METRICS].registry
     )
     app[keys.RESPONSES] = StoredResponses(settings.responses.ttl_s, int(settings.responses.max_bytes))
+    app[keys.FEEDBACK] = feedback.open_feedback(app)
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
     app.on_startup.append(models.note_start)
     app.on_response_prepare.append(middleware.on_prepare)
     app.cleanup_ctx.append(_tracing)
     app.cleanup_ctx.append(_storing)
     app.cleanup_ctx.append(_accounting)
+    app.cleanup_ctx.append(feedback.remembering)
     app.cleanup_ctx.append(_loading)
     app.cleanup_ctx.append(_following)
     app.cleanup_ctx.append(_sharing)
@@ -142,6 +145,8 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app.router.add_post("/v1/responses", responses.create)
     app.router.add_get("/v1/responses/{response_id}", responses.get)
     app.router.add_delete("/v1/responses/{response_id}", responses.delete)
+    app.router.add_post("/v1/feedback", feedback.give)
+    app.router.add_get("/v1/feedback/{answer_id}", feedback.get)
     app.router.add_post("/tokenize", tokenize.tokenize)
     app.router.add_post("/detokenize", tokenize.detokenize)
     app.router.add_get("/admin/cache", cache_admin.report)
@@ -149,6 +154,7 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app.router.add_get("/admin/cache/audits", cache_admin.audits)
     app.router.add_get("/admin/cache/labels", cache_admin.labels)
     app.router.add_post("/admin/cache/lift", cache_admin.lift)
+    app.router.add_get("/admin/feedback", feedback.export)
     app.router.add_get("/admin/keys", key_admin.list_keys)
     app.router.add_post("/admin/keys", key_admin.create)
     app.router.add_post("/admin/keys/rotate", key_admin.rotate)

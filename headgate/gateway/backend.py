@@ -28,9 +28,10 @@ from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import Audits
 from headgate.gateway.checkpoints import model_path
-from headgate.gateway.comparisons import Comparisons, Pair, compared_pair
+from headgate.gateway.comparisons import Comparisons, compared_pair
 from headgate.gateway.destinations import Destination
 from headgate.gateway.embeddings import Embeddings
+from headgate.gateway.lessons import Pair
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.parts import (
@@ -74,6 +75,7 @@ class Backend:
     routes: Routes
     answers: Answers
     audits: Audits | None
+    comparisons: Comparisons | None
 
 
 class Loader:
@@ -122,6 +124,11 @@ class Loader:
     def device(self) -> torch.device:
         """Where the engine computes."""
         return self._engine.device
+
+    @property
+    def fingerprinter(self) -> Fingerprinter:
+        """Names what must not be told apart by others."""
+        return self._fingerprinter
 
     @property
     def models(self) -> Mapping[str, LocalModel]:
@@ -277,7 +284,8 @@ class Loader:
         epoch = Epoch(settings.cache.epoch, journal)
         answers = Answers(store, self._fingerprinter, cache_policy(settings.cache), share=share, epoch=epoch)
         if store is not None and self._embedder_folder is not None:
-            self._audits = make_audits(settings.cache.semantic, store, routes, self._calibration, journal)
+            voices = settings.feedback.voices
+            self._audits = make_audits(settings.cache.semantic, store, routes, self._calibration, journal, voices)
             self._metrics.registry.register(AuditCollector(self._audits, self._engine.models))
             self._audits.start()
         if journal is not None:
@@ -296,7 +304,7 @@ class Loader:
             comparisons=self._comparisons,
             shadows=self._shadows,
         )
-        self._backend = Backend(road, routes, answers, self._audits)
+        self._backend = Backend(road, routes, answers, self._audits, self._comparisons)
         return answers, routes
 
     def _open_journal(self) -> FileJournal | RedisJournal | None:

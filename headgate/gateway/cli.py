@@ -16,6 +16,7 @@ from headgate.gateway.cache_commands import cache
 from headgate.gateway.config import CONFIG_VARIABLE, load_settings
 from headgate.gateway.config_commands import config
 from headgate.gateway.document import ConfigError
+from headgate.gateway.feedback_command import feedback
 from headgate.gateway.key_commands import keys
 from headgate.gateway.live_settings import MainFile
 from headgate.gateway.route_commands import explain
@@ -119,6 +120,7 @@ def chat(url: str, model: str, api_key: str | None, max_tokens: int | None, ques
 main.add_command(cache)
 main.add_command(config)
 main.add_command(explain)
+main.add_command(feedback)
 main.add_command(keys)
 main.add_command(usage)
 

@@ -13,9 +13,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Literal
+
+from msgspec.structs import replace
 
 from headgate.cache.canonical import same_answer
 from headgate.cache.embedder import identity
@@ -25,6 +28,7 @@ from headgate.gateway.audits import Examiner
 from headgate.gateway.backlog import Backlog
 from headgate.gateway.checkpoints import model_path
 from headgate.gateway.destinations import Outcome
+from headgate.gateway.lessons import Lessons, Pair
 from headgate.gateway.request import ChatRequest, Choice, Joiner
 from headgate.gateway.routes import AUTO, Plan, Routes
 from headgate.gateway.routing_settings import OutcomesSection
@@ -32,25 +36,13 @@ from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import ApiError
 from headgate.routing.cascade import HELD_TOKENS, QUANTILES, quantile_of
-from headgate.routing.outcome_log import LoggedOutcome, OutcomeLog
+from headgate.routing.outcome_log import OutcomeLog
 from headgate.routing.outcomes import Attempt, Confidence
-from headgate.routing.quality import readings
 
 logger = logging.getLogger("headgate.gateway")
 
 State = Literal["drawn", "logged", "undecided", "dropped", "failed"]
 _QUEUE = 64
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The models that are compared: their ids, the identities of their checkpoints, and the embedding model's name."""
-
-    small: str
-    large: str
-    of_small: str
-    of_large: str
-    embedder: str
 
 
 def compared_pair(settings: Settings, estimated: frozenset[str] | None, embedder: Path | None) -> Pair | None:
@@ -113,6 +105,7 @@ class Comparisons(Backlog[_Ticket]):
         self._draw = random.SystemRandom().random if draw is None else draw
         self._clock = clock
         self._states: Counter[State] = Counter()
+        self.lessons = Lessons(pair, log, clock)
 
     @classmethod
     def opened(cls, section: OutcomesSection, routes: Routes, pair: Pair) -> Comparisons:
@@ -143,10 +136,11 @@ class Comparisons(Backlog[_Ticket]):
             or model not in (self._pair.small, self._pair.large)
             or plan.read is None
             or plan.read.vector is None
-            or (allowed is not None and {self._pair.small, self._pair.large} - allowed)
             or choices[0].finish_reason != "stop"
-            or self._draw() >= self._share
         ):
+            return
+        self.lessons.answered(plan, principal, model, choices[0], outcome)
+        if (allowed is not None and {self._pair.small, self._pair.large} - allowed) or self._draw() >= self._share:
             return
         self._states["drawn"] += 1
         if not self._put(_Ticket(request, principal, plan, model, choices[0], outcome.device_s)):
@@ -164,7 +158,7 @@ class Comparisons(Backlog[_Ticket]):
 
     async def _compare(self, ticket: _Ticket) -> State:
         pair, plan = self._pair, ticket.plan
-        request = replace(ticket.request, priority="background")
+        request = changed(ticket.request, priority="background")
         small, large = (self._routes.destinations[name] for name in (pair.small, pair.large))
         assert isinstance(small, Examiner)
         assert isinstance(large, Examiner)
@@ -177,21 +171,8 @@ class Comparisons(Backlog[_Ticket]):
         prepared = await small.prepare(request)
         scored = await small.score(prepared, first[0].token_ids[:HELD_TOKENS], _id(plan), ticket.principal)
         told = [token.logprob for token in scored.tokens]
-        read = plan.read
-        assert read is not None
-        rows = readings(read, "embedding" if read.cores is None else "cores")
-        assert rows is not None
-        line = LoggedOutcome(
-            at=self._clock(),
-            small=pair.of_small,
-            large=pair.of_large,
-            embedder=pair.embedder,
-            team=ticket.principal.team,
-            features=plan.features,
-            answered=ticket.model,
-            readings=rows.astype("float32").tobytes(),
-            columns=rows.shape[1],
-            cores=read.cores is not None,
+        line = replace(
+            self.lessons.draft(plan, ticket.principal, ticket.model),
             prompt_tokens=len(prepared.prompt),
             one=Attempt(same, len(first[0].token_ids), first[1]),
             other=Attempt(True, len(second[0].token_ids), second[1]),

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from headgate.gateway.backend import Backend, Loader
 from headgate.gateway.dashboard.traces import Traces
+from headgate.gateway.feedback.service import Feedback
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.readings import Readings
 from headgate.gateway.settings import Settings
@@ -38,6 +39,7 @@ LOADER = web.AppKey("loader", Loader)
 READINGS = web.AppKey("readings", Readings)
 PINNED = web.AppKey("pinned", Pinned)
 RESPONSES = web.AppKey("responses", StoredResponses)
+FEEDBACK = web.AppKey[Feedback | None]("feedback")
 TRACES = web.AppKey("traces", Traces)
 STORAGE = web.AppKey[Storage | None]("storage")
 

@@ -68,6 +68,8 @@ async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
         done = entry.endpoint.startswith(ADMIN_PREFIX) and request.method != "GET"
         if done or entry.endpoint.startswith(API_PREFIXES):
             request.app[keys.ACCESS].write(entry)
+        if entry.reply_id and entry.error is None and (feedback := request.app[keys.FEEDBACK]) is not None:
+            feedback.given(entry, request[keys.PRINCIPAL])
         if traces is not None:
             traces.ended(entry)
         if entry.trace is not None:

@@ -72,8 +72,9 @@ def make_audits(
     routes: Routes,
     calibration: Calibration,
     journal: Journal | None = None,
+    voices: int = 0,
 ) -> Audits:
-    """The audits of semantic hits and the watch over them, not started."""
+    """The audits of semantic hits and the watch over them, not started. `voices`: of users that hold an entry back."""
     auditor = Auditor(
         section.max_error,
         section.audit.share,
@@ -82,7 +83,7 @@ def make_audits(
         false_accept=calibration.false_accept_bound,
         false_reject=calibration.false_reject_bound,
     )
-    watch = Watch(store, auditor, _LADDER, _LADDER[0], LabelLog(journal), time.time, journal)
+    watch = Watch(store, auditor, _LADDER, _LADDER[0], LabelLog(journal), time.time, journal, voices)
     audit = section.audit
     return Audits(watch, calibration, routes, AuditPolicy(audit.enabled, audit.share, audit.idle_share, audit.queue))
 

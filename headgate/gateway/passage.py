@@ -126,6 +126,7 @@ class Passage:
         gate, principal, record = self._gate, self._principal, self._record
         asked = self._asked()
         record.experiment = asked.experiment
+        record.user = asked.request.user or ""
         record.standing = partial(gate.admission.standing, principal, asked.request.user)
         retry = record.retry
         if retry is not None:

@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from headgate.engine.text.tool_calls import ToolFormat
 from headgate.gateway.dashboard.sections import DashboardSection
 from headgate.gateway.embedding_settings import EmbeddingsSection
+from headgate.gateway.feedback.sections import FeedbackSection
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
 from headgate.gateway.secret_reference import REFERENCE
 from headgate.gateway.section import ModelId, Section
@@ -299,6 +300,7 @@ class Settings(BaseSettings):
     routing: RoutingSection = RoutingSection()
     embeddings: EmbeddingsSection = EmbeddingsSection()
     responses: ResponsesSection = ResponsesSection()
+    feedback: FeedbackSection = FeedbackSection()
     storage: StorageSection = StorageSection()
     batches: BatchesSection = BatchesSection()
     teams: TeamsSection = TeamsSection()

@@ -1,11 +1,12 @@
 """Outcomes of a gateway's own requests: a line each, without a word of what was asked or answered.
 
-Both models answered a request, and it was told whether the small one's answer means the same as the large one's. What
-is kept of the request is what estimates read: embeddings and counts.
+Both models answered a request, and it was told whether the small one's answer means the same as the large one's; or one
+of them did, and a user said how it was. What is kept of the request is what estimates read: embeddings and counts.
 """
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from headgate.routing.types import Vector
 
 
 class LoggedOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One request that both models answered.
+    """One request that both models answered, or that one answered and a user rated.
 
     Attributes:
         at: Unix time.
@@ -30,9 +31,11 @@ class LoggedOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         columns: of a reading: the embedding, then the counts of `SURFACE`.
         cores: whether cores are judged.
         prompt_tokens: of the small model.
-        one: the small model's answer; right where it means the same as the large one's.
-        other: the large model's answer, which counts as right.
-        confidence: of the small model's answer.
+        one: the small model's answer; right where it means the same as the large one's, or was rated good. None where
+            the large one's was rated.
+        other: the large model's answer, which counts as right unless it was rated bad. None where the small one's was.
+        confidence: of the small model's answer; None of a rated one.
+        voice: names the user who rated it to nobody; empty where both models answered.
     """
 
     at: float
@@ -46,9 +49,10 @@ class LoggedOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     columns: int
     cores: bool
     prompt_tokens: int
-    one: Attempt
-    other: Attempt
-    confidence: Confidence
+    one: Attempt | None
+    other: Attempt | None
+    confidence: Confidence | None = None
+    voice: str = ""
 
     @property
     def rows(self) -> Vector:
@@ -63,16 +67,18 @@ class OutcomeLog:
         """`max_bytes`: of the file and of what was set aside, together."""
         self._path = path
         self._half = max_bytes // 2
+        self._lock = threading.Lock()
 
     def append(self, outcome: LoggedOutcome) -> None:
-        """Write a line. OSError where that fails."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        """Write a line, from any thread. OSError where that fails."""
         line = msgspec.json.encode(outcome) + b"\n"
-        size = self._path.stat().st_size if self._path.is_file() else 0
-        if size and size + len(line) > self._half:
-            self._path.replace(set_aside(self._path))
-        with self._path.open("ab") as file:
-            file.write(line)
+        with self._lock:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            size = self._path.stat().st_size if self._path.is_file() else 0
+            if size and size + len(line) > self._half:
+                self._path.replace(set_aside(self._path))
+            with self._path.open("ab") as file:
+                file.write(line)
 
 
 def set_aside(path: Path) -> Path:
@@ -100,6 +106,8 @@ def read_log(path: Path) -> list[LoggedOutcome]:
                 one = decoder.decode(line)
                 if not len(one.rows) or not np.isfinite(one.rows).all():
                     raise ValueError("readings are empty or not finite")
+                if one.one is None and one.other is None:
+                    raise ValueError("neither model answered")
             except (msgspec.DecodeError, ValueError) as error:
                 raise TableError(f"{file}:{number}: {error}") from None
             found.append(one)

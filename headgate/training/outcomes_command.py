@@ -107,4 +107,6 @@ def _learn_from_log(log: Path, path: Path, seed: int) -> None:
         raise click.ClickException(f"{log}: {error}" if str(log) not in str(error) else str(error)) from None
     except OSError as error:
         raise click.ClickException(f"{error.filename or path}: {error.strerror or error}") from None
-    click.echo(f"{path}: estimates of quality from {len(outcomes)} logged outcomes, for these two models alone")
+    rated = sum(bool(one.voice) for one in outcomes)
+    told = f"{len(outcomes) - rated} logged outcomes" + (f" and {rated} ratings" if rated else "")
+    click.echo(f"{path}: estimates of quality from {told}, for these two models alone")

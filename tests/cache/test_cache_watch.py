@@ -12,6 +12,7 @@ from headgate.cache.audit import Auditor
 from headgate.cache.bound import Evidence, HitModel
 from headgate.cache.label_log import LabelLog, LabelRecord
 from headgate.cache.labels import Label
+from headgate.cache.standing import VOTES
 from headgate.cache.store.base import StoreDownError
 from headgate.cache.store.journal import FileJournal, Journal
 from headgate.cache.store.memory import MemoryStore
@@ -33,7 +34,7 @@ class World:
 
     def watch(self, ladder: tuple[float, ...] = (0.7, 0.8, 0.9), journal: Journal | None = None) -> Watch:
         auditor = Auditor(0.02, 1.0, 0.05, b"secret")
-        return Watch(self.store, auditor, ladder, ladder[0], LabelLog(journal), lambda: self.now, journal)
+        return Watch(self.store, auditor, ladder, ladder[0], LabelLog(journal), lambda: self.now, journal, voices=3)
 
     async def entry(self, key: str = "k") -> Entry:
         entry = Entry(key, "text", (StoredChoice("a", "stop"),), "m", 1, 1, 1.0, self.now, self.now + 60.0)
@@ -70,6 +71,52 @@ async def test_an_entry_found_wrong_is_held_back_everywhere_until_it_is_replaced
         assert await seen_by.holds(answered_anew, 0.99) is None
     await world.store.delete("k")
     assert watch.quarantined == 0
+
+
+async def test_several_users_hold_an_entry_back_and_nobody_does_alone() -> None:
+    world = World()
+    watch, other = world.watch(), world.watch()
+    entry = await world.entry()
+
+    async def votes(said: bool, *voices: str) -> list[bool]:
+        return [await watch.voted("k", world.now, said, voice) for voice in voices]
+
+    # Each voice counts once, and changes its mind once.
+    assert await votes(False, "ann", "ann", "ann") == [True, False, False]
+    assert await votes(True, "ann") == [True]
+    assert await votes(False, "ann") == [False]
+    assert await votes(False, "bob", "cem") == [True, True]
+    assert await watch.holds(entry, 0.99) is None
+    assert await votes(False, "dan") == [True]
+    for seen_by in (watch, other):
+        assert await seen_by.holds(entry, 0.99) == "quarantine"
+    assert [one.wrong for one in await watch.quarantine()] == [3]
+    # As many who call it right let it be served again, and an operator who lifts it clears the sheet.
+    assert await votes(True, "eve", "fay") == [True, True]
+    assert await other.holds(entry, 0.99) is None
+    assert await votes(False, "gus", "hal") == [True, True]
+    assert await watch.lift("k")
+    assert await other.holds(entry, 0.99) is None
+    assert await votes(False, "ann", "bob") == [True, True]
+    assert await other.holds(entry, 0.99) is None
+
+
+async def test_votes_push_out_no_label_and_are_of_the_answer_that_was_served() -> None:
+    world = World()
+    watch, deaf = (
+        world.watch(),
+        Watch(World().store, Auditor(0.02, 1.0, 0.05, b"s"), (0.7,), 0.7, LabelLog(), lambda: 0),
+    )
+    entry = await world.entry()
+    await serve(watch, entry, WRONG)
+    taken = [await watch.voted("k", world.now, True, f"voice-{number}") for number in range(100)]
+    assert sum(taken) == VOTES
+    assert await watch.holds(entry, 0.99) == "quarantine"
+    world.now += 5.0
+    await world.entry()
+    assert not await watch.voted("k", world.now - 1.0, False, "ann")
+    assert not await watch.voted("gone", world.now, False, "ann")
+    assert not await deaf.voted("k", world.now, False, "ann")
 
 
 async def test_gateways_on_one_redis_hold_back_what_one_of_them_found_wrong(tmp_path: Path) -> None:

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gateway_fakes import FakeDestination
+from gateway_fakes import OUTCOME, FakeDestination
 from road_site import ASK, Site
 
 from headgate.engine.judged import Score
 from headgate.engine.request import Finish, TokenScore
-from headgate.gateway.comparisons import Comparisons, Pair, compared_pair
+from headgate.gateway.comparisons import Comparisons, compared_pair
 from headgate.gateway.destinations import Prepared
+from headgate.gateway.lessons import Pair
 from headgate.gateway.pipeline import Road
-from headgate.gateway.request import Chunk, Message
+from headgate.gateway.request import Choice, Chunk, Message
 from headgate.gateway.routing_settings import PolicySection
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
@@ -25,6 +26,7 @@ from headgate.gateway.teams.sections import TeamPolicy
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import server_error
 from headgate.routing.outcome_log import OutcomeLog, read_log
+from headgate.routing.outcomes import Attempt
 from headgate.routing.quality_features import SURFACE
 from headgate.routing.types import Vector
 
@@ -111,6 +113,26 @@ async def test_the_other_model_answers_too_and_no_word_is_written(tmp_path: Path
     assert (line.one.device_s, line.other.device_s) == (0.5, 0.5)
     written = path.read_text()
     assert not any(word in written for word in ("Hello", "much", "plus"))
+
+
+@pytest.mark.parametrize("answering", ["small-1", "large-1"])
+async def test_what_a_user_says_of_an_answer_is_a_lesson_about_who_gave_it(tmp_path: Path, answering: str) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    async with compared(path, says("small-1", "4"), says("large-1", "4"), share=0.0) as (site, made):
+        plan = await site.routes.plan(replace(ASK, model="auto", messages=(Message("user", QUESTION),)), None, WILLING)
+        assert not await made.lessons.rated(plan.features, 1.0, "ann")
+        choice = Choice(0, "4", (), "stop", (1, 2))
+        made.answered(replace(ASK, model="auto"), WILLING, plan, answering, [choice], OUTCOME)
+        assert not path.exists()
+        for score in (0.4, 0.5):
+            assert await made.lessons.rated(plan.features, score, "ann")
+    bad, good = read_log(path)
+    assert (bad.voice, bad.features, bad.team, bad.confidence) == ("ann", plan.features, "willing", None)
+    for line, right in ((bad, False), (good, True)):
+        tried, untried = (line.one, line.other) if answering == "small-1" else (line.other, line.one)
+        assert tried == Attempt(right, 2, OUTCOME.device_s)
+        assert untried is None
+    assert bad.rows.shape == (1, 4 + len(SURFACE))
 
 
 async def test_only_who_allows_it_is_compared(tmp_path: Path) -> None:

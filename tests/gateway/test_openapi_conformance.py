@@ -143,12 +143,16 @@ def made(url: str) -> dict[str, str]:
         json={"model": "tiny", "input": "hello", "max_output_tokens": 4, "store": True},
         timeout=30,
     )
+    answer_id = response.json()["id"]
+    requests.post(f"{url}/v1/feedback", json={"id": answer_id, "good": True}, timeout=30)
     return {
         "model": "tiny",
+        "id": answer_id,
+        "answer_id": answer_id,
         "input_file_id": file.json()["id"],
         "file_id": file.json()["id"],
         "batch_id": batch.json()["id"],
-        "response_id": response.json()["id"],
+        "response_id": answer_id,
         "request_id": response.headers["x-request-id"],
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,38 @@ def test_what_is_fitted_on_a_log_tells_requests_apart_and_keeps_its_promise() ->
         assert 0.05 < (stays & (new.right("small") == 0)).mean() < 0.21
     sure = np.exp([one.confidence.q10 for one in new.outcomes]) > made.cascade(0.1, loss=0.2)
     assert 0.05 < (sure & (new.right("small") == 0)).mean() < 0.21
+
+
+def test_what_users_say_is_fitted_on_and_sets_no_threshold_and_one_user_weighs_little() -> None:
+    lines = logged(made_table(1500, seed=25))
+    plain = fit_logged(lines)
+
+    def said(by: Callable[[int], str], team: Callable[[int], str]) -> list[LoggedOutcome]:
+        """Of every request somebody says that the small model was wrong."""
+        return [
+            msgspec.structs.replace(
+                one, voice=by(place), team=team(place), one=replace(one.one, right=False), other=None, confidence=None
+            )
+            for place, one in enumerate(lines)
+        ]
+
+    def estimate(made: FittedQuality) -> float:
+        return float(np.mean([made.estimators["embedding"].small.predict(one.rows[:1])[0] for one in lines]))
+
+    many = fit_logged([*lines, *said(lambda place: str(place % 100), lambda place: str(place % 100))])
+    one_team = fit_logged([*lines, *said(lambda place: str(place % 100), lambda _: "red")])
+    one_user = fit_logged([*lines, *said(lambda _: "ann", lambda _: "red")])
+    falls = [estimate(plain) - estimate(made) for made in (one_user, one_team, many)]
+    assert falls == sorted(falls)
+    assert falls[0] < 0.02
+    assert falls[1] < 0.13 < falls[2]
+    for made in (one_user, one_team, many):
+        calibration, before = made.estimators["embedding"].calibration, plain.estimators["embedding"].calibration
+        assert calibration is not None
+        assert before is not None
+        # As many prompts, and all of them to the small model loses what it lost before.
+        assert (calibration.prompts, calibration.loss[0]) == (before.prompts, before.loss[0])
+        assert made.small == plain.small
 
 
 def test_a_log_that_is_too_small_one_sided_or_of_other_models_is_refused_with_what_is_needed() -> None:

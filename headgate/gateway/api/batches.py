@@ -54,6 +54,9 @@ async def running(app: web.Application) -> AsyncIterator[None]:
     def ended(record: RequestRecord) -> None:
         metrics.line(record)
         app[keys.ACCESS].write(record)
+        who = app[keys.TEAMS].named(record.team, record.key_id)
+        if record.reply_id and who is not None and (feedback := app[keys.FEEDBACK]) is not None:
+            feedback.given(record, who)
 
     answerer = Answerer(app[keys.LOADER], app[keys.LIFECYCLE], app[keys.METRICS], app[keys.TEAMS].named, ended)
     batches = Batches(storage, settings.batches, answerer, line_bytes=int(settings.server.max_body_bytes))

@@ -217,6 +217,12 @@ class TeamLoggingSection(Section):
     _off = field_validator("content", mode="before")(content_level)
 
 
+class TeamFeedbackSection(Section):
+    """What a team's apps may say of the answers they were given."""
+
+    enabled: bool = Field(default=True, description="false: its answers are not remembered, and none is rated.")
+
+
 class DefaultsSection(Section):
     """What holds for every team whose own file says nothing else."""
 
@@ -226,6 +232,7 @@ class DefaultsSection(Section):
     scheduling: SchedulingSection = SchedulingSection()
     prompts: PromptsSection = PromptsSection()
     experiments: ExperimentsSection = ExperimentsSection()
+    feedback: TeamFeedbackSection = TeamFeedbackSection()
 
 
 class TeamPolicy(DefaultsSection):

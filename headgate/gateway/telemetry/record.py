@@ -42,6 +42,8 @@ class RequestRecord:
     endpoint: str
     team: str = ""
     key_id: str | None = None
+    user: str = ""
+    """The end user that it names."""
     experiment: str = ""
     """The arm of its team's experiment that the request is of."""
     config: str = ""

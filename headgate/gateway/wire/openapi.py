@@ -11,6 +11,7 @@ from headgate import __version__
 from headgate.gateway.wire.admin import AuditReport, CacheReport, Invalidated, Invalidation, LabelLine, Lift, Lifted
 from headgate.gateway.wire.chat import ChatCompletionRequest
 from headgate.gateway.wire.errors import ErrorBody
+from headgate.gateway.wire.feedback import FeedbackBody, FeedbackLine, FeedbackRequest
 from headgate.gateway.wire.health import Health, Readiness
 from headgate.gateway.wire.key_admin import KeyList, KeySecret, NewKey, Revocation, Revoked, Rotation
 from headgate.gateway.wire.live import Live
@@ -25,7 +26,7 @@ TYPES = (
     *GENERATION_TYPES, ModelList, ModelBody, ErrorBody, Health, Readiness,
     Invalidation, Invalidated, CacheReport, AuditReport, LabelLine, Lift, Lifted,
     RouteReport, KeyList, NewKey, KeySecret, Rotation, Revocation, Revoked, Live, RequestList, RequestTrace,
-    *STORAGE_TYPES,
+    FeedbackRequest, FeedbackBody, FeedbackLine, *STORAGE_TYPES,
 )  # fmt: skip
 
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 999_999_999_999}
@@ -60,6 +61,20 @@ def _paths() -> dict[str, Any]:
         **storage_paths(),
         "/v1/models": {"get": get("List the models", ModelList)},
         "/v1/models/{model}": {"get": {**get("One model", ModelBody), "parameters": [model_id]}},
+        "/v1/feedback": {"post": call("Say how an answer was", FeedbackRequest, FeedbackBody, "giveFeedback")},
+        "/v1/feedback/{answer_id}": {
+            "get": get(
+                "What was said of an answer last",
+                FeedbackBody,
+                parameters=[parameter("answer_id", {"type": "string"}, place="path")],
+            )
+        },
+        "/admin/feedback": {
+            "get": {
+                **lines("What was said of answers, a JSON object a line", FeedbackLine),
+                "parameters": [parameter("team", {"type": "string"}, "Of this team only.")],
+            }
+        },
         "/admin/cache": {"get": get("What the answer cache holds and did", CacheReport)},
         "/admin/cache/invalidate": {"post": call("Forget stored answers", Invalidation, Invalidated)},
         "/admin/cache/audits": {"get": get("What audits found of the answers served by meaning", AuditReport)},

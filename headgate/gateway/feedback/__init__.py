@@ -1,0 +1,1 @@
+"""What apps say of the answers they were given, and what is learned from that."""

@@ -1,0 +1,26 @@
+"""Metrics of what apps say of answers. Only what is said first counts: counters do not go back."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter
+
+from headgate.gateway.feedback.records import GOOD, Cause
+from headgate.gateway.telemetry.labelled import Labelled
+
+
+class FeedbackMetrics:
+    """Ratings by model, by where the answer came from, and by what they say."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ["model", "cause"]
+        self._ratings = Labelled(
+            Counter("headgate_feedback_ratings", "Answers rated.", [*labels, "verdict"], registry=registry)
+        )
+        self._score = Labelled(
+            Counter("headgate_feedback_score", "Sum of the scores they were given.", labels, registry=registry)
+        )
+
+    def rated(self, model: str, cause: Cause, score: float) -> None:
+        """An answer was rated for the first time."""
+        self._ratings.count(model, cause, "good" if score >= GOOD else "bad")
+        self._score.count(model, cause, by=score)
