@@ -20,7 +20,8 @@ from headgate.bench.ceilings import device_name
 from headgate.bench.routing.attack import Attacked, attack, defended, embedding_seconds, texts_only
 from headgate.bench.routing.cascades import Cost, compare_costs, lone_waits
 from headgate.bench.routing.classes import measure_classes, print_classes
-from headgate.bench.routing.load import load_table, print_load
+from headgate.bench.routing.load import load_table
+from headgate.bench.routing.load_report import print_load
 from headgate.bench.routing.report import print_attacks, print_costs, print_held_out, print_targets, print_trial
 from headgate.bench.routing.targets import RESAMPLES, hold
 from headgate.bench.routing.trial import HeldOut, Trial, decision_seconds, held_out, in_domain

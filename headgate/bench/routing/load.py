@@ -1,6 +1,6 @@
 """Time and quality under load: the router with its price signals, and without the queue, the cache, or both.
 
-Conversations arrive at random (Poisson) whether or not earlier ones have been answered, at shares of the pair's
+Conversations arrive at random (Poisson) whether or not earlier ones have been answered, at shares of the set-up's
 capacity. Every variant gets the same arrivals. Each request walks the server's own road, past HTTP and answer cache.
 """
 
@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from rich.console import Console
-from rich.table import Table
-
+from headgate.bench.routing.arrivals import Arrival, arrivals, families
+from headgate.bench.routing.load_report import LoadFigure, LoadTable
+from headgate.bench.routing.set_ups import SETUPS, SIGNALS, Devices, SetUp, Variant
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.engine.demo import checkpoint
-from headgate.engine.demo.tasks import FAMILIES, Family, Sample, each_cell, generate, grade
+from headgate.engine.demo.tasks import each_cell, grade
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.gateway.answers import Answers
 from headgate.gateway.local_destination import LocalDestination
@@ -37,39 +35,15 @@ from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
-from headgate.routing.types import Quality, QualityModel, RouteFeatures, Tier
+from headgate.routing.types import Quality, QualityModel, RouteFeatures
 
 Kind = tuple[str, int]
 """Family and level."""
-Devices = Literal["one", "two"]
-"""Whether both models take turns on one device, or each has its own: here, one thread each."""
-Signal = Literal["queue", "kv"]
-Variant = Literal["both", "no queue", "no kv", "neither"]
-VARIANTS: Mapping[Variant, Sequence[Signal]] = {
-    "both": ("queue", "kv"),
-    "no queue": ("kv",),
-    "no kv": ("queue",),
-    "neither": (),
-}
 LOADS = (0.3, 0.5, 0.7, 0.85, 0.95)
-_TURNS = 3
-_TURN_GAP_S = 0.3
 _TRIED = 8
 """Tasks of each family and level that tell how often a model is right."""
 _MANY = 96
 """Requests that are there at once when the capacity is measured."""
-_SYSTEM = "You are a helpful assistant. Answer briefly."
-_NAMES: Mapping[str, Tier] = {"student": "small", "teacher": "large"}
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """One turn of a conversation, and when it comes, in seconds from the start."""
-
-    at: float
-    session: str
-    sample: Sample
-    messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,48 +57,12 @@ class Answered:
     cached_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class LoadFigure:
-    """One variant at one load. Times are seconds; `share` is of the capacity."""
-
-    devices: Devices
-    load: float
-    variant: Variant
-    requests: int
-    p50_s: float
-    p95_s: float
-    right: float
-    large: float
-    by_price: float
-    """Share of the requests that the small model was good enough for and the price sent to the large one."""
-    cached: float
-    """Mean prompt tokens that were not computed again."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadTable:
-    """All figures. `capacity`: requests a second of each set-up, with all of them there at once."""
-
-    capacity: Mapping[Devices, float]
-    seconds: float
-    figures: tuple[LoadFigure, ...]
-
-    def gain(self, devices: Devices, load: float, variant: Variant = "neither") -> float:
-        """By what share the p95 of all signals is below that of a variant."""
-        by = {f.variant: f.p95_s for f in self.figures if (f.devices, f.load) == (devices, load)}
-        return 1 - by["both"] / by[variant]
-
-    def as_json(self) -> dict[str, object]:
-        """Plain values."""
-        return asdict(self)
-
-
 def load_table(
     quality: QualityModel | None = None,
     *,
     threshold: float = 0.5,
     loads: Sequence[float] = LOADS,
-    devices: Sequence[Devices] = ("two", "one"),
+    devices: Sequence[Devices] = ("two", "copies"),
     seconds: float = 3.0,
     seed: int = 0,
     folders: Mapping[str, Path] | None = None,
@@ -173,28 +111,6 @@ class FamilyQuality:
         return Quality(small, large, "family")
 
 
-def arrivals(count: int, rate: float, seed: int) -> list[Arrival]:
-    """`count` turns of conversations that come at random, `rate` a second; the earlier turns are answered rightly.
-
-    With an infinite rate all are there at once.
-    """
-    draw = random.Random(f"arrivals/{seed}")
-    samples = generate(count, seed=seed, split="test", families=_families(), system=0.0, turns=0.0)
-    found: list[Arrival] = []
-    start, session = 0.0, 0
-    while len(found) < count:
-        start += draw.expovariate(rate / _TURNS) if rate < math.inf else 0.0
-        session += 1
-        at, before = start, [Message("system", _SYSTEM)]
-        for _ in range(min(_TURNS, count - len(found))):
-            sample = next(samples)
-            before.append(Message("user", sample.prompt))
-            found.append(Arrival(at, f"{seed}-{session}", sample, tuple(before)))
-            before.append(Message("assistant", sample.answer))
-            at += draw.expovariate(1 / _TURN_GAP_S) if rate < math.inf else 0.0
-    return sorted(found, key=lambda arrival: arrival.at)
-
-
 class _Play:
     """The arrivals, and what plays them."""
 
@@ -222,26 +138,33 @@ class _Play:
         self._kinds: dict[str, Kind] = {}
 
     async def run(self, devices: Devices, folders: Mapping[str, Path]) -> tuple[float, list[LoadFigure]]:
-        async with _models(devices, folders) as models:
+        setup = SETUPS[devices]
+        async with _models(setup, folders) as models:
             for model in models:
                 await model.measure()
-            quality = self._quality or await self._measured(models)
+            quality = self._quality
+            if setup.asks == "auto" and quality is None:
+                quality = await self._measured(setup, models)
             self._tell(f"{devices}: capacity")
+            evenly: Variant = "in turn" if setup.others else "both"
             # Twice: the first round is for caches of the machine and for the rates.
             for round_ in range(2):
                 many = self._arrivals(min(_MANY, 4 * self._least), math.inf, self._seed - 1 - round_)
                 started = time.perf_counter()
-                await self._variant(models, quality, "both", many, f"capacity-{round_}")
+                await self._ask(_Round(models, setup, quality, evenly, f"capacity-{round_}"), many)
                 capacity = len(many) / (time.perf_counter() - started)
             figures = []
             for load in self._loads:
                 rate = load * capacity
                 count = max(self._least, int(rate * self._seconds))
-                come = self._arrivals(count, rate, self._seed)
-                for variant in VARIANTS:
+                theirs = int(count * setup.others)
+                come = self._arrivals(count - theirs, rate * (1 - setup.others), self._seed)
+                others = self._arrivals(theirs, rate * setup.others, self._seed + 1) if theirs else []
+                for variant in setup.variants:
                     self._tell(f"{devices}: load {load:g}, {variant}, {count} requests")
-                    answered = await self._variant(models, quality, variant, come, f"{load}-{variant}")
-                    figures.append(_figure(devices, load, variant, answered))
+                    play = _Round(models, setup, quality, variant, f"{load}-{variant}")
+                    answered = await self._ask(play, come, others)
+                    figures.append(_figure(devices, load, variant, answered[: len(come)], answered[len(come) :]))
             return capacity, figures
 
     def _arrivals(self, count: int, rate: float, seed: int) -> list[Arrival]:
@@ -249,18 +172,16 @@ class _Play:
         self._kinds |= {a.sample.prompt: (a.sample.family, a.sample.difficulty) for a in come}
         return come
 
-    async def _measured(self, models: Sequence[LocalDestination]) -> FamilyQuality:
+    async def _measured(self, setup: SetUp, models: Sequence[LocalDestination]) -> FamilyQuality:
         self._tell("how often each model is right, by family and level")
         # Of every kind alike: one that was never tried could not be estimated.
-        samples = each_cell(_TRIED, seed=self._seed, split="calibration", families=_families())
+        samples = each_cell(_TRIED, seed=self._seed, split="calibration", families=families())
         asked = [Arrival(0.0, str(at), s, (Message("user", s.prompt),)) for at, s in enumerate(samples)]
         right: dict[Kind, tuple[list[bool], list[bool]]] = {}
-        tiers: tuple[Tier, Tier] = ("small", "large")
-        for at, tier in enumerate(tiers):
-            routes = _routes(models, self._classifier, None, self._threshold, ())
+        for at, name in enumerate(setup.models):
             for first in range(0, len(asked), 32):
                 part = asked[first : first + 32]
-                answered = await self._ask(routes, part, "rates", tier)
+                answered = await self._ask(_Round(models, setup, None, "neither", "rates", name), part)
                 for arrival, answer in zip(part, answered, strict=True):
                     kind = arrival.sample.family, arrival.sample.difficulty
                     right.setdefault(kind, ([], []))[at].append(answer.right)
@@ -268,57 +189,64 @@ class _Play:
             {kind: (_rate(small), _rate(large)) for kind, (small, large) in right.items()}, self._kinds
         )
 
-    async def _variant(
-        self,
-        models: Sequence[LocalDestination],
-        quality: QualityModel,
-        variant: Variant,
-        come: Sequence[Arrival],
-        team: str,
-    ) -> list[Answered]:
-        return await self._ask(
-            _routes(models, self._classifier, quality, self._threshold, VARIANTS[variant]), come, team, "auto"
-        )
-
-    async def _ask(self, routes: Routes, come: Sequence[Arrival], team: str, model: str) -> list[Answered]:
-        # A team of its own: nobody finds the blocks of the variant before.
+    async def _ask(self, play: _Round, come: Sequence[Arrival], others: Sequence[Arrival] = ()) -> list[Answered]:
+        """What becomes of the arrivals, and then of the other team's."""
+        routes = _routes(play, self._classifier, self._threshold)
         road = Road(routes=routes, answers=Answers(None, Fingerprinter(b"0" * 16), CachePolicy()), metrics=Metrics())
-        principal = Principal(team)
+        # Teams of their own: nobody finds the blocks of the variant before.
+        own, other = Principal(play.team), Principal(f"others-{play.team}")
+        asked = [(own, arrival, play.asks(arrival)) for arrival in come]
+        asked += [(other, arrival, play.setup.first) for arrival in others]
         started = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(_one(road, principal, arrival, model, started, self._new_tokens)) for arrival in come
+                group.create_task(_one(road, who, arrival, model, started, self._new_tokens))
+                for who, arrival, model in asked
             ]
         return [task.result() for task in tasks]
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One variant at one load, asked by a team. `named`: the model it asks instead of the set-up's."""
+
+    models: Sequence[LocalDestination]
+    setup: SetUp
+    quality: QualityModel | None
+    variant: Variant
+    team: str
+    named: str = ""
+
+    def asks(self, arrival: Arrival) -> str:
+        """The model that a request names."""
+        names = list(self.setup.models)
+        if self.variant == "in turn":
+            return names[int(arrival.session.rpartition("-")[2]) % len(names)]
+        return self.named or self.setup.asks
+
+
 @asynccontextmanager
-async def _models(devices: Devices, folders: Mapping[str, Path]) -> AsyncIterator[list[LocalDestination]]:
-    """The pair, loaded: in one engine with all threads, or in two with a thread each."""
-    groups = [list(_NAMES)] if devices == "one" else [[name] for name in _NAMES]
+async def _models(setup: SetUp, folders: Mapping[str, Path]) -> AsyncIterator[list[LocalDestination]]:
+    """The models, loaded: each in an engine with a thread."""
     found: list[LocalDestination] = []
     async with AsyncExitStack() as stack:
-        for at, names in enumerate(groups):
-            engine = Engine(EngineSettings(threads=None if devices == "one" else 1))
-            engine.load(*(ModelSpec(name, folders[name]) for name in names))
+        for name, (folder, _) in setup.models.items():
+            engine = Engine(EngineSettings(threads=1))
+            engine.load(ModelSpec(name, folders[folder]))
             engine.start()
             stack.push_async_callback(asyncio.to_thread, engine.stop)
-            found.extend(LocalDestination(engine.models[name], device=str(at)) for name in names)
+            found.append(LocalDestination(engine.models[name], device=name))
         yield found
 
 
-def _routes(
-    models: Sequence[LocalDestination],
-    classifier: TaskClassifier,
-    quality: QualityModel | None,
-    threshold: float,
-    signals: Sequence[Signal],
-) -> Routes:
+def _routes(play: _Round, classifier: TaskClassifier, threshold: float) -> Routes:
+    tiers = {name: tier for name, (_, tier) in play.setup.models.items()}
+    signals = frozenset(SIGNALS[play.variant])
     settings = Settings(
-        models=tuple(ModelSection(id=model.id, path="bench", tier=_NAMES[model.id]) for model in models),
-        routing=RoutingSection(threshold=threshold, price=PriceSection(signals=frozenset(signals))),
+        models=tuple(ModelSection(id=name, path="bench", tier=tier) for name, tier in tiers.items()),
+        routing=RoutingSection(threshold=threshold, price=PriceSection(signals=signals)),
     )
-    return Routes(models, _NAMES, classifier, settings, quality=quality)
+    return Routes(play.models, tiers, classifier, settings, quality=play.quality)
 
 
 async def _one(road: Road, principal: Principal, arrival: Arrival, model: str, started: float, most: int) -> Answered:
@@ -336,54 +264,29 @@ async def _one(road: Road, principal: Principal, arrival: Arrival, model: str, s
     return Answered(seconds, grade(arrival.sample, text), record.model, record.route, cached)
 
 
-def _figure(devices: Devices, load: float, variant: Variant, answered: Sequence[Answered]) -> LoadFigure:
-    times = sorted(a.seconds for a in answered)
-    count = len(times)
-    large = [a for a in answered if _NAMES[a.model] == "large"]
+def _figure(
+    devices: Devices, load: float, variant: Variant, answered: Sequence[Answered], others: Sequence[Answered]
+) -> LoadFigure:
+    count = len(answered)
+    second = [a for a in answered if a.model == SETUPS[devices].second]
     return LoadFigure(
         devices,
         load,
         variant,
         count,
-        statistics.median(times),
-        times[min(count - 1, math.ceil(0.95 * count) - 1)],
+        statistics.median(a.seconds for a in answered),
+        _p95(answered),
         sum(a.right for a in answered) / count,
-        len(large) / count,
-        sum(a.route == "price" for a in large) / count,
+        len(second) / count,
+        sum(a.route == "price" for a in second) / count,
         statistics.fmean(a.cached_tokens for a in answered),
+        _p95(others) if others else None,
     )
 
 
-def print_load(console: Console, table: LoadTable) -> None:
-    """One table per set-up."""
-    for devices, capacity in table.capacity.items():
-        where = "one device for both" if devices == "one" else "a device each"
-        shown = Table(title=f"load, {where}: capacity {capacity:.1f} requests/s, arrivals over {table.seconds:g} s")
-        for name in ("load", "signals", "requests", "p50 s", "p95 s", "right %", "large %", "by price %", "cached"):
-            shown.add_column(name, justify="left" if name == "signals" else "right")
-        for f in table.figures:
-            if f.devices == devices:
-                shown.add_row(
-                    f"{f.load:g}",
-                    f.variant,
-                    str(f.requests),
-                    f"{f.p50_s:.3f}",
-                    f"{f.p95_s:.3f}",
-                    f"{100 * f.right:.1f}",
-                    f"{100 * f.large:.0f}",
-                    f"{100 * f.by_price:.0f}",
-                    f"{f.cached:.0f}",
-                    end_section=f.variant == "neither",
-                )
-        console.print(shown)
-        loads = dict.fromkeys(f.load for f in table.figures if f.devices == devices)
-        told = ", ".join(f"{100 * table.gain(devices, load):+.0f} % at {load:g}" for load in loads)
-        console.print(f"p95 that both signals save against neither: {told}")
-
-
-def _families() -> list[Family]:
-    """Those whose prompts need no tools, which the gateway does not take."""
-    return [family for family in FAMILIES if family.name != "calls"]
+def _p95(answered: Sequence[Answered]) -> float:
+    times = sorted(a.seconds for a in answered)
+    return times[min(len(times) - 1, math.ceil(0.95 * len(times)) - 1)]
 
 
 def _rate(right: Sequence[bool]) -> float:
