@@ -19,6 +19,7 @@ from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.teams.admission import Ticket
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
+from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.failures import cause_of
 from headgate.gateway.wire.errors import ApiError, server_error
 from headgate.routing.cascade import Cascade
@@ -160,15 +161,20 @@ class Attempts:
                 if doubtful is not None and self._routes.tier(name) != "large":
                     continue
                 checked = rule if self._routes.tier(name) == "small" else None
+                began = self._clock()
                 try:
                     attempt, verdict = await self._sent(ask, plan, name, checked)
                 except ApiError as error:
                     failure = error
+                    # Another server's attempts are noted one by one where they fail.
+                    if name in plan.refusals or not self._routes.destinations[name].facts.remote:
+                        self._note(name, cause_of(error), began)
                     if doubtful is None:
                         reason = f"fallback:{cause_of(error)}"
                     continue
                 if verdict == "escalated":
                     doubtful, reason = attempt, "cascade:escalated"
+                    self._note(name, "unsure", began)
                     continue
                 if verdict and reason == route.reason:
                     reason = f"cascade:{verdict}"
@@ -209,6 +215,11 @@ class Attempts:
                 raise
             logger.exception("request %s failed at '%s'", ask.id, name)
             raise server_error() from None
+
+    def _note(self, name: str, end: str, began: float) -> None:
+        record = CURRENT.get()
+        if record is not None:
+            record.failed += (Failed(name, end, began, self._clock()),)
 
     async def _check(self, attempt: Attempt, rule: Cascade) -> str:
         """Whether a small model's answer stands: `kept`, `escalated`, or `late` where it has not even begun."""

@@ -72,11 +72,13 @@ async def metrics(client: Client) -> dict[str, list[tuple[dict[str, str], float]
 
 
 async def test_the_figures_are_those_of_prometheus_and_of_the_ledger(serve: Serve, tmp_path: Path) -> None:
-    away = {"id": "away", "base_url": "http://127.0.0.1:1/v1", "model": "m", "retries": {"most": 0}}
+    retries = {"most": 1, "first_wait_s": 0.01}
+    away = {"id": "away", "base_url": "http://127.0.0.1:1/v1", "model": "m", "retries": retries}
     client = await serve(upstreams=[away])
     for text in ("one", "two", "two", "what is a prime number"):
         assert (await ask(client, "ann", text))[1] == 200
-    assert (await ask(client, "ann", "one", "away"))[1] >= 500
+    failed, status = await ask(client, "ann", "one", "away")
+    assert status >= 500
     assert [(await ask(client, "bob", "one", "tiny"))[1] for _ in range(3)] == [200, 200, 429]
     shown, scraped = await told(client, "/admin/live"), await metrics(client)
 
@@ -100,6 +102,11 @@ async def test_the_figures_are_those_of_prometheus_and_of_the_ledger(serve: Serv
         if name == "away":
             attempts = total("headgate_upstream_attempts_total", model=name, end="unreachable")
             assert (model["upstream"]["ends"], model["kv_usage"]) == ({"unreachable": attempts}, None)
+            in_vain = (await told(client, f"/admin/requests/{failed}"))["failed"]
+            assert [(one["model"], one["end"]) for one in in_vain] == [("away", "unreachable")] * int(attempts)
+            times = [one[at] for one in in_vain for at in ("begin_s", "end_s")]
+            assert times == sorted(times), "one after the other"
+            assert attempts == 2
             continue
         assert (model["upstream"], model["state"]) == (None, "ready")
         assert model["kv_usage"] == total("headgate_kv_cache_usage_ratio", model=name)

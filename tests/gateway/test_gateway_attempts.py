@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,7 @@ from headgate.gateway.request import ChatRequest, Chunk, Message
 from headgate.gateway.routing_settings import PolicySection
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.telemetry.record import CURRENT, RequestRecord
 from headgate.gateway.wire.errors import ApiError, overloaded, server_error
 from headgate.routing.price import Load, Rates
 
@@ -150,6 +151,18 @@ async def test_an_unsure_answer_is_replaced_before_anything_is_said_and_both_are
         assert site.count(f'headgate_generation_tokens_total{{model="{model}"}} 2.0')
     assert site.count('headgate_route_escalations_total{kind="cascade",model="large-1"} 1.0')
     assert await told(site) == ("large", "large-1", "cache-exact"), "what was given is what is kept"
+
+
+@pytest.mark.parametrize(("small", "end"), [(BROKEN, "failed"), (sure(-5.0, -5.0), "unsure")])
+async def test_what_was_tried_in_vain_is_noted_with_its_time(small: Sequence[Chunk | Exception], end: str) -> None:
+    site = Site(*pair(small), settings=routed(cascade={"enabled": True}))
+    record = RequestRecord("id", "e", arrived=time.monotonic())
+    CURRENT.set(record)
+    async with site.road.answer(HELLO, RED, record) as answer:
+        assert answer.opened.model == "large-1"
+    ((model, told, began, ended),) = [(f.model, f.end, f.began, f.ended) for f in record.failed]
+    assert (model, told) == ("small-1", end)
+    assert record.arrived <= began <= ended <= time.monotonic()
 
 
 async def test_what_is_held_back_is_bounded() -> None:

@@ -13,7 +13,7 @@ from itertools import islice
 
 from headgate.gateway.explain import decision_report
 from headgate.gateway.telemetry.record import RequestRecord
-from headgate.gateway.wire.traces import CacheTrace, RequestLine, RequestTrace, Stage, StageName
+from headgate.gateway.wire.traces import CacheTrace, FailedAttempt, RequestLine, RequestTrace, Stage, StageName
 
 
 class Traces:
@@ -102,6 +102,7 @@ def _trace(at: float, record: RequestRecord) -> RequestTrace:
         record.budget,
         record.cost.device_us / 1e6,
         list(_stages(record)),
+        [FailedAttempt(f.model, f.end, f.began - record.arrived, f.ended - record.arrived) for f in record.failed],
         cache,
         route,
         None if chosen is None else chosen.predicted_s,

@@ -34,6 +34,18 @@ class Chosen:
     """What deciding took, but for embedding the text."""
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt of which no answer came that was given."""
+
+    model: str
+    end: str
+    """As in headgate_upstream_attempts_total; of a model of this process the cause of falling back; or `unsure`."""
+    began: float
+    ended: float
+    """Monotonic seconds."""
+
+
 @dataclass(slots=True)
 class RequestRecord:
     """Filled in along the road, read once at its end. Durations are seconds; never holds content."""
@@ -84,6 +96,8 @@ class RequestRecord:
     """The team's budgets that are nearly spent."""
     attempts: int = 0
     """Requests to other servers that were made for it."""
+    failed: tuple[Failed, ...] = ()
+    """Attempts, at other servers or here, in the order in which they failed."""
     trace: Trace | None = None
     """Its span, where spans are made."""
 

@@ -17,7 +17,7 @@ from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.record import CURRENT
+from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.answer import AnswerReader
 from headgate.gateway.upstream.body import body_of, path_of, size_of
 from headgate.gateway.upstream.connections import Connections
@@ -160,7 +160,7 @@ class UpstreamDestination:
                             return
                     chunks = [] if whole is not None else await exchange.more()
             except Failure as failure:
-                self._failed(request_id, failure)
+                self._failed(request_id, run, failure)
                 # What fails costs nothing, whatever was said of it.
                 run.ended = True
                 raise failure.told(self.id) from None
@@ -177,12 +177,13 @@ class UpstreamDestination:
         retrying = Retrying(section.retries, self._clock, self._draw, total_s=section.timeouts.total_s)
         asking = self._asking(run.prepared, request_id)
         while True:
+            run.began = self._clock()
             try:
                 await self._attempt(run, asking, fresh=retrying.retries > 0)
                 return None if run.prepared.request.stream else await run.rest()
             except Failure as failure:
                 run.drop()
-                self._failed(request_id, failure)
+                self._failed(request_id, run, failure)
                 wait_s = retrying.wait_s(failure)
                 if wait_s is None:
                     raise failure.told(self.id) from None
@@ -234,8 +235,11 @@ class UpstreamDestination:
                 asking = msgspec.structs.replace(asking, head=asking.head + lines_of(span.headers))
         return Exchange(self._connections, asking, reader, fresh=fresh, span=span)
 
-    def _failed(self, request_id: str, failure: Failure) -> None:
+    def _failed(self, request_id: str, run: _Run, failure: Failure) -> None:
         self.standing.failed(failure.kind)
+        record = CURRENT.get()
+        if record is not None:
+            record.failed += (Failed(self.id, failure.kind, run.began, self._clock()),)
         logger.warning("request %s: the upstream '%s' %s", request_id, self.id, failure)
 
     def _learn(self, run: _Run) -> None:
@@ -257,6 +261,8 @@ class _Run:
         self.exchange: Exchange | None = None
         self.ended = False
         """Whether its account is told."""
+        self.began = 0.0
+        """When the attempt that is made was begun, by the destination's clock."""
         self._asked_at = asyncio.get_running_loop().time()
         self._lost_tokens = 0
 

@@ -45,6 +45,16 @@ class Stage(Struct):
     end_s: float
 
 
+class FailedAttempt(Struct):
+    """An attempt of which no answer came that was given, in seconds from the request's arrival."""
+
+    model: str
+    end: str
+    """What became of it, such as `unreachable`, `overloaded` or `unsure` of a small model's answer."""
+    begin_s: float
+    end_s: float
+
+
 class CacheTrace(Struct):
     """What the answer cache said."""
 
@@ -71,6 +81,7 @@ class RequestTrace(Struct):
     """The team's budgets that were nearly spent."""
     device_s: float
     stages: list[Stage]
+    failed: list[FailedAttempt]
     cache: CacheTrace | None
     """null: it never came to the cache."""
     route: RouteReport | None

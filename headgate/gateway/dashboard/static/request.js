@@ -14,7 +14,9 @@ const STAGES = {
   reply: ["Reply", "sent"],
   deciding: ["Deciding", "looking up, choosing, or waiting"],
   failed: ["Failed", "before a model was settled on"],
+  attempt: ["In vain"],
 };
+const DECIDING = ["admit", "cache", "route"];
 const VERDICTS = {
   exact: "The very same request was answered before.",
   semantic: "A request that means the same was answered before.",
@@ -64,14 +66,17 @@ export class RequestView {
 
 const back = () => h("p", { class: "back" }, h("a", { href: "#/requests" }, "← Requests"));
 
-/** The stages on one scale. */
-function way({ stages, request }) {
+/** The stages on one scale, and before those of the answer what was tried in vain. */
+function way({ stages, failed, request }) {
   const total = request.total_s || 1;
+  const attempts = failed.map(({ model, end, ...when }) => ({ name: "attempt", meaning: `${model}: ${end}`, ...when }));
+  const before = stages.filter(({ name }) => DECIDING.includes(name));
   return h(
     "ol",
     { class: "way", "aria-label": "Its way" },
-    stages.map(({ name, begin_s, end_s }) => {
-      const [title, meaning] = STAGES[name];
+    [...before, ...attempts, ...stages.slice(before.length)].map(({ name, begin_s, end_s, ...own }) => {
+      const [title, usual] = STAGES[name];
+      const meaning = own.meaning ?? usual;
       const left = (100 * begin_s) / total;
       const width = Math.max(0.4, (100 * (end_s - begin_s)) / total);
       return h(
