@@ -58,13 +58,20 @@ async def told(site: Site, request: ChatRequest = HELLO, who: Principal = RED) -
     return text, record.model, record.route
 
 
-@pytest.mark.parametrize("failure", [server_error(), overloaded("The server is shutting down."), ValueError("a bug")])
-async def test_a_destination_that_dies_before_it_says_anything_is_replaced(failure: Exception) -> None:
+@pytest.mark.parametrize(
+    ("failure", "cause"),
+    [
+        (server_error(), "failed"),
+        (overloaded("The server is shutting down."), "overloaded"),
+        (ValueError("a bug"), "failed"),
+    ],
+)
+async def test_a_destination_that_dies_before_it_says_anything_is_replaced(failure: Exception, cause: str) -> None:
     small, large = pair((failure,))
     site = Site(small, large)
-    assert await told(site) == ("large", "large-1", "fallback:failed")
+    assert await told(site) == ("large", "large-1", f"fallback:{cause}")
     assert (small.begun, small.closed, large.begun, large.closed) == (1, 1, 1, 1)
-    assert site.count('headgate_routes_total{model="large-1",reason="fallback:failed"} 1.0')
+    assert site.count(f'headgate_routes_total{{model="large-1",reason="fallback:{cause}"}} 1.0')
     assert site.count('headgate_route_escalations_total{kind="fallback",model="large-1"} 1.0')
 
 
