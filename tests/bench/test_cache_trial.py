@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from headgate.bench.cache import cli
 from headgate.bench.cache.certify import LADDER, Served, certified
 from headgate.bench.cache.pairs import FILES, hand_written, hand_written_pairs
-from headgate.bench.cache.trial import Calibration, StreamResult, rows, tuned
+from headgate.bench.cache.trial import COSINES, Calibration, StreamResult, rows, tuned
 from headgate.bench.cli import bench
 from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
@@ -61,7 +61,7 @@ def test_what_is_proven_is_preferred_to_what_is_likely() -> None:
     loose = {at: (above if at <= 1.0 else good)[at] for at in LADDER}
     level = certified([good] * 98 + [loose] * 2).at(0.02)
     assert level is not None
-    assert level.threshold == 1.5
+    assert level.threshold == 1.25
     # Nothing is proven where two are above throughout; then what is likely is taken. Four make it unlikely.
     assert certified([good] * 98 + [above] * 2).at(0.02) is not None
     assert certified([good] * 96 + [above] * 4).at(0.02) is None
@@ -81,16 +81,11 @@ def test_nothing_is_certified_for_want_of_hits() -> None:
 
 
 def test_baselines_take_the_cosine_with_the_most_right_hits_that_keeps_the_level() -> None:
-    cosines = dict.fromkeys(tuned_cosines(), (0, 0))
+    cosines = dict.fromkeys(COSINES, (0, 0))
     own = {**cosines, 0.995: (50, 0), 0.875: (100, 2), 0.755: (200, 9)}
     found = tuned([Calibration("natural", 0, {}, own, cosines)])
     assert found.static == {0.01: 0.995, 0.02: 0.875, 0.05: 0.755}
     assert set(found.guarded.values()) == {float("inf")}
-
-
-def tuned_cosines() -> list[float]:
-    """The cosines that baselines are tuned over."""
-    return [round(0.995 - 0.04 * step, 3) for step in range(10)]
 
 
 def test_rows_pool_hits_and_count_streams() -> None:

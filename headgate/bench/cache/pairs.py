@@ -19,7 +19,9 @@ from headgate.cache.semantic import Close, SemanticRule, asked_of, choose
 Vectors = NDArray[np.float32]
 
 _FOLDER = Path(__file__).parent
-File = Literal["development", "fresh", "second", "holdout", "independent", "final", "wide", "sealed", "unseen", "blind"]
+File = Literal[
+    "development", "fresh", "second", "holdout", "independent", "final", "wide", "sealed", "unseen", "blind", "apart"
+]
 FILES: Mapping[File, str] = {
     "development": "handwritten.txt",
     "fresh": "handwritten_fresh.txt",
@@ -31,10 +33,12 @@ FILES: Mapping[File, str] = {
     "sealed": "handwritten_sealed.txt",
     "unseen": "handwritten_unseen.txt",
     "blind": "handwritten_blind.txt",
+    "apart": "handwritten_apart.txt",
 }
 """By what the others gave guards and rule have been mended; by what `unseen` gave only after it had been counted, and
-by the kinds of what passed. Nothing was changed by what `blind` gave, which somebody wrote who had
-read the guards but no result. The five before it were written by somebody who had seen neither guards nor pairs."""
+by the kinds of what passed. Nothing was changed by what `blind` gave, which somebody wrote who had read the guards but
+no result, nor by what `apart` gave, which was written before guards were mended by what streams let through, and was
+counted before and after. The five before them were written by somebody who had seen neither guards nor pairs."""
 
 FAMILIAR = 0.85
 """Cosine with a text that the rule was fitted on from which a pair is left out of what is new to it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -18,8 +18,9 @@ from headgate.bench.cache.edits import Differences
 from headgate.bench.cache.slots import EditType
 from headgate.bench.cache.streams import Item
 from headgate.cache.binomial import lower_bound, upper_bound
-from headgate.cache.embedder import Embedder
 
+_CLOSEST = 256
+"""Texts of a stream, of all tenants and stored or not, among which the closest stored ones are looked for first."""
 Guard = Callable[[str, str], str | None]
 """Says why the answer to the first text may not be served for the second, or None if it may."""
 
@@ -67,7 +68,7 @@ class Policy(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Embedded:
     """The vectors of all texts of some streams.
 
@@ -79,12 +80,17 @@ class Embedded:
     rows: Mapping[str, int]
     vectors: NDArray[np.float32]
 
-
-async def embed(texts: Iterable[str], embedder: Embedder) -> Embedded:
-    """Every text's vector once."""
-    distinct = list(dict.fromkeys(texts))
-    vectors = await asyncio.gather(*(embedder.embed(text) for text in distinct))
-    return Embedded({text: row for row, text in enumerate(distinct)}, np.stack(vectors))
+    @cached_property
+    def closest(self) -> list[list[tuple[int, float]]]:
+        """For each row the rows and cosines of the texts closest to it, itself included, the closest first: every
+        policy and threshold asks for them."""
+        cosines = np.minimum(self.vectors @ self.vectors.T, 1.0)
+        count = min(_CLOSEST, len(cosines))
+        best = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
+        near = np.take_along_axis(cosines, best, axis=1)
+        order = np.argsort(-near, axis=1, kind="stable")
+        ranked = (np.take_along_axis(values, order, axis=1).tolist() for values in (best, near))
+        return [list(zip(rows, values, strict=True)) for rows, values in zip(*ranked, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,31 +259,31 @@ class _Store:
 
     def __init__(self, embedded: Embedded) -> None:
         self._embedded = embedded
-        self._vectors = np.empty((64, embedded.vectors.shape[1]), dtype=np.float32)
-        self._offered: list[tuple[int, str, int]] = []
+        self._offered: dict[int, tuple[int, str]] = {}
         self.exact: set[str] = set()
         self.keys: set[str] = set()
 
     def add(self, item: Item, row: int, *, entry: int, offered: bool) -> None:
         self.exact.add(item.text)
         self.keys.add(item.key)
-        if not offered:
-            return
-        size = len(self._offered)
-        if size == len(self._vectors):
-            self._vectors = np.concatenate([self._vectors, np.empty_like(self._vectors)])
-        self._vectors[size] = self._embedded.vectors[row]
-        self._offered.append((entry, item.text, row))
+        if offered:
+            self._offered[row] = entry, item.text
 
     def nearest(self, asked: int, count: int) -> list[Candidate]:
-        cosines = self._vectors[: len(self._offered)] @ self._embedded.vectors[asked]
-        count = min(count, len(cosines))
-        if count == 0:
-            return []
-        best = np.argpartition(-cosines, count - 1)[:count]
-        best = best[np.argsort(-cosines[best], kind="stable")]
-        found = ((*self._offered[at], min(1.0, float(cosines[at]))) for at in best)
-        return [Candidate(entry, text, row, similarity) for entry, text, row, similarity in found]
+        count = min(count, len(self._offered))
+        stored = (
+            Candidate(*self._offered[row], row, cosine)
+            for row, cosine in self._embedded.closest[asked]
+            if row in self._offered
+        )
+        found = list(itertools.islice(stored, count))
+        return found if len(found) == count else self._ranked(asked)[:count]
+
+    def _ranked(self, asked: int) -> list[Candidate]:
+        rows = list(self._offered)
+        cosines = self._embedded.vectors[rows] @ self._embedded.vectors[asked]
+        ranked = ((rows[at], min(1.0, float(cosines[at]))) for at in np.argsort(-cosines, kind="stable"))
+        return [Candidate(*self._offered[row], row, cosine) for row, cosine in ranked]
 
 
 class Threshold:
@@ -326,61 +332,3 @@ class Oracle:
 
     def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
         """Nothing is learnt from a label."""
-
-
-GRID = tuple(round(0.995 - 0.005 * step, 3) for step in range(80))
-"""Cosines tried for the best static threshold, from 0.995 down to 0.6."""
-
-
-def best_threshold(
-    streams: Sequence[Sequence[Item]],
-    embedded: Embedded,
-    max_error: float,
-    *,
-    guard: Guard | None = None,
-    grid: Sequence[float] = GRID,
-) -> float:
-    """The cosine with the most right hits among those whose errors per hit over all streams are at most `max_error`.
-
-    Infinity, which serves nothing, if there is none. The error is the one realised on these streams, without a margin:
-    the choice an operator with labelled traffic would make.
-
-    Raises:
-        ValueError: `max_error` is not from 0 to 1.
-    """
-    if not 0.0 <= max_error <= 1.0:
-        raise ValueError(f"max_error is {max_error}; 0 to 1 is accepted")
-    best, most = math.inf, 0
-    for similarity in grid:
-        outcome = Outcome()
-        for items in streams:
-            outcome += replay(items, embedded, Threshold(similarity, guard))
-        if outcome.total.per_hit.share <= max_error and outcome.total.right > most:
-            best, most = similarity, outcome.total.right
-    return best
-
-
-def baselines(
-    calibration: Sequence[Sequence[Item]],
-    tested: Sequence[Sequence[Item]],
-    embedded: Embedded,
-    max_error: float,
-    guard: Guard,
-) -> dict[str, Policy]:
-    """The policies that every other one is compared with, by name.
-
-    Args:
-        calibration: streams that the tuned ones are tuned on.
-        tested: streams that the oracle knows.
-        embedded: holds the texts of the calibration streams.
-        max_error: accepted errors per hit for the tuned ones.
-        guard: for static + guards, which is tuned with it.
-    """
-    fixed = {f"cosine {similarity:.2f}": Threshold(similarity) for similarity in (0.80, 0.90, 0.95, 0.97)}
-    return {
-        "exact only": Threshold(math.inf),
-        **fixed,
-        "best static": Threshold(best_threshold(calibration, embedded, max_error)),
-        "static + guards": Threshold(best_threshold(calibration, embedded, max_error, guard=guard), guard),
-        "oracle": Oracle(tested),
-    }

@@ -12,15 +12,17 @@ from pathlib import Path
 import msgspec
 import torch
 
+from headgate.bench.cache.certify import LADDER
 from headgate.bench.cache.streams import Kind
 from headgate.bench.cache.trial import Calibration, StreamResult, Trial, Tuned
 from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
+from headgate.cache.guards import reading_of, seal_of
 from headgate.cache.judge import Judge
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """What one stream gave; `rule` tells which comparator, model and length of streams it is of."""
+    """What one stream gave; `rule` as `rule_id` names it."""
 
     rule: str
     calibration: Calibration | None = None
@@ -70,11 +72,12 @@ class Record:
 
 
 def rule_id(folder: Path, requests: int) -> str:
-    """A digest of comparator and model, thresholds left out, and of how long the streams are."""
+    """A digest of comparator, model and guards, of the thresholds tried, and of how long the streams are."""
     judge = Judge.load(folder)
-    model = msgspec.json.encode((judge.model, judge.floor))
+    model = msgspec.json.encode((judge.model, judge.floor, LADDER, requests))
     weights = (folder / "comparator.safetensors").read_bytes()
-    return hashlib.blake2b(model + weights + str(requests).encode(), digest_size=8).hexdigest()
+    # What is the same for all texts in a seal names the guards.
+    return hashlib.blake2b(model + weights + seal_of(reading_of("")), digest_size=8).hexdigest()
 
 
 def play(

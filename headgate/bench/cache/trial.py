@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headgate.bench.cache.certify import Served, certified
 from headgate.bench.cache.intents import Share, Split, deal
-from headgate.bench.cache.policies import GRID, Guard, Oracle, Outcome, Policy, Rate, Threshold, replay
+from headgate.bench.cache.policies import Guard, Oracle, Outcome, Policy, Rate, Threshold, replay
 from headgate.bench.cache.rules import Judged, Scores, Texts, VCache, encode, served_by_threshold
 from headgate.bench.cache.streams import TRAFFIC, Item, Kind, stream
 from headgate.cache.binomial import lower_bound
@@ -18,7 +18,8 @@ from headgate.cache.judge import LEVELS, Judge, Thresholds
 from headgate.cache.semantic import CANDIDATES, SemanticRule
 
 KINDS: tuple[Kind, ...] = ("natural", "heavy", "adversarial")
-_COSINES = GRID[::8]
+COSINES = tuple(round(0.995 - 0.04 * step, 3) for step in range(10))
+"""Tried for the static baselines."""
 _CALIBRATION_SEED = 100_000
 _VCACHE_LEVEL = 0.02
 
@@ -66,7 +67,7 @@ def _best_cosines(streams: Sequence[Mapping[float, tuple[int, int]]]) -> dict[fl
     best = {}
     for level in LEVELS:
         best[level], most = math.inf, 0
-        for cosine in _COSINES:
+        for cosine in COSINES:
             right, wrong = (sum(one[cosine][at] for one in streams) for at in (0, 1))
             if right > most and wrong <= level * (right + wrong):
                 best[level], most = cosine, right
@@ -133,8 +134,8 @@ class Trial:
             kind,
             seed,
             served_by_threshold(items, texts, scores, CANDIDATES),
-            {cosine: served(cosine, None) for cosine in _COSINES},
-            {cosine: served(cosine, scores.veto) for cosine in _COSINES},
+            {cosine: served(cosine, None) for cosine in COSINES},
+            {cosine: served(cosine, scores.veto) for cosine in COSINES},
         )
 
     def run(self, kind: Kind, seed: int, tuned: Tuned) -> list[StreamResult]:

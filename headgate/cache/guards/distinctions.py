@@ -25,7 +25,8 @@ DEICTIC = _groups(
     {
         "today": "today tonight", "yesterday": "yesterday", "tomorrow": "tomorrow", "last": "last previous former past",
         "next": "next upcoming", "latest": "latest newest", "ago": "ago", "until": "until till", "since": "since",
-        "once": "once", "during": "during while", "before": "before earlier ahead", "after": "after later afterwards",
+        "once": "once", "during": "during while", "before": "before earlier ahead prior back backward backwards",
+        "after": "after later afterwards forward forwards",
         "current": "current",
         "daily": "daily", "weekly": "weekly", "monthly": "monthly", "yearly": "yearly annual annually",
         "morning": "morning", "afternoon": "afternoon", "evening": "evening", "night": "night overnight",
@@ -43,7 +44,7 @@ STRICT_FORMAT = _groups(
     {
         "json": "json", "yaml": "yaml", "xml": "xml", "csv": "csv", "html": "html", "markdown": "markdown",
         "latex": "latex", "table": "table tabular", "bullets": "bullet bullets bulleted",
-        "numbered": "numbered", "sentence": "sentence"
+        "numbered": "numbered enumerated", "dialogue": "dialogue dialog conversation", "sentence": "sentence"
         " sentences", "paragraph": "paragraph paragraphs", "brief": "briefly brief concise concisely short tldr",
         "long": "detailed detail thorough lengthy comprehensive thoroughly", "essay": "essay", "poem": "poem",
         "haiku": "haiku", "limerick": "limerick", "song": "song lyrics", "story": "story tale", "joke": "joke",
@@ -53,6 +54,25 @@ STRICT_FORMAT = _groups(
     }
 )  # fmt: skip
 """Asked-for form and length of the answer."""
+
+COUNTED_FORMAT = _groups(
+    {
+        "lines": "line lines", "words": "word words", "slides": "slide slides", "verses": "verse verses",
+        "stanzas": "stanza stanzas", "characters": "character characters",
+    }
+)  # fmt: skip
+"""What an answer is counted in; of a kind that is also asked about, so behind a number only."""
+
+SHAPES = _groups(
+    {
+        "email": "email e-mail mail", "letter": "letter", "message": "message text sms", "list": "list checklist",
+        "speech": "speech", "script": "script screenplay", "interview": "interview", "report": "report",
+        "presentation": "presentation slideshow", "memo": "memo", "post": "post", "article": "article",
+        "diagram": "diagram drawing sketch chart graph flowchart picture", "timeline": "timeline", "quiz": "quiz",
+        "spreadsheet": "spreadsheet", "pdf": "pdf", "rap": "rap", "faq": "faq",
+    }
+)  # fmt: skip
+"""Kinds of text, or of picture, where one is asked for behind `as a`."""
 
 PROPERTIES = _groups(
     {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -99,7 +99,7 @@ class Reading:
     @cached_property
     def placed(self) -> tuple[tuple[str, str], ...]:
         """Directional words and the word behind each."""
-        return _placed(self.meaning.atoms)
+        return _placed(self.meaning.atoms, {name for name, _ in self.facts["names"]})
 
     @cached_property
     def property_of(self) -> tuple[str, tuple[str, ...]] | None:
@@ -214,7 +214,7 @@ def _full_names(tokens: tuple[Token, ...]) -> tuple[frozenset[str], ...]:
     return tuple(frozenset(run) for run in runs if len(run) > 1)
 
 
-def _placed(atoms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+def _placed(atoms: tuple[str, ...], names: Set[str]) -> tuple[tuple[str, str], ...]:
     found = []
     for at, atom in enumerate(atoms):
         if atom in _PLACED:
@@ -226,12 +226,16 @@ def _placed(atoms: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
             if str(behind).startswith("date:") and str(behind).endswith("day"):
                 # Thursday, 18 November.
                 behind = next((word for word in atoms[at + 2 : at + 3] if word.startswith("date:")), behind)
-            # To visit is no place.
+            # To visit is no place, but to Mark is.
             deed = atoms[at + 1] if at + 1 < len(atoms) else ""
             if atom == "to" and at and atoms[at - 1] == "come" and str(behind).startswith("number:"):
                 continue
             counted_off = atom in ("over", "than", "before", "after", "for") and str(behind).startswith("number:")
-            if behind is not None and not counted_off and (atom != "to" or part_of_speech(deed) != "v"):
+            if (
+                behind is not None
+                and not counted_off
+                and (atom != "to" or deed in names or part_of_speech(deed) != "v")
+            ):
                 found.append((atom, behind))
     return (*found, *_turned_into(atoms))
 

@@ -14,7 +14,7 @@ _BETWEEN_THEM = _BOTH_WAYS | word_set(
     "different between equal same similar similarity alike marry mean common share rhyme relate relation related"
     " identical border friend cousin sibling sister brother twin near close neighbor neighbour meet compatible overlap"
     " parallel perpendicular synonymous equivalent correlate correlation coincide date divorce adjacent opposite"
-    " alongside together interchangeable plus time add"
+    " alongside together interchangeable plus add"
 )
 """Those that say so only between two things: Anna is the sister of Beth, but my sister sends my brother a letter."""
 _INSTEAD = word_set("replace substitute exchange swap cover fill")
@@ -35,6 +35,7 @@ _CONVERSE = frozenset(
     for one in side.split()
     for other in far.split()
 )  # fmt: skip
+_COMPARATIVES = frozenset(word for pair in _CONVERSE for word in pair)
 _SPAN = 3
 _BETWEEN = 5
 
@@ -48,7 +49,11 @@ def holds_both_ways(frame: Sequence[str], between: Sequence[str]) -> bool:
     """
     if "than" in between:
         return False
-    if not _BOTH_WAYS.isdisjoint(frame) or not _BETWEEN_THEM.isdisjoint(between):
+    # Compared with the one, is the other larger?
+    if _COMPARATIVES.isdisjoint(frame) and not (_BOTH_WAYS.isdisjoint(frame) and _BETWEEN_THEM.isdisjoint(between)):
+        return True
+    if list(between) == ["time"]:
+        # Three times four.
         return True
     if "from" in between and "to" not in frame and not _MILES.isdisjoint(frame):
         return True
@@ -87,6 +92,23 @@ def exchanged(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) 
             return True
         turned = False
     return turned
+
+
+def changed_ends(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) -> bool:
+    """Whether the texts are alike to the last word but for two things that have changed places, however much stands
+    between them: another question, unless what is said holds both ways. Arguments as `exchanged`."""
+    if len(one) != len(other) or one == other:
+        return False
+    start = next(at for at in range(len(one)) if one[at] != other[at])
+    end = next(at for at in range(len(one), 0, -1) if one[at - 1] != other[at - 1])
+    mine, yours = list(one[start:end]), list(other[start:end])
+    for first in range(1, min(_SPAN, len(mine) - 1) + 1):
+        for last in range(1, min(_SPAN, len(mine) - first - 1) + 1):
+            here, between, there = mine[:first], mine[first:-last], mine[-last:]
+            ends_in_things = things[start + first - 1] and things[end - 1]
+            if ends_in_things and yours == [*there, *between, *here] and not holds_both_ways(one, between):
+                return True
+    return False
 
 
 def _neighbours(

@@ -169,7 +169,11 @@ def names_agree(one: Reading, other: Reading) -> Verdict:
         return True
     # Polish and polish: the order of appearance tells which is which.
     mine, yours = (
-        [(at, token) for at, token in enumerate(seen.tokens) if token.form in CASE_MATTERS and not token.opens]
+        [
+            (at, token)
+            for at, token in enumerate(seen.tokens)
+            if token.form in CASE_MATTERS and token.kind == "word" and not token.opens
+        ]
         for seen in (one, other)
     )
     for (here, written), (there, twin) in zip(mine, yours, strict=False):

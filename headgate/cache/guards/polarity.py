@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -47,6 +48,7 @@ _LEAVING_OUT = _by_first_word(
         "do not count",
         "everyone but",
         "everybody but",
+        "everything but",
         "all but",
         "aside from",
         "apart from",
@@ -58,7 +60,7 @@ _LEAVING_OUT = _by_first_word(
         "skipping",
     )
 )
-_ONLY = tuple((word, "but") for word in ("nobody", "none", "nothing", "no_one"))
+_ONLY = tuple((word, but) for word in ("nobody", "none", "nothing", "no_one") for but in ("but", "except"))
 _NUMBERED = word_set("tracking order phone serial part model reference invoice passport account ticket booking case id")
 """Behind one of these `no` is a number."""
 _COUNTED = ("number", "date")
@@ -76,9 +78,11 @@ _BOUNDS: Mapping[str, tuple[tuple[tuple[str, ...], str], ...]] = _by_first_word(
               "over", "above", "exceeding", "exceeds", "beyond"),
         "<": ("less than", "fewer than", "smaller than", "lower than", "shorter than", "younger than", "cheaper than",
               "under", "below", "beneath"),
+        "=": ("exactly", "precisely"),
     }.items()
     for words in phrases
 )  # fmt: skip
+_ORDINAL = re.compile("[0-9]th$")
 _SIGNS = {"≥": ">=", "≤": "<=", ">": ">", "<": "<"}
 
 
@@ -198,7 +202,7 @@ def _bounds(tokens: Sequence[Token], at: int, phrase: tuple[str, ...]) -> bool:
     if phrase[0] == "at":
         return not behind or behind[0].form != "some"
     # World War II was over, the third edition is above: a place in a series bounds nothing.
-    return any(token.kind in _COUNTED and not token.form.endswith("th") for token in (*before, *behind))
+    return any(token.kind in _COUNTED and not _ORDINAL.search(token.form) for token in (*before, *behind))
 
 
 def _lasts(tokens: Sequence[Token], at: int) -> bool:
@@ -206,7 +210,10 @@ def _lasts(tokens: Sequence[Token], at: int) -> bool:
 
 
 def same_bounds(one: Sequence[str], other: Sequence[str]) -> bool:
-    """Whether both bound alike; ~ is a bound or none."""
+    """Whether both bound alike; ~ is a bound or none, and = is one only where the other text bounds otherwise."""
+    if ("=" in one and "~" in other) or ("=" in other and "~" in one):
+        return False
+    one, other = ([bound for bound in side if bound != "="] for side in (one, other))
     if sorted(one) == sorted(other):
         return True
     ours, theirs = [bound for bound in one if bound != "~"], [bound for bound in other if bound != "~"]

@@ -36,6 +36,7 @@ _SCANNER = re.compile(
     | (?P<date>(?<![\w.])[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}(?![\w/-]))
     | (?P<fraction>(?<![\w/.])(?:[0-9]+[ ])?[0-9]+/[0-9]+(?![\w/])|[½¼¾⅓⅔])
     | (?P<range>(?<=[0-9])[-–](?=[0-9]))
+    | (?P<joint>(?<=[0-9])-(?=[^\W\d_]{3}))
     | (?P<time>
           (?<![\w.:])[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:\s?[aApP]\.?[mM]\b\.?)?
         | (?<![\w.:])[0-9]{1,2}\s?[aApP]\.?[mM]\b\.?
@@ -81,7 +82,7 @@ _CALENDAR = {
 _BRAND = re.compile(r"[a-z][A-Z][a-z]{2,}|(?:[A-Z][a-z]+)+[A-Z][a-z]*|[a-z]+OS")
 """iPhone, GitHub, macOS: a name, which others write in lower case, though it could be code."""
 _MONTHS_THAT_ARE_WORDS = frozenset({"may", "march", "mar"})
-_BEFORE_DAY = frozenset({"on", "to", "from", "every", "until", "by", "next", "this"})
+_BEFORE_DAY = frozenset({"on", "to", "from", "every", "each", "until", "by", "next", "this"})
 _BEFORE_SEASON = frozenset({"in", "every", "last", "next", "this", "during", "each", "early", "late"})
 _PHRASES = {("a", "few"): "a_few", ("a", "little"): "a_little", ("a", "lot"): "a_lot", ("no", "one"): "no_one"}
 _MERGED = numbers.SPELLED | {
@@ -117,6 +118,9 @@ def read(text: str) -> list[Token]:
             ):
                 tokens.append(Token("symbol", "!"))
             opens = True
+            continue
+        if group == "joint":
+            # A 10-minute walk takes 10 minutes.
             continue
         if group == "word":
             tokens.extend(_words(piece, opens, shouting))
@@ -293,12 +297,13 @@ def _merge(tokens: list[Token]) -> list[Token]:
                 pass
             elif token.form == "sat" and token.capital:
                 token = Token("date", "saturday")
-            elif token.form == "sun" and token.capital and forms[at - 1] in _BEFORE_DAY and at:
+            elif token.form == "sun" and _is_sunday(tokens, at):
                 token = Token("date", "sunday")
             elif token.form in _CALENDAR:
                 token = Token("date", _CALENDAR[token.form], token.capital, token.opens)
-            elif token.form in _MONTHS_THAT_ARE_WORDS and any(
-                0 <= i < len(tokens) and tokens[i].kind == "number" for i in (at - 1, at + 1)
+            elif token.form in _MONTHS_THAT_ARE_WORDS and (
+                (at and (token.capital or forms[at - 1] in ("in", "during")))
+                or any(0 <= i < len(tokens) and tokens[i].kind == "number" for i in (at - 1, at + 1))
             ):
                 token = Token("date", token.form, token.capital, token.opens)
             elif (token.form, following) in _PHRASES:
@@ -311,6 +316,16 @@ def _merge(tokens: list[Token]) -> list[Token]:
         merged.append(token)
         at += taken
     return merged
+
+
+def _is_sunday(tokens: list[Token], at: int) -> bool:
+    """On Sun, Sun 8pm, Sun to Wed; sun 8pm, on every sun at 8pm, but: the sun at 8pm."""
+    before = tokens[at - 1].form if at else ""
+    behind = [token.form for token in tokens[at + 1 : at + 3]]
+    timed = [form.startswith("at ") or _CALENDAR.get(form, "").endswith("day") for form in behind]
+    if tokens[at].capital:
+        return before in _BEFORE_DAY or any(timed)
+    return any(timed[:1] if before not in ("every", "each", "on") else timed) and before != "the"
 
 
 def _is_season(forms: list[str], at: int) -> bool:

@@ -12,8 +12,7 @@ _SCALES: Mapping[str, tuple[str, int]] = MappingProxyType(
         for scale, more, less in (
             ("price", "expensive pricey pricier costly dear dearer", "cheap cheaper"),
             ("size", "large larger big bigger", "small smaller"),
-            ("height", "tall taller", "short shorter"),
-            ("length", "long longer", "brief briefer"),
+            ("length", "tall taller long longer", "short shorter brief briefer"),
             ("age", "old older", "young younger new newer"),
             ("speed", "fast faster quick quicker", "slow slower"),
             ("weight", "heavy heavier", "light lighter"),
@@ -38,6 +37,7 @@ _MEASURES: Mapping[str, str] = MappingProxyType(
 """What `more` and `less`, `higher` and `lower` are said of."""
 _DEGREES: Mapping[str, int] = MappingProxyType({"more": 1, "less": -1})
 _COMPARED = frozenset({"compare", "compared"})
+_HAVING = frozenset({"have", "get", "make", "earn", "produce", "use", "consume", "contain", "offer", "need", "require"})
 _STOPS = frozenset({"in", "on", "at", "when", "if", "with", "by", "correct", "right", "true"})
 
 
@@ -73,7 +73,9 @@ def compared(words: Sequence[str], things: Sequence[bool]) -> Comparison | None:
     if "than" in words[at:]:
         than = words.index("than", at)
         end = next((i for i in range(than + 1, len(words)) if words[i] in _STOPS), len(words))
-        left, right = named(at, than) or named(0, at), named(than + 1, end)
+        # A has a larger area than B, but: is it cheaper by bus than by train.
+        had = at > 0 and (things[at - 1] or words[at - 1] in _HAVING)
+        left, right = (had and named(0, at)) or named(at, than) or named(0, at), named(than + 1, end)
     else:
         start = next((i for i, word in enumerate(words) if word in _COMPARED), None)
         split = None if start is None else next((i for i in range(start, len(words)) if words[i] in ("be", "do")), None)
@@ -92,7 +94,8 @@ def _scale(words: Sequence[str]) -> tuple[int, str, int] | None:
                 scale, sign = _SCALES[following]
                 return at, scale, sign * _DEGREES[word]
             measure = next((_MEASURES[w] for w in words if w in _MEASURES), None)
-            return None if measure is None else (at, measure, _DEGREES[word])
+            if measure is not None:
+                return at, measure, _DEGREES[word]
         if word in _SCALES and (word.endswith(("er", "ier")) or word in ("worse", "better")):
             scale, sign = _SCALES[word]
             if scale == "level" and following in _MEASURES:
@@ -103,6 +106,12 @@ def _scale(words: Sequence[str]) -> tuple[int, str, int] | None:
 
 def said_alike(one: Comparison, other: Comparison) -> bool | None:
     """Whether two comparisons of the same things come to the same; None where they are of other things."""
+    # The economy of A against B, the economy of B against A: what is compared of both stands on one side.
+    of_both = one.left & other.left, one.right & other.right
+    lefts = [side - of_both[0] for side in (one.left, other.left)]
+    rights = [side - of_both[1] for side in (one.right, other.right)]
+    if all(lefts) and all(rights) and (lefts[0] & rights[1] or rights[0] & lefts[1]):
+        return None if one.scale != other.scale else one.sign != other.sign
     straight = bool(one.left & other.left) or bool(one.right & other.right)
     crossed = bool(one.left & other.right) or bool(one.right & other.left)
     if one.scale != other.scale or straight == crossed:
@@ -137,3 +146,45 @@ def replaced_by(words: Sequence[str], things: Sequence[bool]) -> tuple[Set[str],
             out.add(first)
             taken.add(second)
     return out - {""}, taken - {""}
+
+
+_GIVEN_UP = frozenset({"from", "instead"})
+_TAKEN_UP = frozenset({"to", "into", "until"})
+_PLANNED = frozenset({"come", "arrive", "schedule", "book", "due", "plan", "set", "be"})
+_WANTED = frozenset(
+    {"want", "require", "should", "like", "prefer", "wish", "deliver", "move", "change", "rather", "can"}
+)
+
+
+def moved_back(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether the one text moves something from a first date to a second, and the other from the second to the first.
+
+    `one` and `other` are the texts' words as `meaning` has them.
+    """
+    mine, yours = _moved(one), _moved(other)
+    return mine is not None and yours is not None and mine == yours[::-1]
+
+
+def _moved(words: Sequence[str]) -> tuple[str, str] | None:
+    """Of a text with two dates the one that is given up and the one that is taken for it: from Monday to Tuesday,
+    Tuesday instead of Monday, not on Monday but Tuesday, it comes on Monday and I want it on Tuesday."""
+    dates = [at for at, word in enumerate(words) if word.startswith("date:")]
+    if len(dates) != 2 or words[dates[0]] == words[dates[1]]:
+        return None
+    first, second = (words[at] for at in dates)
+    out = [_before(words, at) & _GIVEN_UP or "not" in words[max(0, at - 4) : at] for at in dates]
+    into = [bool(_before(words, at) & _TAKEN_UP) for at in dates]
+    between = {*words[dates[0] + 1 : dates[1]]}
+    if (out[0] and not out[1]) or (into[1] and not into[0]):
+        return first, second
+    if (out[1] and not out[0]) or (into[0] and not into[1]):
+        return second, first
+    if not _PLANNED.isdisjoint(words[max(0, dates[0] - 4) : dates[0]]) and not _WANTED.isdisjoint(between):
+        return first, second
+    return None
+
+
+def _before(words: Sequence[str], at: int) -> Set[str]:
+    """The word in front of one, and the one before that where `of` or `on` stands between."""
+    found = {*words[max(0, at - 1) : at]}
+    return found | {*words[max(0, at - 2) : at - 1]} if found & {"of", "on"} else found

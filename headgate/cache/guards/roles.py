@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 from headgate.cache.guards.content import swapped
 from headgate.cache.guards.evidence import Reading, Verdict
-from headgate.cache.guards.exchange import converse, exchanged
+from headgate.cache.guards.exchange import changed_ends, converse, exchanged
 from headgate.cache.guards.lexicon import POLARITY
 from headgate.cache.guards.relations import Comparison as Compared
-from headgate.cache.guards.relations import compared, replaced_by, said_alike
+from headgate.cache.guards.relations import compared, moved_back, replaced_by, said_alike
 from headgate.cache.guards.vocabulary import acts, classes, kept, part_of_speech, parts_of_speech, related, weight
 
 _ACTING = frozenset({"i", "we"})
@@ -42,9 +42,16 @@ def turned_alike(one: Reading, other: Reading) -> bool:
     return converse(one.plain, other.plain, one.things)
 
 
+def compares_alike(one: Reading, other: Reading) -> bool:
+    """Whether both compare one way, so that nothing is turned: numbers smaller than 5, numbers smaller than 5."""
+    mine, yours = _comparison(one), _comparison(other)
+    return mine is not None and yours is not None and mine.sign == yours.sign
+
+
 def direction(one: Reading, other: Reading) -> Verdict:
     """What stands behind `from` in one text does not stand behind `to` in the other; no things change places."""
-    if exchanged(_compared(one.plain), _compared(other.plain), one.things):
+    mine, yours = _compared(one.plain), _compared(other.plain)
+    if exchanged(mine, yours, one.things) or changed_ends(mine, yours, one.things):
         return False
     if not one.placed or not other.placed:
         return "one side" if one.placed or other.placed else None
@@ -56,10 +63,12 @@ def direction(one: Reading, other: Reading) -> Verdict:
             if meet and ((way, its_way) in _OPPOSITE_WAYS or (its_way, way) in _OPPOSITE_WAYS):
                 return False
             if way == its_way and not meet and way != "by":
-                if way == "for":
+                if way == "for" and ":" not in goal + its_goal:
                     if _before_for(other, goal) and _before_for(one, its_goal):
                         return False
-                elif (_has(other, goal) or _has(one, its_goal)) and not (_apart(one) and _apart(other)):
+                elif (
+                    way != "for" and (_has(other, goal) or _has(one, its_goal)) and not (_apart(one) and _apart(other))
+                ):
                     return False
     return True
 
@@ -106,6 +115,10 @@ def order(one: Reading, other: Reading) -> Verdict:
         return False
     if _exchanged_for(one, other) or _deeds_exchanged(one.meaning.atoms, other.meaning.atoms):
         return False
+    if _elsewhere(one, other):
+        return False
+    if moved_back(one.meaning.atoms, other.meaning.atoms):
+        return False
     mine, yours = _comparison(one), _comparison(other)
     if mine is not None and yours is not None and said_alike(mine, yours) is False:
         return False
@@ -142,6 +155,30 @@ def _exchanged_for(one: Reading, other: Reading) -> bool:
         if twin != thing and (_asked_in(twin, one.meaning.atoms) or _asked_in(thing, other.meaning.atoms)):
             return twin in one.meaning.atoms and thing in other.meaning.atoms
     return False
+
+
+_WHERE = frozenset({"in", "at", "for", "from", "of"})
+
+
+def _elsewhere(one: Reading, other: Reading) -> bool:
+    """`5 pm in Lima` and `5 pm in Manila`, where both texts name both: another name stands behind the same number."""
+    mine, yours = _beside_names(one), _beside_names(other)
+    for said, name in mine.items():
+        twin = yours.get(said, name)
+        if twin != name and twin in one.spoken and name in other.spoken:
+            return True
+    return False
+
+
+def _beside_names(seen: Reading) -> dict[str, str]:
+    """Each number, date or time and the name right behind it, or behind `in` or `at`."""
+    found: dict[str, str] = {}
+    for at, token in enumerate(seen.tokens):
+        if token.kind in ("number", "date"):
+            behind = [word for word in seen.tokens[at + 1 : at + 3] if word.form not in _WHERE][:1]
+            if behind and behind[0].kind == "word" and behind[0].capital:
+                found[token.form] = behind[0].form
+    return found
 
 
 def _counted(atoms: Sequence[str]) -> dict[str, str]:

@@ -14,10 +14,11 @@ from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.lexicon import COLORS
 from headgate.cache.guards.polarity import same_bounds
 from headgate.cache.guards.questions import OPEN, agree, apart
-from headgate.cache.guards.roles import direction, doer_exchanged, order, turned_alike
+from headgate.cache.guards.roles import compares_alike, direction, doer_exchanged, order, turned_alike
 from headgate.cache.guards.subject import subject
+from headgate.cache.guards.temporal import temporal
 from headgate.cache.guards.tenses import clash
-from headgate.cache.guards.vocabulary import parts_of_speech, related, weight
+from headgate.cache.guards.vocabulary import kept, parts_of_speech, related, weight
 
 
 def check(stored: str | Reading, asked: str | Reading) -> str | None:
@@ -60,7 +61,7 @@ def compare(stored: Reading, asked: Reading, *, whole: bool = True) -> Compariso
         else:
             found = found or align(stored.words, asked.words)
             verdict = _BY_ALIGNMENT[kind](stored, asked, found)
-        if verdict is False and kind in _TURNED:
+        if verdict is False and kind in _TURNED and not (kind == "polarity" and compares_alike(stored, asked)):
             turned = turned_alike(stored, asked) if turned is None else turned
             verdict = turned
         if verdict is True:
@@ -100,11 +101,26 @@ def _negation(one: Reading, other: Reading, found: Alignment) -> Verdict:
         # Without the museums: all but the museums.
         return (a.denials + a.excepts + b.denials + b.excepts) % 2 == 0 or a.perhaps + b.perhaps > 0
     if not a.denials and not b.denials:
-        return None
+        return False if bool(a.perhaps) != bool(b.perhaps) and _refused(found, one, other) else None
     if a.may_agree(b, found.opposites):
         return True
     words = 2 * found.shared + len(found.missing) + len(found.extra)
     return False if 2 * found.shared >= _SAID_ALIKE * words else "one side"
+
+
+_REFUSING = frozenset(
+    map(kept, ("refuse", "avoid", "stop", "quit", "fail", "prevent", "forbid", "prohibit", "ban", "deny"))
+)
+
+
+def _refused(found: Alignment, one: Reading, other: Reading) -> bool:
+    """Whether a word for not doing it is all that one text says more: what do they eat, what do they refuse to eat. It
+    ends no text: when the rain will stop is no denial."""
+    if {*one.words[-1:], *other.words[-1:]} & _REFUSING:
+        return False
+    missing, extra = ({word for word in words if weight(word) == 2} for words in (found.missing, found.extra))
+    more = missing or extra
+    return found.shared > 1 and bool(more) and not (missing and extra) and more <= _REFUSING
 
 
 def _polarity(one: Reading, other: Reading, found: Alignment) -> Verdict:
@@ -159,32 +175,6 @@ def _one_of_all(one: Reading, other: Reading) -> bool:
         for word in other.spoken[at + 1 : at + 3]
     }
     return any(base_form(word) == word and word in whole and "n" in parts_of_speech(word) for word in single)
-
-
-_SIDE_OF_EVENT = {
-    **{"before": "before", "until": "before", "during": "during"},
-    **{"after": "after", "since": "after", "once": "after"},
-}
-
-
-def _temporal(one: Reading, other: Reading) -> Verdict:
-    if not one.facts["temporal"] and not other.facts["temporal"]:
-        return None
-    ours, theirs = ({word for word, _ in seen.facts["temporal"]} for seen in (one, other))
-    if ours == theirs:
-        return True if ours else None
-    loose = {"before", "after", "during", "current", "since", "until", "once"}
-    periods = {"daily", "weekly", "monthly", "yearly"}
-    orders = {"before", "after", "together"}
-    sides = [{_SIDE_OF_EVENT[word] for word in said if word in _SIDE_OF_EVENT} for said in (ours, theirs)]
-    if sides[0] and sides[1] and sides[0].isdisjoint(sides[1]):
-        # During an earthquake, once it is over.
-        return False
-    if len(orders & (ours ^ theirs)) > 1 or all(
-        only - loose - periods - orders for only in (ours - theirs, theirs - ours)
-    ):
-        return False
-    return False if ours & periods and theirs & periods and ours & periods != theirs & periods else "one side"
 
 
 def _tense(one: Reading, other: Reading) -> Verdict:
@@ -354,7 +344,7 @@ _JUDGES: dict[str, Judge] = {
     "names": names_agree,
     "comparators": _comparators,
     "quantifiers": _quantifiers,
-    "temporal": _temporal,
+    "temporal": temporal,
     "tense": _tense,
     "language": language,
     "format": facts("format"),

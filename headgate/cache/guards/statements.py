@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from headgate.cache.guards.distinctions import DEICTIC, PROPERTIES, SPANS, STRICT_FORMAT, STRICT_QUANTIFIERS
+from headgate.cache.guards.distinctions import (
+    COUNTED_FORMAT,
+    DEICTIC,
+    PROPERTIES,
+    SHAPES,
+    SPANS,
+    STRICT_FORMAT,
+    STRICT_QUANTIFIERS,
+)
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.lexicon import AMBIGUOUS_LANGUAGES, LANGUAGES
 from headgate.cache.guards.meaning import Meaning
@@ -20,6 +28,9 @@ Counted = frozenset[tuple[str, int]]
 _BEFORE_LANGUAGE = frozenset({"in", "into", "using", "with"})
 _TIMES_OVER = frozenset({"a", "per", "every", "in", "more", "again", "or", "and", "upon", "each", "only", ""})
 """Behind these `once` counts; elsewhere it is as soon as."""
+_ANSWERING = frozenset({"answer", "reply", "respond"})
+_SHIFTING = frozenset({"back", "backward", "backwards", "forward", "forwards"})
+"""Two hours back."""
 _MONEY = frozenset({"krona", "kronor", "krone", "kroner", "yen", "won", "lira", "zloty", "rubles", "forint", "dong"})
 """A Swedish krona is no Swedish."""
 
@@ -109,19 +120,36 @@ def _temporal(said: Said) -> Counted:
             and (word != "once" or following not in _TIMES_OVER)
             and (word != "ahead" or following == "of")
             and (word not in ("earlier", "later") or following == "than" or word in counted_off)
+            and (word not in _SHIFTING or word in counted_off)
+            and (word != "prior" or following == "to")
         }
     )
 
 
 def _format(said: Said) -> Counted:
-    """How it is to be put: as a table, in feet, per year."""
+    """How it is to be put: as a table, in feet, per year, in ten lines."""
     words = said.words
     asked = {STRICT_FORMAT[word] for word in STRICT_FORMAT.keys() & words}
+    asked.update(_shapes(words))
+    for count, unit_said in itertools.pairwise(said.tokens):
+        if count.kind == "number" and unit_said.form in COUNTED_FORMAT:
+            asked.add(COUNTED_FORMAT[unit_said.form])
     if "in" in words or "per" in words:
         for before, word in itertools.pairwise(words):
             if before in ("in", "per") and len(word) > 3 and (unit := unit_of(word)) is not None:
                 asked.add(f"{before} {UNITS[unit]}")
     return counted(asked)
+
+
+def _shapes(words: Sequence[str]) -> Iterator[str]:
+    """The kind of text asked for behind `as a` or `answer with a`: as an email, as a short list."""
+    for at, word in enumerate(words):
+        asked = word == "as" or (word == "with" and not _ANSWERING.isdisjoint(words[max(0, at - 1) : at]))
+        if asked and words[at + 1 : at + 2] in (["a"], ["an"]):
+            shape = next((SHAPES[noun] for noun in words[at + 2 : at + 5] if noun in SHAPES), None)
+            # A numbered list is named by what is special of it.
+            if shape is not None and STRICT_FORMAT.keys().isdisjoint(words[at + 2 : at + 5]):
+                yield shape
 
 
 def _plural(said: Said) -> Counted:
@@ -151,24 +179,24 @@ FACTS: Mapping[str, Callable[[Said], Counted]] = {
 
 
 def _only(words: list[str]) -> list[str]:
-    """`Nobody but Ann` is only Ann."""
-    if "but" not in words:
+    """`Nobody but Ann`, `nobody except Ann` is only Ann."""
+    if "but" not in words and "except" not in words:
         return words
     out = list(words)
     for at in range(len(out) - 1):
-        if out[at] in ("nobody", "none", "nothing", "no_one") and out[at + 1] == "but":
+        if out[at] in ("nobody", "none", "nothing", "no_one") and out[at + 1] in ("but", "except"):
             out[at : at + 2] = ["only", "but"]
     return out
 
 
 def _aspects(atoms: tuple[str, ...]) -> set[str]:
-    """Properties asked for: `price of it`, not `the high price`."""
+    """Properties asked for: `price of it`, `a larger area than`, not `the high price`."""
     if PROPERTIES.keys().isdisjoint(atoms):
         return set()
     return {
         PROPERTIES[atom]
         for at, atom in enumerate(atoms)
-        if atom in PROPERTIES and (at < 2 or atoms[at + 1 : at + 2] == ("of",))
+        if atom in PROPERTIES and (at < 2 or atoms[at + 1 : at + 2] in (("of",), ("than",)))
     }
 
 

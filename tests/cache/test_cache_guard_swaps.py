@@ -1,0 +1,73 @@
+"""What changes places, what stands beside what, and what an answer is to look like: near misses that once passed, and
+beside them what means the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.cache.guards import check
+
+
+@pytest.mark.parametrize(("kind", "stored", "asked"), [
+    # Two things have changed places, however much stands between them.
+    ("direction", "It's noon in Quito. What's the time in Oslo?", "It's noon in Oslo. What's the time in Quito?"),
+    ("direction", "Compared with Chad, is the army of Mali bigger?", "Compared with Mali, is the army of Chad bigger?"),
+    ("direction", "Does Ghana have a longer coast than Togo?", "Does Togo have a longer coast than Ghana?"),
+    ("order", "Ghana has a longer coast than Togo, right?", "Compared with Ghana, is the coast of Togo longer?"),
+    # Another name stands beside the same time or number.
+    ("order", "What time is it in Rome when it is 5 pm in Lima?", "It's 5 pm in Rome. What's the time in Lima?"),
+    ("direction", "Does it take 3 eggs from Ann and 5 from Bob?", "Does it take 5 eggs from Ann and 3 from Bob?"),
+    # From a first date to a second, from the second to the first.
+    ("order", "Can you move my slot from Mon to Thu?", "Instead of Thu, can I have my slot on Mon?"),
+    ("direction", "My lesson is on Friday, but I want it on Monday", "Please move my lesson from Monday to Friday"),
+    # A letter goes to Mark, and to mark is something else.
+    ("direction", "A letter from Jane to Mark", "A letter from Mark to Jane"),
+    # What is measured, and the bound that `exactly` is.
+    ("aspect", "Is the area of Laos larger than that of Cuba?", "Does Laos have a larger population than Cuba?"),
+    ("comparators", "Pay for exactly 18 months of service", "Pay for more than 18 months of service"),
+    ("comparators", "Discount for over 6 months in advance", "Discount for under 6 months in advance"),
+    # An answer in another shape.
+    ("format", "Explain inflation as a dialogue", "Explain inflation as an email"),
+    ("format", "Tell me about Rome in 12 lines", "Tell me about Rome in 12 sentences"),
+    ("format", "What do owls eat? Answer with a letter", "What do owls eat? Answer with a list"),
+    ("numbers", "Where is a 10-minute parking spot?", "Where is a 10-hour parking spot?"),
+    # Beside an event, before it; and hours on, hours back.
+    ("temporal", "Do I take zinc before lunch?", "Do I take zinc with lunch?"),
+    ("temporal", "Which mails were sent prior to May 3rd?", "Which mails were sent later than May 3rd?"),
+    ("temporal", "What is 3 hours back from 9 am?", "What is 3 hours after 9 am?"),
+    ("dates", "Is the pool heated in May?", "Is the pool heated in October?"),
+    ("dates", "Book the court for Sun 8pm", "Book the court for Tue 8pm"),
+    # Nothing but them, everything but them; not doing it.
+    ("negation", "Is nothing except shoes on sale?", "Is everything but shoes on sale?"),
+    ("negation", "What do toddlers eat in summer?", "What do toddlers refuse to eat in summer?"),
+    ("polarity", "Keep all rows longer than 5", "Drop all rows longer than 5"),
+    ("polarity", "How many games did they win at home?", "How many games did they win away from home?"),
+])  # fmt: skip
+def test_what_changes_places_is_another_question(kind: str, stored: str, asked: str) -> None:
+    assert check(stored, asked) == kind
+    assert check(asked, stored) == kind
+
+
+@pytest.mark.parametrize(("stored", "asked"), [
+    ("Is Ghana's coast longer than Togo's?", "Compared with Togo, is the coast of Ghana longer?"),
+    ("Does Ghana have a longer coast than Togo?", "Togo has a shorter coast than Ghana, right?"),
+    ("How far is Rome from Lima?", "How far is Lima from Rome?"),
+    ("What is 3 times 4?", "What is 4 times 3?"),
+    ("It's 5 pm in Rome. What's the time in Lima?", "What time is it in Lima when it is 5 pm in Rome?"),
+    ("Can you move my slot from Mon to Thu?", "Instead of Mon, can I have my slot on Thu?"),
+    ("Please move my lesson from Friday to Monday", "My lesson is on Friday, but I want it on Monday"),
+    ("Pay for exactly 18 months of service", "Pay for 18 months of service"),
+    ("Explain inflation as a dialogue", "Explain inflation as a conversation"),
+    ("Give me a numbered list of facts about owls", "Give me facts about owls as an enumerated list"),
+    ("Where is a 10-minute parking spot?", "Where is a parking spot for 10 minutes?"),
+    ("How far should I sit from a 55 inch TV?", "How far should I sit from a 55-inch TV?"),
+    ("Which mails were sent prior to May 3rd?", "Which mails were sent before May 3rd?"),
+    ("How much does it rain in Oslo during march?", "How much does it rain in Oslo in March?"),
+    ("Is nothing except shoes on sale?", "Are only shoes on sale?"),
+    ("How do I keep pasta from sticking?", "How do I stop pasta sticking?"),
+    ("How long does a cold last?", "I have a cold. When will it stop?"),
+    ("Which planet is hotter: Mars or Venus?", "Which planet is hotter: Venus or Mars?"),
+])  # fmt: skip
+def test_what_means_the_same_is_not_refused(stored: str, asked: str) -> None:
+    assert check(stored, asked) is None
+    assert check(asked, stored) is None
