@@ -42,6 +42,7 @@ from headgate.gateway.live_settings import MainFile
 from headgate.gateway.parts import StartError, make_engine
 from headgate.gateway.readings import Readings
 from headgate.gateway.settings import Settings
+from headgate.gateway.shared_responses import SharedResponses
 from headgate.gateway.storage.folder import open_storage
 from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.accounts import Accounts
@@ -112,7 +113,8 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app[keys.PINNED] = Pinned(
         app[keys.TEAMS], lambda: app[keys.LOADER].backend.routes.destinations, app[keys.METRICS].registry
     )
-    app[keys.RESPONSES] = StoredResponses(settings.responses.ttl_s, int(settings.responses.max_bytes))
+    ttl_s, most = settings.responses.ttl_s, int(settings.responses.max_bytes)
+    app[keys.RESPONSES] = SharedResponses(StoredResponses(ttl_s, most), ttl_s, most)
     app[keys.FEEDBACK] = feedback.open_feedback(app)
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
     app.on_startup.append(models.note_start)
@@ -126,6 +128,7 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app.cleanup_ctx.append(_sharing)
     app.cleanup_ctx.append(_pinning)
     app.cleanup_ctx.append(batches.running)
+    app.cleanup_ctx.append(responses.running)
     app.router.add_post("/v1/chat/completions", chat.chat_completions)
     app.router.add_post("/v1/completions", completions.completions)
     app.router.add_post("/v1/files", files.upload)
@@ -145,6 +148,8 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app.router.add_post("/v1/responses", responses.create)
     app.router.add_get("/v1/responses/{response_id}", responses.get)
     app.router.add_delete("/v1/responses/{response_id}", responses.delete)
+    app.router.add_get("/v1/responses/{response_id}/input_items", responses.input_items)
+    app.router.add_post("/v1/responses/{response_id}/cancel", responses.cancel)
     app.router.add_post("/v1/feedback", feedback.give)
     app.router.add_get("/v1/feedback/{answer_id}", feedback.get)
     app.router.add_post("/tokenize", tokenize.tokenize)
@@ -255,6 +260,7 @@ async def _loading(app: web.Application) -> AsyncIterator[None]:
     """Load in the background while the server already listens; stop the engine at the end."""
     loader = app[keys.LOADER]
     await loader.connect()
+    app[keys.RESPONSES].share(loader.redis)
     task = asyncio.create_task(loader.run(), name="load models")
     app[LOADING] = task
     yield

@@ -59,6 +59,7 @@ from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
 
 if TYPE_CHECKING:
+    from headgate.cache.store.redis import RedisStore
     from headgate.cache.store.redis_journal import RedisJournal
 
 logger = logging.getLogger("headgate.gateway")
@@ -129,6 +130,11 @@ class Loader:
     def fingerprinter(self) -> Fingerprinter:
         """Names what must not be told apart by others."""
         return self._fingerprinter
+
+    @property
+    def redis(self) -> RedisStore | None:
+        """What gateways share, once `connect` has found it."""
+        return self._redis
 
     @property
     def models(self) -> Mapping[str, LocalModel]:

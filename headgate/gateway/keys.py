@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from headgate.gateway.backend import Backend, Loader
+from headgate.gateway.background_responses import BackgroundResponses
 from headgate.gateway.dashboard.traces import Traces
 from headgate.gateway.feedback.service import Feedback
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.readings import Readings
 from headgate.gateway.settings import Settings
+from headgate.gateway.shared_responses import SharedResponses
 from headgate.gateway.storage.folder import PART, Storage
-from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.pinning import Pinned
@@ -38,7 +39,8 @@ RELOADER = web.AppKey("reloader", Reloader)
 LOADER = web.AppKey("loader", Loader)
 READINGS = web.AppKey("readings", Readings)
 PINNED = web.AppKey("pinned", Pinned)
-RESPONSES = web.AppKey("responses", StoredResponses)
+RESPONSES = web.AppKey("responses", SharedResponses)
+BACKGROUND = web.AppKey("background", BackgroundResponses)
 FEEDBACK = web.AppKey[Feedback | None]("feedback")
 TRACES = web.AppKey("traces", Traces)
 STORAGE = web.AppKey[Storage | None]("storage")

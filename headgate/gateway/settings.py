@@ -261,7 +261,9 @@ class ResponsesSection(Section):
     """Responses that clients can go on from, by `previous_response_id`."""
 
     ttl_s: float = Field(default=3600.0, ge=0, description="Seconds a response is kept; 0 keeps none.")
-    max_bytes: ByteSize = Field(default=_bytes(64 * MIB), gt=0, description="Memory for them; the oldest leave.")
+    max_bytes: ByteSize = Field(
+        default=_bytes(64 * MIB), gt=0, description="Memory for those in this process; the oldest leave."
+    )
 
 
 class TeamsSection(Section):

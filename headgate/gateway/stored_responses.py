@@ -5,25 +5,28 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from headgate.gateway.request import Message
+import msgspec
 
 _OVERHEAD = 200
-"""Bytes that an entry or a turn takes beside its texts, about."""
+"""Bytes that an entry takes beside its texts, about."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResponse:
-    """A response's body, and the conversation up to and with it."""
+class StoredResponse(msgspec.Struct, frozen=True):
+    """A response, and what it takes to go on from it."""
 
     body: bytes
-    turns: tuple[Message, ...]
+    items: bytes
+    """The conversation up to it: a JSON list of items."""
+    events: tuple[bytes, ...] = ()
+    """Of one that was answered in the background as a stream, in the order of their numbers."""
+    alive_until: float = 0.0
+    """Of one that is being made: when, in seconds since the epoch, its process must have said that it still is."""
 
     @property
-    def bytes(self) -> int:
-        """What it takes, about."""
-        return _OVERHEAD + len(self.body) + sum(_size(turn) for turn in self.turns)
+    def size(self) -> int:
+        """Bytes that it takes, about."""
+        return _OVERHEAD + len(self.body) + len(self.items) + sum(map(len, self.events))
 
 
 class StoredResponses:
@@ -52,12 +55,12 @@ class StoredResponses:
         return len(self._kept)
 
     def keep(self, team: str, response_id: str, response: StoredResponse) -> None:
-        """Keep a team's response, unless it alone is larger than all of them may be."""
-        self._expire()
-        if not self.enabled or response.bytes > self._max_bytes:
+        """Keep a response in place of an older state of it, unless it alone is larger than all may be."""
+        self.delete(team, response_id)
+        if not self.enabled or response.size > self._max_bytes:
             return
         self._kept[team, response_id] = self._clock() + self._ttl_s, response
-        self._bytes += response.bytes
+        self._bytes += response.size
         while self._bytes > self._max_bytes:
             self._drop(next(iter(self._kept)))
 
@@ -84,9 +87,4 @@ class StoredResponses:
             self._drop(key)
 
     def _drop(self, key: tuple[str, str]) -> None:
-        self._bytes -= self._kept.pop(key)[1].bytes
-
-
-def _size(turn: Message) -> int:
-    """UTF-8 bytes of most texts are about as many as characters."""
-    return _OVERHEAD + len(turn.content or "") + sum(len(call.arguments) + len(call.name) for call in turn.tool_calls)
+        self._bytes -= self._kept.pop(key)[1].size

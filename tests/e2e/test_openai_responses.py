@@ -123,6 +123,65 @@ def test_a_conversation_goes_on_from_a_stored_response(server: ServerProcess, cl
         client.responses.retrieve(unstored.id)
 
 
+def test_the_items_of_a_conversation_are_listed(server: ServerProcess, client: OpenAI) -> None:
+    ask: dict[str, Any] = {"model": "small", "max_output_tokens": 8}
+    first = client.responses.create(input=QUESTION, **ask)
+    second = client.responses.create(input="And of Italy?", previous_response_id=first.id, **ask)
+    items: list[Any] = list(client.responses.input_items.list(second.id, order="asc"))
+    assert [(item.role, item.content[0].text) for item in items] == [
+        ("user", QUESTION), ("assistant", first.output_text), ("user", "And of Italy?")]  # fmt: skip
+    paged: list[Any] = list(client.responses.input_items.list(second.id, limit=2))
+    assert [item.id for item in paged] == [item.id for item in items[::-1]], "the client asks for page after page"
+    assert items[1].id == first.output[0].id
+    with pytest.raises(openai.NotFoundError):
+        server.client("blue-secret-key-1").responses.input_items.list(second.id)
+
+
+def test_a_response_is_made_while_nobody_waits(client: OpenAI) -> None:
+    ask: dict[str, Any] = {"model": "large", "input": QUESTION, "max_output_tokens": 12}
+    whole = client.responses.create(extra_headers=FRESH, **ask)
+    made = client.responses.create(background=True, extra_headers=FRESH, **ask)
+    assert (made.background, made.status in ("queued", "in_progress", "completed", "incomplete")) == (True, True)
+    while made.status in ("queued", "in_progress"):
+        made = client.responses.retrieve(made.id)
+    assert (made.status, made.output_text, made.usage) == (whole.status, whole.output_text, whole.usage)
+    then = client.responses.create(model="small", input="And?", previous_response_id=made.id, max_output_tokens=4)
+    assert then.previous_response_id == made.id
+    assert client.responses.cancel(made.id).status == made.status, "what has ended stays as it is"
+    with pytest.raises(openai.BadRequestError):
+        client.responses.cancel(whole.id)
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.responses.create(background=True, input="x", model="gpt-9")
+    assert caught.value.code == "model_not_found"
+
+
+def test_a_background_stream_is_read_again_from_where_it_was_left(client: OpenAI) -> None:
+    ask: dict[str, Any] = {"model": "large", "input": QUESTION, "max_output_tokens": 12, "extra_headers": FRESH}
+    stream = client.responses.create(background=True, stream=True, **ask)
+    first = next(iter(stream))
+    assert first.type == "response.created"
+    name = first.response.id
+    stream.close()
+    rest = list(client.responses.retrieve(name, stream=True, starting_after=0))
+    assert [event.sequence_number for event in rest] == list(range(1, len(rest) + 1)), "whoever leaves ends nothing"
+    assert rest[-1].type in ("response.completed", "response.incomplete")
+    final: Any = rest[-1]
+    assert client.responses.retrieve(name).output_text == final.response.output_text
+    assert "".join(e.delta for e in rest if e.type == "response.output_text.delta") == final.response.output_text
+
+
+def test_a_background_response_is_cancelled(client: OpenAI) -> None:
+    long: dict[str, Any] = {"model": "large", "input": QUESTION, "extra_headers": FRESH, "background": True}
+    made = client.responses.create(**long)
+    cancelled = client.responses.cancel(made.id)
+    assert cancelled.status in ("cancelled", "completed")
+    assert client.responses.retrieve(made.id).status == cancelled.status
+    made = client.responses.create(**long)
+    client.responses.delete(made.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(made.id)
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_functions_are_called_and_their_results_answered(client: OpenAI, stream: bool) -> None:
     ask: dict[str, Any] = {"model": "small", "tools": [LIGHT], "extra_headers": FRESH}

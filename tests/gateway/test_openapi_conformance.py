@@ -140,10 +140,11 @@ def made(url: str) -> dict[str, str]:
     batch = requests.post(f"{url}/v1/batches", json=ask, timeout=30)
     response = requests.post(
         f"{url}/v1/responses",
-        json={"model": "tiny", "input": "hello", "max_output_tokens": 4, "store": True},
+        json={"model": "tiny", "input": "hello", "max_output_tokens": 4, "background": True, "stream": True},
         timeout=30,
     )
-    answer_id = response.json()["id"]
+    events = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: ")]
+    answer_id = events[-1]["response"]["id"]
     requests.post(f"{url}/v1/feedback", json={"id": answer_id, "good": True}, timeout=30)
     return {
         "model": "tiny",

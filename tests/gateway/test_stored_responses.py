@@ -5,12 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gateway.request import Message
 from headgate.gateway.stored_responses import StoredResponse, StoredResponses
 
 
 def response(size: int = 0) -> StoredResponse:
-    return StoredResponse(b"x" * size, (Message("user", "hi"),))
+    return StoredResponse(b"x" * size, b"[]")
 
 
 def test_teams_see_their_own_until_their_time_is_over() -> None:
@@ -44,6 +43,6 @@ def test_memory_is_bounded_and_the_oldest_leave_first(sizes: list[int]) -> None:
         stored.keep("red", str(at), response(size))
         assert stored.bytes_used <= 2500
     there = [at for at in range(len(sizes)) if stored.get("red", str(at)) is not None]
-    fitting = [at for at, size in enumerate(sizes) if response(size).bytes <= 2500]
+    fitting = [at for at, size in enumerate(sizes) if response(size).size <= 2500]
     assert there == fitting[len(fitting) - len(there) :]
-    assert stored.bytes_used == sum(response(sizes[at]).bytes for at in there)
+    assert stored.bytes_used == sum(response(sizes[at]).size for at in there)

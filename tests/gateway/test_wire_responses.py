@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from multidict import MultiDict
 from wire_pieces import PIECES, chunks_of, joined
 
 from headgate.gateway.request import CacheControl, Chunk, Message, ResponseFormat, ToolCall, ToolUse, Usage
 from headgate.gateway.wire.errors import ApiError, server_error
 from headgate.gateway.wire.identity import Identity
-from headgate.gateway.wire.responses import ToRespond, parse_responses
+from headgate.gateway.wire.responses import ToRespond, read_responses, to_respond
+from headgate.gateway.wire.responses_items import ResponseItem
+from headgate.gateway.wire.responses_list import ReadResponse, list_items, read_response
 from headgate.gateway.wire.responses_reply import ResponsesReply
 
 WHO = Identity("resp_1", 7, "demo", "hg-1")
 TOOL = {"type": "function", "name": "find", "description": "Finds.", "parameters": {"type": "object"}, "strict": True}
-BEFORE = (Message("user", "one"), Message("assistant", "two"))
+BEFORE = (
+    ResponseItem(role="user", content="one", id="msg_a"),
+    ResponseItem(role="assistant", content="two", id="msg_b"),
+)
 
 
-def earlier(name: str) -> tuple[Message, ...]:
-    if name != "resp_0":
-        raise ApiError(400, "no such response", param="previous_response_id")
-    return BEFORE
-
-
-def parsed(**change: Any) -> ToRespond:
+def parsed(before: Sequence[ResponseItem] = (), **change: Any) -> ToRespond:
     body = {"model": "auto", "input": "hi", **change}
-    return parse_responses(json.dumps(body).encode(), CacheControl(), None, earlier)
+    return to_respond(read_responses(json.dumps(body).encode()), CacheControl(), None, before)
 
 
 def test_items_become_turns_of_chat_templates() -> None:
     asked = parsed(
+        BEFORE,
         instructions="Be brief.",
-        previous_response_id="resp_0",
         input=[
             {"role": "developer", "content": "No jokes."},
             {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
@@ -55,15 +57,71 @@ def test_items_become_turns_of_chat_templates() -> None:
         ],
     )
     calls = (ToolCall("c1", "find", "{}"), ToolCall("c2", "find", '{"a":1}'))
-    assert asked.turns == (
-        *BEFORE,
+    assert asked.request.messages == (
+        Message("system", "Be brief."),
+        Message("user", "one"),
+        Message("assistant", "two"),
         Message("system", "No jokes."),
         Message("user", "a\nb"),
         Message("assistant", "Let me see.", tool_calls=calls, reasoning="hm"),
         Message("tool", "x", tool_call_id="c1"),
         Message("tool", "y", tool_call_id="c2"),
     )
-    assert asked.request.messages == (Message("system", "Be brief."), *asked.turns)
+    assert [item.id for item in asked.items[:2]] == ["msg_a", "msg_b"]
+    assert [item.id for item in asked.items[4:6]] == ["rs_1", "msg_1"], "those that have an id keep it"
+    assert len({item.id for item in asked.items}) == len(asked.items) == 10
+    sent_back = parsed(input=json.loads(msgspec.json.encode(asked.items)), instructions="Be brief.")
+    assert sent_back.request == asked.request
+
+
+def test_items_are_listed_page_by_page() -> None:
+    calls = [
+        {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "y"}]},
+        {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "o"}, {"type": "refusal", "refusal": "no"}]},
+    ]
+    items = parsed(BEFORE, input=calls).items
+
+    def page(**query: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(msgspec.json.encode(list_items(items, MultiDict(query))))
+        assert (found["first_id"], found["last_id"]) == (found["data"][0]["id"], found["data"][-1]["id"])
+        return found
+
+    everything = page(order="asc")
+    assert [item["type"] for item in everything["data"]] == [
+        "message", "message", "function_call", "function_call_output", "reasoning", "message"]  # fmt: skip
+    assert [part["type"] for at in (0, 1, 5) for part in everything["data"][at]["content"]] == [
+        "input_text", "output_text", "output_text", "refusal"]  # fmt: skip
+    assert not everything["has_more"]
+    assert page()["data"] == everything["data"][::-1]
+    for order in ("asc", "desc"):
+        seen: list[Any] = []
+        more: dict[str, Any] = {"has_more": True}
+        while more["has_more"]:
+            more = page(order=order, limit="4", **({"after": more["last_id"]} if seen else {}))
+            seen += more["data"]
+        assert seen == page(order=order)["data"]
+    for query, param in (
+        ({"after": "msg_z"}, "after"), ({"limit": "0"}, "limit"), ({"limit": "101"}, "limit"),
+        ({"order": "up"}, "order"), ({"before": "msg_a"}, "before"), ({"include": "more"}, "include"),
+        ({"include[]": "message.output_text.logprobs"}, "include"),
+    ):  # fmt: skip
+        with pytest.raises(ApiError) as caught:
+            list_items(items, MultiDict(query))
+        assert (caught.value.status, caught.value.param) == (400, param)
+
+
+def test_how_a_stored_response_is_read() -> None:
+    assert read_response(MultiDict({"include": "reasoning.encrypted_content"})) == ReadResponse(False, -1)
+    assert read_response(MultiDict(stream="true", starting_after="3", include_obfuscation="false")).starting_after == 3
+    for query, param in (
+        ({"stream": "yes"}, "stream"), ({"starting_after": "3"}, "starting_after"),
+        ({"stream": "true", "starting_after": "-1"}, "starting_after"), ({"a": "b"}, "a"),
+    ):  # fmt: skip
+        with pytest.raises(ApiError) as caught:
+            read_response(MultiDict(query))
+        assert (caught.value.status, caught.value.param) == (400, param)
 
 
 def test_parameters_reach_the_road() -> None:
@@ -114,7 +172,6 @@ def test_the_form_of_an_answer_reaches_the_road() -> None:
         ({"input": [{"type": "item_reference", "id": "x"}]}, "unsupported_parameter", "input[0].type"),
         ({"input": [{"type": "function_call_output", "output": "x"}]}, "missing_required_parameter",
          "input[0].call_id"),
-        ({"previous_response_id": "resp_9"}, None, "previous_response_id"),
         ({"max_output_tokens": 0}, "integer_below_min_value", "max_output_tokens"),
         ({"temperature": 3}, "decimal_above_max_value", "temperature"),
         ({"tools": [{"type": "web_search"}]}, "unsupported_parameter", "tools[0].type"),
@@ -127,7 +184,8 @@ def test_the_form_of_an_answer_reaches_the_road() -> None:
          "text.format.schema"),
         ({"text": {"verbosity": "low"}}, "invalid_value", "text.verbosity"),
         ({"truncation": "auto"}, "unsupported_parameter", "truncation"),
-        ({"background": True}, "unsupported_parameter", "background"),
+        ({"background": True, "store": False}, "invalid_value", "background"),
+        ({"max_tool_calls": 0}, "integer_below_min_value", "max_tool_calls"),
         ({"conversation": "conv_1"}, "unsupported_parameter", "conversation"),
         ({"include": ["file_search_call.results"]}, "unsupported_parameter", "include[0]"),
         ({"top_logprobs": 2}, "invalid_value", "top_logprobs"),
@@ -168,8 +226,8 @@ def test_a_stream_goes_through_the_events_in_order() -> None:
 @given(PIECES, st.sampled_from(["stop", "length", "tool_calls"]))
 def test_events_make_up_the_whole_response(pieces: list[Any], finish: Any) -> None:
     chunks, usage = chunks_of(pieces, finish), Usage(9, 4, 3, reasoning_tokens=1)
-    kept: list[tuple[str, bytes, tuple[Message, ...]]] = []
-    reply = ResponsesReply(WHO, parsed(), stored=True, keep=lambda *what: kept.append(what))
+    kept: list[bytes] = []
+    reply = ResponsesReply(WHO, parsed(), stored=True, keep=kept.append)
     parts = [*reply.opening(range(1)), *(e for c in chunks for e in reply.chunk(c)), reply.usage(usage)]
     events = events_of(reply.frames(parts))
     final = events[-1]["response"]
@@ -192,14 +250,13 @@ def test_events_make_up_the_whole_response(pieces: list[Any], finish: Any) -> No
     assert events[-1]["type"] == f"response.{ended}"
     assert final["status"] == ended
     assert final["usage"]["input_tokens_details"]["cached_tokens"] == 3
-    assert [(name, json.loads(body)) for name, body, _ in kept] == [("resp_1", final)], "kept before it is sent"
+    assert [json.loads(body) for body in kept] == [final], "kept before it is sent"
 
     choices = joined(chunks).choices()
     whole = json.loads(ResponsesReply(WHO, parsed(), stored=True, keep=lambda *_: None).whole(choices, usage))
     told: Any = lambda body, kind: [i for i in body["output"] if i["type"] == kind]  # noqa: E731
     text = "".join(i["content"][0]["text"] for i in told(final, "message"))
     assert text == "".join(i["content"][0]["text"] for i in told(whole, "message"))
-    assert kept[0][2][-1].content == (text if text or not choices[0].tool_calls else None)
     calls = [(i["call_id"], i["name"]) for i in told(final, "function_call")]
     assert calls == [(i["call_id"], i["name"]) for i in told(whole, "function_call")]
     assert {k: v for k, v in whole.items() if k != "output"} == {k: v for k, v in final.items() if k != "output"}

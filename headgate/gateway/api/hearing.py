@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from aiohttp import web
 
@@ -13,7 +13,9 @@ from headgate.gateway.api.reply import Source
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
 from headgate.gateway.request import ChatRequest, Chunk
+from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.content import LOGGER, Heard, span_content, write_content_line
+from headgate.gateway.telemetry.record import RequestRecord
 
 logger = logging.getLogger(LOGGER)
 
@@ -48,11 +50,17 @@ class _Listened:
         return batch
 
 
+def heard(http: web.Request, source: Source, asked: Sequence[ChatRequest]) -> AbstractContextManager[Source]:
+    """As `listened`, for the request that is answered now."""
+    return listened(http[keys.PRINCIPAL], http[keys.RECORD], source, asked)
+
+
 @contextmanager
-def heard(http: web.Request, source: Source, asked: Sequence[ChatRequest]) -> Iterator[Source]:
+def listened(
+    principal: Principal, record: RequestRecord, source: Source, asked: Sequence[ChatRequest]
+) -> Iterator[Source]:
     """The source to read from. When it is left, what was asked and answered so far is logged as the team has it."""
-    level = http[keys.PRINCIPAL].policy.logging.content or "off"
-    record = http[keys.RECORD]
+    level = principal.policy.logging.content or "off"
     if level == "off" and record.trace is None:
         yield source
         return

@@ -106,7 +106,7 @@ async def _whole(http: web.Request, source: Source, reply: Reply) -> web.Respons
         _note_first_token(http)
         for chunk in batch:
             joiner.add(chunk)
-    _note_outcome(http, source.outcome)
+    note_outcome(http[keys.RECORD], source.outcome)
     response = web.Response(body=reply.whole(joiner.choices(), source.outcome.usage), content_type="application/json")
     response.headers.update(_headers(http, source))
     response.headers[headers.QUEUE_MS] = _ms(source.outcome.queue_s)
@@ -145,7 +145,7 @@ async def streamed(
             if payloads:
                 await response.write(framing.frames(payloads))
                 payloads.clear()
-        _note_outcome(http, source.outcome)
+        note_outcome(http[keys.RECORD], source.outcome)
         if include_usage:
             payloads.append(reply.usage(source.outcome.usage))
         # The last text, the account and the end of the body are one write.
@@ -272,8 +272,8 @@ def _note_first_token(http: web.Request) -> None:
         record.first_token_s = time.monotonic() - http[keys.ARRIVED]
 
 
-def _note_outcome(http: web.Request, outcome: Outcome) -> None:
-    record = http[keys.RECORD]
+def note_outcome(record: RequestRecord, outcome: Outcome) -> None:
+    """What an answer's account says, for the request's line in the log."""
     record.prompt_tokens = outcome.usage.prompt_tokens
     record.completion_tokens = outcome.usage.completion_tokens
     record.cached_tokens = outcome.usage.cached_tokens

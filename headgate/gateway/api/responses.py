@@ -1,23 +1,32 @@
-"""OpenAI's `/v1/responses`: answer, read again, forget."""
+"""OpenAI's `/v1/responses`: answer, now or in the background, read again, cancel, forget."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import msgspec
 from aiohttp import web
 
+from headgate.cache.store.base import StoreDownError
 from headgate.gateway import keys
-from headgate.gateway.api.hearing import heard
-from headgate.gateway.api.reply import identify, send
-from headgate.gateway.middleware import read_body
-from headgate.gateway.request import Message
+from headgate.gateway.api.hearing import heard, listened
+from headgate.gateway.api.reply import identify, note_outcome, send
+from headgate.gateway.background_responses import BackgroundResponses, Making
+from headgate.gateway.middleware import CLIENT_LEFT, read_body
 from headgate.gateway.stored_responses import StoredResponse
 from headgate.gateway.teams.entry import scheduled
-from headgate.gateway.wire.errors import ApiError, renamed, unsupported
-from headgate.gateway.wire.headers import cache_control, session
-from headgate.gateway.wire.responses import parse_responses
+from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.wire import sse
+from headgate.gateway.wire.errors import ApiError, invalid, overloaded, renamed, unsupported
+from headgate.gateway.wire.headers import cache_control, request_id, session
+from headgate.gateway.wire.identity import Identity
+from headgate.gateway.wire.query import read_query
+from headgate.gateway.wire.responses import ResponsesRequest, ToRespond, read_responses, to_respond
 from headgate.gateway.wire.responses_body import DeletedResponse
+from headgate.gateway.wire.responses_items import ResponseItem
+from headgate.gateway.wire.responses_list import list_items, read_response
 from headgate.gateway.wire.responses_reply import ResponsesReply
 
 _OWN_NAMES = {
@@ -28,58 +37,204 @@ _OWN_NAMES = {
     "response_format.json_schema.schema": "text.format.schema",
 }
 """What this protocol calls parameters of chats."""
+_REFUSED_S = 0.25
+"""How long the reply to a background request waits: what is refused is so at once, as a rule, and by its own status."""
+_ITEMS = msgspec.json.Decoder(list[ResponseItem])
+
+
+class _Said(msgspec.Struct):
+    """What a stored body says, of which a conversation goes on."""
+
+    status: str
+    output: list[ResponseItem]
+
+
+_SAID = msgspec.json.Decoder(_Said)
 
 
 async def create(http: web.Request) -> web.StreamResponse:
     """Answer."""
-    stored, team = http.app[keys.RESPONSES], http[keys.PRINCIPAL].team
-
-    def earlier(response_id: str) -> tuple[Message, ...]:
-        found = stored.get(team, response_id)
-        if found is None:
-            raise _absent(response_id, "previous_response_id")
-        return found.turns
-
-    def keep(response_id: str, body: bytes, turns: tuple[Message, ...]) -> None:
-        stored.keep(team, response_id, StoredResponse(body, turns))
-
-    asked = parse_responses(await read_body(http), cache_control(http.headers), session(http.headers), earlier)
-    asked = replace(asked, request=scheduled(asked.request, http[keys.PRINCIPAL]))
-    if asked.wire.store and not stored.enabled:
-        raise unsupported("store", "'store' is switched off on this server (responses.ttl_s is 0). Leave it out.")
+    stored, principal = http.app[keys.RESPONSES], http[keys.PRINCIPAL]
+    wire = read_responses(await read_body(http))
+    before = await _before(http, wire)
+    asked = to_respond(wire, cache_control(http.headers), session(http.headers), before)
+    asked = replace(asked, request=scheduled(asked.request, principal))
+    for name in ("store", "background"):
+        if getattr(wire, name) and not stored.enabled:
+            raise unsupported(name, f"'{name}' is switched off on this server (responses.ttl_s is 0). Leave it out.")
     record = http[keys.RECORD]
     record.stream = asked.request.stream
     backend = await keys.backend(http)
-    kept = stored.enabled and asked.wire.store is not False
+    kept, items = stored.enabled and wire.store is not False, msgspec.json.encode(asked.items)
     try:
-        async with backend.road.answer(asked.request, http[keys.PRINCIPAL], record) as answer:
-            reply = ResponsesReply(identify("resp_", answer.opened, record), asked, stored=kept, keep=keep)
+        if wire.background:
+            return await _in_background(http, asked, items)
+        async with backend.road.answer(asked.request, principal, record) as answer:
+            who = identify("resp_", answer.opened, record)
+
+            def keep(body: bytes) -> None:
+                stored.keep(principal.team, who.id, StoredResponse(body, items))
+
+            reply = ResponsesReply(who, asked, stored=kept, keep=keep)
             with heard(http, answer, [asked.request]) as source:
                 return await send(http, source, reply, asked.request, 1, reply)
     except ApiError as error:
         raise renamed(error, _OWN_NAMES) from None
 
 
-async def get(http: web.Request) -> web.Response:
-    """A response that was stored."""
-    for name in http.query:
-        raise unsupported(name, f"'{name}' is not supported here. Leave it out.")
+async def get(http: web.Request) -> web.StreamResponse:
+    """A response that was stored, as it stands, or its events."""
+    asked, name, team = read_response(http.query), http.match_info["response_id"], http[keys.PRINCIPAL].team
+    if asked.stream and (making := http.app[keys.BACKGROUND].making(team, name)) is not None and making.stream:
+        return await _follow(http, making, asked.starting_after + 1)
+    found = await _found(http, name)
+    if not asked.stream:
+        return _json(found.body)
+    if not found.events:
+        message = (
+            "'stream' is only allowed for a response that is made here, or was made, with 'background' and 'stream'."
+        )
+        raise invalid(message, "stream", "invalid_value")
+    return web.Response(body=b"".join(found.events[asked.starting_after + 1 :]), headers=sse.HEADERS)
+
+
+async def input_items(http: web.Request) -> web.Response:
+    """The conversation that a stored response answered."""
+    found = await _found(http, http.match_info["response_id"])
+    return _json(msgspec.json.encode(list_items(_ITEMS.decode(found.items), http.query)))
+
+
+async def cancel(http: web.Request) -> web.Response:
+    """Make a background response no further."""
+    read_query(http.query, ())
     name = http.match_info["response_id"]
-    found = http.app[keys.RESPONSES].get(http[keys.PRINCIPAL].team, name)
+    try:
+        found = await http.app[keys.BACKGROUND].cancel(http[keys.PRINCIPAL].team, name)
+    except StoreDownError:
+        raise _away() from None
+    except ValueError:
+        message = f"The response '{name}' cannot be cancelled: it was not made with 'background' at true."
+        raise invalid(message, "response_id", "invalid_value") from None
     if found is None:
         raise _absent(name, "response_id")
-    return web.Response(body=found.body, content_type="application/json")
+    return _json(found.body)
 
 
 async def delete(http: web.Request) -> web.Response:
     """Forget a response."""
+    read_query(http.query, ())
     name = http.match_info["response_id"]
-    if not http.app[keys.RESPONSES].delete(http[keys.PRINCIPAL].team, name):
+    try:
+        deleted = await http.app[keys.BACKGROUND].delete(http[keys.PRINCIPAL].team, name)
+    except StoreDownError:
+        raise _away() from None
+    if not deleted:
         raise _absent(name, "response_id")
-    return web.Response(body=msgspec.json.encode(DeletedResponse(name)), content_type="application/json")
+    return _json(msgspec.json.encode(DeletedResponse(name)))
+
+
+async def running(app: web.Application) -> AsyncIterator[None]:
+    """Make responses in the background from the start of the server to its end."""
+
+    def ended(record: RequestRecord) -> None:
+        app[keys.METRICS].finished(record)
+        app[keys.ACCESS].write(record)
+        who = app[keys.TEAMS].named(record.team, record.key_id)
+        if record.reply_id and who is not None and (feedback := app[keys.FEEDBACK]) is not None:
+            feedback.given(record, who)
+
+    background = app[keys.BACKGROUND] = BackgroundResponses(app[keys.RESPONSES], app[keys.LIFECYCLE], ended)
+    background.start()
+    yield
+    await background.close()
+    await app[keys.RESPONSES].close()
+
+
+async def _in_background(http: web.Request, asked: ToRespond, items: bytes) -> web.StreamResponse:
+    """Begin to make it; the reply is how it stands then, or its events."""
+    principal, background, now = http[keys.PRINCIPAL], http.app[keys.BACKGROUND], http[keys.RECORD]
+    record = RequestRecord(
+        request_id(None), f"{now.endpoint} (background)", principal.team, principal.key_id,
+        config=now.config, arrived=time.monotonic(), retry=now.retry,
+    )  # fmt: skip
+    road = (await keys.backend(http)).road
+    queued = Identity(f"resp_{record.request_id.removeprefix('req_')}", int(time.time()), asked.request.model, "")
+
+    async def make(making: Making) -> AsyncIterator[Sequence[bytes]]:
+        reply = making.reply
+        async with road.answer(asked.request, principal, record) as answer:
+            record.reply_id = making.id
+            reply.answered_by(replace(queued, model=answer.opened.model))
+            yield reply.opening(range(1))
+            with listened(principal, record, answer, [asked.request]) as source:
+                while batch := await source.next_batch():
+                    yield [event for chunk in batch for event in reply.chunk(chunk)]
+            note_outcome(record, answer.outcome)
+            yield [reply.usage(answer.outcome.usage)]
+
+    reply = ResponsesReply(queued, asked, stored=True, keep=lambda body: making.become(body))
+    making = Making(principal.team, queued.id, reply, items, stream=asked.request.stream)
+    background.begin(making, make, record)
+    await making.begun(None if asked.request.stream else _REFUSED_S)
+    if making.error is not None and not making.events:
+        await background.delete(making.team, making.id)
+        raise making.error
+    return await _follow(http, making, 0) if asked.request.stream else _json(making.body)
+
+
+async def _follow(http: web.Request, making: Making, at: int) -> web.StreamResponse:
+    """The events of a response that is being made, from a number on. Who leaves does not end it."""
+    response = web.StreamResponse(headers=sse.HEADERS)
+    await response.prepare(http)
+    silence_s = http.app[keys.SETTINGS].server.keep_alive_s
+    try:
+        while True:
+            events, ended = making.events[at:], making.ended
+            at = max(at, len(making.events))
+            if events:
+                await response.write(b"".join(events))
+            if ended:
+                break
+            if at == len(making.events) and not making.ended and not await making.changed(silence_s):
+                await response.write(sse.KEEP_ALIVE)
+        await response.write_eof()
+    except ConnectionResetError:
+        http[keys.RECORD].status = CLIENT_LEFT
+    return response
+
+
+async def _before(http: web.Request, wire: ResponsesRequest) -> tuple[ResponseItem, ...]:
+    """The conversation up to and with the response that a request goes on from."""
+    name = wire.previous_response_id
+    if name is None:
+        return ()
+    found = await _found(http, name, "previous_response_id")
+    said = _SAID.decode(found.body)
+    if said.status not in ("completed", "incomplete"):
+        message = f"The response '{name[:80]}' has no answer to go on from: it is {said.status}."
+        raise invalid(message, "previous_response_id", "invalid_value")
+    return (*_ITEMS.decode(found.items), *said.output)
+
+
+async def _found(http: web.Request, name: str, param: str = "response_id") -> StoredResponse:
+    try:
+        found = await http.app[keys.BACKGROUND].get(http[keys.PRINCIPAL].team, name)
+    except StoreDownError:
+        raise _away() from None
+    if found is None:
+        raise _absent(name, param)
+    return found
 
 
 def _absent(name: str, param: str) -> ApiError:
     status, code = (400, "previous_response_not_found") if param == "previous_response_id" else (404, "not_found")
     message = f"There is no response '{name[:80]}': it was not stored, is no longer, or is another team's."
     return ApiError(status, message, param=param, code=code)
+
+
+def _away() -> ApiError:
+    return overloaded("Stored responses cannot be looked up now: Redis does not answer.")
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type="application/json")

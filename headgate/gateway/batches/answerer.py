@@ -12,7 +12,7 @@ import msgspec
 
 from headgate.gateway.api.completions import Batch as Prompts
 from headgate.gateway.api.embeddings import embedded
-from headgate.gateway.api.reply import Reply, Source, identify
+from headgate.gateway.api.reply import Reply, Source, identify, note_outcome
 from headgate.gateway.backend import Loader
 from headgate.gateway.batches.catalog import Batch
 from headgate.gateway.batches.run import BatchFailed
@@ -99,11 +99,8 @@ async def _whole(source: Source, reply: Reply, record: RequestRecord) -> bytes:
     while chunks := await source.next_batch():
         for chunk in chunks:
             joiner.add(chunk)
-    usage = source.outcome.usage
-    record.prompt_tokens, record.completion_tokens = usage.prompt_tokens, usage.completion_tokens
-    record.reasoning_tokens = usage.reasoning_tokens
-    record.cached_tokens, record.queue_s = usage.cached_tokens, source.outcome.queue_s
-    return reply.whole(joiner.choices(), usage)
+    note_outcome(record, source.outcome)
+    return reply.whole(joiner.choices(), source.outcome.usage)
 
 
 def _background(request: ChatRequest) -> ChatRequest:

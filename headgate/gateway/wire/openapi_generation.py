@@ -16,6 +16,7 @@ from headgate.gateway.wire.neutral import CHAT_NEUTRAL, COMPLETION_NEUTRAL, Neut
 from headgate.gateway.wire.openapi_parts import call, error, get, json_of, operation_id, parameter, ref
 from headgate.gateway.wire.responses import RESPONSES_NEUTRAL, ResponsesRequest
 from headgate.gateway.wire.responses_body import RESPONSE_EVENTS, DeletedResponse, ResponseBody
+from headgate.gateway.wire.responses_list import DEFAULT_PAGE, MAX_PAGE, ResponseItemList
 from headgate.gateway.wire.tokenize import (
     TOKENIZE_NEUTRAL,
     Detokenized,
@@ -27,7 +28,8 @@ from headgate.gateway.wire.tokenize import (
 GENERATION_TYPES: tuple[type, ...] = (
     ChatCompletionRequest, ChatCompletion, ChatCompletionChunk, CompletionRequest, Completion,
     MessagesRequest, AssistantReply, *MESSAGE_EVENTS, CountTokensRequest, TokensCount, AnthropicError,
-    ResponsesRequest, ResponseBody, *RESPONSE_EVENTS, DeletedResponse, EmbeddingRequest, EmbeddingList,
+    ResponsesRequest, ResponseBody, *RESPONSE_EVENTS, DeletedResponse, ResponseItemList,
+    EmbeddingRequest, EmbeddingList,
     TokenizeRequest, Tokenized, DetokenizeRequest, Detokenized,
 )  # fmt: skip
 
@@ -69,6 +71,22 @@ _ANTHROPIC_HEADERS = {
 }
 
 
+_RESPONSE_ID = parameter("response_id", {"type": "string"}, place="path")
+_INCLUDE = parameter("include", {"type": "array", "items": {"enum": ["reasoning.encrypted_content"]}})
+_READ_RESPONSE = [
+    _INCLUDE,
+    parameter("stream", {"type": "boolean"}, "The events of one made with `background` and `stream`."),
+    parameter("starting_after", {"type": "integer", "minimum": 0, "maximum": 999_999_999}, "Only with `stream`."),
+    parameter("include_obfuscation", {"type": "boolean"}, "Accepted; no padding is sent."),
+]
+_ITEM_PAGE = [
+    _INCLUDE,
+    parameter("after", {"type": "string"}, "Id of the last one of the page before."),
+    parameter("limit", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE}),
+    parameter("order", {"enum": ["asc", "desc"], "default": "desc"}, "As they came, or the latest first."),
+]
+
+
 def restrict(components: Mapping[str, Any]) -> None:
     """Say of parameters that are not implemented at which values they are accepted."""
     for kind, neutral in _NEUTRAL.items():
@@ -94,14 +112,30 @@ def generation_paths() -> dict[str, Any]:
         "/v1/messages/count_tokens": {"post": _anthropic(count)},
         "/v1/responses": {"post": response},
         "/v1/responses/{response_id}": {
-            "parameters": [parameter("response_id", {"type": "string"}, place="path")],
-            "get": get("A response that was stored", ResponseBody),
+            "parameters": [_RESPONSE_ID],
+            "get": _stored_response(),
             "delete": call("Forget a response", None, DeletedResponse, "deleteResponse"),
+        },
+        "/v1/responses/{response_id}/input_items": {
+            "parameters": [_RESPONSE_ID],
+            "get": get("The conversation that a response answered", ResponseItemList, parameters=_ITEM_PAGE),
+        },
+        "/v1/responses/{response_id}/cancel": {
+            "parameters": [_RESPONSE_ID],
+            "post": call("Make a background response no further", None, ResponseBody, "cancelResponse"),
         },
         "/v1/embeddings": {"post": call("The vectors of texts", EmbeddingRequest, EmbeddingList)},
         "/tokenize": {"post": call("The tokens of a text or a conversation", TokenizeRequest, Tokenized)},
         "/detokenize": {"post": call("The text of tokens", DetokenizeRequest, Detokenized)},
     }
+
+
+def _stored_response() -> dict[str, Any]:
+    """Read as it stands, or as events."""
+    described = get("A response that was stored", ResponseBody, parameters=_READ_RESPONSE)
+    content = described["responses"]["200"]["content"]
+    content["text/event-stream"] = {"schema": _event(RESPONSE_EVENTS)}
+    return described
 
 
 def _generation(summary: str, request: type, reply: type, *events: type) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -17,83 +17,30 @@ from headgate.gateway.request import (
     Sampling,
     ServiceTier,
     Tool,
-    ToolCall,
     ToolUse,
 )
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.response_format import KINDS, by_schema
+from headgate.gateway.wire.responses_items import ResponseItem, given, given_items, identified, turns_of
 from headgate.gateway.wire.sampling import StreamOptions, check_stream_options
 from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools
 
 _MODEL = Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
-ITEM_TYPES = ("message", "function_call", "function_call_output", "reasoning")
-PART_TYPES = ("input_text", "output_text", "refusal", "reasoning_text")
-ROLES = ("system", "developer", "user", "assistant")
 LOGPROBS = "message.output_text.logprobs"
 INCLUDED = (LOGPROBS, "reasoning.encrypted_content")
 """What `include` may ask for; there never is encrypted reasoning here."""
 
 RESPONSES_NEUTRAL: Neutral = {
-    "background": (None, False),
     "context_management": (None, []),
     "conversation": (None,),
-    "max_tool_calls": (None,),
     "moderation": (None,),
     "prompt": (None,),
     "prompt_cache_options": (None, {"mode": "implicit"}),
     "prompt_cache_retention": (None, "in_memory"),
     "truncation": (None, "disabled"),
 }
-
-Earlier = Callable[[str], tuple[Message, ...]]
-"""The conversation up to and with a stored response; ApiError where there is none."""
-
-
-class ResponsePart(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One piece of an item's content. Only text is understood."""
-
-    type: Annotated[str, Meta(extra_json_schema={"enum": list(PART_TYPES)})]
-    text: str | None = None
-    refusal: str | None = None
-    annotations: Annotated[Any, Meta(description="Accepted as returned; not read.")] = None
-    logprobs: Annotated[Any, Meta(description="Accepted as returned; not read.")] = None
-    # Named to be refused by their type and not as unknown parameters.
-    detail: Any = None
-    file_id: Any = None
-    file_data: Any = None
-    file_url: Any = None
-    filename: Any = None
-    image_url: Any = None
-    input_audio: Any = None
-    prompt_cache_breakpoint: Any = None
-
-
-class ResponseItem(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One item of the input: a message, a call of a function, or its result."""
-
-    type: Annotated[str, Meta(extra_json_schema={"enum": list(ITEM_TYPES)})] = "message"
-    role: Annotated[str | None, Meta(extra_json_schema={"enum": [*ROLES, None]})] = None
-    content: str | list[ResponsePart] | None = None
-    call_id: str | None = None
-    name: str | None = None
-    arguments: str | None = None
-    output: str | list[ResponsePart] | None = None
-    # What items of earlier replies carry; the answer does not depend on it.
-    id: str | None = None
-    status: str | None = None
-    phase: str | None = None
-    caller: Any = None
-    namespace: Any = None
-    summary: Any = None
-    encrypted_content: Any = None
-
-    @property
-    def thoughts(self) -> str | None:
-        """What a reasoning item says, if it says it openly."""
-        parts = self.content if isinstance(self.content, list) else []
-        return "\n".join(part.text for part in parts if part.text) or None
 
 
 class ResponseTool(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -145,6 +92,7 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     instructions: str | None = None
     previous_response_id: Annotated[str | None, Meta(description="Go on after a response that is stored.")] = None
     store: Annotated[bool | None, Meta(description="Keep the response for a while; true by default.")] = None
+    background: Annotated[bool | None, Meta(description="Answer while nobody waits; it is asked for by its id.")] = None
     max_output_tokens: Annotated[int, Meta(ge=1)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -157,6 +105,9 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     tools: Annotated[list[ResponseTool], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ResponseNamedTool | None = None
     parallel_tool_calls: bool | None = None
+    max_tool_calls: (
+        Annotated[int, Meta(ge=1, description="Most calls of tools that the server runs; it runs none.")] | None
+    ) = None
     # Accepted: they do not change the answer.
     metadata: Annotated[dict[str, str], Meta(max_length=16)] | None = None
     client_metadata: Annotated[dict[str, str] | None, Meta(description="What Codex says of itself; not read.")] = None
@@ -165,10 +116,8 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     user: str | None = None
     service_tier: ServiceTier | None = None
     # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
-    background: Any = UNSET
     context_management: Any = UNSET
     conversation: Any = UNSET
-    max_tool_calls: Any = UNSET
     moderation: Any = UNSET
     prompt: Any = UNSET
     prompt_cache_options: Any = UNSET
@@ -182,31 +131,39 @@ class ToRespond:
 
     wire: ResponsesRequest
     request: ChatRequest
-    turns: tuple[Message, ...]
-    """The conversation without instructions, which hold for one response only."""
+    items: tuple[ResponseItem, ...]
+    """The conversation without instructions, which hold for one response only; each with its id."""
 
 
 _DECODER = msgspec.json.Decoder(ResponsesRequest)
 
 
-def parse_responses(body: bytes, cache: CacheControl, session: str | None, earlier: Earlier) -> ToRespond:
-    """The request in `body`; ApiError 400 where it is malformed or asks for something not implemented.
-
-    `cache` and `session` are what its headers say.
-    """
+def read_responses(body: bytes) -> ResponsesRequest:
+    """The request in `body`; ApiError 400 where it is malformed or asks for something not implemented."""
     wire = decode(body, ResponsesRequest, _DECODER)
     refuse_unsupported(wire, RESPONSES_NEUTRAL)
     check_stream_options(wire.stream, wire.stream_options)
+    if wire.background and wire.store is False:
+        raise invalid("'background' is not allowed with 'store' at false.", "background", "invalid_value")
+    return wire
+
+
+def to_respond(
+    wire: ResponsesRequest, cache: CacheControl, session: str | None, before: Sequence[ResponseItem] = ()
+) -> ToRespond:
+    """What a request means; ApiError 400 where it asks for something not implemented.
+
+    `cache` and `session` are what its headers say; `before` is the conversation up to and with the response that it
+    goes on from.
+    """
     logprobs = _logprobs(wire)
-    turns = _turns(wire)
-    if wire.previous_response_id is not None:
-        turns = (*earlier(wire.previous_response_id), *turns)
+    own = given_items(wire.input)
     told = (Message("system", wire.instructions),) if wire.instructions else ()
     tools = _tools(wire.tools)
     request = ChatRequest(
         endpoint="chat.completions",
         model=wire.model or "",
-        messages=(*told, *turns),
+        messages=(*told, *turns_of(before, own)),
         sampling=Sampling(temperature=wire.temperature, top_p=wire.top_p),
         max_tokens=wire.max_output_tokens,
         logprobs=logprobs,
@@ -222,7 +179,7 @@ def parse_responses(body: bytes, cache: CacheControl, session: str | None, earli
         reasoning_effort=None if wire.reasoning is None else wire.reasoning.effort,
         service_tier=wire.service_tier or "auto",
     )
-    return ToRespond(wire, request, turns)
+    return ToRespond(wire, request, (*before, *identified(own)))
 
 
 def _logprobs(wire: ResponsesRequest) -> int | None:
@@ -248,77 +205,8 @@ def _format(text: TextConfig | None) -> ResponseFormat:
     if wanted.type != "json_schema":
         known = ", ".join(f"'{kind}'" for kind in KINDS)
         raise unsupported("text.format.type", f"'text.format.type' is '{wanted.type}'. Supported: {known}.")
-    _given(wanted.name, "text.format.name")
+    given(wanted.name, "text.format.name")
     return by_schema(wanted.schema, "text.format.schema", wanted.name or "answer", strict=bool(wanted.strict))
-
-
-def _turns(wire: ResponsesRequest) -> tuple[Message, ...]:
-    if isinstance(wire.input, str):
-        return (Message("user", wire.input),)
-    turns: list[Message] = []
-    thoughts: str | None = None
-    for at, item in enumerate(wire.input):
-        _add(turns, item, f"input[{at}]", thoughts)
-        thoughts = item.thoughts if item.type == "reasoning" else None
-    return tuple(turns)
-
-
-def _add(turns: list[Message], item: ResponseItem, path: str, thoughts: str | None) -> None:
-    """An item as a turn of chat templates, where calls of functions belong to the assistant's message."""
-    if item.type == "message":
-        role = _given(item.role, f"{path}.role")
-        if role not in ROLES:
-            supported = ", ".join(f"'{known}'" for known in ROLES)
-            message = f"Invalid value for '{path}.role': '{role}'. Supported values are: {supported}."
-            raise invalid(message, f"{path}.role", "invalid_value")
-        text = _text(item.content, f"{path}.content")
-        thought = thoughts if role == "assistant" else None
-        turns.append(Message("system" if role == "developer" else role, text, reasoning=thought))
-    elif item.type == "function_call":
-        call = ToolCall(
-            _given(item.call_id, f"{path}.call_id"),
-            _given(item.name, f"{path}.name"),
-            _given(item.arguments, f"{path}.arguments"),
-        )
-        if turns and turns[-1].role == "assistant":
-            last = turns.pop()
-            thought = last.reasoning or thoughts
-            turns.append(Message("assistant", last.content, tool_calls=(*last.tool_calls, call), reasoning=thought))
-        else:
-            turns.append(Message("assistant", None, tool_calls=(call,), reasoning=thoughts))
-    elif item.type == "function_call_output":
-        called = _given(item.call_id, f"{path}.call_id")
-        turns.append(Message("tool", _text(item.output, f"{path}.output"), tool_call_id=called))
-    elif item.type != "reasoning":
-        supported = ", ".join(f"'{known}'" for known in ITEM_TYPES)
-        message = f"'{path}': items of type '{item.type}' are not supported by this server. Supported: {supported}."
-        raise unsupported(f"{path}.type", message)
-    # What the model thought goes with the item that follows; its chat template says whether it is shown that again.
-
-
-def _text(content: str | Sequence[ResponsePart] | None, path: str) -> str:
-    if isinstance(content, str):
-        return content
-    if not content:
-        raise invalid(f"Invalid '{path}': expected a text or at least one part.", path, "empty_array")
-    texts = []
-    for at, part in enumerate(content):
-        place = f"{path}[{at}]"
-        if part.type not in PART_TYPES[:3]:
-            supported = ", ".join(f"'{known}'" for known in PART_TYPES[:3])
-            message = (
-                f"'{place}': parts of type '{part.type}' are not supported by this server. Supported: {supported}."
-            )
-            raise unsupported(f"{place}.type", message)
-        name = "refusal" if part.type == "refusal" else "text"
-        texts.append(_given(part.refusal if name == "refusal" else part.text, f"{place}.{name}"))
-    return "\n".join(texts)
-
-
-def _given(value: str | None, path: str) -> str:
-    if value is None:
-        raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
-    return value
 
 
 def _tools(wire: Sequence[ResponseTool] | None) -> tuple[Tool, ...]:
@@ -328,7 +216,7 @@ def _tools(wire: Sequence[ResponseTool] | None) -> tuple[Tool, ...]:
         if tool.type != "function":
             message = f"'{path}': tools of type '{tool.type}' are not supported by this server. Supported: 'function'."
             raise unsupported(f"{path}.type", message)
-        name = _given(tool.name, f"{path}.name")
+        name = given(tool.name, f"{path}.name")
         parameters: Mapping[str, Any] = tool.parameters or {}
         tools.append(Tool(name, tool.description, parameters, bool(tool.strict)))
     return check_tools(tools, "parameters")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from headgate.gateway.request import Usage
 from headgate.gateway.wire.chat_reply import LogprobBody, UsedTier
+from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.responses import ResponseNamedTool, ResponseTool, TextConfig
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
-ResponseStatus = Literal["in_progress", "completed", "incomplete", "failed"]
+ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
 
 class OutputText(Struct, tag_field="type", tag="output_text"):
@@ -114,6 +116,7 @@ class ResponseBody(Struct, kw_only=True):
     max_output_tokens: int | None
     model: str
     output: list[OutputItem]
+    max_tool_calls: int | None
     parallel_tool_calls: bool
     previous_response_id: str | None
     store: bool
@@ -285,6 +288,20 @@ ResponseEvent = (
     | ReasoningDone | PartDone | ArgumentsDelta | ArgumentsDone | ItemDone | ResponseCompleted | ResponseIncomplete
     | ResponseFailed
 )  # fmt: skip
+
+
+def failure_of(error: ApiError) -> ResponseFailure:
+    """The wire form of an error that came when nothing but the response could tell of it."""
+    code = "rate_limit_exceeded" if error.status == 429 else "server_error" if error.status >= 500 else "invalid_prompt"
+    return ResponseFailure(code, error.message)
+
+
+_ANY = msgspec.json.Decoder(dict[str, Any])
+
+
+def restated(encoded: bytes, status: ResponseStatus, failure: ResponseFailure | None = None) -> bytes:
+    """The body of a response that ended otherwise than it was thought to."""
+    return msgspec.json.encode({**_ANY.decode(encoded), "status": status, "error": failure})
 
 
 def response_usage(usage: Usage) -> ResponseUsage:

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.request import AnswerFinish, Choice, Chunk, Message, ToolCall, ToolCallDelta, Usage
+from headgate.gateway.request import AnswerFinish, Choice, Chunk, ToolCallDelta, Usage
 from headgate.gateway.wire import responses_body as body
 from headgate.gateway.wire import sse
 from headgate.gateway.wire.chat_reply import USED_TIERS, LogprobBody, logprobs_body
@@ -22,8 +22,8 @@ _CUT: dict[AnswerFinish, Literal["max_output_tokens", "content_filter"]] = {
     "length": "max_output_tokens",
     "content_filter": "content_filter",
 }
-Keep = Callable[[str, bytes, tuple[Message, ...]], None]
-"""Told id and body of a response that is whole, and the conversation with it."""
+Keep = Callable[[bytes], None]
+"""Told the body of a response that is whole."""
 
 
 @dataclass(slots=True)
@@ -74,6 +74,14 @@ class ResponsesReply:
         self._done: list[tuple[_Item, body.ItemStatus]] = []
         self._open: _Item | None = None
         self._finish: AnswerFinish = "stop"
+
+    def answered_by(self, identity: Identity) -> None:
+        """It has been settled who answers: before, it was called by the name that was asked for."""
+        self._identity = identity
+
+    def empty(self, status: body.ResponseStatus) -> bytes:
+        """The body of a response without output."""
+        return self._encoder.encode(self._body(status))
 
     def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """The body of a reply that is not streamed."""
@@ -130,9 +138,8 @@ class ResponsesReply:
 
     def error(self, error: ApiError) -> bytes:
         """Says that the stream has failed."""
-        code = "rate_limit_exceeded" if error.status == 429 else "server_error"
         failed = self._body("failed")
-        failed.error = body.ResponseFailure(code, error.message)
+        failed.error = body.failure_of(error)
         return self._event("response.failed", body.ResponseFailed(self._next(), failed))
 
     def _end(self, usage: Usage) -> tuple[body.ResponseBody, bytes]:
@@ -143,17 +150,8 @@ class ResponsesReply:
         made.usage = body.response_usage(usage)
         encoded = self._encoder.encode(made)
         if self._stored:
-            self._keep(made.id, encoded, (*self._asked.turns, self._said_message()))
+            self._keep(encoded)
         return made, encoded
-
-    def _said_message(self) -> Message:
-        """The answer as a turn of the conversation that may go on."""
-        items = [item for item, _ in self._done]
-        text = "".join(item.text for item in items if item.kind == "text")
-        calls = tuple(ToolCall(i.call_id, i.name, i.text) for i in items if i.kind.startswith("call"))
-        thoughts = "".join(item.text for item in items if item.kind == "reasoning")
-        said = text if text or not calls else None
-        return Message("assistant", said, tool_calls=calls, reasoning=thoughts or None)
 
     def _item(self, kind: str, piece: ToolCallDelta | None = None) -> list[bytes]:
         """The events that lead from the item that is open to another, if it is another."""
@@ -227,7 +225,9 @@ class ResponsesReply:
             created_at=who.created,
             status=status,
             instructions=wire.instructions,
+            background=bool(wire.background),
             max_output_tokens=wire.max_output_tokens,
+            max_tool_calls=wire.max_tool_calls,
             model=who.model,
             output=[item.written(ended) for item, ended in self._done],
             parallel_tool_calls=wire.parallel_tool_calls is not False,

@@ -1,0 +1,130 @@
+"""Stored responses that all gateways find which share a Redis; without one, each has its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headgate.cache.store.base import StoreDownError
+from headgate.gateway.stored_responses import StoredResponse, StoredResponses
+
+if TYPE_CHECKING:
+    from headgate.cache.store.redis import RedisStore
+
+logger = logging.getLogger("headgate.gateway")
+
+
+class SharedResponses:
+    """What is kept is found here at once; by others, when Redis has it. While Redis is away, it is kept here.
+
+    All calls come from one event loop.
+    """
+
+    def __init__(self, own: StoredResponses, ttl_s: float, max_bytes: int) -> None:
+        """Keep them in `own` until there is a Redis; there each for `ttl_s` seconds, if it has at most `max_bytes`."""
+        self._own = own
+        self._ttl_ms = int(ttl_s * 1000)
+        self._max_bytes = max_bytes
+        self._redis: RedisStore | None = None
+        self._writes: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._decoder = msgspec.msgpack.Decoder(StoredResponse)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether responses are kept."""
+        return self._own.enabled
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may have a hand in them."""
+        return self._redis is not None
+
+    def share(self, redis: RedisStore | None) -> None:
+        """From now on keep them in Redis, if there is one."""
+        self._redis = redis
+
+    def keep(self, team: str, response_id: str, response: StoredResponse) -> None:
+        """Keep a team's response in place of what was kept of it."""
+        self._own.keep(team, response_id, response)
+        if self._redis is not None and self.enabled and response.size <= self._max_bytes:
+            key = team, response_id
+            write = self._write(self._redis, key, response, self._writes.get(key))
+            self._writes[key] = asyncio.create_task(write, name="share response")
+
+    async def get(self, team: str, response_id: str) -> StoredResponse | None:
+        """A team's response, if it is still there.
+
+        Raises:
+            StoreDownError: it is not kept here, and Redis cannot be asked.
+        """
+        if self._redis is None or (team, response_id) in self._writes:
+            return self._own.get(team, response_id)
+        try:
+            found = await self._redis.ask(partial(self._redis.client.get, self._name(team, response_id)))
+        except StoreDownError:
+            if (own := self._own.get(team, response_id)) is not None:
+                return own
+            raise
+        if not isinstance(found, bytes):
+            return self._own.get(team, response_id)
+        try:
+            return self._decoder.decode(found)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None  # another version's
+
+    async def delete(self, team: str, response_id: str) -> bool:
+        """Forget it; False where it was not there.
+
+        Raises:
+            StoreDownError: Redis cannot be told.
+        """
+        await self.written(team, response_id)
+        deleted = self._own.delete(team, response_id)
+        if self._redis is None:
+            return deleted
+        gone = await self._redis.ask(partial(self._redis.client.delete, self._name(team, response_id)))
+        return bool(gone) or deleted
+
+    async def written(self, team: str, response_id: str) -> None:
+        """Wait until Redis has what was kept of a response by now, or has failed to take it."""
+        if (write := self._writes.get((team, response_id))) is not None:
+            await asyncio.wait([write])
+
+    async def close(self) -> None:
+        """Wait for what is on its way to Redis."""
+        if self._writes:
+            await asyncio.wait(self._writes.values())
+
+    async def _write(
+        self, redis: RedisStore, key: tuple[str, str], response: StoredResponse, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        from redis.exceptions import OutOfMemoryError
+
+        async def put() -> bool:
+            try:
+                await redis.client.set(self._name(*key), msgspec.msgpack.encode(response), px=self._ttl_ms)
+            except OutOfMemoryError:
+                return False  # a server that is full is not down
+            return True
+
+        try:
+            if await redis.ask(put) and self._latest(key):
+                self._own.delete(*key)
+        except StoreDownError as error:
+            logger.debug("the response %s is only kept here: %s", key[1], error)
+        finally:
+            if self._latest(key):
+                del self._writes[key]
+
+    def _latest(self, key: tuple[str, str]) -> bool:
+        return self._writes.get(key) is asyncio.current_task()
+
+    def _name(self, team: str, response_id: str) -> str:
+        assert self._redis is not None, "it is shared"
+        return f"{self._redis.prefix}response:{len(team)}:{team}:{response_id}"

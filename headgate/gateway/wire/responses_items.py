@@ -1,0 +1,143 @@
+"""OpenAI's `/v1/responses`: the items that a conversation is made of, and their way into turns of chat templates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+from uuid import uuid4
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from headgate.gateway.request import Message, ToolCall
+from headgate.gateway.wire.errors import invalid, unsupported
+
+_PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
+"""What the ids of items begin with, by the type."""
+ITEM_TYPES = tuple(_PREFIXES)
+PART_TYPES = ("input_text", "output_text", "refusal", "reasoning_text")
+ROLES = ("system", "developer", "user", "assistant")
+
+
+class ResponsePart(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One piece of an item's content. Only text is understood."""
+
+    type: Annotated[str, Meta(extra_json_schema={"enum": list(PART_TYPES)})]
+    text: str | None = None
+    refusal: str | None = None
+    annotations: Annotated[Any, Meta(description="Accepted as returned; not read.")] = None
+    logprobs: Annotated[Any, Meta(description="Accepted as returned; not read.")] = None
+    # Named to be refused by their type and not as unknown parameters.
+    detail: Any = None
+    file_id: Any = None
+    file_data: Any = None
+    file_url: Any = None
+    filename: Any = None
+    image_url: Any = None
+    input_audio: Any = None
+    prompt_cache_breakpoint: Any = None
+
+
+class ResponseItem(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One item of the input: a message, a call of a function, or its result."""
+
+    type: Annotated[str, Meta(extra_json_schema={"enum": list(ITEM_TYPES)})] = "message"
+    role: Annotated[str | None, Meta(extra_json_schema={"enum": [*ROLES, None]})] = None
+    content: str | list[ResponsePart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[ResponsePart] | None = None
+    # What items of earlier replies carry; the answer does not depend on it.
+    id: str | None = None
+    status: str | None = None
+    phase: str | None = None
+    caller: Any = None
+    namespace: Any = None
+    summary: Any = None
+    encrypted_content: Any = None
+
+    @property
+    def thoughts(self) -> str | None:
+        """What a reasoning item says, if it says it openly."""
+        parts = self.content if isinstance(self.content, list) else []
+        return "\n".join(part.text for part in parts if part.text) or None
+
+
+def given_items(given: str | Sequence[ResponseItem]) -> tuple[ResponseItem, ...]:
+    """The input of a request as items: a text is what the user says."""
+    return (ResponseItem(role="user", content=given),) if isinstance(given, str) else tuple(given)
+
+
+def turns_of(before: Sequence[ResponseItem], items: Sequence[ResponseItem]) -> tuple[Message, ...]:
+    """The conversation of items, as chat templates take it; ApiError 400 by the place in `items` of what is wrong."""
+    turns: list[Message] = []
+    thoughts: str | None = None
+    for at, item in enumerate([*before, *items]):
+        _add(turns, item, f"input[{at - len(before)}]", thoughts)
+        thoughts = item.thoughts if item.type == "reasoning" else None
+    return tuple(turns)
+
+
+def identified(items: Sequence[ResponseItem]) -> tuple[ResponseItem, ...]:
+    """The items, each with an id."""
+    return tuple(item if item.id else replace(item, id=f"{_PREFIXES[item.type]}_{uuid4().hex}") for item in items)
+
+
+def _add(turns: list[Message], item: ResponseItem, path: str, thoughts: str | None) -> None:
+    """An item as a turn of chat templates, where calls of functions belong to the assistant's message."""
+    if item.type == "message":
+        role = given(item.role, f"{path}.role")
+        if role not in ROLES:
+            supported = ", ".join(f"'{known}'" for known in ROLES)
+            message = f"Invalid value for '{path}.role': '{role}'. Supported values are: {supported}."
+            raise invalid(message, f"{path}.role", "invalid_value")
+        text = _text(item.content, f"{path}.content")
+        thought = thoughts if role == "assistant" else None
+        turns.append(Message("system" if role == "developer" else role, text, reasoning=thought))
+    elif item.type == "function_call":
+        call = ToolCall(
+            given(item.call_id, f"{path}.call_id"),
+            given(item.name, f"{path}.name"),
+            given(item.arguments, f"{path}.arguments"),
+        )
+        if turns and turns[-1].role == "assistant":
+            last = turns.pop()
+            thought = last.reasoning or thoughts
+            turns.append(Message("assistant", last.content, tool_calls=(*last.tool_calls, call), reasoning=thought))
+        else:
+            turns.append(Message("assistant", None, tool_calls=(call,), reasoning=thoughts))
+    elif item.type == "function_call_output":
+        called = given(item.call_id, f"{path}.call_id")
+        turns.append(Message("tool", _text(item.output, f"{path}.output"), tool_call_id=called))
+    elif item.type != "reasoning":
+        supported = ", ".join(f"'{known}'" for known in ITEM_TYPES)
+        message = f"'{path}': items of type '{item.type}' are not supported by this server. Supported: {supported}."
+        raise unsupported(f"{path}.type", message)
+    # What the model thought goes with the item that follows; its chat template says whether it is shown that again.
+
+
+def _text(content: str | Sequence[ResponsePart] | None, path: str) -> str:
+    if isinstance(content, str):
+        return content
+    if not content:
+        raise invalid(f"Invalid '{path}': expected a text or at least one part.", path, "empty_array")
+    texts = []
+    for at, part in enumerate(content):
+        place = f"{path}[{at}]"
+        if part.type not in PART_TYPES[:3]:
+            supported = ", ".join(f"'{known}'" for known in PART_TYPES[:3])
+            message = (
+                f"'{place}': parts of type '{part.type}' are not supported by this server. Supported: {supported}."
+            )
+            raise unsupported(f"{place}.type", message)
+        name = "refusal" if part.type == "refusal" else "text"
+        texts.append(given(part.refusal if name == "refusal" else part.text, f"{place}.{name}"))
+    return "\n".join(texts)
+
+
+def given(value: str | None, path: str) -> str:
+    """A value that must be there; ApiError 400 where it is not."""
+    if value is None:
+        raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
+    return value

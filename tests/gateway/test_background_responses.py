@@ -1,0 +1,209 @@
+"""Responses that are made while nobody waits: how they stand, who may end them, and what other processes see."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis_process import RedisProcess, running_redis
+
+from headgate.cache.store.base import StoreDownError
+from headgate.cache.store.redis import RedisStore
+from headgate.gateway.background_responses import BackgroundResponses, Making
+from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.request import CacheControl, Chunk, Usage
+from headgate.gateway.shared_responses import SharedResponses
+from headgate.gateway.stored_responses import StoredResponses
+from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.wire.errors import ApiError, context_exceeded
+from headgate.gateway.wire.identity import Identity
+from headgate.gateway.wire.responses import read_responses, to_respond
+from headgate.gateway.wire.responses_reply import ResponsesReply
+
+
+class Gateway:
+    """One process's responses, each of two pieces of text; the second comes when it is let."""
+
+    def __init__(self, redis: RedisStore | None = None) -> None:
+        self.now = 1000.0
+        self.stored = SharedResponses(StoredResponses(3600.0, 100_000), 3600.0, 100_000)
+        self.stored.share(redis)
+        self.ended: list[int] = []
+        self.lifecycle = Lifecycle()
+        self.background = BackgroundResponses(
+            self.stored, self.lifecycle, lambda record: self.ended.append(record.status), lambda: self.now
+        )
+        self.let = asyncio.Event()
+        self.left = 0
+
+    async def begin(self, name: str = "resp_1", *, error: ApiError | None = None, late: bool = False) -> Making:
+        wire = read_responses(json.dumps({"model": "m", "input": "hi", "background": True}).encode())
+        asked = to_respond(wire, CacheControl(), None)
+        reply = ResponsesReply(
+            Identity(name, 7, "m", ""), asked, stored=True, keep=lambda body: making.become(body)
+        )  # fmt: skip
+        making = Making("red", name, reply, b"[]", stream=True)
+
+        async def make(_: Making) -> AsyncIterator[Sequence[bytes]]:
+            if error is not None and not late:
+                raise error
+            try:
+                yield reply.opening(range(1))
+                yield reply.chunk(Chunk(0, "One "))
+                await self.let.wait()
+                if error is not None:
+                    raise error
+                yield reply.chunk(Chunk(0, "two", finish_reason="stop"))
+                yield [reply.usage(Usage(3, 2, 0))]
+            finally:
+                self.left += 1
+
+        self.background.begin(making, make, RequestRecord("req", "/v1/responses"))
+        await making.begun(None)
+        return making
+
+    async def stands(self, name: str = "resp_1") -> dict[str, Any] | None:
+        found = await self.background.get("red", name)
+        return None if found is None else json.loads(found.body)
+
+    async def status(self) -> str:
+        body = await self.stands()
+        assert body is not None
+        return str(body["status"])
+
+
+async def until_ended(making: Making) -> None:
+    while not making.ended:
+        await making.changed(None)
+
+
+async def test_it_is_made_to_its_end_and_its_events_stay() -> None:
+    gateway = Gateway()
+    making = await gateway.begin()
+    assert await gateway.status() == "in_progress"
+    assert await gateway.background.get("blue", "resp_1") is None
+    assert gateway.lifecycle.in_flight == 1, "a server that drains waits for it"
+    gateway.let.set()
+    await until_ended(making)
+    body = await gateway.stands()
+    assert body is not None
+    assert (body["status"], body["background"]) == ("completed", True)
+    assert body["output"][0]["content"][0]["text"] == "One two"
+    found = await gateway.background.get("red", "resp_1")
+    assert found is not None
+    assert list(found.events) == making.events
+    assert (gateway.ended, gateway.lifecycle.in_flight) == ([200], 0)
+    # What has ended cannot be cancelled any more.
+    again = await gateway.background.cancel("red", "resp_1")
+    assert again is not None
+    assert json.loads(again.body) == body
+    assert await gateway.background.cancel("red", "resp_9") is None
+
+
+async def test_who_cancels_it_frees_what_it_held() -> None:
+    gateway = Gateway()
+    making = await gateway.begin()
+    found = await gateway.background.cancel("red", "resp_1")
+    assert found is not None
+    assert json.loads(found.body)["status"] == "cancelled"
+    assert (gateway.left, making.ended, gateway.ended) == (1, True, [499])
+    assert await gateway.status() == "cancelled"
+    await gateway.begin("resp_2")
+    assert await gateway.background.delete("red", "resp_2")
+    assert await gateway.stands("resp_2") is None
+    assert not await gateway.background.delete("red", "resp_2")
+
+
+async def test_only_what_was_made_in_the_background_can_be_cancelled() -> None:
+    gateway = Gateway()
+    making = await gateway.begin()
+    gateway.let.set()
+    await until_ended(making)
+    found = await gateway.background.get("red", "resp_1")
+    assert found is not None
+    whole = found.body.replace(b'"background":true', b'"background":false')
+    gateway.stored.keep("red", "resp_0", type(found)(whole, b"[]"))
+    with pytest.raises(ValueError, match="background"):
+        await gateway.background.cancel("red", "resp_0")
+
+
+async def test_what_fails_says_why() -> None:
+    gateway = Gateway()
+    refused = await gateway.begin(error=context_exceeded(10, 20, None))
+    assert (refused.error is not None, refused.events) == (True, [])
+    body = await gateway.stands()
+    assert body is not None
+    assert (body["status"], body["error"]["code"]) == ("failed", "invalid_prompt")
+    gateway.let.set()
+    making = await gateway.begin("resp_2", error=ApiError(500, "It broke."), late=True)
+    await until_ended(making)
+    assert b"response.failed" in making.events[-1]
+    body = await gateway.stands("resp_2")
+    assert body is not None
+    assert (body["status"], body["error"]) == ("failed", {"code": "server_error", "message": "It broke."})
+
+
+async def test_a_server_that_stops_says_so_of_what_it_was_making() -> None:
+    gateway = Gateway()
+    gateway.background.start()
+    await gateway.begin()
+    await gateway.background.close()
+    assert (gateway.left, await gateway.status()) == (1, "failed")
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisProcess]:
+    with running_redis(tmp_path) as running:
+        yield running
+
+
+async def test_processes_that_share_a_redis_share_responses(redis: RedisProcess) -> None:
+    stores = [RedisStore(redis.url, lambda: 1000.0, timeout_s=10.0) for _ in range(2)]
+    one, two = (Gateway(store) for store in stores)
+    try:
+        making = await one.begin()
+        await one.stored.written("red", "resp_1")
+        assert await two.status() == "in_progress"
+        # Cancelled there, it is made no further here, and nothing brings it back.
+        assert await two.background.cancel("red", "resp_1") is not None
+        await two.stored.close()
+        await one.background.follow()
+        await until_ended(making)
+        assert (one.left, await one.status(), await two.status()) == (1, "cancelled", "cancelled")
+        # Forgotten there, too.
+        making = await one.begin("resp_2")
+        await one.stored.written("red", "resp_2")
+        assert await two.background.delete("red", "resp_2")
+        await one.background.follow()
+        await until_ended(making)
+        assert (await one.stands("resp_2"), await two.stands("resp_2")) == (None, None)
+        # As long as a process says that it goes on, it does; one that says nothing is gone.
+        making = await one.begin("resp_3")
+        one.now = two.now = 1020.0
+        await one.background.follow()
+        await one.stored.written("red", "resp_3")
+        two.now = 1045.0
+        body = await two.stands("resp_3")
+        assert body is not None
+        assert body["status"] == "in_progress"
+        two.now = 1051.0
+        body = await two.stands("resp_3")
+        assert body is not None
+        assert (body["status"], body["error"]["code"]) == ("failed", "server_error")
+        # Without Redis it stays with who made it.
+        redis.kill()
+        one.let.set()
+        await until_ended(making)
+        await one.stored.close()
+        body = await one.stands("resp_3")
+        assert body is not None
+        assert body["status"] == "completed"
+        with pytest.raises(StoreDownError):
+            await two.stands("resp_3")
+    finally:
+        for store in stores:
+            await store.close()
