@@ -84,9 +84,29 @@ def test_shares_count_what_a_step_must_read() -> None:
     assert experts.read_share(1) < experts.read_share(8) < experts.read_share(32) < 1
 
 
-def test_a_missing_peer_is_reported_with_its_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def small_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the checkpoint `qwen3-0.6b` a small one."""
     small = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 5000}
     monkeypatch.setitem(SHAPES, "qwen3-0.6b", {**SHAPES["qwen3-0.6b"], **small})
+
+
+@pytest.mark.usefixtures("small_shape")
+def test_a_peer_whose_tool_cannot_convert_is_left_out_with_its_log(tmp_path: Path) -> None:
+    tool = tmp_path / PEERS["openvino"].proof
+    tool.parent.mkdir(parents=True)
+    tool.write_text("#!/bin/sh\necho no such operator >&2\nexit 3\n")
+    tool.chmod(0o755)
+    arguments = ["engine", "--model", "qwen3-0.6b", "--against", "openvino:int8", "--peers", str(tmp_path), "--prepare"]
+    result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert "openvino:int8 is not measured" in result.output
+    assert "status 3" in result.output
+    assert (tmp_path / "bench.log").read_text().endswith("no such operator\n")
+
+
+@pytest.mark.usefixtures("small_shape")
+def test_a_missing_peer_is_reported_with_its_commands(tmp_path: Path) -> None:
     arguments = ["engine", "--model", "qwen3-0.6b", "--against", ",".join(PEERS), "--peers", str(tmp_path), "--prepare"]
     result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
     assert result.exit_code == 0

@@ -19,7 +19,7 @@ from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import write_random
 from headgate.bench.peers.entrants import entrants
 from headgate.bench.peers.match import Match, match_of_json, play
-from headgate.bench.peers.process import module_command
+from headgate.bench.peers.process import EngineFailed, module_command
 from headgate.bench.peers.report import plot, table
 from headgate.bench.workloads import Workload
 from headgate.engine.quant.linear import WeightFormat
@@ -52,13 +52,16 @@ def run_against(
     there = []
     for entrant in chosen:
         missing = entrant.missing(peers)
-        if missing is None:
-            entrant.prepare(checkpoint, peers, lambda command: _convert(command, peers))
-            there.append(entrant)
-        else:
+        if missing is not None:
             console.print(
                 f"{entrant.name} is not installed and not measured. To install it:\n  {missing}", soft_wrap=True
             )
+            continue
+        try:
+            entrant.prepare(checkpoint, peers, lambda command: _convert(command, peers))
+            there.append(entrant)
+        except EngineFailed as error:
+            console.print(f"{entrant.name} is not measured: {error}", soft_wrap=True)
     if prepare_only:
         return
     threads = threads or torch.get_num_threads()
@@ -88,8 +91,12 @@ def run_against(
 
 
 def _convert(command: Sequence[object], peers: Path) -> None:
-    with (peers / "bench.log").open("ab") as log:
-        subprocess.run(module_command(command), stdout=log, stderr=log, check=True)
+    said = peers / "bench.log"
+    with said.open("ab") as log:
+        try:
+            subprocess.run(module_command(command), stdout=log, stderr=log, check=True)
+        except subprocess.CalledProcessError as error:
+            raise EngineFailed(f"{command[0]} ended with status {error.returncode}; {said} ends with why") from error
 
 
 def _print(pair: Sequence[Match], ceilings: Ceilings, console: Console) -> None:

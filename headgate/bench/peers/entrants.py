@@ -24,7 +24,8 @@ class Peer:
 
 # GCC 12 takes the stores to all but the first 8 bytes of an AMX tile configuration for dead (its intrinsic names no
 # more than those as read), and llama.cpp ends with an illegal instruction at its first tile. Hence -fno-dse.
-# torchvision and its like come with vLLM built for another torch; whoever imports them fails, and text needs none.
+# torchvision and its like come with vLLM and optimum built for another torch; whoever imports them fails, and text
+# needs none.
 PEERS: Mapping[str, Peer] = {
     peer.name: peer
     for peer in (
@@ -51,6 +52,7 @@ PEERS: Mapping[str, Peer] = {
             (
                 "python3 -m venv openvino",
                 "openvino/bin/pip install openvino-genai optimum-intel nncf torch",
+                "openvino/bin/pip uninstall -y torchvision torchaudio",
             ),
         ),
         Peer(
