@@ -12,11 +12,11 @@ import logging
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from queue import SimpleQueue
 
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.teams.budgets import Budgets
@@ -34,6 +34,7 @@ MOST_WAITING = 10_000
 WAIT_S = 0.5
 """How long a request waits for its entry to be on disk."""
 
+_Waiting = tuple[Op, asyncio.Future[bool] | None]
 HitLabels = tuple[str, int, str, str, str, Cause, str, str]
 """Of an entry of hits: day, minute, team, key, model, cause, user and tags."""
 
@@ -99,12 +100,13 @@ class Ledger:
         self._changed = changed or (lambda _: None)
         self._loop = asyncio.get_running_loop()
         self._ids = itertools.count(1)
-        self._queue: deque[tuple[Op, asyncio.Future[bool] | None]] = deque()
-        self._wake = threading.Condition()
-        self._closing = False
+        self._fresh: list[_Waiting] = []
+        self._handed: SimpleQueue[list[_Waiting] | None] = SimpleQueue()
         self._reason: str | None = None
         self._hits: dict[HitLabels, list[int]] = {}
         self._flush: asyncio.TimerHandle | None = None
+        self.waiting = 0
+        """Entries that are not written yet."""
         self.lost = 0
         """Entries that found no room to wait."""
         self._thread = threading.Thread(target=self._write, name="usage ledger", daemon=True)
@@ -114,11 +116,6 @@ class Ledger:
     def failing(self) -> str | None:
         """Why nothing can be written now, or None."""
         return self._reason
-
-    @property
-    def waiting(self) -> int:
-        """Entries that are not written yet."""
-        return len(self._queue)
 
     async def begin(self, entry: Entry) -> int:
         """Have it on disk that a generation may cost so much; gives the id to settle it by."""
@@ -155,9 +152,8 @@ class Ledger:
     async def close(self) -> None:
         """Write what waits, if it can be written, and close the file."""
         self._flush_hits()
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
+        self._hand_over()
+        self._handed.put(None)
         await asyncio.to_thread(self._thread.join)
         self._file.close()
 
@@ -184,42 +180,51 @@ class Ledger:
             late.cancel()
 
     def _put(self, op: Op, done: asyncio.Future[bool] | None) -> None:
-        with self._wake:
-            if len(self._queue) >= self._most:
-                self.lost += 1
-                if done is not None:
-                    done.set_result(False)
-                return
-            self._queue.append((op, done))
-            self._wake.notify()
+        if self.waiting >= self._most:
+            self.lost += 1
+            if done is not None:
+                done.set_result(False)
+            return
+        self.waiting += 1
+        self._fresh.append((op, done))
+        if len(self._fresh) == 1:
+            # When all that can run now has run: a thread that is woken before only takes turns with this one.
+            self._loop.call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        if self._fresh:
+            fresh, self._fresh = self._fresh, []
+            self._handed.put(fresh)
 
     def _write(self) -> None:
-        while True:
-            with self._wake:
-                while not self._queue and not self._closing:
-                    self._wake.wait()
-                batch = list(self._queue)
+        batch: list[_Waiting] = []
+        closing = False
+        while not closing:
+            # What could not be written goes together with what came since.
+            while not closing and not (batch and self._handed.empty()):
+                handed = self._handed.get()
+                closing = handed is None
+                batch += handed or ()
             if not batch:
                 return
             try:
                 self._file.write([op for op, _ in batch])
             except sqlite3.Error as error:
                 self._tell(batch, str(error))
-                if self._closing:
-                    return
-                time.sleep(self._retry_s)
-                continue
-            with self._wake:
-                for _ in batch:
-                    self._queue.popleft()
-            self._tell(batch, None)
+                if not closing:
+                    time.sleep(self._retry_s)
+            else:
+                self._tell(batch, None)
+                batch = []
 
-    def _tell(self, batch: list[tuple[Op, asyncio.Future[bool] | None]], reason: str | None) -> None:
+    def _tell(self, batch: list[_Waiting], reason: str | None) -> None:
+        told = [done for _, done in batch if done is not None]
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._told, [done for _, done in batch if done is not None], reason)
+            self._loop.call_soon_threadsafe(self._told, told, 0 if reason else len(batch), reason)
 
-    def _told(self, waiting: list[asyncio.Future[bool]], reason: str | None) -> None:
-        for done in waiting:
+    def _told(self, told: list[asyncio.Future[bool]], written: int, reason: str | None) -> None:
+        self.waiting -= written
+        for done in told:
             if not done.done():
                 done.set_result(reason is None)
         if (reason is None) == (self._reason is None):
