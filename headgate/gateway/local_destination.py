@@ -123,7 +123,7 @@ class LocalDestination:
             raise invalid("The prompt has no tokens; at least one is needed.", "prompt", "empty_prompt")
         room = self._info.context_length - len(prompt)
         if room < 1:
-            raise context_exceeded(self._info.context_length, len(prompt), None)
+            raise context_exceeded(self._info.context_length, len(prompt), None, request.prompt_field)
         if request.max_tokens is not None and request.max_tokens > room:
             raise context_exceeded(self._info.context_length, len(prompt), request.max_tokens)
         return Prepared(
@@ -221,7 +221,7 @@ class LocalDestination:
             finally:
                 await stream.aclose()
         except PromptTooLong as error:
-            raise context_exceeded(error.limit, error.prompt_tokens, None) from None
+            raise context_exceeded(error.limit, error.prompt_tokens, None, request.prompt_field) from None
         except EngineStopped:
             raise overloaded("The server is shutting down.") from None
         yield _outcome(finishes, spoken.reasoning_tokens)

@@ -156,6 +156,8 @@ async def on_prepare(request: web.Request, response: web.StreamResponse) -> None
         response.headers["request-id"] = entry.request_id
     response.headers[headers.PROCESSING_MS] = str(round((time.monotonic() - request[keys.ARRIVED]) * 1e3))
     response.headers["openai-version"] = "2020-10-01"
+    if entry.team:
+        response.headers["openai-organization"] = entry.team
     if entry.standing is not None:
         response.headers.update(headers.rate_limits(entry.standing()))
     if entry.budget:
@@ -181,7 +183,8 @@ async def read_body(request: web.Request) -> bytes:
     except web.HTTPRequestEntityTooLarge:
         raise too_large(limit) from None
     except web.RequestPayloadError as error:
-        raise invalid(f"The request body could not be read: {error}.", code="invalid_body") from None
+        why = " ".join(getattr(error, "message", str(error)).split()).rstrip(".")
+        raise invalid(f"The request body could not be read: {why}.", code="invalid_body") from None
 
 
 def _reply(request: web.Request, error: ApiError) -> web.Response:

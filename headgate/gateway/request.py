@@ -204,6 +204,11 @@ class ChatRequest:
         return () if self.tool_use.mode == "none" else self.tools
 
     @property
+    def prompt_field(self) -> str:
+        """Where the client wrote what the model reads."""
+        return "messages" if self.prompt is None else "prompt"
+
+    @property
     def last_user_text(self) -> str | None:
         """What similar questions are compared by; None where the request does not end with the user's text."""
         if not self.messages or self.messages[-1].role != "user":

@@ -180,27 +180,59 @@ async def test_models_are_listed_and_found(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "headers", "status", "code"),
+    ("method", "path", "body", "headers", "status", "code", "param"),
     [
-        ("GET", "/nowhere", None, {}, 404, "unknown_url"),
-        ("GET", CHAT, None, {}, 405, "method_not_allowed"),
-        ("POST", "/v1/models", b"{}", {}, 405, "method_not_allowed"),
-        ("POST", CHAT, b"{}", {"Content-Type": "text/html"}, 415, "unsupported_media_type"),
-        ("POST", CHAT, b"x" * 2001, {"Content-Type": "application/json"}, 413, "request_too_large"),
-        ("POST", CHAT, b"{", {"Content-Type": "application/json"}, 400, "invalid_json"),
-        ("POST", CHAT, b"[]", {"Content-Type": "application/json"}, 400, "invalid_json"),
-        ("POST", CHAT, b'{"model": "tiny"}', {"Content-Type": "application/json"}, 400, "missing_required_parameter"),
-        ("POST", CHAT, HELLO | {"model": "gpt-9"}, {}, 404, "model_not_found"),
-        ("POST", CHAT, HELLO | {"max_tokens": 512}, {}, 400, "context_length_exceeded"),
-        ("POST", CHAT, HELLO | {"logit_bias": {"320": 1}}, {}, 400, "invalid_value"),
-        ("POST", CHAT, HELLO | {"stop_token_ids": [400]}, {}, 400, "invalid_value"),
-        ("POST", CHAT, HELLO, {"Cache-Control": "max-age=x"}, 400, "invalid_value"),
-        ("POST", "/v1/completions", {"model": "tiny", "prompt": [999]}, {}, 400, "invalid_value"),
-        ("POST", "/v1/completions", {"model": "tiny", "prompt": [5] * 512}, {}, 400, "context_length_exceeded"),
+        ("GET", "/nowhere", None, {}, 404, "unknown_url", None),
+        ("GET", CHAT, None, {}, 405, "method_not_allowed", None),
+        ("POST", "/v1/models", b"{}", {}, 405, "method_not_allowed", None),
+        ("POST", CHAT, b"{}", {"Content-Type": "text/html"}, 415, "unsupported_media_type", None),
+        ("POST", CHAT, b"x" * 2001, {"Content-Type": "application/json"}, 413, "request_too_large", None),
+        ("POST", CHAT, b"{", {"Content-Type": "application/json"}, 400, "invalid_json", None),
+        ("POST", CHAT, b"[]", {"Content-Type": "application/json"}, 400, "invalid_json", None),
+        (
+            "POST",
+            CHAT,
+            b'{"model": "tiny"}',
+            {"Content-Type": "application/json"},
+            400,
+            "missing_required_parameter",
+            "messages",
+        ),
+        ("POST", CHAT, HELLO | {"model": "gpt-9"}, {}, 404, "model_not_found", "model"),
+        ("POST", CHAT, HELLO | {"max_tokens": 512}, {}, 400, "context_length_exceeded", "max_tokens"),
+        (
+            "POST",
+            CHAT,
+            HELLO | {"max_tokens": None, "max_completion_tokens": 512},
+            {},
+            400,
+            "context_length_exceeded",
+            "max_completion_tokens",
+        ),
+        ("POST", CHAT, HELLO | {"logit_bias": {"320": 1}}, {}, 400, "invalid_value", "logit_bias"),
+        ("POST", CHAT, HELLO | {"stop_token_ids": [400]}, {}, 400, "invalid_value", "stop_token_ids"),
+        ("POST", CHAT, HELLO, {"Cache-Control": "max-age=x"}, 400, "invalid_value", "cache-control"),
+        ("POST", "/v1/completions", {"model": "tiny", "prompt": [999]}, {}, 400, "invalid_value", "prompt"),
+        (
+            "POST",
+            "/v1/completions",
+            {"model": "tiny", "prompt": [5] * 512},
+            {},
+            400,
+            "context_length_exceeded",
+            "prompt",
+        ),
     ],
 )
 async def test_failures_have_one_shape(
-    serve: Serve, method: str, path: str, body: Any, headers: dict[str, str], status: int, code: str
+    serve: Serve,
+    method: str,
+    path: str,
+    body: Any,
+    headers: dict[str, str],
+    status: int,
+    code: str,
+    param: str | None,
 ) -> None:
     client = await serve(server={"max_body_bytes": 2000})
     sent = {"json": body} if isinstance(body, dict) else {"data": body}
@@ -209,7 +241,7 @@ async def test_failures_have_one_shape(
     assert response.content_type == "application/json"
     error = (await response.json())["error"]
     assert error.keys() == {"message", "type", "param", "code"}
-    assert error["code"] == code
+    assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", code, param)
     assert response.headers["x-request-id"]
 
 

@@ -48,8 +48,10 @@ async def test_keys_ask_the_models_they_may_by_the_names_of_their_team(serve: Se
         status, body = await ask(client, **fields)
         assert (status, body["model"]) == (200, "tiny"), fields
     status, body = await ask(client, model="tiny-2")
-    assert (status, body["error"]["type"]) == (403, "permission_error")
+    assert (status, body["error"]["type"], body["error"]["param"]) == (403, "permission_error", "model")
     assert body["error"]["message"].endswith("may not be used with this key. Available: all-minilm-l6-v2, tiny.")
+    reply = await client.post(CHAT, json={**HELLO, "model": "tiny"}, headers=RED)
+    assert reply.headers["openai-organization"] == "red"
     assert (await ask(client, BLUE, model="tiny-2"))[0] == 200
     assert (await ask(client, BLUE, model="tiny"))[0] == 403
     assert (await ask(client, BLUE, model="gpt-4o"))[0] == 404, "an alias is its team's only"

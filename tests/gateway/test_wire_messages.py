@@ -141,7 +141,7 @@ def test_counting_takes_the_same_conversation() -> None:
             "messages[0].content[0].content",
         ),
         ({"system": [{"type": "image"}]}, "unsupported_parameter", "system[0].type"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "invalid_type", "thinking.budget_tokens"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "unsupported_parameter", "thinking.budget_tokens"),
         ({"output_config": {"effort": "some"}}, "invalid_value", "output_config.effort"),
         (
             {"output_config": {"effort": "low"}, "thinking": {"type": "disabled"}},

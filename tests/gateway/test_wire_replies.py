@@ -68,7 +68,20 @@ def test_usage_is_null_until_the_chunk_that_carries_it() -> None:
     end = json.loads(reply.usage(Usage(5, 2, 4)))
     assert end["choices"] == []
     assert end["usage"]["total_tokens"] == 7
-    assert end["usage"]["prompt_tokens_details"] == {"cached_tokens": 4}
+    assert end["usage"]["prompt_tokens_details"] == {
+        "cached_tokens": 4,
+        "text_tokens": 5,
+        "cache_write_tokens": 0,
+        "audio_tokens": 0,
+        "image_tokens": 0,
+    }
+    assert end["usage"]["completion_tokens_details"] == {
+        "reasoning_tokens": 0,
+        "rejected_prediction_tokens": 0,
+        "text_tokens": 2,
+        "accepted_prediction_tokens": 0,
+        "audio_tokens": 0,
+    }
 
 
 def test_joined_chunks_are_the_whole_answer() -> None:

@@ -10,17 +10,25 @@ from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
 from headgate.gateway.wire.chat import parse_chat, parse_open_chat
 from headgate.gateway.wire.chat_reply import ChatReply
+from headgate.gateway.wire.errors import ApiError, renamed
+
+_NEWER = {"max_tokens": "max_completion_tokens"}
 
 
 async def chat_completions(http: web.Request) -> web.StreamResponse:
     """Answer a conversation."""
     principal, record = http[keys.PRINCIPAL], http[keys.RECORD]
     parse = parse_open_chat if http.app[keys.SETTINGS].passes_unknown else parse_chat
-    reading = http.app[keys.READINGS].read(await read_body(http), http.headers, principal, parse)
+    body = await read_body(http)
+    reading = http.app[keys.READINGS].read(body, http.headers, principal, parse)
     request = reading.request
     record.stream = request.stream
     backend = await keys.backend(http)
-    async with backend.road.answer(request, principal, record, reading) as answer:
-        reply = ChatReply(identify("chatcmpl-", answer.opened, record), request)
-        with heard(http, answer, [request]) as source:
-            return await send(http, source, reply, request, request.n)
+    try:
+        async with backend.road.answer(request, principal, record, reading) as answer:
+            reply = ChatReply(identify("chatcmpl-", answer.opened, record), request)
+            with heard(http, answer, [request]) as source:
+                return await send(http, source, reply, request, request.n)
+    except ApiError as error:
+        # One thing with two names: it is called as the client calls it.
+        raise renamed(error, _NEWER if b'"max_completion_tokens"' in body else {}) from None

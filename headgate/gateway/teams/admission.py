@@ -136,7 +136,9 @@ class Ticket:
         most, asked = self._payer.principal.policy.limits.max_context_tokens, self.request.max_tokens
         # Whether it fits the model is the destination's to say, and it has.
         if most is not None and (prompt_tokens >= most or (asked is not None and prompt_tokens + asked > most)):
-            raise context_exceeded(most, prompt_tokens, asked if prompt_tokens < most else None)
+            raise context_exceeded(
+                most, prompt_tokens, asked if prompt_tokens < most else None, self.request.prompt_field
+            )
         if asked is not None:
             return asked
         return max(0, (context_length if most is None else min(context_length, most)) - prompt_tokens)

@@ -22,7 +22,7 @@ def check_allowed(name: str, principal: Principal) -> None:
     """ApiError 403 where a key may not ask the model of this id."""
     if principal.models is not None and name not in principal.models:
         shown = ", ".join(sorted(principal.models))
-        raise not_permitted(f"The model '{name}' may not be used with this key. Available: {shown}.")
+        raise not_permitted(f"The model '{name}' may not be used with this key. Available: {shown}.", "model")
 
 
 def named(request: ChatRequest, principal: Principal) -> ChatRequest:

@@ -105,7 +105,7 @@ def _word(name: str) -> str:
 
 
 def _item(what: str) -> str:
-    return "element" if what == "array" else "character"
+    return {"array": "element", "object": "key"}.get(what, "character")
 
 
 def _value_at(body: bytes, path: str) -> str:

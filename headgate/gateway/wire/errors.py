@@ -96,8 +96,13 @@ def model_not_found(name: str, known: str) -> ApiError:
     )
 
 
-def context_exceeded(limit: int, prompt_tokens: int, completion_tokens: int | None) -> ApiError:
-    """400: prompt, or prompt and completion together, are longer than the model's context. Counts are tokens."""
+def context_exceeded(
+    limit: int, prompt_tokens: int, completion_tokens: int | None, prompt: str = "messages"
+) -> ApiError:
+    """400: prompt, or prompt and completion together, are longer than the model's context. Counts are tokens.
+
+    `prompt`: the field that the prompt is in.
+    """
     if completion_tokens is None:
         asked = f"your prompt has {prompt_tokens} tokens, which leaves no room for a completion"
     else:
@@ -109,7 +114,7 @@ def context_exceeded(limit: int, prompt_tokens: int, completion_tokens: int | No
         f"This model's maximum context length is {limit} tokens. However, {asked}. "
         "Please reduce the length of the prompt or the completion."
     )
-    param = "messages" if completion_tokens is None else "max_tokens"
+    param = prompt if completion_tokens is None else "max_tokens"
     return ApiError(400, message, param=param, code="context_length_exceeded")
 
 
@@ -118,9 +123,9 @@ def invalid_api_key(message: str) -> ApiError:
     return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
 
-def not_permitted(message: str) -> ApiError:
+def not_permitted(message: str, param: str | None = None) -> ApiError:
     """403: known, but not allowed to do this."""
-    return ApiError(403, message, type="permission_error", code="not_permitted")
+    return ApiError(403, message, type="permission_error", param=param, code="not_permitted")
 
 
 def too_large(limit: int) -> ApiError:

@@ -120,7 +120,7 @@ class Thinking(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Whether to think before the answer; `adaptive` only for models that can be told."""
 
     type: Literal["disabled", "adaptive", "enabled"]
-    budget_tokens: Annotated[None, Meta(description="Not supported: thinking has no bound but max_tokens.")] = None
+    budget_tokens: Annotated[Any, Meta(description="Not supported: thinking has no bound but max_tokens.")] = None
 
 
 class ConversationFields(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -213,6 +213,9 @@ def _effort(wire: ConversationFields) -> str | None:
     effort = None if wire.output_config is None else wire.output_config.effort
     if wire.thinking is None:
         return effort
+    if wire.thinking.budget_tokens is not None:
+        name = "thinking.budget_tokens"
+        raise unsupported(name, f"'{name}' is not supported: only 'max_tokens' bounds thinking. Leave it out.")
     if wire.thinking.type == "disabled":
         if effort is not None:
             message = "'output_config.effort' is only allowed where 'thinking' is not disabled."

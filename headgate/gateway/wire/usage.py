@@ -8,16 +8,23 @@ from headgate.gateway.request import Usage
 
 
 class PromptTokensDetails(Struct):
-    """`cached_tokens` were taken from the prefix cache instead of being computed."""
+    """`cached_tokens` were taken from the prefix cache instead of being computed. Writing to it costs nothing."""
 
     cached_tokens: int
+    text_tokens: int
+    cache_write_tokens: int = 0
+    audio_tokens: int = 0
+    image_tokens: int = 0
 
 
 class CompletionTokensDetails(Struct):
     """Tokens of reasoning; and of an answer that a cascade did not give, which count too."""
 
-    reasoning_tokens: int = 0
-    rejected_prediction_tokens: int = 0
+    reasoning_tokens: int
+    rejected_prediction_tokens: int
+    text_tokens: int
+    accepted_prediction_tokens: int = 0
+    audio_tokens: int = 0
 
 
 class UsageBody(Struct):
@@ -36,6 +43,6 @@ def usage_body(usage: Usage) -> UsageBody:
         usage.prompt_tokens,
         usage.completion_tokens,
         usage.prompt_tokens + usage.completion_tokens,
-        PromptTokensDetails(usage.cached_tokens),
-        CompletionTokensDetails(usage.reasoning_tokens, usage.rejected_tokens),
+        PromptTokensDetails(usage.cached_tokens, usage.prompt_tokens),
+        CompletionTokensDetails(usage.reasoning_tokens, usage.rejected_tokens, usage.completion_tokens),
     )
