@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import logging
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -250,15 +251,15 @@ class SentenceEmbedder:
             return model.lengths(texts)
         return [len(ids) for ids in model.tokenizer(list(texts), truncation=False)["input_ids"]]
 
-    async def passages(self, texts: Sequence[str]) -> list[Vector]:
-        """The vectors of these texts, in one pass that waits for those of `embed` which were asked before. Nothing of
-        it is remembered.
+    async def passages(self, texts: Sequence[str]) -> tuple[list[Vector], float]:
+        """The vectors of these texts, in one pass that waits for those of `embed` which were asked before, and the
+        seconds that it took without the wait. Nothing of it is remembered.
 
         Raises:
             RuntimeError: the model is not loaded, or the embedder is closed.
         """
         self._loaded()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._vectors, list(texts))
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._timed, list(texts))
 
     async def close(self) -> None:
         """Finish what is queued and end the worker thread."""
@@ -346,6 +347,10 @@ class SentenceEmbedder:
             seen = model.encode(texts, begun)
             return [(its.vector, packed) for its, packed in zip(seen, self._sketches(seen), strict=True)]
         return [(vector, b"") for vector in self._vectors(texts)]
+
+    def _timed(self, texts: list[str]) -> tuple[list[Vector], float]:
+        began = time.monotonic()
+        return self._vectors(texts), time.monotonic() - began
 
     def _vectors(self, texts: list[str]) -> list[Vector]:
         model = self._loaded()

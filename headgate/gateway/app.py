@@ -102,7 +102,8 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
         partial(_retune, app),
     )
     usage = UsageMetrics(app[keys.METRICS].registry)
-    accounts = Accounts(Prices(settings.served, settings.engine.usd_per_device_hour), usage)
+    prices = Prices(settings.served, settings.engine.usd_per_device_hour, settings.embeddings)
+    accounts = Accounts(prices, usage)
     usage.watch(partial(_budgets, app), lambda: accounts.ledger)
     app[keys.ADMISSION] = Admission(accounts=accounts, queues=Queues(settings.server.max_waiting))
     server = ServerCollector(app[keys.LIFECYCLE], app[keys.ADMISSION].queues, lambda: app[keys.TEAMS].roster.revision)

@@ -26,7 +26,10 @@ class EmbeddingsSection(Section):
     )
     max_inputs: int = Field(default=2048, ge=1, description="Most texts of one request.")
     max_waiting_tokens: int = Field(
-        default=200_000, ge=1, description="Tokens of texts that may wait, all requests together; then 503."
+        default=200_000, ge=1, description="Tokens of texts that may wait, all requests of a class; then 503."
+    )
+    usd_per_million_tokens: float = Field(
+        default=0.0, ge=0, description="Price of the tokens that it reads, beside that of the device's time."
     )
 
     @model_validator(mode="after")

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.cache.bulk import Bulk, BulkFullError
+from headgate.cache.bulk import Bulk, BulkFullError, Spent
 from headgate.cache.embedder import SentenceEmbedder, Vector
+from headgate.engine.request import Priority
 from headgate.gateway.embedding_model import model_folder
 from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.request import ChatRequest, Usage
-from headgate.gateway.teams.admission import Admission
+from headgate.gateway.teams.admission import Admission, Ticket
+from headgate.gateway.teams.entry import scheduled
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.retries import Key, Retries
+from headgate.gateway.teams.tabs import Attempt, Tab
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, invalid, model_not_found, overloaded
 
 logger = logging.getLogger("headgate.gateway")
 
 PART = "embeddings"
+
+_RANKS: Mapping[Priority, int] = {"interactive": 0, "foreground": 1, "background": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,8 @@ class Embedding:
     principal: Principal
     record: RequestRecord
     user: str | None = None
+    priority: Priority = "foreground"
+    """Background: nobody waits for them. Otherwise they have the class of their team."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,7 @@ class Embeddings:
         self._own: SentenceEmbedder | None = None
         self._embedder: SentenceEmbedder | None = None
         self._bulk: Bulk | None = None
+        self._retries = Retries()
         self._settled = asyncio.Event()
         lifecycle.set(PART, "loading" if self._folder else "off", self._why, required=False)
 
@@ -115,7 +124,7 @@ class Embeddings:
             wait_s: how long to wait for a model that is still loading.
 
         ApiError 404 for another name, 400 for too many texts and for one that is too long, 429 beyond the team's
-        limits, 503 while the model loads and where too much waits.
+        limits, 503 while the model loads and where too much waits, 408 where they do not come while the client waits.
         """
         name = self.known(request.model)
         if len(texts) > self._section.max_inputs:
@@ -129,18 +138,52 @@ class Embeddings:
             if length > longest and not cut:
                 raise _too_long(name, at if len(texts) > 1 else None, length, longest)
         read = [min(length, longest) for length in lengths]
-        asked = ChatRequest("embeddings", name, user=request.user)
+        asked = scheduled(
+            ChatRequest("embeddings", name, user=request.user, priority=request.priority), request.principal
+        )
         with await self._admission.enter(asked, request.principal, request.record) as ticket:
-            charge = await ticket.reserve(name, sum(read), 0)
+            tab, made = self._tab(request), False
+            ticket.attempt = Attempt(tab)
             try:
-                vectors = await bulk.embed(texts, read)
-                await charge.settled(Usage(sum(read), 0, 0), 0.0)
-            except BulkFullError as error:
-                message = f"Too many texts wait to be embedded; there is room in about {error.retry_after_s} s."
-                raise overloaded(message, error.retry_after_s) from None
+                vectors = await self._computed(request, ticket, bulk, texts, read)
+                made = True
             finally:
-                charge.drop()
+                self._leave(request, tab, made=made)
         return Embedded(vectors, sum(read))
+
+    async def _computed(
+        self, request: Embedding, ticket: Ticket, bulk: Bulk, texts: Sequence[str], lengths: Sequence[int]
+    ) -> list[Vector]:
+        """The vectors, paid for; who leaves pays for what was computed by then."""
+        rank, tokens, spent = _RANKS[ticket.request.priority], sum(lengths), Spent()
+        _check_queue(request, ticket, bulk.queue_s(rank))
+        charge = await ticket.reserve(request.model, tokens, 0, bulk.seconds(tokens))
+        try:
+            vectors = await ticket.in_time(bulk.embed(texts, lengths, rank, spent))
+            await charge.settled(Usage(tokens, 0, 0), spent.seconds)
+            return vectors
+        except BulkFullError as error:
+            message = f"Too many texts wait to be embedded; there is room in about {error.retry_after_s} s."
+            raise overloaded(message, error.retry_after_s) from None
+        except (asyncio.CancelledError, ApiError):
+            if spent.tokens:
+                charge.settle(Usage(spent.tokens, 0, 0), spent.seconds, "cancelled")
+            raise
+        finally:
+            charge.drop()
+
+    def _tab(self, request: Embedding) -> Tab:
+        """That of the request as it was sent before: what was cut off, or, of one that says so, also what was not."""
+        retry = request.record.retry
+        if retry is None:
+            return Tab()
+        tab = self._retries.tab(_key(request, made=False), retry)
+        return tab if tab.used or not retry.again else self._retries.tab(_key(request, made=True), retry)
+
+    def _leave(self, request: Embedding, tab: Tab, *, made: bool) -> None:
+        """Vectors are not kept: asked for again they are computed again, and billed once."""
+        if request.record.retry is not None:
+            self._retries.leave(_key(request, made=made), request.record.retry, tab)
 
     async def _loaded(self, wait_s: float) -> tuple[SentenceEmbedder, Bulk]:
         try:
@@ -151,6 +194,24 @@ class Embeddings:
         if self._embedder is None or self._bulk is None:
             raise overloaded(f"The embedding model could not be loaded: {self._why}.", 60)
         return self._embedder, self._bulk
+
+
+def _key(request: Embedding, *, made: bool) -> Key:
+    retry = request.record.retry
+    assert retry is not None, "it can be known again"
+    return (request.principal.team, request.principal.key_id, retry.name, int(made))
+
+
+def _check_queue(request: Embedding, ticket: Ticket, queue_s: float) -> None:
+    """ApiError 503 where the queue takes longer than its team wants, or than its client waits."""
+    wanted = None if ticket.request.priority == "background" else request.principal.policy.scheduling.max_queue_s
+    longest = min((s for s in (wanted, ticket.left_s()) if s is not None), default=None)
+    if longest is not None and queue_s > longest:
+        message = (
+            f"The queue for '{request.model}' takes about {queue_s:.1f} s, and this request waits at most "
+            f"{max(longest, 0.0):.1f} s."
+        )
+        raise overloaded(message, queue_s - longest)
 
 
 def _too_long(name: str, at: int | None, length: int, longest: int) -> ApiError:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from headgate.cache.bulk import Bulk, BulkFullError
+from headgate.cache.bulk import Bulk, BulkFullError, Spent
 from headgate.cache.embedder import SentenceEmbedder, Vector, default_folder
 
 
@@ -19,19 +19,17 @@ class Passes:
         self.made: list[list[str]] = []
         self.gate = asyncio.Semaphore(0)
         self.error: Exception | None = None
-        self.now = 0.0
 
-    async def passages(self, texts: Sequence[str]) -> list[Vector]:
+    async def passages(self, texts: Sequence[str]) -> tuple[list[Vector], float]:
         self.made.append(list(texts))
         await self.gate.acquire()
-        self.now += 1.0
         if self.error is not None:
             raise self.error
-        return [np.array([len(text)], np.float32) for text in texts]
+        return [np.array([len(text)], np.float32) for text in texts], 1.0
 
 
 def bulk(passes: Passes, *, waiting: int = 1000) -> Bulk:
-    return Bulk(passes, max_waiting_tokens=waiting, pass_tokens=4, clock=lambda: passes.now)
+    return Bulk(passes, max_waiting_tokens=waiting, pass_tokens=4)
 
 
 async def turns() -> None:
@@ -57,6 +55,23 @@ async def test_a_pass_is_bounded_and_requests_take_turns() -> None:
     assert [text for batch in passes.made for text in batch if text != "Z"] == list("abcdefgh")
     assert all(len(batch) <= 2 for batch in passes.made)
     assert made.waiting_tokens == 0
+
+
+async def test_a_pass_is_of_one_class_and_tells_each_request_its_share() -> None:
+    passes, users, batch = Passes(), Spent(), Spent()
+    made = bulk(passes, waiting=12)
+    first = asyncio.create_task(made.embed(list("abcd"), [3] * 4, 2, batch))
+    await turns()
+    with pytest.raises(BulkFullError):
+        await made.embed(["e"], [4], 2)
+    second = asyncio.create_task(made.embed(["X", "Y", "Z"], [1, 3, 4], 0, users))
+    await turns()
+    assert (made.queue_s(0), made.queue_s(2)) == (made.seconds(8), made.seconds(8 + 9))
+    for _ in range(6):
+        passes.gate.release()
+    await asyncio.gather(first, second)
+    assert passes.made == [["a"], ["X", "Y"], ["Z"], ["b"], ["c"], ["d"]]
+    assert (users.tokens, users.seconds, batch.tokens, batch.seconds) == (8, 2.0, 12, 4.0)
 
 
 async def test_a_text_longer_than_a_pass_goes_alone() -> None:

@@ -66,7 +66,11 @@ async def results(client: TestClient[Any, Any], file_id: str | None) -> dict[str
     return {one["custom_id"]: one["response"] for one in lines}
 
 
-async def test_lines_take_the_road_of_every_request(tiny_checkpoint: Path, tmp_path: Path, teams: Path) -> None:
+async def test_lines_take_the_road_of_every_request(
+    tiny_checkpoint: Path, tmp_path: Path, teams: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_team(teams, "red", key("red"), logging={"content": "full"})
+    caplog.set_level("INFO", logger="headgate.content")
     async with site(tiny_checkpoint, storage={"folder": str(tmp_path)}, teams=teams) as client:
         direct = await (await client.post(CHAT, json=ASK, headers=of("red"))).json()
         data = b"".join(
@@ -84,6 +88,12 @@ async def test_lines_take_the_road_of_every_request(tiny_checkpoint: Path, tmp_p
         good, bad = await results(client, batch["output_file_id"]), await results(client, batch["error_file_id"])
         assert good["cached"]["body"]["choices"] == direct["choices"]
         assert good["cached"]["body"]["usage"] == direct["usage"]
+        said = {
+            one["id"]: one for one in (json.loads(r.message) for r in caplog.records if r.name == "headgate.content")
+        }
+        assert said[good["cached"]["request_id"]]["asked"] == [ASK["messages"]]
+        assert said[good["cached"]["request_id"]]["answers"] == [direct["choices"][0]["message"]["content"]]
+        assert len(said[good["two"]["request_id"]]["answers"]) == 2
         assert [c["index"] for c in good["two"]["body"]["choices"]] == [0, 1]
         told = {
             name: (r["status_code"], r["body"]["error"]["param"], r["body"]["error"]["code"]) for name, r in bad.items()

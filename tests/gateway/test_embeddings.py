@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import openai
@@ -18,7 +20,19 @@ from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 from team_files import key, write_team
 
+from headgate.cache.embedder import SentenceEmbedder, Vector
+from headgate.engine.request import Priority
+from headgate.gateway.embedding_settings import EmbeddingsSection
+from headgate.gateway.embeddings import Embedding, Embeddings
+from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
+from headgate.gateway.teams.admission import Admission
+from headgate.gateway.teams.deadlines import Deadline
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.ledger import FILE
+from headgate.gateway.teams.ledger_file import read_usage
+from headgate.gateway.teams.sections import SchedulingSection, TeamPolicy
+from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.embeddings import parse_embedding
 from headgate.gateway.wire.errors import ApiError
 
@@ -118,6 +132,85 @@ async def test_limits_hold_for_vectors_too(tiny_checkpoint: Path, monkeypatch: p
             "/v1/messages", json={"model": "tiny", "max_tokens": 8, "messages": [{"role": "user", "content": "hello"}]}
         )
         assert (refused.status, (await refused.json())["error"]["type"]) == (429, "rate_limit_error")
+
+
+async def test_vectors_are_billed_and_a_retry_of_them_is_not(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    forget_environment(monkeypatch)
+    parts: dict[str, Any] = {
+        "embeddings": {**BUNDLED, "usd_per_million_tokens": 1000},
+        "defaults": {"budgets": {"daily_usd": 0.016}},
+        "logging": {"content": "redacted"},
+        "storage": {"folder": str(tmp_path)},
+    }
+    asked = {"model": MODEL, "input": ["hello world", "12345"]}
+    async with site(tiny_checkpoint, **parts) as client:
+        with caplog.at_level("INFO", logger="headgate.content"):
+            told = []
+            for count in ("0", "1", "0", "0"):
+                headers = {"x-stainless-retry-count": count, "x-request-id": f"id-{len(told)}"}
+                reply = await client.post("/v1/embeddings", json=asked, headers=headers)
+                told.append((reply.status, reply.headers.get("x-headgate-cost-usd")))
+    # Each of the two texts is read as 4 tokens, the marks at its ends included.
+    assert told == [(200, "0.008"), (200, "0"), (200, "0.008"), (429, None)], "a budget that is spent is spent"
+    rows = {cause: counts for cause, *counts in read_usage(tmp_path / FILE, ("cause",), None, None)}
+    assert set(rows) == {"generated", "retried"}
+    requests, prompt, _, _, device_us, nano_usd = rows["generated"]
+    assert (requests, prompt, nano_usd) == (3, 16, 16_000_000)
+    assert int(str(device_us)) > 0
+    assert rows["retried"] == [0, 8, 0, 0, 0, 0]
+    content = [json.loads(r.message) for r in caplog.records if r.name == "headgate.content"]
+    assert content[0] == {"id": "id-0", "team": "default", "asked": ["hello world", "[number]"]}
+
+
+class Fake:
+    """A model that reads a text as so many tokens as it has letters, a pass when it is let through."""
+
+    longest = 1_000_000
+
+    def __init__(self) -> None:
+        self.gate, self.begun = asyncio.Semaphore(0), asyncio.Event()
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        return [len(text) for text in texts]
+
+    async def passages(self, texts: Sequence[str]) -> tuple[list[Vector], float]:
+        self.begun.set()
+        await self.gate.acquire()
+        return [np.zeros(1, np.float32) for _ in texts], 1.0
+
+
+async def test_vectors_come_in_time_or_not_at_all(tmp_path: Path) -> None:
+    fake = Fake()
+    part = Embeddings(EmbeddingsSection(id="mine", folder=str(tmp_path)), Lifecycle(), Admission())
+    await part.load(cast(SentenceEmbedder, fake), tmp_path)
+
+    async def embed(*texts: str, seconds: float = 60.0, priority: Priority = "foreground") -> RequestRecord:
+        record = RequestRecord("id", "/v1/embeddings", arrived=time.monotonic())
+        record.deadline = Deadline(seconds, streams=True)
+        policy = TeamPolicy(scheduling=SchedulingSection(max_queue_s=0.1, priority="interactive"))
+        asked = Embedding("mine", Principal("red", policy=policy), record, priority=priority)
+        await part.embed(asked, texts, cut=False, wait_s=0)
+        return record
+
+    # A pass takes the first text. Until it is let through 600 tokens wait, which take 0.12 s at first.
+    first = asyncio.create_task(embed("a" * 600, "b" * 600))
+    await fake.begun.wait()
+    for seconds in (60, 0.05):
+        with pytest.raises(ApiError, match="s, and this request waits at most") as caught:
+            await embed("c", seconds=seconds)
+        assert (caught.value.status, caught.value.code) == (503, "overloaded")
+    fake.gate.release()
+    fake.begun.clear()
+    await fake.begun.wait()
+    with pytest.raises(ApiError) as caught:
+        await embed("d", seconds=0.01)
+    assert (caught.value.status, caught.value.code) == (408, "deadline_exceeded")
+    for _ in range(2):
+        fake.gate.release()
+    await asyncio.gather(first, embed("e", priority="background"))
+    await part.close()
 
 
 async def test_a_server_without_the_model_says_so(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,14 @@ import time
 
 from aiohttp import web
 
+from headgate.engine.request import Priority
 from headgate.gateway import keys
 from headgate.gateway.backend import Loader
 from headgate.gateway.embeddings import Embedding
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.names import check_allowed, model_name
+from headgate.gateway.telemetry.content import log_content
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import headers
@@ -24,14 +26,21 @@ async def embeddings(http: web.Request) -> web.Response:
     app = http.app
     wait_s = app[keys.SETTINGS].server.startup_wait_s
     body = await embedded(
-        await read_body(http), app[keys.LOADER], app[keys.METRICS], http[keys.PRINCIPAL], record, wait_s
+        await read_body(http), app[keys.LOADER], app[keys.METRICS], http[keys.PRINCIPAL], record, wait_s, "foreground"
     )
-    shown = {headers.MODEL: record.model, headers.OVERHEAD_MS: f"{(began - http[keys.ARRIVED]) * 1e3:.1f}"}
+    overhead = f"{(began - http[keys.ARRIVED]) * 1e3:.1f}"
+    shown = {headers.MODEL: record.model, headers.OVERHEAD_MS: overhead, headers.COST_USD: record.cost.usd}
     return web.Response(body=body, content_type="application/json", headers=shown)
 
 
 async def embedded(
-    body: bytes, loader: Loader, metrics: Metrics, principal: Principal, record: RequestRecord, wait_s: float
+    body: bytes,
+    loader: Loader,
+    metrics: Metrics,
+    principal: Principal,
+    record: RequestRecord,
+    wait_s: float,
+    priority: Priority,
 ) -> bytes:
     """The reply to a request's body; ApiError where it is refused. The record learns of model and tokens."""
     wanted, texts = parse_embedding(body)
@@ -39,8 +48,9 @@ async def embedded(
     check_allowed(model, principal)
     cut = wanted.truncate_prompt_tokens is not None
     record.model = loader.embeddings.known(model)
-    who = Embedding(model, principal, record, wanted.user)
+    who = Embedding(model, principal, record, wanted.user, priority)
     made = await loader.embeddings.embed(who, texts, cut=cut, wait_s=wait_s)
     record.prompt_tokens = made.tokens
     metrics.embedded(model, made.tokens)
+    log_content(record, principal, {"asked": texts})
     return await encode_embeddings(model, made.vectors, made.tokens, binary=wanted.encoding_format == "base64")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
@@ -14,10 +13,8 @@ from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
 from headgate.gateway.request import ChatRequest, Chunk
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.content import LOGGER, Heard, span_content, write_content_line
+from headgate.gateway.telemetry.content import Heard, asked_of, level_of, log_content, span_content
 from headgate.gateway.telemetry.record import RequestRecord
-
-logger = logging.getLogger(LOGGER)
 
 
 class _Listened:
@@ -60,7 +57,7 @@ def listened(
     principal: Principal, record: RequestRecord, source: Source, asked: Sequence[ChatRequest]
 ) -> Iterator[Source]:
     """The source to read from. When it is left, what was asked and answered so far is logged as the team has it."""
-    level = principal.policy.logging.content or "off"
+    level = level_of(principal)
     if level == "off" and record.trace is None:
         yield source
         return
@@ -72,7 +69,6 @@ def listened(
     finally:
         if record.trace is not None:
             record.trace.answered(texts.finishes)
-        if level != "off":
-            write_content_line(logger, record, asked, texts.texts, redact=level == "redacted")
-            if record.trace is not None:
-                record.trace.said(span_content(asked, texts, redact=level == "redacted"))
+        log_content(record, principal, {"asked": asked_of(asked), "answers": texts.texts})
+        if level != "off" and record.trace is not None:
+            record.trace.said(span_content(asked, texts, redact=level == "redacted"))

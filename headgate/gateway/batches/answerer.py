@@ -12,6 +12,7 @@ import msgspec
 
 from headgate.gateway.api.completions import Batch as Prompts
 from headgate.gateway.api.embeddings import embedded
+from headgate.gateway.api.hearing import listened
 from headgate.gateway.api.reply import Reply, Source, identify, note_outcome
 from headgate.gateway.backend import Loader
 from headgate.gateway.batches.catalog import Batch
@@ -81,17 +82,23 @@ class Answerer:
 
     async def _reply(self, endpoint: str, body: bytes, principal: Principal, record: RequestRecord) -> bytes:
         if endpoint == "/v1/embeddings":
-            return await embedded(body, self._loader, self._metrics, principal, record, _EMBEDDINGS_WAIT_S)
+            return await embedded(
+                body, self._loader, self._metrics, principal, record, _EMBEDDINGS_WAIT_S, "background"
+            )
         road = self._loader.backend.road
         async with AsyncExitStack() as stack:
             if endpoint == "/v1/chat/completions":
                 chat = _background(parse_chat(body, CacheControl()))
                 answer = await stack.enter_async_context(road.answer(chat, principal, record))
-                return await _whole(answer, ChatReply(identify("chatcmpl-", answer.opened, record), chat), record)
+                chat_reply = ChatReply(identify("chatcmpl-", answer.opened, record), chat)
+                with listened(principal, record, answer, [chat]) as source:
+                    return await _whole(source, chat_reply, record)
             requests = [_background(request) for request in parse_completion(body, CacheControl())]
             answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
-            source = await stack.enter_async_context(Prompts(answers, requests[0].n))
-            return await _whole(source, CompletionReply(identify("cmpl-", source.opened, record), requests[0]), record)
+            prompts = await stack.enter_async_context(Prompts(answers, requests[0].n))
+            reply = CompletionReply(identify("cmpl-", prompts.opened, record), requests[0])
+            with listened(principal, record, prompts, requests) as source:
+                return await _whole(source, reply, record)
 
 
 async def _whole(source: Source, reply: Reply, record: RequestRecord) -> bytes:

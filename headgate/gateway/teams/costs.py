@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.routing_settings import ModelPriceSection
 from headgate.gateway.settings import ModelSection
 from headgate.gateway.upstream.sections import UpstreamSection
@@ -57,9 +58,17 @@ def _price(section: ModelPriceSection) -> _Price:
 class Prices:
     """Of every model: the configured price of its tokens, and of the device's time."""
 
-    def __init__(self, models: Sequence[ModelSection | UpstreamSection] = (), usd_per_device_hour: float = 0.0) -> None:
+    def __init__(
+        self,
+        models: Sequence[ModelSection | UpstreamSection] = (),
+        usd_per_device_hour: float = 0.0,
+        embeddings: EmbeddingsSection | None = None,
+    ) -> None:
         """Models that are not listed cost the device's time only."""
-        self._models: Mapping[str, _Price] = {m.id: _price(m.price) for m in models}
+        self._models: dict[str, _Price] = {m.id: _price(m.price) for m in models}
+        if embeddings is not None:
+            per_token = embeddings.usd_per_million_tokens * 1e3
+            self._models[embeddings.id] = _Price(per_token, per_token, per_token)
         self._nano_per_us = usd_per_device_hour * NANO / 3600 / MICRO
 
     def of(

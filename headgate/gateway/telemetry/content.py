@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Literal, cast
 
 from headgate.gateway.request import ChatRequest, Chunk, Message
+from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry import genai
 from headgate.gateway.telemetry.record import RequestRecord
 
 LOGGER = "headgate.content"
+logger = logging.getLogger(LOGGER)
+
 ContentLevel = Literal["off", "redacted", "full"]
 
 _HIDDEN = (
@@ -87,16 +90,22 @@ def _parts(message: Message) -> dict[str, Any]:
     return {"role": message.role, "parts": parts}
 
 
-def write_content_line(
-    logger: logging.Logger, record: RequestRecord, asked: Sequence[ChatRequest], answers: list[str], *, redact: bool
-) -> None:
-    """One JSON line with the id of the request's line in the access log."""
-    said: list[Any] = [
-        [message.for_template() for message in request.messages] if request.messages else request.prompt
-        for request in asked
-    ]
-    fields = {"id": record.request_id, "team": record.team, "asked": said, "answers": answers}
-    logger.info(json.dumps(_without(fields) if redact else fields, ensure_ascii=False))
+def level_of(principal: Principal) -> ContentLevel:
+    """What a team wants in the log."""
+    return principal.policy.logging.content or "off"
+
+
+def log_content(record: RequestRecord, principal: Principal, said: Mapping[str, Any]) -> None:
+    """One JSON line as the team wants it, with the id of the request's line in the access log."""
+    level = level_of(principal)
+    if level != "off":
+        fields = {"id": record.request_id, "team": record.team, **said}
+        logger.info(json.dumps(_without(fields) if level == "redacted" else fields, ensure_ascii=False))
+
+
+def asked_of(requests: Sequence[ChatRequest]) -> list[Any]:
+    """What requests ask, as the log has it."""
+    return [[m.for_template() for m in r.messages] if r.messages else r.prompt for r in requests]
 
 
 def redacted(text: str) -> str:
