@@ -8,8 +8,8 @@ learned, and `certain` is the cautious verdict without one.
 politeness off, `meaning` brings what is left to base forms (`inflection`), one word per synonym and one form per
 opening (`phrases`, `synonyms`, `english`). `evidence` collects what one text says of each kind (`statements`,
 `polarity`, `questions`, `lexicon`, `distinctions`), `content` matches words by what the `vocabulary` knows of them,
-`casing` tells names from words, `contrasts` sides of a pair, `roles`, `exchange` and `relations` look at the order,
-`temporal` and `tenses` at when, and `rules` compares.
+`casing` tells names from words, `contrasts` sides of a pair, `roles`, `exchange`, `relations` and `doers` look at the
+order, `temporal` and `tenses` at when, and `rules` compares.
 `seal` is what an entry keeps of its reading, `folded` beside its text, so that texts that are close need not be read.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 
+from headgate.cache.guards.vocabulary import nameable
 from headgate.cache.guards.words import word_set
 
 _BOTH_WAYS = word_set(
@@ -105,8 +106,8 @@ def changed_ends(one: Sequence[str], other: Sequence[str], things: Sequence[bool
     for first in range(1, min(_SPAN, len(mine) - 1) + 1):
         for last in range(1, min(_SPAN, len(mine) - first - 1) + 1):
             here, between, there = mine[:first], mine[first:-last], mine[-last:]
-            ends_in_things = things[start + first - 1] and things[end - 1]
-            if ends_in_things and yours == [*there, *between, *here] and not holds_both_ways(one, between):
+            of_things = all(things[at] or nameable(one[at]) for at in (start + first - 1, end - 1))
+            if of_things and yours == [*there, *between, *here] and not holds_both_ways(one, between):
                 return True
     return False
 

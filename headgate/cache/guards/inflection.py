@@ -53,7 +53,7 @@ _NO_PLURAL = word_set(
     " stress fitness is was has does bias virus campus status bonus focus corpus census cactus octopus thus us"
     " analysis basis crisis thesis diabetes paris texas christmas athens wales mars venus jesus chess canvas atlas"
     " alias angeles johannes tennis dennis james charles headquarters means scissors trousers jeans glasses clothes"
-    " stairs thanks"
+    " stairs thanks https css dns aws ios gps sms rss tls cors"
 )
 _NO_ING = word_set(
     "thing something nothing anything everything king ring sing bring spring string wing swing sting cling fling"

@@ -8,13 +8,14 @@ from headgate.cache.guards.comparison import KINDS, WEIGHED, Comparison
 from headgate.cache.guards.conditions import narrowed
 from headgate.cache.guards.content import Alignment, align, one_word_exchanged, replaced, said_otherwise
 from headgate.cache.guards.contrasts import contrary
+from headgate.cache.guards.doers import doer_exchanged
 from headgate.cache.guards.evidence import Reading, Verdict, reading_of
 from headgate.cache.guards.facts import Judge, dates, facts, language, names_agree, numbers, written
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.lexicon import COLORS
 from headgate.cache.guards.polarity import same_bounds
 from headgate.cache.guards.questions import OPEN, agree, apart
-from headgate.cache.guards.roles import compares_alike, direction, doer_exchanged, order, turned_alike
+from headgate.cache.guards.roles import compares_alike, direction, order, turned_alike
 from headgate.cache.guards.subject import subject
 from headgate.cache.guards.temporal import temporal
 from headgate.cache.guards.tenses import clash

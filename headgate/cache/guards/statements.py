@@ -28,6 +28,8 @@ Counted = frozenset[tuple[str, int]]
 _BEFORE_LANGUAGE = frozenset({"in", "into", "using", "with"})
 _TIMES_OVER = frozenset({"a", "per", "every", "in", "more", "again", "or", "and", "upon", "each", "only", ""})
 """Behind these `once` counts; elsewhere it is as soon as."""
+_MEASURED = frozenset({"max", "maximum", "min", "minimum", "average", "normal", "usual", "typical", "total"})
+_SHORT_UNITS = frozenset({"cm", "mm", "km", "kg", "lbs", "lb", "oz", "mph", "kmh", "usd", "eur", "gbp"})
 _ANSWERING = frozenset({"answer", "reply", "respond"})
 _SHIFTING = frozenset({"back", "backward", "backwards", "forward", "forwards"})
 """Two hours back."""
@@ -136,7 +138,11 @@ def _format(said: Said) -> Counted:
             asked.add(COUNTED_FORMAT[unit_said.form])
     if "in" in words or "per" in words:
         for before, word in itertools.pairwise(words):
-            if before in ("in", "per") and len(word) > 3 and (unit := unit_of(word)) is not None:
+            if (
+                before in ("in", "per")
+                and (len(word) > 3 or word in _SHORT_UNITS)
+                and (unit := unit_of(word)) is not None
+            ):
                 asked.add(f"{before} {UNITS[unit]}")
     return counted(asked)
 
@@ -190,13 +196,14 @@ def _only(words: list[str]) -> list[str]:
 
 
 def _aspects(atoms: tuple[str, ...]) -> set[str]:
-    """Properties asked for: `price of it`, `a larger area than`, not `the high price`."""
+    """Properties asked for: `price of it`, `a larger area than`, `max weight`, not `the high price`."""
     if PROPERTIES.keys().isdisjoint(atoms):
         return set()
     return {
         PROPERTIES[atom]
         for at, atom in enumerate(atoms)
-        if atom in PROPERTIES and (at < 2 or atoms[at + 1 : at + 2] in (("of",), ("than",)))
+        if atom in PROPERTIES
+        and (at < 2 or atoms[at + 1 : at + 2] in (("of",), ("than",)) or not _MEASURED.isdisjoint(atoms[at - 1 : at]))
     }
 
 

@@ -13,14 +13,16 @@ _SIDE_OF_EVENT = {
 
 
 def _beside_event(one: Reading, other: Reading) -> bool:
-    """Before breakfast, with breakfast."""
-    other_words = other.meaning.atoms
+    """Before breakfast, with breakfast; after the trial, in the trial. But in two days is after two days."""
+    # Without what says whose it is: in my trial.
+    other_words = [word for word in other.meaning.atoms if word not in ("my", "your", "our", "their")]
     return any(
         way in ("before", "after")
         and not {"before", "after"} & {*other_words}
         and pair in itertools.pairwise(other_words)
         for way, event in one.placed
-        for pair in (("with", event), ("during", event), ("at", event))
+        for pair in ((beside, event) for beside in ("with", "during", "in"))
+        if not event.startswith("number:")
     )
 
 
