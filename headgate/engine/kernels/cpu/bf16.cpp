@@ -30,31 +30,41 @@ void finish(__m512 sum, const Bf16Weights& w, int64_t column, uint16_t* out) {
     narrow(out + column, sum, kept);
 }
 
-template <int64_t ROWS>
+// Panels beside each other keep more sums on their way where there are few rows; each adds up as it would alone.
+template <int64_t ROWS, int64_t PANELS = 1>
 void tile(const uint16_t* x, const Bf16Weights& w, int64_t panel, bool ask, uint16_t* out) {
     const uint16_t* weights = w.packed + panel * kPanel * w.depth;
-    __m512 sums[ROWS][2];
-    ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j) sums[r][j] = _mm512_setzero_ps();
+    __m512 sums[PANELS][ROWS][2];
+    ALL for (int64_t p = 0; p < PANELS; ++p) ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j)
+        sums[p][r][j] = _mm512_setzero_ps();
     for (int64_t k = 0; k < w.depth; k += 2) {
-        if (ask)
-            for (int64_t line = 0; line < kStep; line += 32)
-                _mm_prefetch(reinterpret_cast<const char*>(weights + kAhead + line), _MM_HINT_T0);
-        const __m512i left = _mm512_loadu_si512(weights), right = _mm512_loadu_si512(weights + 32);
-        ALL for (int64_t r = 0; r < ROWS; ++r) {
-            int32_t two;
-            __builtin_memcpy(&two, x + r * w.depth + k, 4);
-            const __m512i both = _mm512_set1_epi32(two);
-            MULTIPLY_ADD(sums[r][0], both, left);
-            MULTIPLY_ADD(sums[r][1], both, right);
+        ALL for (int64_t p = 0; p < PANELS; ++p) {
+            const uint16_t* from = weights + p * kPanel * w.depth;
+            if (ask)
+                for (int64_t line = 0; line < kStep; line += 32)
+                    _mm_prefetch(reinterpret_cast<const char*>(from + kAhead + line), _MM_HINT_T0);
+            const __m512i left = _mm512_loadu_si512(from), right = _mm512_loadu_si512(from + 32);
+            ALL for (int64_t r = 0; r < ROWS; ++r) {
+                int32_t two;
+                __builtin_memcpy(&two, x + r * w.depth + k, 4);
+                const __m512i both = _mm512_set1_epi32(two);
+                MULTIPLY_ADD(sums[p][r][0], both, left);
+                MULTIPLY_ADD(sums[p][r][1], both, right);
+            }
         }
         weights += kStep;
     }
-    ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j)
-        finish(sums[r][j], w, panel * kPanel + 16 * j, out + r * w.outputs);
+    ALL for (int64_t p = 0; p < PANELS; ++p) ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j)
+        finish(sums[p][r][j], w, (panel + p) * kPanel + 16 * j, out + r * w.outputs);
 }
 
 void by_vectors(const uint16_t* x, int64_t rows, const Bf16Weights& w, uint16_t* out, int64_t begin, int64_t end) {
     const int64_t count = (rows + kTallest - 1) / kTallest;
+    for (; rows < 4 && begin + 1 < end; begin += 2) switch (rows) {
+            case 1: tile<1, 2>(x, w, begin, true, out); break;
+            case 2: tile<2, 2>(x, w, begin, true, out); break;
+            default: tile<3, 2>(x, w, begin, true, out);
+        }
     for (int64_t panel = begin; panel < end; ++panel) {
         for (int64_t i = 0, row = 0; i < count; ++i) {
             const int64_t height = (rows - row) / (count - i);

@@ -41,7 +41,8 @@ void Decoding::begin() {
 }
 
 void Decoding::choose(Member& member, Element element, void* logits) {
-    member.share(static_cast<int64_t>(sequences_.size()), 1, [&](int64_t begin, int64_t end) {
+    const int64_t count = static_cast<int64_t>(sequences_.size());
+    member.share(count, count, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) tokens_[i] = chosen(i, element, logits, member.number());
     });
 }

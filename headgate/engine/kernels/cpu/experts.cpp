@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "choice.h"
+#include "experts_sort.h"
 #include "int4.h"
 #include "int8.h"
 
@@ -19,21 +20,6 @@ constexpr int64_t kPanelsAtOnce = 8;
 constexpr int64_t kFewRows = 16;  // that are not divided
 // Tasks per thread: many enough that the threads end together.
 constexpr int64_t kTasksPerThread = 8;
-
-// Rows that are all for the same expert.
-struct Span {
-    int64_t expert;
-    int64_t begin;
-    int64_t end;
-    int64_t place;  // of its first row in `hidden_bytes_`, in rows
-    bool expand;    // its 4-bit weights are written out as int8 first, because there are many rows
-};
-
-// What the sorted choices come to: an expert's rows are cut into pieces that fit the cache, for each of the two products.
-struct Sorted {
-    int64_t pieces;
-    int64_t down_pieces;
-};
 
 // Rows of activations as a product reads them.
 struct Prepared {
@@ -95,8 +81,8 @@ class Mixture {
         const int64_t choices = tokens * picks_, experts = layer.count + layer.shared;
         sorted_ = room.take<Sorted>(1);
         next_ = room.take<int64_t>(experts + 1);
-        pieces_ = room.take<Span>(experts + choices / longest_);
-        down_pieces_ = room.take<Span>(experts + choices / down_rows_);
+        pieces_ = room.take<ExpertSpan>(experts + choices / longest_);
+        down_pieces_ = room.take<ExpertSpan>(experts + choices / down_rows_);
         ids_ = room.take<int32_t>(choices);
         weights_ = room.take<float>(choices);
         rows_ = room.take<char>(tokens * row_bytes_);
@@ -148,12 +134,18 @@ class Mixture {
                                    row_sums_, begin, end);
     }
 
-    void run(Member& member, char* out) const {
-        member.share(1, [&](int64_t, int64_t) { sort(); });
+    void sort() const {
+        const Choices choices{ids_, weights_, tokens_ * picks_, picks_};
+        const auto expanded = [&](int64_t rows) { return expands(rows); };
+        *sorted_ = sort_by_expert(choices, layer_.count + layer_.shared, longest_, down_rows_, expanded, next_,
+                                  {pieces_, down_pieces_, sorted_tokens_, sorted_weights_});
+    }
+
+    void run(Member& member, char* out, const std::function<void()>& then) const {
         gate_up(member);
         if (quantized_)
             member.share(tokens_ * picks_, [&](int64_t begin, int64_t end) { quantize_hidden(begin, end); });
-        down(member, out);
+        down(member, out, then);
     }
 
   private:
@@ -186,13 +178,13 @@ class Mixture {
     }
 
     // What the product of a span's rows reads them with.
-    Int8Layout layout(const Span& s, int64_t depth) const {
+    Int8Layout layout(const ExpertSpan& s, int64_t depth) const {
         return layer_.format == ExpertFormat::int8 || s.expand ? Int8Layout(s.end - s.begin, depth) : Int8Layout(depth);
     }
 
     void quantize_hidden(int64_t begin, int64_t end) const {
         const int64_t depth = layer_.down.depth;
-        for (const Span* s = down_pieces_; s < down_pieces_ + sorted_->down_pieces; ++s) {
+        for (const ExpertSpan* s = down_pieces_; s < down_pieces_ + sorted_->down_pieces; ++s) {
             const int64_t from = std::max(begin, s->begin), to = std::min(end, s->end);
             if (from >= to) continue;
             const Rows rows{hidden_ + s->begin * hidden_row_ * element_bytes_, hidden_row_, 0, 1};
@@ -207,33 +199,6 @@ class Mixture {
         }
     }
 
-    // A counting sort of the choices by expert; within an expert tokens stay in order.
-    void sort() const {
-        const int64_t experts = layer_.count + layer_.shared;
-        Sorted sorted{};
-        std::fill_n(next_, experts + 1, 0);
-        for (int64_t i = 0; i < tokens_ * picks_; ++i) ++next_[ids_[i] + 1];
-        int64_t place = 0;
-        for (int64_t e = 1; e <= experts; ++e) {
-            const int64_t begin = next_[e - 1], end = begin + next_[e];
-            const bool expand = expands(end - begin);
-            next_[e] = end;
-            for (int64_t row = begin; row < end; row += longest_)
-                pieces_[sorted.pieces++] = {e - 1, row, std::min(row + longest_, end), 0, expand};
-            for (int64_t row = begin; row < end; row += down_rows_) {
-                const int64_t rows = std::min(down_rows_, end - row);
-                down_pieces_[sorted.down_pieces++] = {e - 1, row, row + rows, place, expand};
-                place += Int8Layout::bytes(rows, 1);
-            }
-        }
-        for (int64_t i = 0; i < tokens_ * picks_; ++i) {
-            const int64_t to = next_[ids_[i]]++;
-            sorted_tokens_[to] = static_cast<int32_t>(i / picks_);
-            sorted_weights_[to] = weights_[i];
-        }
-        *sorted_ = sorted;
-    }
-
     bool expands(int64_t rows) const {
         return layer_.format == ExpertFormat::int4 && int4_loops()->expand != nullptr &&
                rows >= (allowed(Instructions::amx_int8) ? kExpandRowsForAmx : kExpandRows);
@@ -241,7 +206,7 @@ class Mixture {
 
     // Panels [begin, end) of the matrix of a span's expert times `count` of its rows: out [count][(end - begin) * panel_].
     // `expanded` has room for the panels in int8 if the span wants that.
-    void multiply(const ExpertMatrix& m, const Span& s, const Prepared& x, int64_t count, int64_t begin, int64_t end,
+    void multiply(const ExpertMatrix& m, const ExpertSpan& s, const Prepared& x, int64_t count, int64_t begin, int64_t end,
                   int8_t* expanded, float* out) const {
         const int64_t panel = s.expert * m.panels + begin, panels = end - begin;
         if (!quantized_) {
@@ -273,9 +238,9 @@ class Mixture {
         const Scratch own = scratch_of(member);
         const int64_t count = sorted_->pieces, panels = layer_.gate_up.panels;
         const int64_t runs = std::clamp<int64_t>((tasks_ + count - 1) / count, 1, panels);
-        member.share(count * runs, 1, [&](int64_t first, int64_t last) {
+        member.share(count * runs, count * runs, [&](int64_t first, int64_t last) {
             for (int64_t task = first; task < last; ++task) {
-                const Span& s = pieces_[task / runs];
+                const ExpertSpan& s = pieces_[task / runs];
                 const int64_t run = task % runs, rows = s.end - s.begin;
                 gather(s, own);
                 const int64_t end = panels * (run + 1) / runs, step = panels_at_once(rows);
@@ -292,7 +257,7 @@ class Mixture {
     }
 
     // A span's rows, as the product wants them.
-    void gather(const Span& s, const Scratch& own) const {
+    void gather(const ExpertSpan& s, const Scratch& own) const {
         const int64_t rows = s.end - s.begin, depth = layer_.gate_up.depth;
         if (!quantized_) {
             for (int64_t r = 0; r < rows; ++r)
@@ -314,7 +279,7 @@ class Mixture {
     }
 
     // What the second product reads past the outputs of the first one.
-    void clear_padding(const Span& s) const {
+    void clear_padding(const ExpertSpan& s) const {
         const int64_t filled = layer_.gate_up.panels * panel_ / 2;
         if (filled >= hidden_row_) return;
         for (int64_t row = s.begin; row < s.end; ++row)
@@ -323,17 +288,17 @@ class Mixture {
 
     // A task owns some of the outputs for all tokens: experts add to them one after the other, without a second thread and
     // without an intermediate result per choice.
-    void down(Member& member, char* out) const {
+    void down(Member& member, char* out, const std::function<void()>& then) const {
         const Scratch own = scratch_of(member);
         const int64_t panels = layer_.down.panels, count = (panels + down_panels_ - 1) / down_panels_;
         const char* rows = quantized_ ? reinterpret_cast<const char*>(hidden_bytes_) : hidden_;
         const int64_t bytes = layer_.down.depth * (quantized_ ? 1 : element_bytes_);
-        member.share(count, 1, [&](int64_t first, int64_t last) {
+        const auto tasks = [&](int64_t first, int64_t last) {
             for (int64_t task = first; task < last; ++task) {
                 const int64_t begin = task * down_panels_, end = std::min(begin + down_panels_, panels);
                 const int64_t width = (end - begin) * panel_;
                 std::fill_n(own.totals, tokens_ * width, 0.0f);
-                for (const Span* s = down_pieces_; s < down_pieces_ + sorted_->down_pieces; ++s) {
+                for (const ExpertSpan* s = down_pieces_; s < down_pieces_ + sorted_->down_pieces; ++s) {
                     const int64_t row = s->begin, height = s->end - row;
                     const Prepared prepared{rows + (quantized_ ? s->place : row) * bytes, hidden_scales_ + row,
                                             hidden_sums_ + row * hidden_groups_};
@@ -343,7 +308,8 @@ class Mixture {
                 loops_.round(own.totals, tokens_, width, std::min(width, layer_.hidden - begin * panel_),
                              out + begin * panel_ * element_bytes_, layer_.hidden);
             }
-        });
+        };
+        member.share(count, count, tasks, then);
     }
 
     const ExpertLayer& layer_;
@@ -365,8 +331,8 @@ class Mixture {
     const FloatProduct product_;
     Sorted* sorted_;
     int64_t* next_;  // place of each expert's next choice
-    Span* pieces_;
-    Span* down_pieces_;
+    ExpertSpan* pieces_;
+    ExpertSpan* down_pieces_;
     int32_t* ids_;
     float* weights_;
     char* rows_;
@@ -396,8 +362,13 @@ void choose_experts(const Member& member, const ExpertLayer& layer, const void* 
     Mixture(layer, tokens, member.places(), memory).choose(member, static_cast<const char*>(x), begin, end);
 }
 
-void add_experts(Member& member, const ExpertLayer& layer, int64_t tokens, char* memory, void* out) {
-    Mixture(layer, tokens, member.places(), memory).run(member, static_cast<char*>(out));
+void sort_experts(const Member& member, const ExpertLayer& layer, int64_t tokens, char* memory) {
+    Mixture(layer, tokens, member.places(), memory).sort();
+}
+
+void add_experts(Member& member, const ExpertLayer& layer, int64_t tokens, char* memory, void* out,
+                 const std::function<void()>& then) {
+    Mixture(layer, tokens, member.places(), memory).run(member, static_cast<char*>(out), then);
 }
 
 }  // namespace headgate

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "loops.h"
 #include "team.h"
@@ -44,14 +45,16 @@ struct ExpertLayer {
 // Outputs of a panel of `format`.
 int64_t panel_of(ExpertFormat format);
 
-// out [tokens][hidden] from x [tokens][hidden], both dense, in two parts: `choose_experts`, inside a phase, for every row; in
-// later phases `add_experts`, whose `out` may be where x was. `memory`, aligned to 64 bytes, has `expert_bytes` and takes what
-// lies between them. Reads only the weights of experts that some token chose. A token's result does not depend on what other
-// tokens there are: each product sums in one order whatever the number of rows, and a token's experts are added in order of
-// their ids.
+// out [tokens][hidden] from x [tokens][hidden], both dense, in three parts: `choose_experts`, inside a phase, for every row; once
+// all have chosen, by one thread, `sort_experts`; in later phases `add_experts`, whose `out` may be where x was, and at whose end
+// one thread calls `then`. `memory`, aligned to 64 bytes, has `expert_bytes` and takes what lies between them. Reads only the
+// weights of experts that some token chose. A token's result does not depend on what other tokens there are: each product sums in
+// one order whatever the number of rows, and a token's experts are added in order of their ids.
 void choose_experts(const Member& member, const ExpertLayer& layer, const void* x, int64_t tokens, char* memory,
                     int64_t begin, int64_t end);
-void add_experts(Member& member, const ExpertLayer& layer, int64_t tokens, char* memory, void* out);
+void sort_experts(const Member& member, const ExpertLayer& layer, int64_t tokens, char* memory);
+void add_experts(Member& member, const ExpertLayer& layer, int64_t tokens, char* memory, void* out,
+                 const std::function<void()>& then);
 
 // For a team of so many places.
 int64_t expert_bytes(const ExpertLayer& layer, int64_t tokens, int64_t places);

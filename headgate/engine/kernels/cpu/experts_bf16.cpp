@@ -23,34 +23,41 @@ constexpr int64_t kPairs = kFloatPanel * 2;  // elements of a panel per two inpu
 // As an instruction and not as an intrinsic, for the reason int8.cpp gives.
 #define MULTIPLY_ADD(sum, x, w) asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w))
 
-template <int64_t ROWS>
+// PANELS panels that follow each other: where rows are few, more sums are on their way. Each adds up as it would alone.
+template <int64_t ROWS, int64_t PANELS = 1>
 void vector_tile(const uint16_t* x, const uint16_t* w, int64_t depth, float* out, int64_t stride) {
-    __m512 sums[ROWS][2];
-    ALL for (int64_t r = 0; r < ROWS; ++r) sums[r][0] = sums[r][1] = _mm512_setzero_ps();
-    for (int64_t k = 0; k < depth; k += 2, w += kPairs) {
-        const __m512i left = _mm512_loadu_si512(w), right = _mm512_loadu_si512(w + kPairs / 2);
-        ALL for (int64_t r = 0; r < ROWS; ++r) {
-            int32_t pair;
-            __builtin_memcpy(&pair, x + r * depth + k, 4);
-            const __m512i both = _mm512_set1_epi32(pair);
-            MULTIPLY_ADD(sums[r][0], both, left);
-            MULTIPLY_ADD(sums[r][1], both, right);
+    __m512 sums[PANELS][ROWS][2];
+    ALL for (int64_t p = 0; p < PANELS; ++p) ALL for (int64_t r = 0; r < ROWS; ++r)
+        sums[p][r][0] = sums[p][r][1] = _mm512_setzero_ps();
+    for (int64_t k = 0; k < depth; k += 2, w += kPairs)
+        ALL for (int64_t p = 0; p < PANELS; ++p) {
+            const uint16_t* from = w + p * kFloatPanel * depth;
+            const __m512i left = _mm512_loadu_si512(from), right = _mm512_loadu_si512(from + kPairs / 2);
+            ALL for (int64_t r = 0; r < ROWS; ++r) {
+                int32_t pair;
+                __builtin_memcpy(&pair, x + r * depth + k, 4);
+                const __m512i both = _mm512_set1_epi32(pair);
+                MULTIPLY_ADD(sums[p][r][0], both, left);
+                MULTIPLY_ADD(sums[p][r][1], both, right);
+            }
         }
-    }
-    ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j)
-        _mm512_storeu_ps(out + r * stride + 16 * j, sums[r][j]);
+    ALL for (int64_t p = 0; p < PANELS; ++p) ALL for (int64_t r = 0; r < ROWS; ++r) ALL for (int64_t j = 0; j < 2; ++j)
+        _mm512_storeu_ps(out + p * kFloatPanel + r * stride + 16 * j, sums[p][r][j]);
 }
 
 void by_vectors(const void* x, int64_t rows, const void* packed, int64_t depth, int64_t begin, int64_t end, float* out) {
     constexpr int64_t kTallest = 12;
     const int64_t stride = (end - begin) * kFloatPanel;
-    for (int64_t p = begin; p < end; ++p) {
-        const uint16_t* w = static_cast<const uint16_t*>(packed) + p * kFloatPanel * depth;
-        float* to = out + (p - begin) * kFloatPanel;
+    const auto panel = [&](int64_t p) { return static_cast<const uint16_t*>(packed) + p * kFloatPanel * depth; };
+    const auto place = [&](int64_t p) { return out + (p - begin) * kFloatPanel; };
+    int64_t p = begin;
+    if (rows == 1)
+        for (; p + 1 < end; p += 2) vector_tile<1, 2>(static_cast<const uint16_t*>(x), panel(p), depth, place(p), stride);
+    for (; p < end; ++p) {
         int64_t r = 0;
         const auto run = [&](auto tile, int64_t height) {
             for (; r + height <= rows; r += height)
-                tile(static_cast<const uint16_t*>(x) + r * depth, w, depth, to + r * stride, stride);
+                tile(static_cast<const uint16_t*>(x) + r * depth, panel(p), depth, place(p) + r * stride, stride);
         };
         run(vector_tile<kTallest>, kTallest);
         run(vector_tile<4>, 4);

@@ -155,10 +155,11 @@ class ExpertsHolder : public torch::CustomClassHolder {
         if (tokens == 0) return out;
         char* room = aligned(memory, expert_bytes(*layer, tokens, team_places()));
         together([&](Member& member) {
-            member.share(tokens, [&](int64_t begin, int64_t end) {
+            const auto choose = [&](int64_t begin, int64_t end) {
                 choose_experts(member, *layer, from, tokens, room, begin, end);
-            });
-            add_experts(member, *layer, tokens, room, out.mutable_data_ptr());
+            };
+            member.share(tokens, member.pieces(), choose, [&] { sort_experts(member, *layer, tokens, room); });
+            add_experts(member, *layer, tokens, room, out.mutable_data_ptr(), [] {});
         });
         return out;
     }

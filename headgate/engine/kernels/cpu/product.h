@@ -30,6 +30,9 @@ class Product {
     // Pieces of the outputs that can be computed separately.
     virtual int64_t pieces() const = 0;
 
+    // Of weights that a piece reads.
+    virtual int64_t piece_bytes() const = 0;
+
     // Pieces [begin, end) of out [rows][outputs].
     virtual void multiply(const void* prepared, int64_t rows, void* out, int64_t begin, int64_t end) const = 0;
 
@@ -59,6 +62,8 @@ class Int8Product final : public Product {
     }
 
     int64_t pieces() const override { return round_up(outputs, kPanel) / kPanel; }
+
+    int64_t piece_bytes() const override { return kPanel * weights_.depth; }
 
     void multiply(const void* prepared, int64_t rows, void* out, int64_t begin, int64_t end) const override {
         void* p = const_cast<void*>(prepared);
@@ -103,6 +108,8 @@ class Int4Product final : public Product {
     }
 
     int64_t pieces() const override { return round_up(outputs, kPanel) / kPanel; }
+
+    int64_t piece_bytes() const override { return kPanel * weights_.depth / 2; }
 
     void multiply(const void* prepared, int64_t rows, void* out, int64_t begin, int64_t end) const override {
         const View v = view(const_cast<void*>(prepared), rows);
@@ -167,6 +174,8 @@ class Bf16Product final : public Product {
     }
 
     int64_t pieces() const override { return round_up(outputs, kPanel) / kPanel; }
+
+    int64_t piece_bytes() const override { return kPanel * weights_.depth * 2; }
 
     void multiply(const void* prepared, int64_t rows, void* out, int64_t begin, int64_t end) const override {
         bf16_multiply(static_cast<const uint16_t*>(prepared), rows, weights_, static_cast<uint16_t*>(out), begin, end);

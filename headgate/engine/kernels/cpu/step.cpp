@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 namespace headgate {
 namespace {
 
 constexpr int64_t kMostPanels = 8;  // of one piece of a product, so that a thread that lost its core holds up little
+constexpr int64_t kLeastBytes = 32 * 1024;  // of weights that a piece is worth, where there are pieces for all threads
 
 int64_t widest(const StepModel& model, int64_t rows, int64_t samples) {
     int64_t most = model.head->prepared_bytes(samples);
@@ -40,19 +42,20 @@ class Walk {
             const bool together = input_.single && plan.merges.empty() && !(last && input_.samples < input_.count);
             if (!together) place(layer);
             if (last && input_.samples == 0) return;
-            attend(layer, plan, together);
+            const auto attended = [&](const auto& then) { attend(layer, plan, together, then); };
             // Past the last keys and values only the rows that are sampled matter.
-            if (last) choose();
-            prepare(*layer.output, attended_);
-            multiply(*layer.output, attended_, rows_, at(x_));
+            if (last && !in_order()) {
+                attended([] {});
+                choose(*layer.output);
+            } else {
+                prepare_after(attended, *layer.output, space_.attended);
+            }
+            const void* norm = last ? model_.norm : layers[i + 1].input_norm;
+            const Product& next = last ? *model_.head : *layers[i + 1].qkv;
             if (layer.experts != nullptr)
-                mix(layer.mlp_norm, *layer.experts);
+                mix(layer, norm, next);
             else
-                feed(layer);
-            if (last)
-                add(model_.norm, *model_.head);
-            else
-                add(layers[i + 1].input_norm, *layers[i + 1].qkv);
+                feed(layer, norm, next);
         }
         if (input_.hidden != nullptr) keep();
         if (input_.logits != nullptr) multiply(*model_.head, x_, rows_, input_.logits);
@@ -75,20 +78,64 @@ class Walk {
         });
     }
 
+    // Whether all rows are sampled, in their order.
+    bool in_order() const {
+        if (input_.samples != input_.count) return false;
+        for (int64_t i = 0; i < input_.count; ++i)
+            if (input_.rows[i] != i) return false;
+        return true;
+    }
+
     // Rows [begin, end) at `x` for the product, which finds them there or in `prepared`.
     void prepare(const Product& next, int64_t x, int64_t begin, int64_t end) {
         if (!next.takes_rows()) next.prepare(dense(x, next.inputs), rows_, at(space_.prepared), begin, end);
     }
 
-    void multiply(const Product& product, int64_t x, int64_t rows, void* out) {
-        const void* from = at(product.takes_rows() ? x : space_.prepared);
-        share_panels(product.pieces(), [&](int64_t begin, int64_t end) { product.multiply(from, rows, out, begin, end); });
+    // f(begin, end) over the rows that `phase` makes, which takes what is to be done at its end; then `finally`. A single row is
+    // left to whoever ends the phase: no thread could help with it, and to begin another phase takes as long as a norm.
+    template <typename P, typename F, typename G>
+    void after(const P& phase, const F& f, const G& finally) {
+        if (rows_ == 1) {
+            phase([&] {
+                f(int64_t{0}, int64_t{1});
+                finally();
+            });
+        } else {
+            phase([] {});
+            member_.share(rows_, member_.pieces(), f, finally);
+        }
+    }
+
+    template <typename P, typename F>
+    void after(const P& phase, const F& f) {
+        after(phase, f, [] {});
+    }
+
+    template <typename P>
+    void prepare_after(const P& phase, const Product& next, int64_t x) {
+        if (next.takes_rows())
+            phase([] {});
+        else
+            after(phase, [&](int64_t begin, int64_t end) { prepare(next, x, begin, end); });
     }
 
     template <typename F>
-    void share_panels(int64_t panels, const F& f) {
-        const int64_t share = (panels + 16 * member_.places() - 1) / (16 * member_.places());
-        member_.share(panels, std::min(share, kMostPanels), f);
+    void multiply(const Product& product, int64_t x, int64_t rows, void* out, const F& then) {
+        const void* from = at(product.takes_rows() ? x : space_.prepared);
+        const auto multiply = [&](int64_t begin, int64_t end) { product.multiply(from, rows, out, begin, end); };
+        share_panels(product.pieces(), product.piece_bytes(), multiply, then);
+    }
+
+    void multiply(const Product& product, int64_t x, int64_t rows, void* out) {
+        multiply(product, x, rows, out, [] {});
+    }
+
+    // Panels of so many bytes.
+    template <typename F, typename G>
+    void share_panels(int64_t panels, int64_t bytes, const F& f, const G& then) {
+        const int64_t each = panels / (member_.places() * std::max<int64_t>(2, kLeastBytes / bytes));
+        const int64_t pieces = member_.places() * std::clamp<int64_t>(each, 1, 16);
+        member_.share(panels, std::max(pieces, (panels + kMostPanels - 1) / kMostPanels), f, then);
     }
 
     Placement placement(const StepLayer& layer) const {
@@ -103,7 +150,8 @@ class Walk {
                       [&](int64_t begin, int64_t end) { loops_.place(p, begin, end); });
     }
 
-    void attend(const StepLayer& layer, const AttentionPlan& plan, bool together) {
+    template <typename F>
+    void attend(const StepLayer& layer, const AttentionPlan& plan, bool together, const F& then) {
         const int64_t group = model_.heads / model_.kv_heads;
         const Attention a{at(space_.q),
                           at(space_.attended),
@@ -113,7 +161,7 @@ class Walk {
                           layer.window};
         const Placement p = placement(layer);
         float* scratch = reinterpret_cast<float*>(at(space_.scratch + member_.number() * space_.scratch_bytes));
-        member_.share(static_cast<int64_t>(plan.tasks.size()), 1, [&](int64_t begin, int64_t end) {
+        const auto attend = [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
                 const AttentionTask& task = plan.tasks[i];
                 if (together) {
@@ -124,23 +172,21 @@ class Walk {
                 }
                 way_.attend(a, task, scratch);
             }
-        });
-        if (plan.merges.empty()) return;
-        member_.share(static_cast<int64_t>(plan.merges.size()), 1, [&](int64_t begin, int64_t end) {
+        };
+        const int64_t tasks = static_cast<int64_t>(plan.tasks.size()), merges = static_cast<int64_t>(plan.merges.size());
+        if (merges == 0) return member_.share(tasks, tasks, attend, then);
+        member_.share(tasks, tasks, attend);
+        const auto merge = [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
                 const Merge& m = plan.merges[i];
                 loops_.merge(m.partials, m.splits, group, model_.dim,
                              row(space_.attended, m.row * model_.heads + m.kv_head * group, model_.dim));
             }
-        });
+        };
+        member_.share(merges, merges, merge, then);
     }
 
-    void prepare(const Product& next, int64_t x) {
-        if (!next.takes_rows())
-            member_.share(rows_, [&](int64_t begin, int64_t end) { prepare(next, x, begin, end); });
-    }
-
-    void choose() {
+    void choose(const Product& next) {
         rows_ = input_.samples;
         const auto copy = [&](int64_t to, int64_t from, int64_t i, int64_t width) {
             std::memcpy(row(to, i, width), row(from, input_.rows[i], width), width * model_.element_bytes());
@@ -150,47 +196,66 @@ class Walk {
                 copy(space_.chosen_attended, space_.attended, i, model_.heads * model_.dim);
                 copy(space_.chosen_residual, space_.residual, i, model_.hidden);
             }
+            prepare(next, space_.chosen_attended, begin, end);
         });
         attended_ = space_.chosen_attended;
         x_ = space_.chosen;
         residual_ = space_.chosen_residual;
     }
 
-    // `prepare` gets the rows of x that are done.
-    template <typename F>
-    void add_to_residual(const void* norm, const F& prepare) {
-        member_.share(rows_, [&](int64_t begin, int64_t end) {
-            loops_.add_rms_norm(at(x_), at(residual_), norm, model_.eps, model_.hidden, begin, end);
+    // Rows of what x is added to, to x.
+    void add(const void* norm, int64_t begin, int64_t end) {
+        loops_.add_rms_norm(at(x_), at(residual_), norm, model_.eps, model_.hidden, begin, end);
+    }
+
+    // The product of what attention found, the sum and the norm; then `prepare` gets the rows that are done, and `finally`.
+    template <typename F, typename G>
+    void join(const StepLayer& layer, const F& prepare, const G& finally) {
+        const auto product = [&](const auto& then) { multiply(*layer.output, attended_, rows_, at(x_), then); };
+        const auto rows = [&](int64_t begin, int64_t end) {
+            add(layer.mlp_norm, begin, end);
             prepare(begin, end);
-        });
+        };
+        after(product, rows, finally);
     }
 
-    void add(const void* norm, const Product& next) {
-        add_to_residual(norm, [&](int64_t begin, int64_t end) {
-            this->prepare(next, x_, begin, end);
-        });
+    // The rest of a layer; `norm` and `next` follow it.
+    void mix(const StepLayer& layer, const void* norm, const Product& next) {
+        const ExpertLayer& experts = *layer.experts;
+        char* memory = at(space_.experts);
+        const auto choose = [&](int64_t begin, int64_t end) {
+            choose_experts(member_, experts, at(x_), rows_, memory, begin, end);
+        };
+        join(layer, choose, [&] { sort_experts(member_, experts, rows_, memory); });
+        const auto added = [&](const auto& then) { add_experts(member_, experts, rows_, memory, at(x_), std::cref(then)); };
+        after(added, [&](int64_t begin, int64_t end) { finish(norm, next, begin, end); });
     }
 
-    void mix(const void* norm, const ExpertLayer& experts) {
-        add_to_residual(norm, [&](int64_t begin, int64_t end) {
-            choose_experts(member_, experts, at(x_), rows_, at(space_.experts), begin, end);
-        });
-        add_experts(member_, experts, rows_, at(space_.experts), at(x_));
-    }
-
-    void feed(const StepLayer& layer) {
-        add(layer.mlp_norm, *layer.gate_up);
-        if (const int64_t pieces = layer.gate_up->gated_pieces(rows_)) {
-            const void* from = at(space_.prepared);
-            share_panels(pieces, [&](int64_t begin, int64_t end) {
-                layer.gate_up->multiply_gated(from, rows_, at(space_.gated), begin, end);
-            });
-            member_.share(rows_, [&](int64_t begin, int64_t end) { prepare(*layer.down, space_.gated, begin, end); });
+    void feed(const StepLayer& layer, const void* norm, const Product& next) {
+        const Product &gate_up = *layer.gate_up, &down = *layer.down;
+        join(layer, [&](int64_t begin, int64_t end) { prepare(gate_up, x_, begin, end); }, [] {});
+        if (const int64_t pieces = gate_up.gated_pieces(rows_)) {
+            const auto product = [&](const auto& then) {
+                const auto multiply = [&](int64_t begin, int64_t end) {
+                    gate_up.multiply_gated(at(space_.prepared), rows_, at(space_.gated), begin, end);
+                };
+                share_panels(pieces, 2 * gate_up.piece_bytes(), multiply, then);
+            };
+            prepare_after(product, down, space_.gated);
         } else {
-            multiply(*layer.gate_up, x_, rows_, at(space_.gate_up));
-            gate(*layer.gate_up, *layer.down);
+            const auto product = [&](const auto& then) { multiply(gate_up, x_, rows_, at(space_.gate_up), then); };
+            after(product, [&](int64_t begin, int64_t end) {
+                loops_.swiglu(dense(space_.gate_up, gate_up.outputs), down.inputs, at(space_.gated), begin, end);
+                prepare(down, space_.gated, begin, end);
+            });
         }
-        multiply(*layer.down, space_.gated, rows_, at(x_));
+        const auto product = [&](const auto& then) { multiply(down, space_.gated, rows_, at(x_), then); };
+        after(product, [&](int64_t begin, int64_t end) { finish(norm, next, begin, end); });
+    }
+
+    void finish(const void* norm, const Product& next, int64_t begin, int64_t end) {
+        add(norm, begin, end);
+        prepare(next, x_, begin, end);
     }
 
     void keep() {
@@ -198,13 +263,6 @@ class Walk {
         member_.share(rows_, [&](int64_t begin, int64_t end) {
             std::memcpy(static_cast<char*>(input_.hidden) + begin * bytes, row(x_, begin, model_.hidden),
                         (end - begin) * bytes);
-        });
-    }
-
-    void gate(const Product& before, const Product& next) {
-        member_.share(rows_, [&](int64_t begin, int64_t end) {
-            loops_.swiglu(dense(space_.gate_up, before.outputs), next.inputs, at(space_.gated), begin, end);
-            prepare(next, space_.gated, begin, end);
         });
     }
 

@@ -27,8 +27,7 @@ class Team {
     };
     const int64_t places_;
     const std::unique_ptr<Part[]> parts_;
-    alignas(64) std::atomic<int64_t> done_{0};    // of the present phase
-    alignas(64) std::atomic<uint64_t> phase_{1};  // the present one
+    alignas(64) std::atomic<uint64_t> state_{1ull << 32};  // present phase << 32 | pieces of it that are done
 };
 
 // One thread's part in it. Every thread must call `share` equally often, and with the same arguments while the phase lasts.
@@ -42,45 +41,71 @@ class Member {
     // Threads there may be.
     int64_t places() const { return team_.places_; }
 
+    // Enough that threads end together where nothing says otherwise.
+    int64_t pieces() const { return 8 * team_.places_; }
+
     // From 0 on; 0 is the thread that began.
     int64_t number() const { return number_; }
 
-    // f(begin, end) over [0, count) in pieces of `piece`; returns when all of it is done. Every place has a part of its own, the
-    // same in each walk, so that what it reads may still be in its core's cache; whoever is done with his helps the others.
-    template <typename F>
-    void share(int64_t count, int64_t piece, const F& f) {
+    // f(begin, end) over [0, count) in so many pieces, or one for each if there are fewer; then, once and where there was
+    // anything, `then()`; returns when all of it is done. Every place has a part of its own, the same in each walk, so that what
+    // it reads may still be in its core's cache; whoever has been done with his for a moment helps the others.
+    template <typename F, typename G>
+    void share(int64_t count, int64_t pieces, const F& f, const G& then) {
         if (team_.places_ == 1) {
-            if (count > 0) f(int64_t{0}, count);
+            if (count > 0) {
+                f(int64_t{0}, count);
+                then();
+            }
             return;
         }
         const uint64_t phase = ++phase_;
         // Arguments that were read from what the walk has computed are right only if the phase has not ended by now.
         std::atomic_thread_fence(std::memory_order_acquire);
-        if (team_.phase_.load(std::memory_order_acquire) != phase) return;
-        const int64_t pieces = (count + piece - 1) / piece;
-        int64_t done = 0;
-        for (int64_t i = 0; i < team_.places_; ++i) {
-            const int64_t part = (number_ + i) % team_.places_;
+        if (!lasts(phase)) return;
+        pieces = pieces < count ? pieces : count;
+        if (pieces == 0) {
+            // Whoever comes first ends it, and who comes late may be overtaken by the next one's pieces.
+            uint64_t nothing = phase << 32;
+            team_.state_.compare_exchange_strong(nothing, (phase + 1) << 32);
+            return;
+        }
+        const auto run = [&](int64_t part) {
             const int64_t begin = first(part, pieces), end = first(part + 1, pieces);
+            int64_t done = 0;
             for (int64_t next = begin; (next = take(part, phase, begin, end)) < end; ++done)
-                f(next * piece, next * piece + piece < count ? next * piece + piece : count);
+                f(count * next / pieces, count * (next + 1) / pieces);
+            return done;
+        };
+        // Whether the phase is over with these.
+        const auto ends_with = [&](int64_t done) {
+            if (done == 0 || static_cast<int64_t>(team_.state_.fetch_add(done) & 0xffffffff) + done < pieces) return false;
+            then();
+            team_.state_.store((phase + 1) << 32);
+            return true;
+        };
+        int64_t done = run(number_);
+        if (ends_with(done)) return;
+        // The others are about as far, and to look at their parts takes these from their cores.
+        for (int spins = 0; accompanied_ && spins < kPatience && lasts(phase); ++spins) pause();
+        if (lasts(phase)) {
+            int64_t more = 0;
+            for (int64_t i = 1; i < team_.places_; ++i) more += run((number_ + i) % team_.places_);
+            done += more;
+            if (!ends_with(more)) wait([&] { return !lasts(phase); });
         }
-        const bool last = done > 0 && team_.done_.fetch_add(done) + done == pieces;
-        if (last || pieces == 0) {
-            // A phase of nothing is ended by whoever comes first, and who comes late may be overtaken by the next one's pieces.
-            if (last) team_.done_.store(0, std::memory_order_relaxed);
-            uint64_t present = phase;
-            team_.phase_.compare_exchange_strong(present, phase + 1);
-        } else {
-            wait([&] { return team_.phase_.load(std::memory_order_acquire) != phase; });
-        }
+        if (pieces >= team_.places_) accompanied_ = done < pieces;
     }
 
-    // The same, in about eight pieces per thread.
+    template <typename F>
+    void share(int64_t count, int64_t pieces, const F& f) {
+        share(count, pieces, f, [] {});
+    }
+
+    // The same, in `pieces()`.
     template <typename F>
     void share(int64_t count, const F& f) {
-        const int64_t pieces = 8 * team_.places_;
-        share(count, count < pieces ? 1 : (count + pieces - 1) / pieces, f);
+        share(count, pieces(), f);
     }
 
     template <typename F>
@@ -101,6 +126,10 @@ class Member {
     }
 
   private:
+    static constexpr int kPatience = 16;  // about a microsecond
+
+    bool lasts(uint64_t phase) const { return team_.state_.load(std::memory_order_acquire) >> 32 == phase; }
+
     int64_t first(int64_t part, int64_t pieces) const { return (pieces * part + team_.places_ - 1) / team_.places_; }
 
     // A piece of a part that is now this thread's; `end` if none is left. Where a part has pieces and its word an older phase,
@@ -120,6 +149,7 @@ class Member {
     Team& team_;
     const int64_t number_;
     uint64_t phase_ = 0;
+    bool accompanied_ = false;  // in the latest phase that all could have had a part in
 };
 
 // Threads of the one that calls: they come to its walks, and between two of them stay awake for a moment. OpenMP's, which
