@@ -68,9 +68,14 @@ async def test_no_more_lines_are_on_their_way_than_configured(tmp_path: Path) ->
         for batch in begun:
             await site.until(batch.id, "in_progress")
         await site.once(lambda: site.batches.in_flight == 3)
+        latest = list(site.batches.latest)
+        assert [batch.body.id for batch, _ in latest] == [batch.id for batch in reversed(begun)]
+        assert sum(running for _, running in latest) == 3
         oracle.gate.set()
         for batch in begun:
             await site.until(batch.id, "completed")
+        told = [(batch.body.request_counts.completed, running) for batch, running in site.batches.latest]
+        assert told == [(10, 0)] * 3, "those that ended are told of too"
     assert (oracle.most, len(oracle.asked)) == (3, 30)
 
 

@@ -20,7 +20,7 @@ ASK = {"model": "tiny", "messages": [{"role": "user", "content": "What is the ca
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_environment(monkeypatch)
-    for team in ("red", "blue"):
+    for team in ("red", "blue", "ops"):
         monkeypatch.setenv(f"{team.upper()}_KEY", f"{team}-secret")
 
 
@@ -29,6 +29,7 @@ def teams(tmp_path: Path) -> Path:
     folder = tmp_path / "teams"
     for team in ("red", "blue"):
         write_team(folder, team, key(team))
+    write_team(folder, "ops", key("ops", role="admin"))
     return folder
 
 
@@ -108,6 +109,9 @@ async def test_lines_take_the_road_of_every_request(
         metrics = await (await client.get("/metrics")).text()
         assert 'headgate_batch_lines_total{code="200",endpoint="/v1/chat/completions",model="tiny"} 2.0' in metrics
         assert "headgate_batch_lines_in_flight 0.0" in metrics
+        (shown,) = (await (await client.get("/admin/live", headers=of("ops"))).json())["batches"]
+        assert (shown["id"], shown["team"], shown["status"]) == (batch["id"], "red", "completed")
+        assert [shown[what] for what in ("lines", "completed", "failed", "running")] == [5, 2, 3, 0]
 
 
 async def test_completions_of_several_prompts(tiny_checkpoint: Path, tmp_path: Path, teams: Path) -> None:

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.batches import BATCHES
 from headgate.gateway.dashboard.files import PAGE, PageFile
 from headgate.gateway.dashboard.live import Watched, live
 from headgate.gateway.telemetry.record import RequestRecord
@@ -48,7 +49,7 @@ async def live_state(http: web.Request) -> web.Response:
     if not (after.isascii() and after.isdigit() and len(after) <= _NUMBER_DIGITS):
         message = f"Invalid 'after': '{after[:80]}'. Expected a number of at most {_NUMBER_DIGITS} digits."
         raise ApiError(400, message, param="after", code="invalid_value")
-    return _json(live(http.app[WATCHED], int(after)))
+    return _json(live(http.app[WATCHED], http.app.get(BATCHES), int(after)))
 
 
 async def list_requests(http: web.Request) -> web.Response:

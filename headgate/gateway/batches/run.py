@@ -72,18 +72,24 @@ class Run:
         self._site = site
         self._output: ResultFile | None = None
         self._errors: ResultFile | None = None
+        self.running = 0
+        """Lines that are being answered."""
         self._reading = asyncio.Lock()
         self._opening = asyncio.Lock()
 
     @property
     def body(self) -> BatchBody:
         """The batch as it stands now."""
+        self.count()
+        return self.batch.body
+
+    def count(self) -> None:
+        """Have the batch tell what became of its lines by now."""
         body = self.batch.body
         if self._output is not None:
             failed = 0 if self._errors is None else len(self._errors.numbers)
             body.request_counts = RequestCounts(body.request_counts.total, len(self._output.numbers), failed)
             body.usage = self._output.usage
-        return body
 
     async def work(self) -> None:
         """Bring the batch to its end. Cancelled, it can be begun again."""
@@ -172,10 +178,13 @@ class Run:
             if self._site.clock() >= self.batch.body.expires_at:
                 raise _Expired
             async with self._site.slots.hold(self.batch.team):
+                self.running += 1
                 try:
                     return await self._site.answer(self.batch.body.endpoint, bytes(line.body), self.batch)
                 except ApiError as error:
                     asked_s = _seconds(error.headers.get("Retry-After"))
+                finally:
+                    self.running -= 1
             await self._site.sleep(min(max(wait_s, asked_s), _LONGEST_WAIT_S))
             wait_s *= 2
 

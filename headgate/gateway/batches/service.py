@@ -6,7 +6,8 @@ import asyncio
 import secrets
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 
 from headgate.gateway.batches.catalog import Batch, Catalog
@@ -21,6 +22,8 @@ from headgate.gateway.wire.errors import conflict
 
 _RUNS_PER_TEAM = 4
 """Batches of a team that are read at the same time; the others wait for one of them to end."""
+_REMEMBERED = 20
+"""Ended batches that are shown to who looks at the server."""
 
 
 class Batches:
@@ -51,6 +54,7 @@ class Batches:
         self._turns: dict[str, asyncio.Semaphore] = {}
         self._runs: dict[str, Run] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ended: deque[Batch] = deque(maxlen=_REMEMBERED)
         self._clock = clock
         self._site = Site(
             files=storage.files,
@@ -68,6 +72,17 @@ class Batches:
     def active(self) -> Iterable[BatchBody]:
         """Those that have not ended."""
         return (run.body for run in self._runs.values() if run.batch.active)
+
+    @property
+    def latest(self) -> Iterator[tuple[Batch, int]]:
+        """Those that have not ended, the latest first, then the last that ended since the start.
+
+        Each with how many of its lines are being answered.
+        """
+        for run in reversed(self._runs.values()):
+            run.count()
+            yield run.batch, run.running
+        yield from ((batch, 0) for batch in reversed(self._ended))
 
     @property
     def in_flight(self) -> int:
@@ -144,6 +159,7 @@ class Batches:
         with suppress(sqlite3.Error):
             if (await self._catalog.get(name, run.batch.team)).body.status == run.batch.body.status:
                 del self._runs[name], self._tasks[name]
+                self._ended.append(run.batch)
 
     def _now(self, batch: Batch) -> BatchBody:
         run = self._runs.get(batch.body.id)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from headgate import __version__
 from headgate.gateway.backend import Loader
+from headgate.gateway.batches.service import Batches
 from headgate.gateway.dashboard.history import INTERVAL_S, POINT_NAMES, Counts, History, hit_ratio, latencies
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import ModelSection, Settings
@@ -19,6 +21,7 @@ from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.wire.health import Part
 from headgate.gateway.wire.live import (
     Live,
+    LiveBatch,
     LiveBudget,
     LiveCache,
     LiveConfig,
@@ -34,6 +37,7 @@ from headgate.gateway.wire.live import (
 )
 
 MOST_TEAMS = 100
+MOST_BATCHES = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,8 @@ class Watched:
     """Monotonic seconds."""
 
 
-def live(watched: Watched, after: int, clock: Callable[[], float] = time.monotonic) -> Live:
-    """The server now, with the points of its history after that number."""
+def live(watched: Watched, batches: Batches | None, after: int, clock: Callable[[], float] = time.monotonic) -> Live:
+    """The server now, with the points of its history after that number. `batches`: None where there are none."""
     reading = Reading(watched.metrics.registry.collect())
     now = watched.history.now()
     old = watched.history.before(now)
@@ -70,6 +74,7 @@ def live(watched: Watched, after: int, clock: Callable[[], float] = time.monoton
         list(_routes(reading)),
         teams[:MOST_TEAMS],
         len(teams),
+        [] if batches is None else list(islice(_batches(batches), MOST_BATCHES)),
         LiveConfig(
             roster.revision,
             reading.total("headgate_config_good") == 1,
@@ -230,6 +235,22 @@ def _teams(watched: Watched, reading: Reading) -> Iterator[LiveTeam]:
             [LiveBudget(s.bound, s.limit, s.spent, s.reserved, s.renewed) for s in shares],
             budgets.soft_percent,
             budgets.on_exceed,
+        )
+
+
+def _batches(batches: Batches) -> Iterator[LiveBatch]:
+    for batch, running in batches.latest:
+        body, counts = batch.body, batch.body.request_counts
+        yield LiveBatch(
+            body.id,
+            batch.team,
+            body.endpoint,
+            body.status,
+            body.created_at,
+            counts.total,
+            counts.completed,
+            counts.failed,
+            running,
         )
 
 

@@ -160,6 +160,22 @@ class LiveTeam(Struct):
     on_exceed: str
 
 
+class LiveBatch(Struct):
+    """A batch: what became of its lines so far. Those that are left wait."""
+
+    id: str
+    team: str
+    endpoint: str
+    status: str
+    at: int
+    """When it was made, in seconds since the epoch."""
+    lines: int
+    """0 while its file is checked."""
+    completed: int
+    failed: int
+    running: int
+
+
 class LiveConfig(Struct):
     """The configuration that holds."""
 
@@ -198,6 +214,8 @@ class Live(Struct):
     teams: list[LiveTeam]
     """Those that used most, 100 at most."""
     teams_in_all: int
+    batches: list[LiveBatch]
+    """Those that have not ended, the latest first, then the last that ended; 50 at most."""
     config: LiveConfig
     parts: dict[str, Part]
     history: Points

@@ -1,6 +1,6 @@
 // What the answer cache said, and how often it was wrong.
 
-import { h, s, table } from "./dom.js";
+import { h, s, shares, table } from "./dom.js";
 import { bytes, count, percent, short, time, usd } from "./format.js";
 
 const VERDICTS = [
@@ -19,7 +19,7 @@ export function cachePanel({ cache }) {
     return { verdict, kind, meaning, entries, total: entries.reduce((sum, entry) => sum + entry.count, 0) };
   }).filter(({ total }) => total);
   return [
-    shares(rows, all),
+    shares(rows.map(({ verdict, kind, total }) => [verdict, kind, total]), all, 14),
     table(
       "Verdicts",
       [["Verdict", "head"], ["Why", "muted"], ["Look-ups", "number"], ["Share", "number"]],
@@ -34,19 +34,6 @@ export function cachePanel({ cache }) {
     error(cache.error),
     facts(cache),
   ];
-}
-
-/** All look-ups as one bar. */
-function shares(rows, all) {
-  let at = 0;
-  const parts = rows.map(({ verdict, kind, total }) => {
-    const part = s("rect", { class: `share ${kind}`, x: `${at}%`, width: `${(100 * total) / all}%`, height: 14 });
-    part.append(s("title", {}, `${verdict}: ${percent(total / all)}`));
-    at += (100 * total) / all;
-    return part;
-  });
-  const label = rows.map(({ verdict, total }) => `${verdict} ${percent(total / all)}`).join(", ");
-  return s("svg", { class: "shares", width: "100%", height: 14, role: "img", "aria-label": label }, ...parts);
 }
 
 function reasons(entries) {

@@ -1,5 +1,7 @@
 // Elements without markup: text stays text, whatever a client called its model.
 
+import { percent } from "./format.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, attributes, children) {
@@ -50,6 +52,19 @@ export function meter(share, { label, level = "", mark } = {}) {
     s("rect", { class: "level", width: at(share), height: 8, rx: 2 }),
     mark === undefined ? null : s("line", { class: "mark", x1: at(mark), x2: at(mark), y1: 0, y2: 8 }),
   );
+}
+
+/** One bar of several parts, given as [name, kind, count] of so many in all. */
+export function shares(parts, all, height) {
+  let at = 0;
+  const told = parts.map(([name, , of]) => `${name} ${percent(of / all)}`);
+  const bars = parts.map(([, kind, of], part) => {
+    const bar = s("rect", { class: `share ${kind}`, x: `${at}%`, width: `${(100 * of) / all}%`, height });
+    bar.append(s("title", {}, told[part]));
+    at += (100 * of) / all;
+    return bar;
+  });
+  return s("svg", { class: "shares", width: "100%", height, role: "img", "aria-label": told.join(", ") }, ...bars);
 }
 
 /** A table whose columns are [title, class] and whose cells are given by row; without rows it says why. */

@@ -1,5 +1,6 @@
 // Everything at a glance: the present beside the last minutes, then who and what made it so.
 
+import { batchesPanel } from "./batches.js";
 import { cachePanel } from "./cache.js";
 import { Chart, Moment } from "./chart.js";
 import { h, refill } from "./dom.js";
@@ -139,6 +140,7 @@ export class Overview {
       [cachePanel, "Answer cache", ""],
       [routesPanel, "Routes", ""],
       [teamsPanel, "Teams", "wide"],
+      [batchesPanel, "Batches", "wide"],
       [systemPanel, "Configuration", "wide"],
     ].map(([make, title, kind]) => {
       const body = h("div");
