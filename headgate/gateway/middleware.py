@@ -160,6 +160,8 @@ async def on_prepare(request: web.Request, response: web.StreamResponse) -> None
         response.headers["openai-organization"] = entry.team
     if entry.standing is not None:
         response.headers.update(headers.rate_limits(entry.standing()))
+    if entry.dropped:
+        response.headers[headers.DROPPED] = entry.dropped
     if entry.budget:
         response.headers[headers.BUDGET] = entry.budget
     response.headers["Server"] = f"headgate/{__version__}"

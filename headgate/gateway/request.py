@@ -197,6 +197,8 @@ class ChatRequest:
     """How much to think before the answer, from `none` to `max`; None leaves it to the model."""
     unknown: tuple[tuple[str, str], ...] = ()
     """Fields of the body that nobody here knows, with their JSON: for servers that are sent them on."""
+    drops: bool = False
+    """Whether those are left out where they cannot be sent on, instead of refused."""
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

@@ -39,6 +39,26 @@ async def ask(client: Client, headers: dict[str, str] = RED, **fields: Any) -> t
     return response.status, await response.json()
 
 
+async def test_a_team_may_have_what_is_not_supported_left_out(serve: Serve, tmp_path: Path) -> None:
+    write_team(tmp_path, "red", key("red"), models={"drop_params": True})
+    write_team(tmp_path, "blue", key("blue"))
+    client = await serve(teams=tmp_path)
+    more: dict[str, Any] = {"store": True, "verbosity": "low", "no\r\nname": 1, "seed": 3}
+    chat = {**HELLO, "model": "tiny"}
+    for path, body in ((CHAT, chat), ("/v1/completions", {"model": "tiny", "prompt": "hello", "max_tokens": 2})):
+        plain = await client.post(path, json=body, headers=RED)
+        lenient = await client.post(path, json={**body, **more}, headers=RED)
+        assert (plain.status, lenient.status) == (200, 200)
+        assert "x-headgate-dropped" not in plain.headers
+        # Of completions only chats' parameters are unknown too.
+        assert set(lenient.headers["x-headgate-dropped"].split(", ")) == {"store", "verbosity", "?"}
+        assert (await lenient.json())["choices"] == (await plain.json())["choices"]
+        refused = await client.post(path, json={**body, "verbosity": "low"}, headers=BLUE)
+        assert (refused.status, (await refused.json())["error"]["param"]) == (400, "verbosity")
+        wrong = await client.post(path, json={**body, "temperature": 9, "store": True}, headers=RED)
+        assert (wrong.status, (await wrong.json())["error"]["param"]) == (400, "temperature")
+
+
 async def test_keys_ask_the_models_they_may_by_the_names_of_their_team(serve: Serve, tmp_path: Path) -> None:
     models = {"deny": ["tiny-2"], "aliases": {"gpt-4o": "tiny", "any": "auto"}, "default": "gpt-4o"}
     write_team(tmp_path, "red", key("red"), models=models)

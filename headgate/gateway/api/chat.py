@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.dropping import note_dropped, takes_unknown
 from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
@@ -18,7 +19,7 @@ _NEWER = {"max_tokens": "max_completion_tokens"}
 async def chat_completions(http: web.Request) -> web.StreamResponse:
     """Answer a conversation."""
     principal, record = http[keys.PRINCIPAL], http[keys.RECORD]
-    parse = parse_open_chat if http.app[keys.SETTINGS].passes_unknown else parse_chat
+    parse = parse_open_chat if takes_unknown(http) else parse_chat
     body = await read_body(http)
     reading = http.app[keys.READINGS].read(body, http.headers, principal, parse)
     request = reading.request
@@ -26,6 +27,7 @@ async def chat_completions(http: web.Request) -> web.StreamResponse:
     backend = await keys.backend(http)
     try:
         async with backend.road.answer(request, principal, record, reading) as answer:
+            note_dropped(http, request, answer.opened.model)
             reply = ChatReply(identify("chatcmpl-", answer.opened, record), request)
             with heard(http, answer, [request]) as source:
                 return await send(http, source, reply, request, request.n)

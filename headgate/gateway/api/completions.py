@@ -9,6 +9,7 @@ from dataclasses import replace
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.dropping import note_dropped, takes_unknown
 from headgate.gateway.api.hearing import heard
 from headgate.gateway.api.reply import identify, send
 from headgate.gateway.destinations import Outcome
@@ -90,7 +91,7 @@ class Batch:
 
 async def completions(http: web.Request) -> web.StreamResponse:
     """Continue texts."""
-    open_ = http.app[keys.SETTINGS].passes_unknown
+    open_ = takes_unknown(http)
     body = await read_body(http)
     requests = parse_completion(body, cache_control(http.headers), session(http.headers), take_unknown=open_)
     record = http[keys.RECORD]
@@ -99,12 +100,14 @@ async def completions(http: web.Request) -> web.StreamResponse:
     road, principal = (await keys.backend(http)).road, http[keys.PRINCIPAL]
     if len(requests) == 1:
         async with road.answer(first, principal, record) as answer:
+            note_dropped(http, first, answer.opened.model)
             reply = CompletionReply(identify("cmpl-", answer.opened, record), first)
             with heard(http, answer, requests) as source:
                 return await send(http, source, reply, first, first.n)
     async with AsyncExitStack() as stack:
         answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
         batch = await stack.enter_async_context(Batch(answers, first.n))
+        note_dropped(http, first, batch.opened.model)
         reply = CompletionReply(identify("cmpl-", batch.opened, record), first)
         with heard(http, batch, requests) as source:
             return await send(http, source, reply, first, first.n * len(requests))

@@ -85,15 +85,15 @@ class Answerer:
             return await embedded(
                 body, self._loader, self._metrics, principal, record, _EMBEDDINGS_WAIT_S, "background"
             )
-        road = self._loader.backend.road
+        road, drops = self._loader.backend.road, principal.policy.models.drop_params
         async with AsyncExitStack() as stack:
             if endpoint == "/v1/chat/completions":
-                chat = _background(parse_chat(body, CacheControl()))
+                chat = _background(parse_chat(body, CacheControl(), take_unknown=drops))
                 answer = await stack.enter_async_context(road.answer(chat, principal, record))
                 chat_reply = ChatReply(identify("chatcmpl-", answer.opened, record), chat)
                 with listened(principal, record, answer, [chat]) as source:
                     return await _whole(source, chat_reply, record)
-            requests = [_background(request) for request in parse_completion(body, CacheControl())]
+            requests = [_background(request) for request in parse_completion(body, CacheControl(), take_unknown=drops)]
             answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
             prompts = await stack.enter_async_context(Prompts(answers, requests[0].n))
             reply = CompletionReply(identify("cmpl-", prompts.opened, record), requests[0])

@@ -22,6 +22,8 @@ def as_team(request: ChatRequest, principal: Principal) -> tuple[ChatRequest, st
     ApiError 400 where it names no model and the team has no default.
     """
     request = scheduled(named(request, principal), principal)
+    if request.unknown and principal.policy.models.drop_params:
+        request = replace(request, drops=True)
     weights = principal.policy.experiments.weights
     arm = arm_of(request, principal, weights) if weights and request.model == AUTO else ""
     return prompted(replace(request, model=arm) if arm else request, principal), arm

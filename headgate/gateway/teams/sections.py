@@ -89,6 +89,11 @@ class ModelsSection(Section):
     default: str | None = Field(
         default=None, description="What requests without a model ask: an id, a name of aliases, auto, small or large."
     )
+    drop_params: bool = Field(
+        default=False,
+        description="Leave parameters of chats and completions out that are not supported, instead of refusing them; "
+        "x-headgate-dropped names them.",
+    )
 
     @field_validator("allow", "deny")
     @classmethod

@@ -94,6 +94,8 @@ class RequestRecord:
     """What was computed for it cost, once it is settled."""
     budget: str = ""
     """The team's budgets that are nearly spent."""
+    dropped: str = ""
+    """Names of fields that were left out of it."""
     attempts: int = 0
     """Requests to other servers that were made for it."""
     failed: tuple[Failed, ...] = ()

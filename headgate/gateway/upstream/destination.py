@@ -127,6 +127,7 @@ class UpstreamDestination:
             raise unsupported("response_format", f"The model '{self.id}' only answers with text.")
         if not self._section.pass_through_unknown:
             refuse_unknown(request)
+            request = replace(request, unknown=()) if request.unknown else request
         tokens, context = self._pace.tokens(size_of(request)), self._section.context_length
         if request.max_tokens is not None and request.max_tokens >= context:
             raise context_exceeded(context, tokens, request.max_tokens)

@@ -33,6 +33,7 @@ COST_USD = "x-headgate-cost-usd"
 CONFIG = "x-headgate-config"
 PROCESSING_MS = "openai-processing-ms"
 BUDGET = "x-headgate-budget"
+DROPPED = "x-headgate-dropped"
 RATE_LIMIT = "x-ratelimit"
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")

@@ -54,6 +54,7 @@ _REPLY_HEADERS = {
     "x-headgate-queue-ms": "Milliseconds until the first step; replies that are not streamed.",
     "x-headgate-overhead-ms": "Milliseconds of the gateway before generation began.",
     "x-headgate-cost-usd": "What the request cost.",
+    "x-headgate-dropped": "Parameters that were left out, for teams that have it so.",
 }
 
 _REQUEST_HEADERS = {
