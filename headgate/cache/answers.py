@@ -37,6 +37,15 @@ class Lookup:
     """Of the last user text, where there is a vector and a judge."""
 
 
+@dataclass(frozen=True, slots=True)
+class AtHand:
+    """An answer that is stored in this process."""
+
+    packed: bytes
+    """As it is stored."""
+    hit: Hit
+
+
 @dataclass(slots=True)
 class CacheFaults:
     """Calls that failed since the start. Each counted as a miss or as not stored; no request failed by it."""
@@ -98,12 +107,17 @@ class AnswerCache:
         self._judge, self._watch = judge, watch
         self._in_flight = InFlight(embedder.dim)
 
-    def at_hand(self, fingerprint: Fingerprint) -> Hit | None:
-        """The exact answer of whatever age, where the store is in this process and can be asked without waiting."""
-        if not isinstance(self._store, MemoryStore):
+    def at_hand(self, fingerprint: Fingerprint, before: AtHand | None = None) -> AtHand | None:
+        """The exact answer of whatever age, where the store is in this process and can be asked without waiting.
+
+        `before` is what this gave the last time, and gives again while that is what is stored.
+        """
+        store, key = self._store, fingerprint.exact_key
+        if not isinstance(store, MemoryStore) or (packed := store.packed(key)) is None:
             return None
-        entry = self._store.held(fingerprint.exact_key)
-        return None if entry is None else Hit("exact", entry, 1.0)
+        if before is not None and before.packed is packed:
+            return before
+        return AtHand(packed, Hit("exact", store.unpacked(key, packed), 1.0))
 
     async def lookup(
         self,

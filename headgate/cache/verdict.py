@@ -50,8 +50,7 @@ class Entry(msgspec.Struct, frozen=True):
     """What the guards see in the text, as `guards.sealed` gives it; empty where it was not read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """The entry answers the request."""
 
     kind: HitKind

@@ -11,7 +11,7 @@ from typing import get_args
 
 import msgspec
 
-from headgate.cache.answers import AnswerCache, Lookup
+from headgate.cache.answers import AnswerCache, AtHand, Lookup
 from headgate.cache.embedder import Embedder
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.cache.index import VectorIndex
@@ -25,7 +25,7 @@ from headgate.cache.watch import Watch
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.destinations import Destination, Outcome
 from headgate.gateway.question import Bypass, CachePolicy, Question, question_of
-from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, ToolCall, ToolCallDelta, Usage
+from headgate.gateway.request import AnswerFinish, ChatRequest, Choice, Chunk, Joiner, ToolCall, ToolCallDelta, Usage
 from headgate.gateway.shared_state import Epoch
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.cache_metrics import Kept, Waited
@@ -38,6 +38,20 @@ class Restored:
 
     chunks: tuple[Chunk, ...]
     outcome: Outcome
+
+
+class Stored:
+    """An answer that is stored in this process, and what was made of it to serve it."""
+
+    __slots__ = ("choices", "found", "restored")
+
+    def __init__(self, found: AtHand, restored: Restored) -> None:
+        joiner = Joiner()
+        for chunk in restored.chunks:
+            joiner.add(chunk)
+        self.found = found
+        self.restored = restored
+        self.choices = joiner.choices()
 
 
 class Answers:
@@ -99,11 +113,17 @@ class Answers:
             self._policy = replace(self._policy, epoch=self._epoch.current)
         return question_of(request, principal, candidates, self._policy, self._fingerprinter, variant)
 
-    def at_hand(self, question: Question) -> Hit | None:
-        """The answer to the very same request, where one is in this process and of whatever age will do."""
+    def at_hand(self, question: Question, before: Stored | None) -> Stored | None:
+        """The answer to the very same request, where one is in this process and of whatever age will do.
+
+        `before` is what was given for it the last time, if that was kept.
+        """
         if self._cache is None or not question.may_read or question.max_age_s is not None:
             return None
-        return self._cache.at_hand(question.fingerprint)
+        found = self._cache.at_hand(question.fingerprint, None if before is None else before.found)
+        if found is None:
+            return None
+        return before if before is not None and before.found is found else Stored(found, restore(found.hit.entry))
 
     async def look_up(self, question: Question) -> Lookup:
         """The verdict, and the embedding where one was made."""

@@ -75,10 +75,7 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     Raises:
         StartError: the configuration cannot be served on this machine.
     """
-    app = web.Application(
-        middlewares=[middleware.record, middleware.errors, middleware.admission],
-        client_max_size=settings.server.max_body_bytes,
-    )
+    app = web.Application(client_max_size=settings.server.max_body_bytes)
     app[keys.SETTINGS] = settings
     try:
         engine = make_engine(settings)
@@ -172,6 +169,17 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app.router.add_get("/openapi.json", openapi.openapi)
     if settings.dashboard.enabled:
         _watch(app)
+    reception = middleware.Reception(
+        app[keys.TEAMS],
+        app[keys.ADMISSION],
+        app[keys.LIFECYCLE],
+        app[keys.METRICS],
+        app[keys.ACCESS],
+        app[keys.TRACING],
+        app.get(keys.TRACES),
+        app[keys.FEEDBACK],
+    )
+    app.middlewares.append(reception.receive)
     return app
 
 

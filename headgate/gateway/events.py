@@ -9,7 +9,7 @@ import msgspec
 
 from headgate.cache.single_flight import FlightLostError
 from headgate.gateway.destinations import Outcome
-from headgate.gateway.request import Chunk
+from headgate.gateway.request import Choice, Chunk
 from headgate.gateway.teams.retries import Whole
 from headgate.gateway.telemetry.record import Chosen
 from headgate.gateway.wire.errors import overloaded
@@ -148,20 +148,42 @@ class Answer:
                 self._outcome = event
         return batch
 
+    def at_hand(self) -> Sequence[Choice] | None:
+        """All of it, where it was made before; that ends it. None where it is being made."""
+        return None
+
 
 class Made(Answer):
     """An answer that was made before: all of it is there."""
 
-    def __init__(self, opened: Opened, chunks: Sequence[Chunk], outcome: Outcome, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        opened: Opened,
+        chunks: Sequence[Chunk],
+        outcome: Outcome,
+        clock: Callable[[], float],
+        choices: Sequence[Choice] | None = None,
+    ) -> None:
+        """`choices`: what the chunks make up, where somebody has joined them already."""
         self.opened = opened
         self.opened_at = clock()
         self._outcome = None
-        self._chunks = list(chunks)
+        self._made = chunks
         self._account = outcome
+        self._choices = choices
+
+    def whole(self, now: float) -> None:
+        """It was not computed for who asked."""
 
     async def next_batch(self) -> list[Chunk]:
         """All chunks, once."""
         if self._outcome is not None:
             return []
         self._outcome = self._account
-        return self._chunks
+        return list(self._made)
+
+    def at_hand(self) -> Sequence[Choice] | None:
+        """All of it, where it is joined; that ends it."""
+        if self._choices is not None:
+            self._outcome = self._account
+        return self._choices

@@ -47,7 +47,6 @@ STORAGE = web.AppKey[Storage | None]("storage")
 
 RECORD = web.RequestKey("record", RequestRecord)
 PRINCIPAL = web.RequestKey("principal", Principal)
-ARRIVED = web.RequestKey("arrived", float)
 
 
 async def backend(http: web.Request) -> Backend:

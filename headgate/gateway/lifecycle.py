@@ -79,19 +79,27 @@ class Lifecycle:
             loading = [name for name, (state, _) in sorted(self._parts.items()) if state == "loading"]
             raise overloaded(f"The server is starting: {', '.join(loading)} still loading.") from None
 
-    @contextmanager
-    def request(self) -> Iterator[None]:
-        """Count a request while it is on the road; ApiError 503 while draining."""
+    def enter(self) -> None:
+        """Count a request that is on the road from now on; ApiError 503 while draining."""
         if self._draining:
             raise overloaded("The server is shutting down.")
         self._in_flight += 1
         self._idle.clear()
+
+    def leave(self) -> None:
+        """One that entered is on the road no more."""
+        self._in_flight -= 1
+        if self._in_flight == 0:
+            self._idle.set()
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Both, around what is done for it."""
+        self.enter()
         try:
             yield
         finally:
-            self._in_flight -= 1
-            if self._in_flight == 0:
-                self._idle.set()
+            self.leave()
 
     async def drain(self, deadline_s: float) -> bool:
         """Refuse new requests and wait for those in flight; False where some were left at the deadline."""

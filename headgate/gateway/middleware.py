@@ -8,18 +8,29 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from headgate import __version__
 from headgate.gateway import keys
+from headgate.gateway.dashboard.traces import Traces
+from headgate.gateway.feedback.service import Feedback
+from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.deadlines import deadline_of
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.registry import Teams
 from headgate.gateway.teams.retries import retry_of
+from headgate.gateway.telemetry.access_log import AccessLog
+from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import CURRENT, RequestRecord
 from headgate.gateway.wire import headers
 from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError, invalid, not_permitted, server_error, too_large
+
+if TYPE_CHECKING:
+    from headgate.gateway.telemetry.otel import Tracing
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -31,111 +42,130 @@ CLIENT_LEFT = 499
 API_PREFIXES = ("/v1/", "/tokenize", "/detokenize")
 ADMIN_PREFIX = "/admin/"
 ANTHROPIC_PREFIX = "/v1/messages"
+JSON = "application/json"
 UPLOADS = ("/v1/files",)
 """Where a form is posted, whose type the handler checks."""
+_SERVER = f"headgate/{__version__}"
 
 
-@web.middleware
-async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Give the request its id and record; count and log it when it has ended, however it did."""
-    request[keys.ARRIVED] = arrived = time.monotonic()
-    route = request.match_info.route.resource
-    entry = RequestRecord(
-        headers.request_id(request.headers.get(headers.REQUEST_ID)),
-        route.canonical if route else "unknown",
-        arrived=arrived,
-    )
-    entry.config = request.app[keys.TEAMS].roster.revision
-    request[keys.RECORD] = entry
-    traces = request.app.get(keys.TRACES) if entry.endpoint.startswith(API_PREFIXES) else None
-    if traces is not None:
-        traces.begun(entry)
-    CURRENT.set(entry)
-    if (tracing := request.app[keys.TRACING]) is not None:
-        entry.trace = tracing.begin(entry.endpoint, request.headers)
-    try:
-        response = await handler(request)
-        # A stream that broke off has set its own status.
-        entry.status = entry.status or response.status
-        return response
-    except (asyncio.CancelledError, ConnectionResetError):
-        entry.status = CLIENT_LEFT
-        raise
-    finally:
-        entry.total_s = time.monotonic() - request[keys.ARRIVED]
-        request.app[keys.METRICS].finished(entry)
+class Reception:
+    """Where every request comes in and every reply goes out."""
+
+    def __init__(
+        self,
+        teams: Teams,
+        admission: Admission,
+        lifecycle: Lifecycle,
+        metrics: Metrics,
+        access: AccessLog,
+        tracing: Tracing | None,
+        traces: Traces | None,
+        feedback: Feedback | None,
+    ) -> None:
+        """`tracing`, `traces` and `feedback` where spans are made, the operator's page shows requests, and votes are
+        taken."""
+        self._teams = teams
+        self._admission = admission
+        self._lifecycle = lifecycle
+        self._metrics = metrics
+        self._access = access
+        self._tracing = tracing
+        self._traces = traces
+        self._feedback = feedback
+
+    @web.middleware
+    async def receive(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Give the request its id and record, let it in; count and log it when it has ended, however it did.
+
+        Every failure becomes a reply in the shape of the route's protocol, never a page of HTML.
+        """
+        resource = request.match_info.route.resource
+        entry = RequestRecord(
+            headers.request_id(request.headers.get(headers.REQUEST_ID)),
+            "unknown" if resource is None else resource.canonical,
+            config=self._teams.roster.revision,
+            arrived=time.monotonic(),
+        )
+        request[keys.RECORD] = entry
+        api = entry.endpoint.startswith(API_PREFIXES)
+        if api and self._traces is not None:
+            self._traces.begun(entry)
+        CURRENT.set(entry)
+        if self._tracing is not None:
+            entry.trace = self._tracing.begin(entry.endpoint, request.headers)
+        entered = False
+        try:
+            try:
+                if api or entry.endpoint.startswith(ADMIN_PREFIX):
+                    self._admit(request, entry, admin=not api)
+                    self._lifecycle.enter()
+                    entered = True
+                response = await handler(request)
+            except Exception as error:
+                response = failed(request, error)
+            # A stream that broke off has set its own status.
+            entry.status = entry.status or response.status
+            return response
+        except (asyncio.CancelledError, ConnectionResetError):
+            entry.status = CLIENT_LEFT
+            raise
+        finally:
+            if entered:
+                self._lifecycle.leave()
+            self._end(request, entry, api=api)
+
+    def _end(self, request: web.Request, entry: RequestRecord, *, api: bool) -> None:
+        entry.total_s = time.monotonic() - entry.arrived
+        self._metrics.finished(entry)
         # Whoever probes, scrapes or looks at the operator's page does not fill the log.
-        done = entry.endpoint.startswith(ADMIN_PREFIX) and request.method != "GET"
-        if done or entry.endpoint.startswith(API_PREFIXES):
-            request.app[keys.ACCESS].write(entry)
-        if entry.reply_id and entry.error is None and (feedback := request.app[keys.FEEDBACK]) is not None:
-            feedback.given(entry, request[keys.PRINCIPAL])
-        if traces is not None:
-            traces.ended(entry)
+        if api or (entry.endpoint.startswith(ADMIN_PREFIX) and request.method != "GET"):
+            self._access.write(entry)
+        if self._feedback is not None and entry.reply_id and entry.error is None:
+            self._feedback.given(entry, request[keys.PRINCIPAL])
+        if api and self._traces is not None:
+            self._traces.ended(entry)
         if entry.trace is not None:
             entry.trace.end(entry)
 
+    def _admit(self, request: web.Request, entry: RequestRecord, *, admin: bool) -> None:
+        """For the API and for administration: who is it, and is the body JSON; ApiError where that will not do."""
+        principal = self._teams.authenticate(_authorization(request))
+        request[keys.PRINCIPAL] = principal
+        entry.team, entry.key_id = principal.team, principal.key_id
+        entry.standing = partial(self._admission.standing, principal)
+        if admin:
+            self._check_admin(request, principal)
+        if request.method != "POST" or request.headers.get(hdrs.CONTENT_TYPE) == JSON:
+            return
+        # A page in a browser may send other types without asking first; administration takes none, not even an absent
+        # one.
+        given = request.can_read_body and hdrs.CONTENT_TYPE in request.headers and request.path not in UPLOADS
+        if (admin or given) and request.content_type != JSON:
+            message = f"Unsupported content type '{request.content_type}'. Send '{JSON}'."
+            raise ApiError(415, message, code="unsupported_media_type")
 
-@web.middleware
-async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every failure in the shape of the route's protocol, never a page of HTML."""
-    try:
-        return await handler(request)
-    except ApiError as error:
-        return _reply(request, error)
-    except web.HTTPException as error:
-        if error.status < 400:
-            raise
-        return _reply(request, _from_http(request, error))
-    except ConnectionResetError:
-        raise
-    except Exception:
-        logger.exception("request %s failed", request[keys.RECORD].request_id)
-        return _reply(request, server_error())
+    def _check_admin(self, request: web.Request, principal: Principal) -> None:
+        """ApiError 403 unless the key may administer; on an open server, unless the request comes from this machine.
 
-
-@web.middleware
-async def admission(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """For the API and for administration: who is it, is the server taking requests, is the body JSON."""
-    if not request.path.startswith((*API_PREFIXES, ADMIN_PREFIX)) or request.match_info.http_exception is not None:
-        return await handler(request)
-    principal = request.app[keys.TEAMS].authenticate(_authorization(request))
-    request[keys.PRINCIPAL] = principal
-    entry = request[keys.RECORD]
-    entry.team, entry.key_id = principal.team, principal.key_id
-    entry.standing = partial(request.app[keys.ADMISSION].standing, principal)
-    admin = request.path.startswith(ADMIN_PREFIX)
-    if admin:
-        _check_admin(request, principal)
-    # A page in a browser may send other types without asking first; administration takes none, not even an absent one.
-    given = admin or (request.can_read_body and "Content-Type" in request.headers and request.path not in UPLOADS)
-    if request.method == "POST" and given and request.content_type != "application/json":
-        message = f"Unsupported content type '{request.content_type}'. Send 'application/json'."
-        raise ApiError(415, message, code="unsupported_media_type")
-    with request.app[keys.LIFECYCLE].request():
-        return await handler(request)
+        It must also be addressed to this machine: what a page of another site asks, whose name leads here, is not.
+        """
+        if not self._teams.open:
+            if not principal.admin:
+                raise not_permitted(f"The key '{principal.key_id}' may not use {request.path}: its role is not admin.")
+        elif not (_is_local(request.remote) and (request.url.host == "localhost" or _is_local(request.url.host))):
+            message = (
+                f"{request.path} is open to this machine only, as localhost or 127.0.0.1; for others make a key with "
+                "the role admin."
+            )
+            raise not_permitted(message)
 
 
 def _authorization(request: web.Request) -> str | None:
     """The key as OpenAI's clients send it, else as Anthropic's do."""
-    given, key = request.headers.get("Authorization"), request.headers.get("x-api-key")
-    return f"Bearer {key}" if given is None and key is not None else given
-
-
-def _check_admin(request: web.Request, principal: Principal) -> None:
-    """ApiError 403 unless the key may administer; on an open server, unless the request comes from this machine.
-
-    It must also be addressed to this machine: what a page of another site asks, whose name leads here, is not.
-    """
-    if not request.app[keys.TEAMS].open:
-        if not principal.admin:
-            raise not_permitted(f"The key '{principal.key_id}' may not use {request.path}: its role is not admin.")
-    elif not (_is_local(request.remote) and (request.url.host == "localhost" or _is_local(request.url.host))):
-        message = (
-            f"{request.path} is open to this machine only, as localhost or 127.0.0.1; for others make a key with the "
-            "role admin."
-        )
-        raise not_permitted(message)
+    given = request.headers.get(hdrs.AUTHORIZATION)
+    if given is None and (key := request.headers.get("x-api-key")) is not None:
+        return f"Bearer {key}"
+    return given
 
 
 def _is_local(remote: str | None) -> bool:
@@ -145,26 +175,33 @@ def _is_local(remote: str | None) -> bool:
         return False
 
 
-async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
-    """Headers of every reply, set when its head is written."""
-    entry = request.get(keys.RECORD)
-    if entry is None:
-        return
-    response.headers[headers.REQUEST_ID] = entry.request_id
-    response.headers[headers.CONFIG] = entry.config
-    if request.path.startswith(ANTHROPIC_PREFIX):
-        response.headers["request-id"] = entry.request_id
-    response.headers[headers.PROCESSING_MS] = str(round((time.monotonic() - request[keys.ARRIVED]) * 1e3))
-    response.headers["openai-version"] = "2020-10-01"
+def fields(request: web.Request) -> dict[str, str]:
+    """Headers of every reply, as they are when its head is written."""
+    entry = request[keys.RECORD]
+    found = {
+        headers.REQUEST_ID: entry.request_id,
+        headers.CONFIG: entry.config,
+        headers.PROCESSING_MS: str(round((time.monotonic() - entry.arrived) * 1e3)),
+        headers.OPENAI_VERSION: "2020-10-01",
+        headers.SERVER: _SERVER,
+    }
+    if entry.endpoint.startswith(ANTHROPIC_PREFIX):
+        found["request-id"] = entry.request_id
     if entry.team:
-        response.headers["openai-organization"] = entry.team
+        found["openai-organization"] = entry.team
     if entry.standing is not None:
-        response.headers.update(headers.rate_limits(entry.standing()))
+        found |= headers.rate_limits(entry.standing())
     if entry.dropped:
-        response.headers[headers.DROPPED] = entry.dropped
+        found[headers.DROPPED] = entry.dropped
     if entry.budget:
-        response.headers[headers.BUDGET] = entry.budget
-    response.headers["Server"] = f"headgate/{__version__}"
+        found[headers.BUDGET] = entry.budget
+    return found
+
+
+async def on_prepare(request: web.Request, response: web.StreamResponse) -> None:
+    """Set the headers of every reply when its head is written."""
+    if keys.RECORD in request:
+        response.headers.update(fields(request))
 
 
 async def read_body(request: web.Request) -> bytes:
@@ -173,10 +210,15 @@ async def read_body(request: web.Request) -> bytes:
     own = request[keys.PRINCIPAL].policy.limits.max_body_bytes
     if own is not None:
         limit = min(limit, int(own))
-    if request.content_length is not None and request.content_length > limit:
-        raise too_large(limit)
+    content = request.content
     try:
-        body = await request.read()
+        if content.is_eof():
+            # It came with the head, as most do: nothing is waited for.
+            body = content.read_nowait()
+        elif request.content_length is not None and request.content_length > limit:
+            raise too_large(limit)
+        else:
+            body = await request.read()
         if len(body) > limit:
             raise too_large(limit)
         entry = request[keys.RECORD]
@@ -187,6 +229,18 @@ async def read_body(request: web.Request) -> bytes:
     except web.RequestPayloadError as error:
         why = " ".join(getattr(error, "message", str(error)).split()).rstrip(".")
         raise invalid(f"The request body could not be read: {why}.", code="invalid_body") from None
+
+
+def failed(request: web.Request, error: Exception) -> web.Response:
+    """The reply to a request that failed; raises what is no failure or cannot be told any more."""
+    if isinstance(error, ApiError):
+        return _reply(request, error)
+    if isinstance(error, web.HTTPException) and error.status >= 400:
+        return _reply(request, _from_http(request, error))
+    if isinstance(error, web.HTTPException | ConnectionResetError):
+        raise error
+    logger.error("request %s failed", request[keys.RECORD].request_id, exc_info=error)
+    return _reply(request, server_error())
 
 
 def _reply(request: web.Request, error: ApiError) -> web.Response:

@@ -15,10 +15,10 @@ from types import TracebackType
 from msgspec.structs import replace
 
 from headgate.cache.verdict import Hit
-from headgate.gateway.answers import Answers, Restored, restore
+from headgate.gateway.answers import Answers, Restored, Stored, restore
 from headgate.gateway.events import Answer, Events, Made, Opened
 from headgate.gateway.question import Bypass, Question
-from headgate.gateway.readings import Asked, Reading
+from headgate.gateway.readings import SHORT, Asked, Reading
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.routes import Routes
 from headgate.gateway.teams.admission import Admission, Ticket, capped
@@ -79,10 +79,17 @@ class Gate:
             asked.question, asked.epoch = question, epoch
         return question
 
-    def replay(self, hit: Hit, why: str, looked_s: float) -> tuple[Opened, Restored]:
-        """A stored answer, in the same pieces a generation has."""
+    def at_hand(self, asked: Asked, question: Question) -> Stored | None:
+        """The answer to the very same request, where it is in this process; what was made of a short one is kept."""
+        stored = self.answers.at_hand(question, asked.stored)
+        if stored is not None and stored is not asked.stored:
+            asked.stored = stored if len(stored.found.packed) <= SHORT else None
+        return stored
+
+    def opened(self, hit: Hit, why: str, looked_s: float) -> Opened:
+        """What is said of a stored answer before it is served."""
         entry = hit.entry
-        opened = Opened(
+        return Opened(
             hit.kind,
             why,
             entry.model,
@@ -95,7 +102,10 @@ class Gate:
             hit.bound,
             looked_s=looked_s,
         )
-        return opened, restore(entry)
+
+    def replay(self, hit: Hit, why: str, looked_s: float) -> tuple[Opened, Restored]:
+        """A stored answer, in the same pieces a generation has."""
+        return self.opened(hit, why, looked_s), restore(hit.entry)
 
 
 class Passage:
@@ -127,7 +137,8 @@ class Passage:
         asked = self._asked()
         record.experiment = asked.experiment
         record.user = asked.request.user or ""
-        record.standing = partial(gate.admission.standing, principal, asked.request.user)
+        if record.standing is None or asked.request.user is not None:
+            record.standing = partial(gate.admission.standing, principal, asked.request.user)
         retry = record.retry
         if retry is not None:
             # A body may hold several prompts, each of them a request here.
@@ -174,9 +185,9 @@ class Passage:
     async def _answered(self, asked: Asked, ticket: Ticket) -> Answer:
         gate, record = self._gate, self._record
         question, began = gate.question(asked, ticket.request, self._principal), gate.clock()
-        if isinstance(question, Question) and (hit := gate.answers.at_hand(question)) is not None:
-            opened, stored = gate.replay(hit, "stored", gate.clock() - began)
-            answer: Answer = Made(opened, stored.chunks, stored.outcome, gate.clock)
+        if isinstance(question, Question) and (stored := gate.at_hand(asked, question)) is not None:
+            opened, restored = gate.opened(stored.found.hit, "stored", gate.clock() - began), stored.restored
+            answer: Answer = Made(opened, restored.chunks, restored.outcome, gate.clock, stored.choices)
         else:
             if self._key is not None and record.retry is not None:
                 ticket.attempt = Attempt(gate.retries.tab(self._key, record.retry))

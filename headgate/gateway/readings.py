@@ -20,12 +20,16 @@ from headgate.gateway.wire.headers import cache_control, session
 if TYPE_CHECKING:
     from multidict import MultiMapping
 
-MOST_BYTES = 8 * 1024 * 1024
-"""Of all kept bodies together. What was made of them takes a few times as much."""
+    from headgate.gateway.answers import Stored
+
+MOST_BYTES = 16 * 1024 * 1024
+"""Of all kept bodies together. What was made of long ones takes a few times as much."""
 LONGEST = 64 * 1024
 """Longer bodies are read anew: their like seldom comes twice."""
-_OVERHEAD = 2048
-"""Charged for each, beside its bytes."""
+SHORT = 1024
+"""Up to so many bytes as it is stored, what was made of an answer is kept beside what was made of the body."""
+OVERHEAD = 8192
+"""Charged for each body, beside its bytes."""
 
 Parse = Callable[[bytes, CacheControl, str | None], ChatRequest]
 _Key = tuple[bytes, str | None, str, str | None, CacheControl, Parse]
@@ -34,7 +38,7 @@ _Key = tuple[bytes, str | None, str, str | None, CacheControl, Parse]
 class Asked:
     """A request as its team has it, and what the cache is asked for it in an epoch, once that is known."""
 
-    __slots__ = ("epoch", "experiment", "question", "request")
+    __slots__ = ("epoch", "experiment", "question", "request", "stored")
 
     def __init__(self, request: ChatRequest, experiment: str) -> None:
         """`experiment`: the arm that it is of."""
@@ -42,6 +46,8 @@ class Asked:
         self.experiment = experiment
         self.question: Question | Bypass | None = None
         self.epoch = ""
+        self.stored: Stored | None = None
+        """The answer that it was given last, if that is a short one."""
 
 
 class Reading:
@@ -82,9 +88,9 @@ class Readings:
         reading = Reading(scheduled(parse(body, control, name), principal), principal)
         if len(body) <= LONGEST:
             if found is None:
-                self._bytes += len(body) + _OVERHEAD
+                self._bytes += len(body) + OVERHEAD
             self._kept[key] = reading
             while self._bytes > self._most:
                 dropped, _ = self._kept.popitem(last=False)
-                self._bytes -= len(dropped[0]) + _OVERHEAD
+                self._bytes -= len(dropped[0]) + OVERHEAD
         return reading

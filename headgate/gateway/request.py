@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 from headgate.engine.request import Priority
 from headgate.engine.text.stream import TextLogprob
 
@@ -129,8 +131,7 @@ class Sampling:
     ignore_eos: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CacheControl:
+class CacheControl(msgspec.Struct, frozen=True):
     """What the request's headers ask of the answer cache.
 
     Attributes:

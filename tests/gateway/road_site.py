@@ -60,11 +60,12 @@ class Site:
             share=share,
         )
         usage = UsageMetrics(self.metrics.registry)
+        self.admission = Admission(accounts=Accounts(metrics=usage))
         self.road = Road(
             routes=self.routes,
             answers=self.answers,
             metrics=self.metrics,
-            admission=Admission(accounts=Accounts(metrics=usage)),
+            admission=self.admission,
         )
 
     def watch_store(self) -> set[str]:

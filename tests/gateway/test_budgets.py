@@ -113,10 +113,10 @@ def test_what_is_set_aside_for_others_may_come_back() -> None:
 
 def test_the_soft_share_warns_once_in_the_log_and_on_every_reply(caplog: pytest.LogCaptureFixture) -> None:
     budgets, limits = Budgets(Clock("2026-11-22T12:00+00:00")), section(daily_usd=4, soft_percent=50)
-    assert budgets.warning("red", limits) == ""
+    assert budgets.standing("red", limits).warning == ""
     for text in ("", "daily_usd=50.0%", "daily_usd=75.0%"):
         budgets.settle(held(budgets, limits), DOLLAR)
-        assert budgets.warning("red", limits) == text
+        assert budgets.standing("red", limits).warning == text
     assert len(caplog.records) == 1
     assert "team red has spent 50.0 % of its daily_usd budget of 4" in caplog.text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -19,7 +19,7 @@ from headgate.cache.store.memory import MemoryStore
 from headgate.gateway.answers import Answers
 from headgate.gateway.pipeline import Road
 from headgate.gateway.question import CachePolicy
-from headgate.gateway.readings import LONGEST, Reading, Readings
+from headgate.gateway.readings import LONGEST, OVERHEAD, Reading, Readings
 from headgate.gateway.request import CacheControl, ChatRequest
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import LimitsSection, TeamPolicy
@@ -83,7 +83,7 @@ def test_nothing_is_kept_of_what_is_refused_or_long() -> None:
 
 
 def test_the_oldest_go_beyond_the_bound() -> None:
-    reader = Reader(Readings(3 * (len(BODY) + 2048)))
+    reader = Reader(Readings(3 * (len(BODY) + OVERHEAD)))
     bodies = [BODY.replace(b"two plus", b"%d plus" % i) for i in range(3)]
     for body in bodies:
         reader.read(body)
@@ -129,7 +129,7 @@ def told(record: RequestRecord) -> dict[str, Any]:
     """What a reply's headers, the log and the ledger are made of, but for how long things took."""
     times = ("arrived", "admitted_s", "opened_s", "first_token_s", "total_s", "standing", "chosen", "opened")
     opened = record.opened
-    return {f.name: getattr(record, f.name) for f in fields(record) if f.name not in times} | {
+    return {name: getattr(record, name) for name in RequestRecord.__struct_fields__ if name not in times} | {
         "opened": None if opened is None else replaced(opened, looked_s=None, planned_s=None, chosen=None)
     }
 
@@ -145,7 +145,7 @@ async def test_what_is_at_hand_is_told_counted_and_limited_as_what_is_looked_up(
         if not short:
             store = cast(Store, Elsewhere(site.store))
             answers = Answers(store, Fingerprinter(b"0" * 16), CachePolicy(ttl_s=60.0), clock=lambda: site.now)  # noqa: B023
-            site.road = Road(routes=site.routes, answers=answers, metrics=site.metrics)
+            site.road = Road(routes=site.routes, answers=answers, metrics=site.metrics, admission=site.admission)
         replies: list[Any] = []
         for body, headers in asks:
             reading = reader.read(json.dumps({**json.loads(BODY), **body}).encode(), limited, **headers)

@@ -10,15 +10,16 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from headgate.gateway import keys, middleware
+from headgate.gateway import keys
 from headgate.gateway.api.reply import streamed
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
+from headgate.gateway.middleware import failed
 from headgate.gateway.request import ChatRequest, Chunk, Usage
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import sse
 from headgate.gateway.wire.completions import CompletionReply
-from headgate.gateway.wire.errors import overloaded
+from headgate.gateway.wire.errors import ApiError, overloaded
 from headgate.gateway.wire.identity import Identity
 
 COST = sse.comment("x-headgate-cost-usd: 0")
@@ -58,11 +59,14 @@ async def start() -> AsyncIterator[Start]:
 
     async def begin(said: Said, keep_alive_s: float) -> TestClient[web.Request, web.Application]:
         async def handle(http: web.Request) -> web.StreamResponse:
-            http[keys.ARRIVED], http[keys.RECORD] = 0.0, RequestRecord("id", "e")
+            http[keys.RECORD] = RequestRecord("id", "e")
             reply = CompletionReply(IDENTITY, REQUEST)
-            return await streamed(http, said, reply, range(1), include_usage=True, keep_alive_s=keep_alive_s)
+            try:
+                return await streamed(http, said, reply, range(1), include_usage=True, keep_alive_s=keep_alive_s)
+            except ApiError as error:
+                return failed(http, error)
 
-        app = web.Application(middlewares=[middleware.errors])
+        app = web.Application()
         app.router.add_get("/", handle)
         clients.append(TestClient(TestServer(app, handler_cancellation=True)))
         await clients[-1].start_server()

@@ -124,10 +124,11 @@ class MemoryStore:
 
     async def get(self, key: str) -> Entry | None:
         """The entry, or None where there is none or it has expired. Counts as a use."""
-        return self.held(key)
+        packed = self.packed(key)
+        return None if packed is None else self.unpacked(key, packed)
 
-    def held(self, key: str) -> Entry | None:
-        """The same, at once."""
+    def packed(self, key: str) -> bytes | None:
+        """The same, at once and as it is held: one object for as long as the entry is not replaced."""
         row = self._row_of.get(key)
         if row is None:
             return None
@@ -140,7 +141,11 @@ class MemoryStore:
         # It ranks higher than the heap has it, which is put right when somebody has to leave; only notes lower it.
         if rank < self._worth.numbers[row]:
             self._worth.move(row, rank, self._stamp)
-        text, choices, *rest = self._decoder.decode(self._packed[row])
+        return self._packed[row]
+
+    def unpacked(self, key: str, packed: bytes) -> Entry:
+        """The entry that is held so under a key."""
+        text, choices, *rest = self._decoder.decode(packed)
         return Entry(key, text, tuple([StoredChoice(*choice) for choice in choices]), *rest)
 
     async def put(

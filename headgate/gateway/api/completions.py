@@ -69,6 +69,9 @@ class Batch:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def at_hand(self) -> None:
+        """It is read bit by bit: which answer is there first is not known."""
+
     async def next_batch(self) -> list[Chunk]:
         """Chunks of any of the answers; empty once all have ended."""
         while self._running:

@@ -28,7 +28,7 @@ async def embeddings(http: web.Request) -> web.Response:
     body = await embedded(
         await read_body(http), app[keys.LOADER], app[keys.METRICS], http[keys.PRINCIPAL], record, wait_s, "foreground"
     )
-    overhead = f"{(began - http[keys.ARRIVED]) * 1e3:.1f}"
+    overhead = f"{(began - record.arrived) * 1e3:.1f}"
     shown = {headers.MODEL: record.model, headers.OVERHEAD_MS: overhead, headers.COST_USD: record.cost.usd}
     return web.Response(body=body, content_type="application/json", headers=shown)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from aiohttp import web
 
@@ -46,22 +46,30 @@ class _Listened:
             self._heard.add(chunk)
         return batch
 
+    def at_hand(self) -> None:
+        """It is heard bit by bit."""
+
 
 def heard(http: web.Request, source: Source, asked: Sequence[ChatRequest]) -> AbstractContextManager[Source]:
     """As `listened`, for the request that is answered now."""
     return listened(http[keys.PRINCIPAL], http[keys.RECORD], source, asked)
 
 
-@contextmanager
 def listened(
     principal: Principal, record: RequestRecord, source: Source, asked: Sequence[ChatRequest]
-) -> Iterator[Source]:
+) -> AbstractContextManager[Source]:
     """The source to read from. When it is left, what was asked and answered so far is logged as the team has it."""
     level = level_of(principal)
     if level == "off" and record.trace is None:
-        yield source
-        return
-    texts = Heard()
+        return nullcontext(source)
+    return _heard(principal, record, source, asked)
+
+
+@contextmanager
+def _heard(
+    principal: Principal, record: RequestRecord, source: Source, asked: Sequence[ChatRequest]
+) -> Iterator[Source]:
+    level, texts = level_of(principal), Heard()
     if record.trace is not None:
         record.trace.asked(asked[0])
     try:

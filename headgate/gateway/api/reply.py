@@ -12,6 +12,7 @@ from typing import Protocol
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.whole import whole_reply
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
 from headgate.gateway.middleware import CLIENT_LEFT, logger
@@ -69,6 +70,10 @@ class Source(Protocol):
         """The chunks there are; empty at the end."""
         ...
 
+    def at_hand(self) -> Sequence[Choice] | None:
+        """All of it, where it is there already; None where it has to be read bit by bit."""
+        ...
+
 
 def identify(prefix: str, opened: Opened, record: RequestRecord) -> Identity:
     """A fresh id that begins with `prefix` for the reply to one request, which its record learns."""
@@ -99,19 +104,25 @@ async def send(
     )
 
 
-async def _whole(http: web.Request, source: Source, reply: Reply) -> web.Response:
+async def _whole(http: web.Request, source: Source, reply: Reply) -> web.StreamResponse:
     """Join the answer and send it at once."""
-    joiner = Joiner()
-    while batch := await source.next_batch():
-        _note_first_token(http)
-        for chunk in batch:
-            joiner.add(chunk)
-    note_outcome(http[keys.RECORD], source.outcome)
-    response = web.Response(body=reply.whole(joiner.choices(), source.outcome.usage), content_type="application/json")
-    response.headers.update(_headers(http, source))
-    response.headers[headers.QUEUE_MS] = _ms(source.outcome.queue_s)
-    response.headers[headers.COST_USD] = http[keys.RECORD].cost.usd
-    return response
+    record = http[keys.RECORD]
+    choices = source.at_hand()
+    if choices is None:
+        joiner = Joiner()
+        while batch := await source.next_batch():
+            _note_first_token(record)
+            for chunk in batch:
+                joiner.add(chunk)
+        choices = joiner.choices()
+    else:
+        _note_first_token(record)
+    outcome = source.outcome
+    note_outcome(record, outcome)
+    own = _headers(record, source)
+    own[headers.QUEUE_MS] = _ms(outcome.queue_s)
+    own[headers.COST_USD] = record.cost.usd
+    return whole_reply(http, reply.whole(choices, outcome.usage), own)
 
 
 async def streamed(
@@ -125,7 +136,8 @@ async def streamed(
     framing: sse.Framing = sse.OPENAI,
 ) -> web.StreamResponse:
     """Send the answer as it is made. What fails before anything was sent still gets its own status."""
-    response = _Stream(headers={**sse.HEADERS, **_headers(http, source)})
+    record = http[keys.RECORD]
+    response = _Stream(headers={**sse.HEADERS, **_headers(record, source)})
     payloads = reply.opening(indices)
     silence = _Silence(http, response, payloads, framing, keep_alive_s)
     try:
@@ -134,7 +146,7 @@ async def streamed(
             batch = await source.next_batch()
             silence.end()
             if batch:
-                _note_first_token(http)
+                _note_first_token(record)
                 if not response.prepared:
                     response.headers[headers.QUEUE_MS] = _ms(batch[0].queue_s)
                 payloads.extend([event for chunk in batch for event in reply.chunk(chunk)])
@@ -145,14 +157,14 @@ async def streamed(
             if payloads:
                 await response.write(framing.frames(payloads))
                 payloads.clear()
-        note_outcome(http[keys.RECORD], source.outcome)
+        note_outcome(record, source.outcome)
         if include_usage:
             payloads.append(reply.usage(source.outcome.usage))
         # The last text, the account and the end of the body are one write.
-        await response.write_eof(framing.frames(payloads) + sse.comment(_cost(http)) + framing.done)
+        await response.write_eof(framing.frames(payloads) + sse.comment(_cost(record)) + framing.done)
         return response
     except ConnectionResetError:
-        http[keys.RECORD].status = CLIENT_LEFT
+        record.status = CLIENT_LEFT
         return response
     except ApiError as error:
         if not response.prepared:
@@ -161,7 +173,7 @@ async def streamed(
     except Exception:
         if not response.prepared:
             raise
-        logger.exception("stream %s failed", http[keys.RECORD].request_id)
+        logger.exception("stream %s failed", record.request_id)
         await _break_off(http, response, framing, server_error())
     finally:
         silence.close()
@@ -240,13 +252,13 @@ async def _break_off(http: web.Request, response: web.StreamResponse, framing: s
     await response.write(framing.error(error))
 
 
-def _headers(http: web.Request, source: Source) -> dict[str, str]:
+def _headers(record: RequestRecord, source: Source) -> dict[str, str]:
     opened = source.opened
     fields = {
         headers.CACHE: opened.verdict,
         headers.MODEL: opened.model,
         headers.ROUTE: opened.reason,
-        headers.OVERHEAD_MS: _ms(source.opened_at - http[keys.ARRIVED]),
+        headers.OVERHEAD_MS: _ms(source.opened_at - record.arrived),
     }
     if opened.age_s is not None:
         fields[headers.COST_USD] = "0"
@@ -261,15 +273,14 @@ def _headers(http: web.Request, source: Source) -> dict[str, str]:
     return fields
 
 
-def _cost(http: web.Request) -> str:
+def _cost(record: RequestRecord) -> str:
     """The headers of a stream are out before it is known what it costs: a comment at its end says so."""
-    return f"{headers.COST_USD}: {http[keys.RECORD].cost.usd}"
+    return f"{headers.COST_USD}: {record.cost.usd}"
 
 
-def _note_first_token(http: web.Request) -> None:
-    record = http[keys.RECORD]
+def _note_first_token(record: RequestRecord) -> None:
     if record.first_token_s is None:
-        record.first_token_s = time.monotonic() - http[keys.ARRIVED]
+        record.first_token_s = time.monotonic() - record.arrived
 
 
 def note_outcome(record: RequestRecord, outcome: Outcome) -> None:

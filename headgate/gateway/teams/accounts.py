@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from headgate.gateway.teams.budgets import Budgets, Hold, Over
+from headgate.gateway.teams.budgets import Budgets, Hold, Over, Standing
 from headgate.gateway.teams.costs import NOTHING, Prices
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger import Ledger
@@ -139,17 +139,9 @@ class Accounts:
             attempt.tab.used = True
         return Bill(self, entry, hold, number, attempt)
 
-    def warning(self, principal: Principal) -> str:
-        """The budgets that are nearly spent, for a header."""
-        return self.budgets.warning(principal.team, principal.policy.budgets)
-
-    def standing(self, principal: Principal) -> tuple[bool, str]:
-        """Whether nothing is left of one of the team's budgets, and the warning."""
-        section = principal.policy.budgets
-        shares = self.budgets.shares(principal.team, section)
-        if not shares:
-            return False, ""
-        return any(share.exhausted for share in shares), self.budgets.warn(principal.team, section, shares)
+    def standing(self, principal: Principal) -> Standing:
+        """How the budgets of the principal's team stand."""
+        return self.budgets.standing(principal.team, principal.policy.budgets)
 
     def hit(self, payer: Payer, model: str, cause: Cause, usage: Usage) -> None:
         """An answer was served that somebody had computed before."""

@@ -170,7 +170,7 @@ class Ticket:
     def paid(self, cost: Cost) -> None:
         """Something was computed for it."""
         self._record.cost += cost
-        self._record.budget = self._admission.accounts.warning(self._payer.principal)
+        self._record.budget = self._admission.accounts.standing(self._payer.principal).warning
 
 
 class Admission:

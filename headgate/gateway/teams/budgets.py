@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Literal, Protocol, get_args
+from typing import Literal, NamedTuple, Protocol, get_args
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -46,6 +46,15 @@ class Share(msgspec.Struct, frozen=True):
     def exhausted(self) -> bool:
         """Whether nothing is left."""
         return self.spent + self.reserved >= self.limit
+
+
+class Standing(NamedTuple):
+    """How all budgets of a team stand."""
+
+    exhausted: bool
+    """Whether nothing is left of one of them."""
+    warning: str
+    """Those of which more is spent than the soft share, for a header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +114,15 @@ class Budgets:
         self._sums: dict[tuple[str, str], Sums] = {}
         self._warned: set[tuple[str, str, Bound]] = set()
         self._pool: Pool | None = None
+        self._changes = 0  # of the sums, so far
+        self._known: dict[str, tuple[BudgetsSection, int, int, Standing]] = {}
 
     def load(self, sums: Iterable[tuple[str, str, Cost]]) -> None:
         """Go on from what teams have spent on days, as a ledger has it."""
         for team, day, cost in sums:
             for period in periods(day):
                 self.own(team, period).spent += cost
+        self._changes += 1
 
     def share(self, pool: Pool) -> None:
         """From now on budgets are those of several gateways together."""
@@ -171,6 +183,7 @@ class Budgets:
 
     def settle(self, hold: Hold, cost: Cost) -> None:
         """What was set aside has cost this."""
+        self._changes += 1
         for period in periods(hold.day):
             total = self.own(hold.team, period)
             total.reserved -= hold.cost
@@ -178,12 +191,22 @@ class Budgets:
         if self._pool is not None:
             self._pool.changed(hold.team, hold.day)
 
-    def warning(self, team: str, section: BudgetsSection) -> str:
-        """The budgets of which more is spent than the soft share, for a header; the log is told once of each."""
-        return self.warn(team, section, self.shares(team, section))
+    def standing(self, team: str, section: BudgetsSection) -> Standing:
+        """How a team's budgets stand on the whole; the log is told once of each that is nearly spent.
 
-    def warn(self, team: str, section: BudgetsSection, shares: Iterable[Share]) -> str:
-        """The same of shares that are known."""
+        What is known of this minute holds until something is spent or set aside.
+        """
+        minute = int(self._clock()) // 60
+        if self._pool is None and (known := self._known.get(team)) is not None:
+            of, then, changes, standing = known
+            if of is section and then == minute and changes == self._changes:
+                return standing
+        shares = self.shares(team, section)
+        standing = Standing(any(share.exhausted for share in shares), self._warning(team, section, shares))
+        self._known[team] = section, minute, self._changes, standing
+        return standing
+
+    def _warning(self, team: str, section: BudgetsSection, shares: Iterable[Share]) -> str:
         texts = []
         for share in shares:
             percent = 100 * share.used
@@ -204,6 +227,7 @@ class Budgets:
 
     def _hold(self, team: str, section: BudgetsSection, cost: Cost) -> Hold:
         day = self.day(section)
+        self._changes += 1
         for period in periods(day):
             self.own(team, period).reserved += cost
         return Hold(team, day, cost)

@@ -30,6 +30,8 @@ class Cost:
     @property
     def usd(self) -> str:
         """Dollars, to the last digit."""
+        if not self.nano_usd:
+            return "0"
         sign, whole = "-" if self.nano_usd < 0 else "", abs(self.nano_usd)
         text = f"{sign}{whole // NANO}.{whole % NANO:09d}"
         return text.rstrip("0").rstrip(".")

@@ -163,9 +163,10 @@ class Counters:
 
     def enter(self, scopes: Sequence[Scope], now: float) -> Refusal | None:
         """See `LimitBook`."""
-        accounts = [self._account(scope.name, now) for scope in scopes]
-        for scope, account in zip(scopes, accounts, strict=True):
-            rates = scope.rates
+        accounts = []
+        for scope in scopes:
+            rates, account = scope.rates, self._account(scope.name, now)
+            accounts.append(account)
             if rates.rpm is not None and (used := account.requests.used(now)) >= rates.rpm:
                 after_s = account.requests.frees(now, used + 1 - rates.rpm) if rates.rpm else None
                 return Refusal(scope, "requests", rates.rpm, used, 1, after_s)

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headgate.gateway.teams.tabs import Tab
 from headgate.gateway.wire.errors import ApiError
 
@@ -36,8 +38,7 @@ MOST_TABS = 4096
 """Requests that were left and may be sent again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """By what a request would be known again, and whether this one may be one."""
 
     name: bytes
@@ -53,6 +54,13 @@ class Whole:
     chunks: tuple[Chunk, ...]
     outcome: Outcome
     at: float
+
+
+class _Making(msgspec.Struct):
+    """An answer on its way. Few are waited for, so that what to wait on is made for those only."""
+
+    body: bytes
+    made: asyncio.Event | None = None
 
 
 Key = tuple[str, str | None, bytes, int]
@@ -83,7 +91,7 @@ class Retries:
         self._clock = clock
         self._tokens = 0
         self._kept: dict[Key, tuple[bytes, Whole]] = {}
-        self._making: dict[Key, tuple[bytes, asyncio.Future[None]]] = {}
+        self._making: dict[Key, _Making] = {}
         self._left: dict[Key, tuple[bytes, list[Tab]]] = {}
         self._tabs = 0
 
@@ -99,8 +107,10 @@ class Retries:
         self._forget()
         making = self._making.get(key)
         if making is not None:
-            _check(retry, making[0])
-            await asyncio.wait([making[1]])
+            _check(retry, making.body)
+            if making.made is None:
+                making.made = asyncio.Event()
+            await making.made.wait()
         kept = self._kept.get(key)
         if kept is None:
             return None
@@ -111,17 +121,18 @@ class Retries:
         """An answer is being made; False where another to the same request is."""
         if key in self._making:
             return False
-        self._making[key] = (retry.body, asyncio.get_running_loop().create_future())
+        self._making[key] = _Making(retry.body)
         return True
 
     def end(self, key: Key, whole: Whole | None) -> None:
         """It is there, or will not be: whoever waits for it goes on."""
-        body, waiting = self._making.pop(key)
-        waiting.set_result(None)
+        making = self._making.pop(key)
+        if making.made is not None:
+            making.made.set()
         if whole is None:
             return
         self._drop(key)
-        self._kept[key] = (body, whole)
+        self._kept[key] = (making.body, whole)
         self._tokens += _size(whole)
         self._forget()
 

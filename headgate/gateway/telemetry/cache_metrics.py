@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate.gateway.telemetry.labelled import Labelled
+from headgate.gateway.telemetry.tally import Counter, Histogram
 
 # From a second to a week: a stored answer lives as long as its TTL.
 AGE_BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0, 7 * 86400.0)
@@ -48,7 +48,6 @@ class CacheMetrics:
         self._lookups = Counter(
             "headgate_cache_lookups", "What the answer cache said.", ["verdict", "reason"], registry=registry
         )
-        self._lookups_by_labels = Labelled(self._lookups)
         self._age = Histogram(
             "headgate_cache_hit_age_seconds", "Age of the answers served from the cache.", ["kind"],
             buckets=AGE_BUCKETS, registry=registry,
@@ -56,7 +55,6 @@ class CacheMetrics:
         self._tokens = Counter(
             "headgate_cache_saved_tokens", "Tokens that were not computed.", ["kind"], registry=registry
         )
-        self._saved = Labelled(self._tokens)
         self._seconds = Counter(
             "headgate_cache_saved_device_seconds", "Device time that hits would have taken.", registry=registry
         )
@@ -72,26 +70,26 @@ class CacheMetrics:
 
     def lookup(self, verdict: str, reason: str) -> None:
         """One look into the cache: exact, semantic, near, miss or bypass, and one of a few reasons."""
-        self._lookups_by_labels.count(verdict, reason)
+        self._lookups.add(verdict, reason)
 
     def hit(self, kind: str, age_s: float) -> None:
         """An answer of that age was served."""
-        self._age.labels(kind).observe(age_s)
+        self._age.of(kind).observe(age_s)
 
     def saved(self, prompt_tokens: int, completion_tokens: int, device_s: float) -> None:
         """A generation that somebody did not need."""
-        self._saved.count("prompt", by=prompt_tokens)
-        self._saved.count("completion", by=completion_tokens)
-        self._seconds.inc(device_s)
-        self._usd.inc(device_s * self._usd_per_s)
+        self._tokens.add("prompt", by=prompt_tokens)
+        self._tokens.add("completion", by=completion_tokens)
+        self._seconds.add(by=device_s)
+        self._usd.add(by=device_s * self._usd_per_s)
 
     def stored(self, result: Kept) -> None:
         """A finished answer was kept, lost (the store is full or away, or was purged), beyond a share, or filtered."""
-        self._stores.labels(result).inc()
+        self._stores.add(result)
 
     def waited(self, result: Waited) -> None:
         """A request waited for another's answer, and was served it, was not, or went on by itself after the bound."""
-        self._waits.labels(result).inc()
+        self._waits.add(result)
 
     def watch(self, state: Callable[[], CacheState]) -> None:
         """Publish the cache's state, read at each scrape."""
@@ -99,15 +97,11 @@ class CacheMetrics:
 
     def counts(self) -> dict[str, float]:
         """Look-ups by verdict and what was saved, since the start."""
-        counts: dict[str, float] = {}
-        for counter in (self._lookups, self._tokens, self._seconds, self._usd):
-            for metric in counter.collect():
-                for sample in metric.samples:
-                    if sample.name.endswith("_total"):
-                        name = sample.labels.get("verdict") or "_".join(
-                            [metric.name.removeprefix("headgate_cache_"), *sample.labels.values()]
-                        )
-                        counts[name] = counts.get(name, 0.0) + sample.value
+        counts: dict[str, float] = {"saved_device_seconds": self._seconds.of().value, "saved_usd": self._usd.of().value}
+        for (verdict, _), count in self._lookups.series().items():
+            counts[verdict] = counts.get(verdict, 0.0) + count
+        for (kind,), count in self._tokens.series().items():
+            counts[f"saved_tokens_{kind}"] = count
         return counts
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
 from headgate.engine.local import LocalModel
 from headgate.gateway.telemetry.cache_metrics import CacheMetrics
 from headgate.gateway.telemetry.engine_metrics import EngineCollector
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.telemetry.route_metrics import RouteMetrics
+from headgate.gateway.telemetry.tally import Counter, Histogram
 
 # Doubling from 10 ms, the buckets of OpenTelemetry's GenAI durations.
 DURATION_BUCKETS = tuple(0.01 * 2**i for i in range(14))
@@ -117,26 +118,26 @@ class Metrics:
 
     def _of_outcome(self, record: RequestRecord) -> _Ended:
         route, model = record.route.partition(":")[0], record.model
-        requests = self._requests.labels(record.endpoint, record.team, model, route, str(record.status))
+        requests = self._requests.of(record.endpoint, record.team, model, route, str(record.status))
         if not model:
-            return _Ended(requests.inc)
+            return _Ended(requests.add)
         source = "cache" if record.verdict in ("exact", "semantic") else "computed"
         return _Ended(
-            requests.inc,
-            self._duration.labels(model, source).observe,
-            self._first_token.labels(model, source).observe,
-            self._overhead.labels(source).observe,
+            requests.add,
+            self._duration.of(model, source).observe,
+            self._first_token.of(model, source).observe,
+            self._overhead.of(source).observe,
         )
 
     def _of(self, model: str) -> _Series:
         series = self._series.get(model)
         if series is None:
             series = self._series[model] = _Series(
-                self._prompt.labels(model).inc,
-                self._generation.labels(model).inc,
-                self._cached.labels(model).inc,
-                self._queue.labels(model).observe,
-                self._inter_token.labels(model).observe,
+                self._prompt.of(model).add,
+                self._generation.of(model).add,
+                self._cached.of(model).add,
+                self._queue.of(model).observe,
+                self._inter_token.of(model).observe,
             )
         return series
 

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headgate.gateway.teams.costs import NOTHING, Cost
 from headgate.gateway.teams.deadlines import Deadline
 from headgate.gateway.teams.limits import Standing
@@ -46,9 +48,11 @@ class Failed:
     """Monotonic seconds."""
 
 
-@dataclass(slots=True)
-class RequestRecord:
-    """Filled in along the road, read once at its end. Durations are seconds; never holds content."""
+class RequestRecord(msgspec.Struct):
+    """Filled in along the road, read once at its end. Durations are seconds; never holds content.
+
+    A struct, because one is made for every request: that takes a fifth of what a dataclass does.
+    """
 
     request_id: str
     endpoint: str

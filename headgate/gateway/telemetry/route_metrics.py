@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate.gateway.telemetry.labelled import Labelled
+from headgate.gateway.telemetry.tally import Counter, Histogram
 from headgate.routing.breaker import Breaker
 from headgate.routing.savings import Saving
 
@@ -26,16 +26,12 @@ class RouteMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._routes = Labelled(
-            Counter("headgate_routes", "Routing decisions.", ["model", "reason"], registry=registry)
-        )
-        self._escalations = Labelled(
-            Counter(
-                "headgate_route_escalations",
-                "Requests left to the router that a large model answered.",
-                ["model", "kind"],
-                registry=registry,
-            )
+        self._routes = Counter("headgate_routes", "Routing decisions.", ["model", "reason"], registry=registry)
+        self._escalations = Counter(
+            "headgate_route_escalations",
+            "Requests left to the router that a large model answered.",
+            ["model", "kind"],
+            registry=registry,
         )
         self._decision = Histogram(
             "headgate_route_decision_seconds", "Deciding, but for the embedding.", buckets=_DECISIONS, registry=registry
@@ -64,19 +60,19 @@ class RouteMetrics:
 
     def decided(self, plan: Plan, model: str, reason: str) -> None:
         """A request is answered by a model for a reason, which may be another than planned."""
-        self._routes.count(model, reason)
+        self._routes.add(model, reason)
         if not plan.features:
             return
-        self._decision.observe(plan.choose_s)
+        self._decision.of().observe(plan.choose_s)
         if plan.decision.requested == "auto" and plan.tier_of(model) == "large":
-            self._escalations.count(model, reason.partition(":")[0])
+            self._escalations.add(model, reason.partition(":")[0])
 
     def priced(self, model: str, predicted_s: float, actual_s: float) -> None:
         """An answer is whole whose time was predicted."""
-        self._predicted.labels(model).inc(predicted_s)
-        self._actual.labels(model).inc(actual_s)
+        self._predicted.add(model, by=predicted_s)
+        self._actual.add(model, by=actual_s)
         if actual_s > 0:
-            self._ratio.labels(model).observe(predicted_s / actual_s)
+            self._ratio.of(model).observe(predicted_s / actual_s)
 
     def saved(self, saving: Saving | None, reason: str) -> None:
         """An answer is whole that another model could have given; None: nobody knows for how much."""

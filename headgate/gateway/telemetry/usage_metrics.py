@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate.gateway.telemetry.labelled import Labelled
+from headgate.gateway.telemetry.tally import Count, Counter
 
 if TYPE_CHECKING:
     from headgate.gateway.request import Usage
@@ -31,6 +31,7 @@ class UsageMetrics:
             "Tokens by cause: prompt and completion, and prompt tokens that were cached.",
             [*labels, "kind"],
         )
+        self._hits: dict[tuple[str, str, str], tuple[Count, Count, Count]] = {}
         self._usd = self._counter("headgate_usage_usd", "US dollars.", labels)
         self._device = self._counter("headgate_usage_device_seconds", "Device time.", labels)
         self._refused = Counter(
@@ -41,25 +42,32 @@ class UsageMetrics:
     def settled(self, entry: Entry) -> None:
         """A generation's account."""
         labels = (entry.team, entry.model, entry.cause)
-        self._requests.count(*labels, by=entry.requests)
-        self._tokens.count(*labels, "prompt", by=entry.prompt_tokens)
-        self._tokens.count(*labels, "cached", by=entry.cached_tokens)
-        self._tokens.count(*labels, "completion", by=entry.completion_tokens)
-        self._usd.count(*labels, by=entry.nano_usd / 1e9)
-        self._device.count(*labels, by=entry.device_us / 1e6)
+        self._requests.add(*labels, by=entry.requests)
+        self._tokens.add(*labels, "prompt", by=entry.prompt_tokens)
+        self._tokens.add(*labels, "cached", by=entry.cached_tokens)
+        self._tokens.add(*labels, "completion", by=entry.completion_tokens)
+        self._usd.add(*labels, by=entry.nano_usd / 1e9)
+        self._device.add(*labels, by=entry.device_us / 1e6)
 
     def hit(self, team: str, model: str, cause: str, usage: Usage) -> None:
         """An answer from the cache."""
-        self._requests.count(team, model, cause)
-        self._tokens.count(team, model, cause, "prompt", by=usage.prompt_tokens)
-        self._tokens.count(team, model, cause, "completion", by=usage.completion_tokens)
+        labels = (team, model, cause)
+        series = self._hits.get(labels)
+        if series is None:
+            tokens = self._tokens.of
+            series = self._requests.of(*labels), tokens(*labels, "prompt"), tokens(*labels, "completion")
+            self._hits[labels] = series
+        requests, prompt, completion = series
+        requests.value += 1
+        prompt.value += usage.prompt_tokens
+        completion.value += usage.completion_tokens
 
     def refused(self, team: str, reason: str) -> None:
         """A request was beyond a limit (requests, tokens, concurrency) or a budget (its name)."""
-        self._refused.labels(team, reason).inc()
+        self._refused.add(team, reason)
 
-    def _counter(self, name: str, text: str, labels: list[str]) -> Labelled:
-        return Labelled(Counter(name, text, labels, registry=self._registry))
+    def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
+        return Counter(name, text, labels, registry=self._registry)
 
     def watch(self, shares: Callable[[], Mapping[str, Iterable[Share]]], ledger: Callable[[], Ledger | None]) -> None:
         """Publish how budgets and the ledger stand, read at each scrape."""

@@ -35,6 +35,8 @@ PROCESSING_MS = "openai-processing-ms"
 BUDGET = "x-headgate-budget"
 DROPPED = "x-headgate-dropped"
 RATE_LIMIT = "x-ratelimit"
+OPENAI_VERSION = "openai-version"
+SERVER = "Server"
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _SECONDS = re.compile(r"\d{1,10}")
