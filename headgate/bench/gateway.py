@@ -7,6 +7,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from headgate.bench.http_load import Request, Server, announced
@@ -16,6 +17,11 @@ BODY = json.dumps(
     {"model": "demo-student", "messages": [{"role": "user", "content": "What is 12 plus 30?"}], "max_tokens": 16}
 ).encode()
 REQUEST = Request("/v1/chat/completions", {"Authorization": f"Bearer {KEY}"}, BODY)
+_SEED = b"1234567890123456"
+FRESH = replace(
+    REQUEST, body=BODY.replace(b'"model"', b'"temperature": 0, "seed": ' + _SEED + b', "model"'), fresh=_SEED
+)
+"""Each request with a seed of its own, which changes no answer at temperature 0: the same answer to a new body."""
 _SERVER = {
     "HEADGATE_CACHE__SEMANTIC__ENABLED": "false",
     "HEADGATE_CACHE__REDIS": "off",

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from headgate.bench.gateway import REQUEST, bare_server, first_answer, headgate_server
+from headgate.bench.gateway import FRESH, REQUEST, bare_server, first_answer, headgate_server
 from headgate.bench.http_load import Load, cores, load
 
 
@@ -37,23 +37,27 @@ class Figures:
 def gateway(concurrency: int, seconds: float, rounds: int, json_file: Path | None) -> None:
     """Time answers from the exact cache over HTTP with keys, limits, budgets, ledger and metrics on.
 
-    By turns with a bare aiohttp handler that finds the same answer in a dict. The server has one core, the clients
-    another.
+    All clients send one body, or each request has a body that was never sent before. By turns with a bare aiohttp
+    handler that finds the same answer in a dict. The server has one core, the clients another.
     """
     try:
         own, others = cores()
         with tempfile.TemporaryDirectory() as scratch, headgate_server(own, Path(scratch)) as server:
             answer = first_answer(server)
             with bare_server(own, Path(scratch), answer) as bare:
-                runs: dict[str, list[Load]] = {"headgate": [], "bare aiohttp": []}
-                load(server, others, concurrency, 1.0, REQUEST)
-                load(bare, others, concurrency, 1.0, REQUEST)
-                for _ in range(rounds):
-                    runs["headgate"].append(load(server, others, concurrency, seconds, REQUEST))
-                    runs["bare aiohttp"].append(load(bare, others, concurrency, seconds, REQUEST))
+                asked = {
+                    "one body": (server, REQUEST),
+                    "new bodies": (server, FRESH),
+                    "one body, bare aiohttp": (bare, REQUEST),
+                }
+                runs: dict[str, list[Load]] = {name: [] for name in asked}
+                for round_s in (1.0, *[seconds] * rounds):
+                    for name, (asks, request) in asked.items():
+                        runs[name].append(load(asks, others, concurrency, round_s, request))
     except (RuntimeError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    figures = {name: figures_of(loads) for name, loads in runs.items()}
+    # The first run of each is to warm up.
+    figures = {name: figures_of(loads[1:]) for name, loads in runs.items()}
     table = Table(
         "server", "hits/s", "least to most", "p50", "p99", "CPU per hit", title=f"{len(answer)} bytes of answer"
     )

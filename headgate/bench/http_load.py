@@ -7,6 +7,7 @@ a thread-free protocol reads just enough of replies to know where they end.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import signal
@@ -29,12 +30,21 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What clients send, again and again. `mark` is what an answer's first piece has in it."""
+    """What clients send, again and again.
+
+    Attributes:
+        path: where to.
+        headers: beside those that every request has.
+        body: JSON.
+        mark: what an answer's first piece has in it.
+        fresh: digits in the body; each request has others there, as many, which none had before.
+    """
 
     path: str
     headers: Mapping[str, str]
     body: bytes
     mark: bytes = _EVENT
+    fresh: bytes = b""
 
     def encoded(self, host: str) -> bytes:
         """As it goes over the wire."""
@@ -166,8 +176,8 @@ class _Runs:
 class _Client(asyncio.Protocol):
     """Sends the request again and again until told to stop."""
 
-    def __init__(self, request: bytes, mark: bytes, runs: _Runs) -> None:
-        self._request = request
+    def __init__(self, requests: Iterator[bytes], mark: bytes, runs: _Runs) -> None:
+        self._requests = requests
         self._mark = mark
         self._runs = runs
         self._head, self._tail, self._counted = b"", b"", 0
@@ -224,8 +234,9 @@ class _Client(asyncio.Protocol):
     def _send(self) -> None:
         self._head, self._tail, self._counted = b"", b"", 0
         self._left = None
+        request = next(self._requests)
         self._begun, self._sent = False, time.perf_counter()
-        self._transport.write(self._request)
+        self._transport.write(request)
 
 
 def _length(head: bytes) -> int:
@@ -238,14 +249,25 @@ def _length(head: bytes) -> int:
     return _UNKNOWN
 
 
+def _requests(request: Request, address: str) -> Iterator[bytes]:
+    """What clients send one after the other. Numbers go on where a run before has ended."""
+    encoded = request.encoded(address)
+    if not request.fresh:
+        yield from itertools.repeat(encoded)
+    before, found, after = encoded.partition(request.fresh)
+    assert found, "the digits are in the body"
+    for number in itertools.count(time.time_ns() // 1000 % 10 ** (len(request.fresh) - 1)):
+        yield b"%s1%0*d%s" % (before, len(request.fresh) - 1, number, after)
+
+
 async def _load(server: Server, concurrency: int, seconds: float, request: Request) -> Load:
     address = server.url.removeprefix("http://")
     host, _, port = address.partition(":")
-    runs, encoded = _Runs(), request.encoded(address)
+    runs, requests = _Runs(), _requests(request, address)
     loop = asyncio.get_running_loop()
     cpu, began = server.cpu_s, time.perf_counter()
     clients = [
-        (await loop.create_connection(lambda: _Client(encoded, request.mark, runs), host, int(port)))[1]
+        (await loop.create_connection(lambda: _Client(requests, request.mark, runs), host, int(port)))[1]
         for _ in range(concurrency)
     ]
     await asyncio.wait([client.done for client in clients], timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hmac
 import json
 import math
-from dataclasses import dataclass
 
-_SCOPES = 1024
-"""Tags that are remembered."""
+import msgspec
+
+_TAGS = 1024
+"""Tags of tenants and of their principals that are remembered."""
 _SECRET_BYTES = 16
 _HEX_DIGITS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class CacheQuery:
+class CacheQuery(msgspec.Struct, frozen=True):
     """One request as the answer cache sees it: plain values, no wire types."""
 
     scope: str
@@ -29,8 +29,7 @@ class CacheQuery:
     """The last user text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(msgspec.Struct, frozen=True):
     """Keys of a request, each 32 hexadecimal digits (128 bits)."""
 
     scope_tag: str
@@ -53,7 +52,7 @@ class Fingerprinter:
         if len(secret) < _SECRET_BYTES:
             raise ValueError(f"the fingerprint secret has {len(secret)} bytes; at least {_SECRET_BYTES} are needed")
         self._secret = secret
-        self._scope_tags: dict[str, str] = {}
+        self._tags: dict[tuple[bytes, ...], str] = {}
 
     def fingerprint(self, query: CacheQuery) -> Fingerprint:
         """The keys of one request."""
@@ -70,12 +69,7 @@ class Fingerprinter:
 
     def scope_tag(self, scope: str) -> str:
         """The tag under which every entry of a tenant is stored."""
-        tag = self._scope_tags.get(scope)
-        if tag is None:
-            if len(self._scope_tags) >= _SCOPES:
-                self._scope_tags.clear()
-            tag = self._scope_tags[scope] = self._digest(b"scope", scope.encode("utf-8", "surrogatepass"))
-        return tag
+        return self._remembered(b"scope", scope.encode("utf-8", "surrogatepass"))
 
     def tag(self, scope: str, name: str) -> str:
         """The tag under which a tenant's entries of that name are stored: its own, whatever others call theirs."""
@@ -85,7 +79,7 @@ class Fingerprinter:
     def author_tag(self, scope: str, author: str) -> str:
         """The tag under which the entries are stored that one of a tenant's principals made."""
         fields = (scope.encode("utf-8", "surrogatepass"), author.encode("utf-8", "surrogatepass"))
-        return self._digest(b"author", *fields)
+        return self._remembered(b"author", *fields)
 
     def voice(self, scope: str, key_id: str, user: str) -> str:
         """Names an end user of a tenant's key to nobody, always the same."""
@@ -95,6 +89,14 @@ class Fingerprinter:
     def all_tag(self) -> str:
         """The tag under which every entry is stored."""
         return self._digest(b"all")
+
+    def _remembered(self, *fields: bytes) -> str:
+        tag = self._tags.get(fields)
+        if tag is None:
+            if len(self._tags) >= _TAGS:
+                self._tags.clear()
+            tag = self._tags[fields] = self._digest(*fields)
+        return tag
 
     def _digest(self, *fields: bytes) -> str:
         # The length goes first: without it ("ab", "c") and ("a", "bc") would share a key.

@@ -59,8 +59,7 @@ class CachePolicy:
 _AS_ALL = TeamCacheSection()
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A request as the cache is asked for it.
 
     Attributes:
