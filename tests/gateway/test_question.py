@@ -80,6 +80,7 @@ MATTERS: dict[str, st.SearchStrategy[Any]] = {
     "logprobs": st.none() | st.integers(0, 3),
     "tools": st.lists(TOOLS, max_size=2).map(tuple),
     "echo": st.booleans(),
+    "drops": st.booleans(),
     "reasoning_effort": st.sampled_from([None, "none", "high"]),
     "response_format": st.builds(
         ResponseFormat,
