@@ -27,13 +27,27 @@ def load_settings(path: Path | None) -> Settings:
     Raises:
         ConfigError: a file cannot be read, a key is unknown (with the nearest known one) or a value is wrong.
     """
+    return _load(path)[0]
+
+
+def check_settings(path: Path | None) -> Settings:
+    """The same, and what was learned of the models is held against them, which takes a look at their files."""
+    # Imported here: who only reads settings needs no arithmetic.
+    from headgate.gateway.quality import quality_problems
+
+    settings, document = _load(path)
+    _raise(quality_problems(settings), document)
+    return settings
+
+
+def _load(path: Path | None) -> tuple[Settings, Document]:
     settings, document = _read(path)
     _raise(missing_secrets(settings, os.environ), document)
     referenced = read_roster(settings, os.environ).variables | variables(settings)
     strays = _unknown_variables(os.environ, settings, referenced)
     if strays:
         raise ConfigError(strays)
-    return settings
+    return settings, document
 
 
 def read_settings(path: Path | None) -> Settings:

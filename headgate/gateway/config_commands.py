@@ -11,7 +11,7 @@ from typing import Any
 import click
 from pydantic import BaseModel
 
-from headgate.gateway.config import CONFIG_VARIABLE, load_settings, read_settings
+from headgate.gateway.config import CONFIG_VARIABLE, check_settings, read_settings
 from headgate.gateway.config_reference import reference
 from headgate.gateway.document import ConfigError
 from headgate.gateway.settings import Settings
@@ -31,7 +31,7 @@ def config() -> None:
 def check(file: Path | None) -> None:
     """Say what is wrong with FILE, the team files and the environment, or that nothing is."""
     try:
-        settings = load_settings(file)
+        settings = check_settings(file)
         roster = read_roster(settings, os.environ)
     except ConfigError as error:
         raise _unusable(error) from None

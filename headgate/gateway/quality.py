@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.cache.embedder import identity
+from headgate.engine.errors import EngineError
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.gateway.checkpoints import model_path
+from headgate.gateway.document import Keys
+from headgate.gateway.embedding_model import model_folder
 from headgate.gateway.routing_settings import RoutingSection
 from headgate.gateway.settings import Settings
 from headgate.routing.calibration import Infeasible
@@ -19,10 +22,17 @@ logger = logging.getLogger(__name__)
 
 BUNDLED = "bundled"
 _DEMO = frozenset({"demo:student", "demo:teacher"})
+_QUALITY, _CASCADE = "routing.quality", "routing.cascade.max_loss"
 
 
 class QualityError(ValueError):
     """What the operator demands of the estimates cannot be had; the message names the setting."""
+
+    def __init__(self, setting: str, value: object, why: str) -> None:
+        """`setting`: its dotted key."""
+        super().__init__(f"{setting} is {value}: {why}")
+        self.setting = setting
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +72,13 @@ def learned(settings: Settings, embedder: Path | None) -> Learned | None:
     found = _fitting(settings, embedder)
     if found is None:
         if promised is not None:
-            raise QualityError(f"routing.cascade.max_loss is {promised}: nothing was calibrated for these models")
+            raise QualityError(_CASCADE, promised, "nothing was calibrated for these models")
         return None
     estimates, models = found
     wanted = _sources(routing)
     if not wanted & set(estimates.estimators):
         there, used = (", ".join(sorted(names)) or "none" for names in (estimates.estimators, wanted))
-        raise QualityError(f"routing.quality is '{routing.quality}': it estimates from {there}; {used} is used here")
+        raise QualityError(_QUALITY, f"'{routing.quality}'", f"it estimates from {there}; {used} is used here")
     thresholds: dict[str, float] = {}
     why = ""
     for source in wanted & set(estimates.estimators):
@@ -78,13 +88,31 @@ def learned(settings: Settings, embedder: Path | None) -> Learned | None:
             why = str(error)
             thresholds[source] = 1.0
     if all(threshold == 1.0 for threshold in thresholds.values()):
-        raise QualityError(f"routing.max_loss is {routing.max_loss}: {why}")
+        raise QualityError("routing.max_loss", routing.max_loss, why)
     if promised is not None:
         try:
             estimates.cascade(routing.cascade.quantile, loss=promised)
         except Infeasible as error:
-            raise QualityError(f"routing.cascade.max_loss is {promised}: {error}") from None
+            raise QualityError(_CASCADE, promised, str(error)) from None
     return Learned(estimates, thresholds, models)
+
+
+def quality_problems(settings: Settings) -> Iterator[tuple[Keys, str]]:
+    """What a server would find when it has its models: the key of the setting, and what is wrong with it.
+
+    Nothing is said where a model is not on this machine yet, or the embedding model is not.
+    """
+    if not all(model.path in _DEMO or Path(model.path).is_dir() for model in settings.models):
+        return
+    section = settings.cache.semantic
+    enabled = section.enabled if settings.cache.exact.enabled else False
+    try:
+        embedder, _ = model_folder("cache.semantic", enabled, ("embedder", section.embedder), "")
+        learned(settings, embedder)
+    except QualityError as error:
+        yield tuple(error.setting.split(".")), error.why
+    except (ValueError, OSError, EngineError):
+        return
 
 
 def _fitting(settings: Settings, embedder: Path | None) -> tuple[FittedQuality, frozenset[str]] | None:
@@ -108,7 +136,7 @@ def _fitting(settings: Settings, embedder: Path | None) -> tuple[FittedQuality, 
         if quality == BUNDLED and isinstance(error, StaleQuality):
             logger.info("task classes decide between the models: %s", error)
             return None
-        raise QualityError(f"routing.quality is '{quality}': {error}") from None
+        raise QualityError(_QUALITY, f"'{quality}'", str(error)) from None
     models = {name for name, own in small.items() if own == estimates.of_small}
     return estimates, frozenset(models | {name for name, own in large.items() if own == estimates.of_large})
 

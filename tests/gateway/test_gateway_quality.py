@@ -8,11 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from gateway_fakes import FakeDestination
 from road_site import ASK, RED, Site
 
 from headgate.cache.embedder import default_folder
 from headgate.engine.text.stream import TextLogprob
+from headgate.gateway.cli import main
 from headgate.gateway.explain import route_report
 from headgate.gateway.quality import QualityError, learned
 from headgate.gateway.request import Chunk, Message
@@ -204,6 +206,35 @@ def test_other_models_have_none_and_a_file_of_others_is_refused(tmp_path: Path) 
         learned(Settings(models=turned, routing={"quality": given}), None)
     with pytest.raises(QualityError, match="cannot be read"):
         learned(Settings(models=DEMO, routing={"quality": str(tmp_path / "none")}), None)
+
+
+@pytest.mark.parametrize(
+    ("routing", "line", "said"),
+    [
+        ("max_loss: 0.0", 6, "'routing.max_loss': at most 0.00% worse"),
+        ("quality: none.safetensors", 6, "'routing.quality': none.safetensors: the quality estimates cannot be read"),
+        (
+            f"quality: {FITTED / 'demo.safetensors'}",
+            6,
+            "'routing.quality': the quality estimates are of the small model",
+        ),
+        ("cascade:\n    enabled: true\n    max_loss: 0.0", 8, "'routing.cascade.max_loss': at most 0.00% worse"),
+    ],
+)
+def test_the_configuration_is_checked_for_what_was_learned_of_other_models_and_for_promises_nothing_keeps(
+    tmp_path: Path, routing: str, line: int, said: str
+) -> None:
+    turned = "demo.safetensors" in routing
+    small, large = ("teacher", "student") if turned else ("student", "teacher")
+    file = tmp_path / "headgate.yaml"
+    head = f"models:\n- {{id: a, path: demo:{small}, tier: small}}\n- {{id: b, path: demo:{large}, tier: large}}\n"
+    file.write_text(f"{head}teams: {{folder: null}}\nrouting:\n  {routing}\n")
+    done = CliRunner().invoke(main, ["config", "check", str(file)])
+    assert done.exit_code == 1
+    assert f"{file}:{line}: {said}" in done.output
+    # A model that is not there yet says nothing of it.
+    file.write_text(file.read_text().replace("demo:teacher", str(tmp_path / "teacher")))
+    assert CliRunner().invoke(main, ["config", "check", str(file)]).exit_code == 0
 
 
 def test_a_cascade_that_is_to_keep_a_loss_gets_its_least_probability_from_the_file() -> None:
