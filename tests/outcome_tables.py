@@ -21,6 +21,8 @@ def made_table(count: int, *, seed: int, dim: int = 8, hidden: int = 9) -> Outco
     difficulty = drawn.normal(size=count)
     states = drawn.normal(size=(count, hidden)).astype(np.float32)
     states[:, 0] = difficulty + 0.2 * states[:, 0]
+    # Two numbers of the last token, two of all, and what is said of the next one.
+    states = np.insert(states, 3, 0.0, axis=1)
     vectors = drawn.normal(size=(count, dim)).astype(np.float32)
     vectors[:, 0] = difficulty + vectors[:, 0]
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

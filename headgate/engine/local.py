@@ -280,7 +280,7 @@ class LocalModel:
         weight: float = 1.0,
         priority: Priority = "foreground",
     ) -> Probe:
-        """The state at the last token of `prompt`; nothing is generated.
+        """What the model makes of `prompt`, its end above all; nothing is generated.
 
         The prompt's full blocks stay in the prefix cache: a `generate` of the same prompt and tenant that follows
         computes only what is left of the last block.

@@ -15,8 +15,9 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 Priority = Literal["interactive", "foreground", "background"]
 """Whose tokens a step computes first; background work gets what the others leave."""
 PromptState = NDArray[np.float32]
-"""`[hidden + FORECAST]`: what the last layer makes of a prompt's last token, normalised, as the output layer reads it;
-then what that says of the next token: natural-log probabilities of the five likeliest, and the entropy in nats."""
+"""`[2 * kv_heads * head_dim + FORECAST]`: the middle layer's values for a prompt, those of its last token and the mean
+of all; then what the last layer says of the next token: natural-log probabilities of the five likeliest, and the
+entropy in nats."""
 LIKELIEST = 5
 FORECAST = LIKELIEST + 1
 

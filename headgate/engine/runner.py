@@ -59,7 +59,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probed:
-    """The state at a prompt's last token. `broken`: it was not finite."""
+    """What a model makes of a prompt. `broken`: it was not finite."""
 
     sequence: Sequence
     state: PromptState
@@ -173,14 +173,15 @@ class Runner:
         return [Sampled(sequence, (token,), logprob) for sequence, token, logprob in drawings]
 
     def _probe(self, hidden: Tensor, sequences: Seq[Sequence]) -> list[Probed]:
-        """What `hidden` [sequences, hidden] says of each prompt's end."""
+        """What the store holds of each prompt, and `hidden` [sequences, hidden] says of its end."""
         if not sequences:
             return []
         started = time.perf_counter()
         logprobs = self._decoder.logits(hidden).float().log_softmax(-1)
         self._forward_seconds += time.perf_counter() - started
         entropy = -(logprobs.exp() * logprobs).sum(-1, keepdim=True)
-        states = torch.cat([hidden.float(), logprobs.topk(LIKELIEST, -1).values, entropy], dim=-1).cpu()
+        outlines = torch.stack([self._store.outline(s.table.blocks, s.prompt_length) for s in sequences])
+        states = torch.cat([outlines, logprobs.topk(LIKELIEST, -1).values, entropy], dim=-1).cpu()
         finite = torch.isfinite(states).all(-1).tolist()
         # Copies, so that one state does not keep all of a step's alive.
         rows = zip(sequences, states, finite, strict=True)

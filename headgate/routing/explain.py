@@ -11,7 +11,7 @@ from headgate.routing.types import Price
 _RULES = {
     "requested": "the request names this model",
     "tier": "the request names this tier",
-    "task": "the task class's tier, since no model of quality is there",
+    "task": "the task class's tier, for there is no estimate of quality",
     "escalate": "the text holds source code, which the large tier answers",
     "quality": "the small tier's quality against the threshold",
     "price": "the small tier is good enough, and this model is cheaper as it stands",

@@ -24,7 +24,7 @@ Part = Literal["train", "calibration", "test"]
 Flags = NDArray[np.float64]
 """`[prompts]`, 1.0 or 0.0."""
 
-_VERSION = 3
+_VERSION = 4
 _ROWS = ("states", "vectors", "cores")
 _LINES, _ARRAYS = "outcomes.jsonl", "arrays.npz"
 
@@ -113,7 +113,7 @@ class OutcomeTable:
         large: of the large one.
         embedder: name of the embedding model; empty where nothing was embedded.
         outcomes: one per prompt.
-        states: float32 `[prompts, dim]`, the small model's state at the last token of each prompt.
+        states: float32 `[prompts, dim]`, the small model's state after each prompt, as `LocalModel.probe` gives it.
         vectors: float32 `[prompts, dim]`, the embedding of each text; dim is 0 where nothing was embedded.
         cores: float32 `[prompts, MOST_CORES, dim]`, those of each text's cores; zeros where a text has fewer.
     """

@@ -25,7 +25,7 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 FITTED = Path(__file__).parent / "fitted"
 """Folder of the files that ship; `demo.safetensors` is of the demo pair."""
 
-_SCHEMA = 3
+_SCHEMA = 4
 _TIERS = ("small", "large")
 _ROWS = ("thresholds", "loss", "seconds", "small")
 

@@ -83,7 +83,7 @@ def surface(features: RouteFeatures) -> Vector:
 
 
 def sureness(state: Vector) -> Vector:
-    """What follows from the forecast that ends a state: float32 `[SURENESS]`, of `state` `[hidden + 6]`.
+    """What follows from the forecast that ends a state: float32 `[SURENESS]`, of `state` `[dim + 6]`.
 
     The forecast is five log-probabilities of the next token, falling, and its entropy. A regression adds up what it is
     given, so it is given the likeliest token's probability, the logarithm of all others', and its lead over the second

@@ -52,7 +52,9 @@ def design(table: OutcomeTable, source: Source) -> Design | None:
         return None
     found = [rows for place in range(len(table)) if (rows := readings(table.features(place), source)) is not None]
     prompts = np.repeat(np.arange(len(found)), [len(rows) for rows in found])
-    width = (own - FORECAST, FORECAST + SURENESS) if source == "probe" else (own,)
+    half = (own - FORECAST) // 2
+    # Of the last token, of all, and of the next one.
+    width = (half, half, FORECAST + SURENESS) if source == "probe" else (own,)
     return Design(np.concatenate(found), prompts, (*width, len(SURFACE)))
 
 

@@ -73,7 +73,7 @@ def test_who_could_not_be_chosen_says_why(change: dict[str, object], said: str) 
     [
         ({"requested": "student"}, "the request names this model"),
         ({"requested": "large"}, "the request names this tier"),
-        ({"judgement": Judgement("math", 0.9)}, "the task class's tier, since no model of quality is there"),
+        ({"judgement": Judgement("math", 0.9)}, "the task class's tier, for there is no estimate of quality"),
         ({"judgement": Judgement("chit_chat", 0.9, code=True)}, "the text holds source code"),
         ({"judgement": HARD, "may_escalate": False}, "the budget of escalations is spent"),
         ({"policy": Policy(models=frozenset({"teacher"}))}, "may not be used by this key"),

@@ -51,7 +51,7 @@ def test_a_broken_table_is_refused_with_its_file_and_line(tmp_path: Path) -> Non
     path = tmp_path / "outcomes.jsonl"
     whole = path.read_text(encoding="utf-8").splitlines()
     for line, broken, complaint in (
-        (0, whole[0].replace('"version":3', '"version":7'), "version is 7; 3 is accepted"),
+        (0, whole[0].replace('"version":4', '"version":7'), "version is 7; 4 is accepted"),
         (2, whole[2].replace('"right":', '"wrong":'), r"outcomes\.jsonl:3: .*right"),
         (5, "", r"outcomes\.jsonl:6: "),
     ):

@@ -44,7 +44,7 @@ def test_noise_is_told_as_the_mean_and_probabilities_are_calibrated() -> None:
     # Columns that tell something, many of them, and few rows: what is said must come true about as often.
     table = made_table(9000, seed=4)
     known, new = table.take(range(1500)), table.take(range(1500, 9000))
-    made = fit(known.states, known.right("small"), (9,), folds=folds_of(1500, 5, 0))
+    made = fit(known.states, known.right("small"), (10,), folds=folds_of(1500, 5, 0))
     said, came = made.predict(new.states), new.right("small")
     for low in (0.0, 0.2, 0.4, 0.6, 0.8):
         inside = (said >= low) & (said < low + 0.2)
