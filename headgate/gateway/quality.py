@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,22 +79,34 @@ def learned(settings: Settings, embedder: Path | None) -> Learned | None:
     if not wanted & set(estimates.estimators):
         there, used = (", ".join(sorted(names)) or "none" for names in (estimates.estimators, wanted))
         raise QualityError(_QUALITY, f"'{routing.quality}'", f"it estimates from {there}; {used} is used here")
-    thresholds: dict[str, float] = {}
-    why = ""
-    for source in wanted & set(estimates.estimators):
-        try:
-            thresholds[source] = estimates.threshold(source, loss=routing.max_loss)
-        except Infeasible as error:
-            why = str(error)
-            thresholds[source] = 1.0
-    if all(threshold == 1.0 for threshold in thresholds.values()):
-        raise QualityError("routing.max_loss", routing.max_loss, why)
+    thresholds = _thresholds(estimates, wanted & set(estimates.estimators), routing)
     if promised is not None:
         try:
             estimates.cascade(routing.cascade.quantile, loss=promised)
         except Infeasible as error:
             raise QualityError(_CASCADE, promised, str(error)) from None
     return Learned(estimates, thresholds, models)
+
+
+def _thresholds(estimates: FittedQuality, sources: Set[Source], routing: RoutingSection) -> dict[str, float]:
+    """On the estimates from each source, for what the settings promise."""
+    found: dict[str, float] = {}
+    most = routing.max_device_s_per_1000
+    if most is not None:
+        try:
+            return {source: estimates.threshold(source, seconds=most / 1000) for source in sources}
+        except Infeasible as error:
+            raise QualityError("routing.max_device_s_per_1000", most, str(error)) from None
+    why = ""
+    for source in sources:
+        try:
+            found[source] = estimates.threshold(source, loss=routing.max_loss)
+        except Infeasible as error:
+            why = str(error)
+            found[source] = 1.0
+    if all(threshold == 1.0 for threshold in found.values()):
+        raise QualityError("routing.max_loss", routing.max_loss, why)
+    return found
 
 
 def quality_problems(settings: Settings) -> Iterator[tuple[Keys, str]]:

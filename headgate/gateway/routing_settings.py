@@ -134,6 +134,11 @@ class RoutingSection(Section):
         le=1,
         description="Of the requests a large model answers rightly, the share that `auto` may answer wrongly.",
     )
+    max_device_s_per_1000: float | None = Field(
+        default=None,
+        gt=0,
+        description="Instead of max_loss: device seconds 1,000 `auto` requests may take, as was measured for them.",
+    )
     threshold: float | None = Field(
         default=None,
         ge=0,

@@ -212,6 +212,7 @@ def test_other_models_have_none_and_a_file_of_others_is_refused(tmp_path: Path) 
     ("routing", "line", "said"),
     [
         ("max_loss: 0.0", 6, "'routing.max_loss': at most 0.00% worse"),
+        ("max_device_s_per_1000: 0.001", 6, "'routing.max_device_s_per_1000': at most 0.001 device seconds"),
         ("quality: none.safetensors", 6, "'routing.quality': none.safetensors: the quality estimates cannot be read"),
         (
             f"quality: {FITTED / 'demo.safetensors'}",
@@ -235,6 +236,17 @@ def test_the_configuration_is_checked_for_what_was_learned_of_other_models_and_f
     # A model that is not there yet says nothing of it.
     file.write_text(file.read_text().replace("demo:teacher", str(tmp_path / "teacher")))
     assert CliRunner().invoke(main, ["config", "check", str(file)]).exit_code == 0
+
+
+def test_thresholds_are_for_a_cost_where_one_is_set() -> None:
+    fitted = FittedQuality.load(FITTED / "demo.safetensors")
+    calibration = fitted.estimators["embedding"].calibration
+    assert calibration is not None
+    most = 500 * (calibration.seconds[0] + calibration.seconds[-1])
+    found = learned(Settings(models=DEMO, routing={"max_device_s_per_1000": most, "max_loss": 0}), None)
+    assert found is not None
+    assert found.thresholds == {"embedding": fitted.threshold("embedding", seconds=most / 1000)}
+    assert 0 < found.thresholds["embedding"] < 1
 
 
 def test_a_cascade_that_is_to_keep_a_loss_gets_its_least_probability_from_the_file() -> None:
