@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.engine.errors import ScoringFailed
 from headgate.engine.local import LocalModel
 from headgate.engine.request import TokenLogprob
 from headgate.engine.text.stream import TextLogprob
+from headgate.gateway.destinations import Outcome
 from headgate.gateway.request import ChatRequest, Usage
 from headgate.gateway.wire.errors import server_error
 
@@ -24,6 +25,13 @@ class Echo:
     logprobs: tuple[TextLogprob, ...]
     usage: Usage
     device_s: float
+
+    def with_rest(self, continuation: Outcome) -> Outcome:
+        """The account of a continuation with that of reading the prompt, which left it in the prefix cache."""
+        if not self.logprobs:
+            return continuation
+        usage = replace(continuation.usage, cached_tokens=self.usage.cached_tokens)
+        return replace(continuation, usage=usage, device_s=continuation.device_s + self.device_s)
 
 
 async def echoed(

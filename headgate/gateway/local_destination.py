@@ -14,7 +14,7 @@ from headgate.engine.local import LocalModel, ModelInfo
 from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
-from headgate.gateway.echo import echoed
+from headgate.gateway.echo import Echo, echoed
 from headgate.gateway.prompts import prompt_of
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.spoken import Spoken
@@ -183,6 +183,7 @@ class LocalDestination:
         request = prepared.request
         finishes: list[Finish] = []
         spoken = Spoken(request, self._model, prepared.prompt)
+        echo: Echo | None = None
         if request.echo:
             echo = await echoed(request, self._model, prepared.prompt, request_id, principal.team)
             ended: AnswerFinish | None = "length" if request.max_tokens == 0 else None
@@ -192,9 +193,12 @@ class LocalDestination:
                 yield Outcome(echo.usage, 0.0, echo.device_s)
                 return
 
+        def account(outcome: Outcome) -> Outcome:
+            return outcome if echo is None else echo.with_rest(outcome)
+
         def left(rest: Sequence[Finish]) -> None:
             if prepared.left is not None and (finishes or rest):
-                prepared.left(_outcome([*finishes, *rest]))
+                prepared.left(account(_outcome([*finishes, *rest])))
 
         try:
             stream = self._model.generate(
@@ -224,7 +228,7 @@ class LocalDestination:
             raise context_exceeded(error.limit, error.prompt_tokens, None, request.prompt_field) from None
         except EngineStopped:
             raise overloaded("The server is shutting down.") from None
-        yield _outcome(finishes, spoken.reasoning_tokens)
+        yield account(_outcome(finishes, spoken.reasoning_tokens))
 
     def _check_vocabulary(self, request: ChatRequest) -> None:
         if request.sampling.logit_bias:

@@ -55,6 +55,18 @@ async def test_logprobs_of_the_prompt_are_those_of_generating_it(tiny_checkpoint
                 )
 
 
+async def test_reading_the_prompt_is_part_of_the_account(tiny_checkpoint: Path) -> None:
+    async with site(tiny_checkpoint) as client:
+
+        async def cached(**more: Any) -> int:
+            ask = {**ASK, "prompt": "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", **more}
+            body = await (await client.post("/v1/completions", json=ask)).json()
+            return int(body["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+        assert await cached(echo=True, logprobs=1) == 0, "what it has just read for this request was not there before"
+        assert await cached(max_tokens=3) > 0
+
+
 async def test_the_likeliest_tokens_of_the_prompt_are_the_models_own(tiny_checkpoint: Path) -> None:
     oracle = transformers.AutoModelForCausalLM.from_pretrained(tiny_checkpoint, dtype=torch.float32)
     tokenizer = Tokenizer.load(tiny_checkpoint)
