@@ -15,6 +15,7 @@ const STAGES = {
   deciding: ["Deciding", "looking up, choosing, or waiting"],
   failed: ["Failed", "before a model was settled on"],
   attempt: ["In vain"],
+  unanswered: ["Waited", "for an answer, which did not come"],
 };
 const DECIDING = ["admit", "cache", "route"];
 const VERDICTS = {
@@ -75,7 +76,8 @@ function way({ stages, failed, request }) {
     "ol",
     { class: "way", "aria-label": "Its way" },
     [...before, ...attempts, ...stages.slice(before.length)].map(({ name, begin_s, end_s, ...own }) => {
-      const [title, usual] = STAGES[name];
+      const unanswered = name === "prompt" && request.status !== null && request.first_token_s === null;
+      const [title, usual] = STAGES[unanswered ? "unanswered" : name];
       const meaning = own.meaning ?? usual;
       const left = (100 * begin_s) / total;
       const width = Math.max(0.4, (100 * (end_s - begin_s)) / total);
@@ -190,7 +192,7 @@ function generate({ request, stages }) {
       ["Model", request.model],
       ["Prompt", `${count(request.prompt_tokens)} tokens${request.cached_tokens ? `, ${count(request.cached_tokens)} of them cached` : ""}`],
       ["Answer", `${count(request.completion_tokens)} tokens`],
-      ["Speed", seconds > 0 ? `${rate(request.completion_tokens / seconds)} tokens/s, its prompt read too` : null],
+      ["Speed", seconds > 0 && request.completion_tokens ? `${rate(request.completion_tokens / seconds)} tokens/s, its prompt read too` : null],
       ["First token", time(request.first_token_s)],
     ]),
   );
