@@ -17,6 +17,9 @@ from gateway_site import forget_environment, site
 from team_files import key, write_team
 from upstream_server import FakeUpstream, Script, event, finish_event, streamed, text_event, upstream_server
 
+from headgate.gateway.teams.ledger import FILE
+from headgate.gateway.teams.ledger_file import read_usage
+
 KEY = "sk-of-the-operator-123"
 Pair = tuple[TestClient[Any, Any], FakeUpstream, FakeUpstream]
 
@@ -130,6 +133,33 @@ async def test_answers_are_cached_and_paid_for_once() -> None:
         for asked in (3, 4):
             await post(client, temperature=0, seed=1, messages=[{"role": "user", "content": "Something else."}])
             assert len(fake.asked) == asked
+
+
+async def test_what_a_provider_charges_is_spent_of_its_teams_budget_to_the_cent(tmp_path: Path) -> None:
+    # 500 prompt tokens at 10 dollars a million and 50 of the answer at 100: an answer is a cent.
+    price = {"usd_per_million_prompt_tokens": 10, "usd_per_million_completion_tokens": 100}
+    write_team(tmp_path, "red", key("red"), budgets={"daily_usd": 0.03})
+    async with upstream_server() as fake:
+        fake.usage = {"prompt_tokens": 500, "completion_tokens": 50}
+        upstream = {"id": "up", "base_url": fake.url, "model": "their-model", "price": price, "retries": {"most": 0}}
+        parts: dict[str, Any] = {"upstreams": [upstream], "storage": {"folder": str(tmp_path / "data")}}
+        async with site(Path("unused"), models=[], teams=tmp_path, **parts) as client:
+            client.session.headers["Authorization"] = "Bearer secret-of-red"
+            stored = {"temperature": 0, "max_tokens": 50}
+            assert (await post(client, **stored))[1]["x-headgate-cost-usd"] == "0.01"
+            assert (await post(client, stream=True, max_tokens=50))[0] == 200
+            fake.script = refusal(500)
+            assert (await post(client, max_tokens=50))[0] == 502, "what failed costs nothing"
+            fake.script = None
+            assert (await post(client, max_tokens=50))[1]["x-headgate-budget"] == "daily_usd=100.0%"
+            asked = len(fake.asked)
+            status, headers, body = await post(client, max_tokens=1)
+            assert (status, body["error"]["code"], headers["x-should-retry"]) == (429, "insufficient_quota", "false")
+            assert len(fake.asked) == asked, "nothing more is asked for there"
+            assert (await post(client, **stored))[1]["x-headgate-cache"] == "exact", "what was paid for is served"
+    rows = {cause: counts for cause, *counts in read_usage(tmp_path / "data" / FILE, ("cause",), None, None)}
+    assert (rows["generated"][0], rows["generated"][5]) == (3, 30_000_000)
+    assert (set(rows), rows["exact"][5]) == ({"generated", "exact"}, 0)
 
 
 async def test_a_client_that_leaves_ends_the_work_there() -> None:
