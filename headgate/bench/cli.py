@@ -35,6 +35,7 @@ from headgate.bench.redis_command import redis
 from headgate.bench.routing.cli import routing
 from headgate.bench.sampling import sampling
 from headgate.bench.serve import compare, run_streams, server
+from headgate.bench.soak import soak
 from headgate.bench.start import start as start_once
 from headgate.bench.streams import streams
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
@@ -64,6 +65,7 @@ bench.add_command(quality)
 bench.add_command(redis)
 bench.add_command(routing)
 bench.add_command(sampling)
+bench.add_command(soak)
 bench.add_command(streams)
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
+from redis import Redis
 from redis_process import RedisProcess, running_redis
 
 from headgate.cache.store.redis import RedisStore
@@ -69,6 +70,25 @@ async def test_places_are_given_back(books: list[RedisLimits]) -> None:
         book.leave([scope], 0.1)
         await book.settled()
     assert await books[0].enter([scope]) is None
+
+
+async def test_a_clock_that_was_an_hour_ahead_stops_no_minute(books: list[RedisLimits], redis: RedisProcess) -> None:
+    scope = Scope("team ahead", Rates(rpm=1))
+    assert await books[0].enter([scope]) is None
+    # As it stands where the server's clock was set an hour forward before that request, and back after it.
+    with Redis.from_url(redis.url, decode_responses=True) as client:
+        (base,) = [name for name in client.scan_iter("*team ahead*") if client.type(name) == "hash"]
+        later = int(str(client.hget(base, "now"))) + 3_600_000
+        client.hset(base, "now", str(later))
+        client.lset(f"{base}:r", 0, f"{later}:{later}:1")
+    waits = []
+    for _ in range(2):
+        refusal = await books[1].enter([scope])
+        assert refusal is not None
+        assert refusal.after_s is not None
+        waits.append(refusal.after_s)
+        await asyncio.sleep(0.02)
+    assert 59 < waits[1] <= waits[0] - 0.015 < 60, "the minute goes on"
 
 
 async def test_while_redis_is_away_each_gateway_lets_its_share_pass(redis: RedisProcess) -> None:

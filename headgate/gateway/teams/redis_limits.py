@@ -27,12 +27,23 @@ _KNOWN = 4096
 
 # Of each scope: a list of slots `first:last:amount` in milliseconds with their sum, for requests (r) and tokens (t),
 # and sorted sets of what is set aside (h, `id:tokens`) and of who runs (c), by when their lease ends. The server's
-# clock may be set back, the scope's own is not.
+# clock may be set back; the scope's own goes on from where it was, and is ahead of it from then on.
 _HEAD = """
 local span, grain, lease = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #KEYS do now = math.max(now, tonumber(redis.call('HGET', KEYS[i], 'now') or 0)) end
+local clock = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = clock
+for i = 1, #KEYS do
+  local last, ahead = unpack(redis.call('HMGET', KEYS[i], 'now', 'ahead'))
+  now = math.max(now, tonumber(last or 0), clock + tonumber(ahead or 0))
+end
+local function keep(base)
+  redis.call('HSET', base, 'now', now, 'ahead', now - clock)
+  for _, key in ipairs({'', ':r', ':t', ':h', ':c'}) do redis.call('PEXPIRE', base .. key, lease + span) end
+end
+if now > clock then
+  for i = 1, #KEYS do keep(KEYS[i]) end
+end
 local function used(base, kind)
   local sum = tonumber(redis.call('HGET', base, kind) or 0)
   while true do
@@ -77,8 +88,7 @@ end
 local function stand()
   local found = {}
   for i = 1, #KEYS do
-    redis.call('HSET', KEYS[i], 'now', now)
-    for _, key in ipairs({'', ':r', ':t', ':h', ':c'}) do redis.call('PEXPIRE', KEYS[i] .. key, lease + span) end
+    keep(KEYS[i])
     found[#found + 1] = used(KEYS[i], 'r')
     found[#found + 1] = used(KEYS[i], 't') + reserved(KEYS[i])
   end
