@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from redis_process import running_redis
-from server_process import ServerProcess, run_server
+from server_process import run_server
 
+from headgate.gateway.app import make_app
+from headgate.gateway.settings import Settings
 from headgate.gateway.teams.ledger import FILE
 
 CLIENTS = 8
@@ -62,23 +64,17 @@ async def client(url: list[str], number: int, whole: list[int], enough: asyncio.
                 await asyncio.sleep(0.02)
 
 
-def configuration(folder: Path, upstream_url: str) -> Path:
+def configuration(folder: Path, upstream_url: str, redis_url: str) -> dict[str, Any]:
     price = {"usd_per_million_completion_tokens": 2000}
-    upstream = {"id": "up", "base_url": upstream_url, "model": "theirs", "price": price}
-    path = folder / "headgate.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "server": {"replicas": 2},
-                "models": [],
-                "upstreams": [upstream],
-                "cache": {"redis_timeout_s": 10, "semantic": {"enabled": False}},
-                "embeddings": {"enabled": False},
-                "defaults": {"budgets": {"daily_usd": ANSWERS * CENT / 1e9}},
-            }
-        )
-    )
-    return path
+    return {
+        "server": {"replicas": 2},
+        "models": [],
+        "upstreams": [{"id": "up", "base_url": upstream_url, "model": "theirs", "price": price}],
+        "cache": {"redis": redis_url, "redis_timeout_s": 10, "semantic": {"enabled": False}},
+        "embeddings": {"enabled": False},
+        "storage": {"folder": str(folder / "data")},
+        "defaults": {"budgets": {"daily_usd": ANSWERS * CENT / 1e9}},
+    }
 
 
 def spent(folder: Path) -> dict[str, tuple[int, int]]:
@@ -90,28 +86,34 @@ def spent(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 async def test_sums_are_exact_though_one_of_two_gateways_is_killed(tmp_path: Path) -> None:
+    """The one that is killed is a process; what comes after it, and the other, are served from here."""
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()
     app = web.Application()
     app.router.add_post("/v1/chat/completions", provider)
-    with running_redis(tmp_path) as redis, ExitStack() as stack:
-        async with TestServer(app) as upstream:
+    async with AsyncExitStack() as stack:
+        redis = stack.enter_context(running_redis(tmp_path))
+        upstream = await stack.enter_async_context(TestServer(app))
+        sections = [configuration(folder, str(upstream.make_url("/v1")), redis.url) for folder in folders]
+        file = tmp_path / "headgate.yaml"
+        file.write_text(yaml.safe_dump(sections[0]))
+        environment = {"HEADGATE_CACHE__REDIS": redis.url, "HEADGATE_STORAGE__FOLDER": str(folders[0] / "data")}
+        killed = stack.enter_context(run_server(folders[0], "--config", str(file), **environment))
 
-            async def start(folder: Path) -> ServerProcess:
-                config = str(configuration(folder, str(upstream.make_url("/v1"))))
-                server = run_server(folder, "--config", config, HEADGATE_CACHE__REDIS=redis.url)
-                return await asyncio.to_thread(stack.enter_context, server)
+        async def serve(settings: dict[str, Any]) -> str:
+            server = TestServer(make_app(Settings(**settings)))
+            await stack.enter_async_context(server)
+            return str(server.make_url(""))
 
-            first, second = await asyncio.gather(*(start(folder) for folder in folders))
-            urls, whole, enough = [[first.url], [second.url]], list[int](), asyncio.Event()
-            async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-                for number in range(2 * CLIENTS):
-                    group.create_task(client(urls[number % 2], number, whole, enough))
-                await enough.wait()
-                first.process.kill()
-                first.process.wait()
-                urls[0][0] = (await start(folders[0])).url
+        urls, whole, enough = [[killed.url], [await serve(sections[1])]], list[int](), asyncio.Event()
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for number in range(2 * CLIENTS):
+                group.create_task(client(urls[number % 2], number, whole, enough))
+            await enough.wait()
+            killed.process.kill()
+            killed.process.wait()
+            urls[0][0] = await serve(sections[0])
     ledgers = [spent(folder) for folder in folders]
     # What the kill cut off counts as it was set aside, which is what an answer costs here.
     assert sum(nano for ledger in ledgers for _, nano in ledger.values()) == ANSWERS * CENT
