@@ -73,7 +73,7 @@ def test_no_hand_written_near_miss_is_certain(batch: str) -> None:
 
 def test_generated_pairs() -> None:
     shares = deal(3)
-    pairs = [pair for name in ("train", "calibrate") for pair in draw_pairs(shares[name], 100, seed=7)]
+    pairs = [pair for name in ("train", "mend") for pair in draw_pairs(shares[name], 100, seed=7)]
     missed = [pair for pair in pairs if pair.edit is not None]
     assert (len(missed), len(pairs)) == (400, 600)
     assert sum(not spoken_against(pair.first, pair.second) for pair in missed) / len(missed) <= 0.09

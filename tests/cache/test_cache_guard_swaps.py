@@ -35,6 +35,7 @@ from headgate.cache.guards import check
     ("comparators", "Discount for over 6 months in advance", "Discount for under 6 months in advance"),
     # An answer in another shape.
     ("format", "Explain inflation as a dialogue", "Explain inflation as an email"),
+    ("format", "Give me a list of Greek gods", "Give me a table of Greek gods"),
     ("format", "Tell me about Rome in 12 lines", "Tell me about Rome in 12 sentences"),
     ("format", "What do owls eat? Answer with a letter", "What do owls eat? Answer with a list"),
     ("numbers", "Where is a 10-minute parking spot?", "Where is a 10-hour parking spot?"),
@@ -43,6 +44,8 @@ from headgate.cache.guards import check
     ("temporal", "Can I quit after my trial period?", "Can I quit in my trial period?"),
     ("temporal", "Which mails were sent prior to May 3rd?", "Which mails were sent later than May 3rd?"),
     ("temporal", "What is 3 hours back from 9 am?", "What is 3 hours after 9 am?"),
+    ("dates", "When does the bus run on weekdays?", "When does the bus run on Sundays?"),
+    ("order", "Which club has Ajax beaten?", "Which club has beaten Ajax?"),
     ("dates", "Is the pool heated in May?", "Is the pool heated in October?"),
     ("dates", "Book the court for Sun 8pm", "Book the court for Tue 8pm"),
     # Nothing but them, everything but them; not doing it.
@@ -71,6 +74,9 @@ def test_what_changes_places_is_another_question(kind: str, stored: str, asked: 
     ("How far should I sit from a 55 inch TV?", "How far should I sit from a 55-inch TV?"),
     ("Which mails were sent prior to May 3rd?", "Which mails were sent before May 3rd?"),
     ("How much does it rain in Oslo during march?", "How much does it rain in Oslo in March?"),
+    ("Should I save photos as JPEG or PNG?", "Should I save photos as PNG or JPEG?"),
+    ("When does the bus run on weekdays?", "When does the bus run on Tuesdays?"),
+    ("How was the ship sunk?", "How did they sink the ship?"),
     ("Will it rain in 3 days?", "Will it rain after 3 days?"),
     ("Is nothing except shoes on sale?", "Are only shoes on sale?"),
     ("How do I keep pasta from sticking?", "How do I stop pasta sticking?"),

@@ -282,7 +282,7 @@ def test_another_question_in_nearly_the_same_words_is_not_certain(stored: str, a
 
 def test_no_generated_near_miss_is_certain() -> None:
     shares = deal(3)
-    pairs = [pair for name in ("train", "calibrate") for pair in draw_pairs(shares[name], 150, seed=4)]
+    pairs = [pair for name in ("train", "mend") for pair in draw_pairs(shares[name], 150, seed=4)]
     passed = [
         (pair.first, pair.second)
         for pair in pairs

@@ -22,9 +22,12 @@ from headgate.bench.cache import (
 from headgate.bench.cache.slots import Value, Vocabulary
 from headgate.bench.cache.wording import Intent, Question
 
-Split = Literal["train", "calibrate", "test"]
+Split = Literal["train", "mend", "calibrate", "test"]
 
-SPLITS: tuple[Split, ...] = ("train", "calibrate", "test")
+SPLITS: tuple[Split, ...] = ("train", "mend", "calibrate", "test")
+"""What is fitted on, what guards were mended by, what thresholds are certified on, and what the rule is tried on."""
+_PARTS = (0, 1, 2, 2)
+"""Which third of intents and of open vocabularies each split is of. Two share one, whose intents are dealt in turn."""
 
 INTENTS: tuple[Intent, ...] = (
     *intents_it.INTENTS,
@@ -45,12 +48,13 @@ _TRIES = 50
 class Share:
     """What one split may use.
 
-    Splits share no intent, so no template either, and no value of an open vocabulary. Closed classes, the vocabularies
-    of fewer than `slots.CLOSED_BELOW` values such as weekdays, comparators and an intent's own choices, belong to all.
+    Splits share no intent, so no template either. Those of different thirds share no value of an open vocabulary; a
+    sixth of it would be too little for near misses. Closed classes, the vocabularies of fewer than `slots.CLOSED_BELOW`
+    values such as weekdays, comparators and an intent's own choices, belong to all.
 
     Attributes:
         split: whose share it is.
-        intents: a third of all, and of each domain as evenly as can be.
+        intents: a third or a sixth of all, and of each domain as evenly as can be.
         held: values by vocabulary name, for the open vocabularies.
     """
 
@@ -86,16 +90,19 @@ def deal(seed: int) -> dict[Split, Share]:
     ranked = sorted(INTENTS, key=lambda intent: (_rank(seed, intent.domain), _rank(seed, intent.name)))
     names = {v.name: v for intent in INTENTS for v in intent.slots.values() if not v.closed}
     dealt = {name: _deal_values(seed, vocabulary) for name, vocabulary in names.items()}
-    return {
-        split: Share(split, tuple(ranked[at :: len(SPLITS)]), {name: parts[at] for name, parts in dealt.items()})
-        for at, split in enumerate(SPLITS)
-    }
+    shares: dict[Split, Share] = {}
+    for split, part in zip(SPLITS, _PARTS, strict=True):
+        sharing = [other for other, its in zip(SPLITS, _PARTS, strict=True) if its == part]
+        intents = ranked[part :: max(_PARTS) + 1][sharing.index(split) :: len(sharing)]
+        shares[split] = Share(split, tuple(intents), {name: parts[part] for name, parts in dealt.items()})
+    return shares
 
 
 def _deal_values(seed: int, vocabulary: Vocabulary) -> list[tuple[Value, ...]]:
     # By meaning: 90 minutes and an hour and a half go together.
     ranked = sorted({v.canonical for v in vocabulary.values}, key=lambda c: _rank(seed, f"{vocabulary.name}/{c}"))
-    parts = (set(ranked[at :: len(SPLITS)]) for at in range(len(SPLITS)))
+    thirds = max(_PARTS) + 1
+    parts = (set(ranked[at::thirds]) for at in range(thirds))
     return [tuple(v for v in vocabulary.values if v.canonical in part) for part in parts]
 
 

@@ -65,6 +65,9 @@ def either_way(ours: Set[str], theirs: Set[str]) -> Verdict:
 _FINAL = frozenset({"last", "latest", "final", "newest"})
 
 
+_WEEKEND = frozenset({"saturday", "sunday", "weekend"})
+
+
 def dates(one: Reading, other: Reading) -> Verdict:
     """Dates, weekdays and times of the day."""
     if not one.facts["dates"] and not other.facts["dates"]:
@@ -72,6 +75,10 @@ def dates(one: Reading, other: Reading) -> Verdict:
     ours, theirs = ({form for form, _ in seen.facts["dates"]} for seen in (one, other))
     if ours == theirs:
         return True if ours else None
+    if "weekday" in ours ^ theirs and (ours | theirs).isdisjoint(_WEEKEND):
+        # On weekdays, on Tuesdays.
+        ours, theirs = ours - {"weekday"}, theirs - {"weekday"}
+        return "one side" if ours == theirs else either_way(ours, theirs)
     if any("-" in form for form in ours & theirs) and all(form.endswith("day") for form in ours ^ theirs):
         # Sunday, 18 July 2027: the date says which day it is.
         return not (ours - theirs and theirs - ours)

@@ -73,7 +73,8 @@ _CALENDAR = {
         "saturday": "saturday saturdays", "sunday": "sunday sundays", "january": "january jan",
         "february": "february feb", "april": "april apr", "june": "june jun", "july": "july jul",
         "august": "august aug", "september": "september sep sept", "october": "october oct",
-        "november": "november nov", "december": "december dec", "weekend": "weekend weekends", "christmas": "christmas",
+        "november": "november nov", "december": "december dec", "weekend": "weekend weekends",
+        "weekday": "weekday weekdays", "christmas": "christmas",
         "easter": "easter", "spring": "spring", "summer": "summer summertime",
         "autumn": "autumn fall", "winter": "winter wintertime",
     }.items()

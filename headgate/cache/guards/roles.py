@@ -59,7 +59,7 @@ def direction(one: Reading, other: Reading) -> Verdict:
             meet = related(goal, its_goal)
             if meet and ((way, its_way) in _OPPOSITE_WAYS or (its_way, way) in _OPPOSITE_WAYS):
                 return False
-            if way == its_way and not meet and way != "by":
+            if way == its_way and not meet and way != "by" and not (_or(one, goal) and _or(other, its_goal)):
                 if way == "for" and ":" not in goal + its_goal:
                     if _before_for(other, goal) and _before_for(one, its_goal):
                         return False
@@ -68,6 +68,13 @@ def direction(one: Reading, other: Reading) -> Verdict:
                 ):
                     return False
     return True
+
+
+def _or(seen: Reading, goal: str) -> bool:
+    """As PNG or JPEG, as JPEG or PNG."""
+    return ("or", goal) in itertools.pairwise(seen.meaning.atoms) or (goal, "or") in itertools.pairwise(
+        seen.meaning.atoms
+    )
 
 
 def _apart(seen: Reading) -> bool:

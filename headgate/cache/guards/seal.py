@@ -71,6 +71,9 @@ def _marks(kind: str, forms: Set[str]) -> bytes:
     elif any("-" in form for form in forms):
         # A date says which day of the week it is.
         forms = {form for form in forms if not form.endswith("day")}
+    else:
+        # Tuesday is one.
+        forms = forms - {"weekday"}
     marks = 0
     for form in forms:
         for byte in hashlib.blake2b(form.encode(), digest_size=2).digest():

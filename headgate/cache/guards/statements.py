@@ -31,6 +31,7 @@ _TIMES_OVER = frozenset({"a", "per", "every", "in", "more", "again", "or", "and"
 _MEASURED = frozenset({"max", "maximum", "min", "minimum", "average", "normal", "usual", "typical", "total"})
 _SHORT_UNITS = frozenset({"cm", "mm", "km", "kg", "lbs", "lb", "oz", "mph", "kmh", "usd", "eur", "gbp"})
 _ANSWERING = frozenset({"answer", "reply", "respond"})
+_GIVING = frozenset({"give", "make", "write", "create", "provide", "show"})
 _SHIFTING = frozenset({"back", "backward", "backwards", "forward", "forwards"})
 """Two hours back."""
 _MONEY = frozenset({"krona", "kronor", "krone", "kroner", "yen", "won", "lira", "zloty", "rubles", "forint", "dong"})
@@ -148,14 +149,17 @@ def _format(said: Said) -> Counted:
 
 
 def _shapes(words: Sequence[str]) -> Iterator[str]:
-    """The kind of text asked for behind `as a` or `answer with a`: as an email, as a short list."""
+    """The kind of text asked for: as an email, answer with a letter, give me a list of."""
     for at, word in enumerate(words):
-        asked = word == "as" or (word == "with" and not _ANSWERING.isdisjoint(words[max(0, at - 1) : at]))
-        if asked and words[at + 1 : at + 2] in (["a"], ["an"]):
-            shape = next((SHAPES[noun] for noun in words[at + 2 : at + 5] if noun in SHAPES), None)
-            # A numbered list is named by what is special of it.
-            if shape is not None and STRICT_FORMAT.keys().isdisjoint(words[at + 2 : at + 5]):
-                yield shape
+        if word not in ("a", "an") or not at:
+            continue
+        before, behind = words[at - 1], words[at + 1 : at + 4]
+        shape = next((noun for noun in behind if noun in SHAPES), "")
+        named = before == "as" or (before == "with" and not _ANSWERING.isdisjoint(words[max(0, at - 2) : at - 1]))
+        given = ("list", "of") in itertools.pairwise(words[at + 1 : at + 5]) and not _GIVING.isdisjoint(words[:at])
+        # A numbered list is named by what is special of it.
+        if shape and (named or given) and STRICT_FORMAT.keys().isdisjoint(behind):
+            yield SHAPES[shape]
 
 
 def _plural(said: Said) -> Counted:
