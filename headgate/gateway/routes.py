@@ -1,17 +1,15 @@
 """Names on the wire to destinations: `auto` leaves the choice to us, `small` and `large` name a tier, an id its model.
 
-Everything that the router decides over is gathered here: what the request is, who asks, and how each destination
-stands at this moment.
+Everything that the router decides over is gathered here: what the request is (`route_features`), who asks, and how each
+destination stands at this moment.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 
 import numpy as np
 
@@ -19,6 +17,7 @@ from headgate.cache.embedder import BatchEmbedder, Vector
 from headgate.gateway.destinations import Destination, Live, Prepared, Read
 from headgate.gateway.policies import Cascades, InForce, Policies, uncalibrated
 from headgate.gateway.request import ChatRequest
+from headgate.gateway.route_features import features_of, hash_of, needs_of, system_of
 from headgate.gateway.routing_settings import BreakerSection, RoutingSection
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
@@ -32,7 +31,7 @@ from headgate.routing.policy import Decision, Judgement, Policy, Router
 from headgate.routing.price import AnswerLengths, Neighbour, Signals, Tariff, price
 from headgate.routing.session import Sessions, session_key
 from headgate.routing.types import Destination as Candidate
-from headgate.routing.types import Need, NoneReady, NoRoute, QualityModel, Route, RouteFeatures, Tier
+from headgate.routing.types import NoneReady, NoRoute, QualityModel, Route, RouteFeatures, Tier
 
 AUTO = "auto"
 POLICIES = (AUTO, "small", "large")
@@ -219,7 +218,7 @@ class Routes:
             raise overloaded(f"No model is ready: {error}.") from None
         except NoRoute as error:
             raise not_permitted(f"No model can be used for this request: {error}.") from None
-        hashed = self._hash(features, request.model)
+        hashed = hash_of(features, request.model, self._secret)
         return Plan(decision, in_force, prepared, refusals, session, hashed, self._clock() - started, features)
 
     def begun(self, plan: Plan, model: str) -> None:
@@ -328,52 +327,7 @@ class Routes:
         first = next((m.content for m in request.messages if m.role == "user" and m.content), None)
         if first is None:
             return ""
-        return session_key(principal.team, request.user or "", _system(request), first)
-
-    def _hash(self, features: RouteFeatures, requested: str) -> str:
-        digest = blake2b(key=self._secret, digest_size=8)
-        for part in (requested, features.system, features.text):
-            raw = part.encode("utf-8", "surrogatepass")
-            digest.update(b"%d:" % len(raw))
-            digest.update(raw)
-        counts = (features.prompt_chars, features.max_tokens, features.turns, features.has_tools, features.format)
-        digest.update(repr(counts).encode())
-        for read in (features.vector, features.state, features.cores):
-            digest.update(b"" if read is None else read.tobytes())
-        return digest.hexdigest()
-
-
-def features_of(
-    request: ChatRequest, vector: Vector | None, state: Vector | None = None, ends: Vector | None = None
-) -> RouteFeatures:
-    """What the router is told of a request; `ends` embed its text's cores."""
-    return RouteFeatures(
-        text=request.last_user_text or "",
-        vector=vector,
-        prompt_chars=sum(len(m.content or "") for m in request.messages)
-        + len(request.prompt or "")
-        + sum(len(json.dumps(tool.for_template())) for tool in request.tools),
-        max_tokens=request.max_tokens or 0,
-        has_tools=bool(request.callable_tools),
-        format=request.response_format.type,
-        turns=max(len(request.messages), 1),
-        system=_system(request),
-        state=state,
-        cores=ends,
-    )
-
-
-def needs_of(request: ChatRequest) -> frozenset[Need]:
-    """What a destination must understand for it: not every template can tell its model of tools and their calls."""
-    tools = bool(request.callable_tools) or any(m.role == "tool" or m.tool_calls for m in request.messages)
-    needs: set[Need] = {"tools"} if tools else set()
-    if request.response_format.schema is not None:
-        needs.add("json")
-    return frozenset(needs)
-
-
-def _system(request: ChatRequest) -> str:
-    return "\n".join(m.content for m in request.messages if m.role == "system" and m.content)
+        return session_key(principal.team, request.user or "", system_of(request), first)
 
 
 def _neighbours(name: str, stands: Live, live: Mapping[str, Live | None]) -> tuple[Neighbour, ...]:
