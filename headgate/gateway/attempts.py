@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from headgate.gateway.destinations import Destination, Outcome, Pieces
 from headgate.gateway.request import ChatRequest, Chunk
 from headgate.gateway.routes import Plan, Routes
@@ -198,7 +200,7 @@ class Attempts:
         prepared = plan.prepared.get(name) or await destination.prepare(ask.request)
         bare = checked is not None and ask.request.logprobs is None
         if bare:
-            prepared = replace(prepared, sampling=replace(prepared.sampling, logprobs=0))
+            prepared = msgspec.structs.replace(prepared, sampling=replace(prepared.sampling, logprobs=0))
         pieces = await metered(destination, prepared, ask.id, ask.principal, ask.ticket)
         breaker = self._routes.breakers[name]
         breaker.begin()

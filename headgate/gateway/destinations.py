@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
@@ -14,8 +16,7 @@ from headgate.routing.price import Load, Rates
 from headgate.routing.types import Need, Vector
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A request as one destination will run it."""
 
     request: ChatRequest
@@ -38,8 +39,7 @@ class Prepared:
         return len(self.prompt) or self.estimated_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The account of a finished generation, all choices together. Times are seconds."""
 
     usage: Usage
@@ -52,8 +52,7 @@ Read = dict[str, tuple[int, ...]]
 """A request's prompt by the revision of tokenizer and template that made it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(msgspec.Struct, frozen=True):
     """How a destination stands."""
 
     load: Load

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from headgate.cache.answers import Lookup
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription

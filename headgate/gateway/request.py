@@ -219,8 +219,7 @@ class ChatRequest:
         return self.messages[-1].content
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """Token counts of one answer, all choices together. `cached_tokens` are prompt tokens not computed again."""
 
     prompt_tokens: int

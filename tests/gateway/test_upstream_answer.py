@@ -9,7 +9,7 @@ import pytest
 
 from headgate.engine.text.stream import TextLogprob, TopLogprob
 from headgate.gateway.request import Choice, Chunk, Joiner, ToolCall, Usage
-from headgate.gateway.upstream.answer import AnswerReader
+from headgate.gateway.upstream.answer import AnswerReader, joined
 from headgate.gateway.upstream.failures import Failure, hiding
 
 
@@ -26,13 +26,16 @@ STOP = event(delta={}, finish_reason="stop")
 
 def choices(reader: AnswerReader, *data: bytes) -> tuple[Choice, ...]:
     """What the answer is when all of it was read."""
-    joiner = Joiner()
-    for part in data:
-        for chunk in reader.feed(part):
-            joiner.add(chunk)
-    for chunk in reader.end():
-        joiner.add(chunk)
-    return joiner.choices()
+    chunks = [chunk for part in data for chunk in reader.feed(part)] + reader.end()
+    apart, at_once = Joiner(), Joiner()
+    for chunk in chunks:
+        apart.add(chunk)
+    found = apart.choices()
+    whole = joined(chunks)
+    for chunk in whole:
+        at_once.add(chunk)
+    assert (at_once.choices(), len(whole)) == (found, len(found))
+    return found
 
 
 def test_text_and_account_of_several_choices() -> None:

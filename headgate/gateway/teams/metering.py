@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import replace
 from types import TracebackType
 
+import msgspec
+
 from headgate.gateway.destinations import Destination, Live, Outcome, Prepared
 from headgate.gateway.request import Chunk, Usage
 from headgate.gateway.teams.admission import Charge, Ticket
@@ -35,10 +37,11 @@ async def metered(
     except BaseException:
         place.leave()
         raise
+    sampling = prepared.sampling
     if asked is None and room < destination.facts.context_length - prompt:
-        prepared = replace(prepared, sampling=replace(prepared.sampling, max_tokens=room))
+        sampling = replace(sampling, max_tokens=room)
     account = Account(charge, place)
-    prepared = replace(prepared, left=account.left, begun=account.begin)
+    prepared = msgspec.structs.replace(prepared, sampling=sampling, left=account.left, begun=account.begin)
     return Metered(destination.generate(prepared, request_id, principal), account)
 
 

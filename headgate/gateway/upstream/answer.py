@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -281,6 +282,32 @@ class AnswerReader:
         if self._last is not None and self._single:
             # The account comes after the last chunk, whose copy in the cache is to know it.
             self._last.reasoning_tokens = self.usage.reasoning_tokens
+
+
+def joined(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """The chunks of a whole answer as one for each choice."""
+    pieces: dict[int, list[Chunk]] = {}
+    for chunk in chunks:
+        pieces.setdefault(chunk.index, []).append(chunk)
+    return [of[0] if len(of) == 1 else _joined(of) for of in pieces.values()]
+
+
+def _joined(chunks: Sequence[Chunk]) -> Chunk:
+    calls: dict[int, list[ToolCallDelta]] = {}
+    for chunk in chunks:
+        for call in chunk.tool_calls:
+            calls.setdefault(call.index, []).append(call)
+    last = chunks[-1]
+    return Chunk(
+        last.index,
+        "".join([c.text for c in chunks]),
+        tuple([entry for c in chunks for entry in c.logprobs]),
+        last.finish_reason,
+        tool_calls=tuple([replace(c[0], arguments="".join([piece.arguments for piece in c])) for c in calls.values()]),
+        reasoning="".join([c.reasoning for c in chunks]),
+        stop=last.stop,
+        reasoning_tokens=last.reasoning_tokens,
+    )
 
 
 def _bytes(token: _Top) -> tuple[int, ...]:

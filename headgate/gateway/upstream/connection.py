@@ -8,6 +8,7 @@ replies of any length, nothing decoded, nothing followed. `httptools` reads the 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import cast
 
@@ -38,7 +39,7 @@ class Connection(asyncio.Protocol):
         self._fires = 0.0
         self._reset(asked=False)
         self.idle_since = 0.0
-        """When it was given back, in the loop's time."""
+        """When it was given back, in monotonic seconds."""
 
     def _reset(self, *, asked: bool) -> None:
         self._asked = asked
@@ -80,7 +81,7 @@ class Connection(asyncio.Protocol):
         """Until the reply's status and headers are there.
 
         Raises:
-            TimeoutError: they are not by `due`, in the loop's time.
+            TimeoutError: they are not by `due`, in monotonic seconds: the loop's time, and asking for it takes less.
             NotHttpError: something else is.
             ConnectionError: the server closed before.
         """
@@ -135,7 +136,7 @@ class Connection(asyncio.Protocol):
         self._timer = None
         if self._waiter is None or self._waiter.done():
             return
-        if self._loop.time() < self._due:
+        if time.monotonic() < self._due:
             self._look_at(self._due)
         else:
             self._waiter.set_exception(TimeoutError())

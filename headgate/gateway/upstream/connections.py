@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections import deque
 
 import aiohappyeyeballs
@@ -71,11 +72,10 @@ class Connections:
         if self._closed or not connection.usable:
             connection.close()
             return
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
+        connection.idle_since = time.monotonic()
         self._kept.append(connection)
         if self._timer is None:
-            self._timer = loop.call_later(self._kept_s, self._drop_old)
+            self._timer = asyncio.get_running_loop().call_later(self._kept_s, self._drop_old)
 
     def close(self) -> None:
         """Close those that wait; those that are used are closed when they are given back."""
@@ -86,9 +86,9 @@ class Connections:
             self._kept.pop().close()
 
     def _drop_old(self) -> None:
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        while self._kept and (self._kept[0].idle_since + self._kept_s <= loop.time() or not self._kept[0].usable):
+        self._timer, now = None, time.monotonic()
+        while self._kept and (self._kept[0].idle_since + self._kept_s <= now or not self._kept[0].usable):
             self._kept.popleft().close()
         if self._kept:
-            self._timer = loop.call_at(self._kept[0].idle_since + self._kept_s, self._drop_old)
+            due = self._kept[0].idle_since + self._kept_s
+            self._timer = asyncio.get_running_loop().call_at(due, self._drop_old)

@@ -7,7 +7,6 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import blake2b
 
 import msgspec
@@ -18,7 +17,7 @@ from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import CURRENT, Failed
-from headgate.gateway.upstream.answer import AnswerReader
+from headgate.gateway.upstream.answer import AnswerReader, joined
 from headgate.gateway.upstream.body import body_of, path_of, size_of
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.exchange import Asking, Exchange, head_of, lines_of
@@ -79,6 +78,7 @@ class UpstreamDestination:
         own = section.model_dump_json(include={"base_url", "model", "max_tokens_field", "pass_through_unknown"})
         self._revision = blake2b(own.encode(), digest_size=16).hexdigest()
         self._pace = Pace(clock)
+        self._device = f"upstream {section.id}"
         self._hedges = HedgeShare(section.hedge.most_share)
         self.standing = Standing() if standing is None else standing
 
@@ -105,7 +105,7 @@ class UpstreamDestination:
     def live(self) -> Live:
         """By the requests that it answers for us and how fast it did lately."""
         pace = self._pace
-        return Live(pace.load, pace.rates, f"upstream {self.id}", down=not self.standing.well, ours=False)
+        return Live(pace.load, pace.rates, self._device, down=not self.standing.well, ours=False)
 
     def resident(self, _prepared: Prepared, _principal: Principal) -> int:
         """None that we know of."""
@@ -181,7 +181,7 @@ class UpstreamDestination:
             run.began = self._clock()
             try:
                 await self._attempt(run, asking, fresh=retrying.retries > 0)
-                return None if run.prepared.request.stream else await run.rest()
+                return None if run.prepared.request.stream else await run.whole()
             except Failure as failure:
                 run.drop()
                 self._failed(request_id, run, failure)
@@ -221,7 +221,7 @@ class UpstreamDestination:
             logprobs=prepared.sampling.logprobs,
         )
         head = b"%bx-request-id: %b\r\n" % (self._heads[path_of(prepared.request)], request_id.encode())
-        deadline = asyncio.get_running_loop().time() + self._section.timeouts.total_s
+        deadline = time.monotonic() + self._section.timeouts.total_s
         return Asking(head, body, self._section.timeouts, deadline)
 
     def _exchange(self, prepared: Prepared, asking: Asking, *, fresh: bool) -> Exchange:
@@ -250,7 +250,7 @@ class UpstreamDestination:
             return
         usage = exchange.reader.usage
         self._pace.counted(size_of(run.prepared.request), usage.prompt_tokens)
-        total_s = asyncio.get_running_loop().time() - exchange.sent_at
+        total_s = time.monotonic() - exchange.sent_at
         self._pace.answered(usage.prompt_tokens, usage.completion_tokens, exchange.first_s, total_s)
 
 
@@ -264,16 +264,16 @@ class _Run:
         """Whether its account is told."""
         self.began = 0.0
         """When the attempt that is made was begun, by the destination's clock."""
-        self._asked_at = asyncio.get_running_loop().time()
+        self._asked_at = time.monotonic()
         self._lost_tokens = 0
 
-    async def rest(self) -> list[Chunk]:
-        """All chunks of the answer that has begun."""
+    async def whole(self) -> list[Chunk]:
+        """All of the answer that has begun: a piece for each choice, unless somebody weighs its pieces."""
         assert self.exchange is not None, "it has begun"
         chunks = list(self.exchange.first)
         while more := await self.exchange.more():
             chunks += more
-        return chunks
+        return chunks if self.prepared.sampling.logprobs is not None else joined(chunks)
 
     def lost(self, exchange: Exchange) -> None:
         """A second attempt came too late: what it is known to have said counts."""
@@ -295,7 +295,7 @@ class _Run:
             usage = Usage(self.prepared.estimated_tokens, pieces, 0)
         if self._lost_tokens:
             tokens = usage.completion_tokens + self._lost_tokens
-            usage = replace(usage, completion_tokens=tokens, rejected_tokens=self._lost_tokens)
+            usage = msgspec.structs.replace(usage, completion_tokens=tokens, rejected_tokens=self._lost_tokens)
         waited_s = 0.0 if exchange is None else max(0.0, exchange.sent_at - self._asked_at)
         return Outcome(usage, waited_s, 0.0)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -40,7 +39,7 @@ class Asking(msgspec.Struct, frozen=True):
     body: bytes
     timeouts: UpstreamTimeoutsSection
     deadline: float
-    """When the whole answer must be there, in the loop's time."""
+    """When the whole answer must be there, in monotonic seconds."""
 
 
 def head_of(method: str, url: URL, headers: Mapping[str, str]) -> bytes:
@@ -81,7 +80,6 @@ class Exchange:
         self._span = span
         self._failure = "cancelled"
         self._asking = asking
-        self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._over = False
         """Whether the bytes have ended and the reader knows."""
@@ -114,7 +112,7 @@ class Exchange:
         return chunks
 
     async def _begin(self) -> None:
-        self.sent_at = self._loop.time()
+        self.sent_at = time.monotonic()
         timeouts = self._asking.timeouts
         connection = await self._head()
         kind = connection.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -132,7 +130,7 @@ class Exchange:
             self.first = self.reader.body(await self._body(MAX_BODY_BYTES, self._asking.deadline))
         else:
             raise Failure("broken", f"answered with content of the type '{kind[:80]}'.")
-        self.first_s = self._loop.time() - self.sent_at
+        self.first_s = time.monotonic() - self.sent_at
 
     async def _more(self) -> list[Chunk]:
         reader = self.reader
@@ -141,7 +139,7 @@ class Exchange:
             if reader.whole:
                 stall_s = min(stall_s, _ACCOUNT_S)
             try:
-                chunks = await self._pull(min(self._loop.time() + stall_s, self._asking.deadline))
+                chunks = await self._pull(min(time.monotonic() + stall_s, self._asking.deadline))
             except (Failure, TimeoutError) as error:
                 if reader.whole:
                     break  # only the account is missing
@@ -199,7 +197,7 @@ class Exchange:
         return connection
 
     async def _opened(self, limit: float) -> Connection:
-        left_s, connect_s = limit - self._loop.time(), self._asking.timeouts.connect_s
+        left_s, connect_s = limit - time.monotonic(), self._asking.timeouts.connect_s
         try:
             return await self._connections.open(min(left_s, connect_s))
         except TimeoutError:
@@ -211,7 +209,7 @@ class Exchange:
 
     async def _refusal(self, connection: Connection) -> Failure:
         try:
-            body = await self._body(_ERROR_BYTES, min(self._loop.time() + _ERROR_S, self._asking.deadline))
+            body = await self._body(_ERROR_BYTES, min(time.monotonic() + _ERROR_S, self._asking.deadline))
         except Failure:
             body = b""
         return of_reply(connection.status, connection.headers, body, self.reader.hide, time.time())
@@ -252,7 +250,7 @@ class Exchange:
         connection = self._connection
         if connection is None or connection.ended:
             return
-        due = self._loop.time() + _DRAIN_S
+        due = time.monotonic() + _DRAIN_S
         # What goes wrong now harms nobody: the connection is closed.
         with suppress(TimeoutError, NotHttpError, ConnectionError):
             while await connection.read(due):

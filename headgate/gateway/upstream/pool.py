@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 
 from yarl import URL
@@ -83,7 +84,7 @@ class Upstreams:
 
 async def _well(connections: Connections, request: bytes, timeout_s: float) -> bool:
     """Whether the answer to a check says that all is well."""
-    due = asyncio.get_running_loop().time() + timeout_s
+    due = time.monotonic() + timeout_s
     try:
         connection = await connections.open(timeout_s)
     except OSError:  # as those of time are
