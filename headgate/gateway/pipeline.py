@@ -178,7 +178,7 @@ class Road:
                         choices = joiner.choices()
                         self._comparisons.answered(job.request, job.principal, plan, destination.id, choices, piece)
                     seconds = self._clock() - began
-                    if self._shadows is not None:
+                    if self._shadows is not None and job.principal.policy.experiments.shadow:
                         choices = joiner.choices()
                         self._shadows.answered(
                             Answered(job.id, job.request, job.principal, destination.id, choices, piece, seconds)
@@ -261,10 +261,12 @@ class Road:
             self._metrics.cache.stored(kept)
 
     def _observe_gap(self, observe: Callable[[float], None], chunk: Chunk, last: dict[int, float]) -> None:
+        if not chunk.token_ids:
+            return
         now = self._clock()
         before = last.get(chunk.index)
         last[chunk.index] = now
-        if before is not None and chunk.token_ids:
+        if before is not None:
             observe((now - before) / len(chunk.token_ids))
 
 
