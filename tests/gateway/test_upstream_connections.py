@@ -136,6 +136,13 @@ async def test_waits_end_when_they_are_due_and_a_later_one_is_not_cut_short() ->
         await connection.head(loop.time())
 
 
+async def test_what_comes_behind_a_body_is_not_kept() -> None:
+    connection, _ = asked()
+    connection.data_received(CHUNKED[:-2] + b"later: x\r\n\r\n")
+    assert await read_all(connection) == b'{"a":1}'
+    assert connection.headers == {"transfer-encoding": "chunked"}
+
+
 async def test_who_reads_slowly_slows_the_server_down() -> None:
     connection, line = asked()
     connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n")

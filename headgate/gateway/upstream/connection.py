@@ -204,8 +204,9 @@ class Connection(asyncio.Protocol):
         self._headers = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of it."""
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        """A field of it. What comes behind a body is of no use, and has no bound."""
+        if not self._begun:
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         """The head is whole. What only says that a reply will come is none."""
