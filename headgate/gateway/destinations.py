@@ -59,8 +59,6 @@ class Live(msgspec.Struct, frozen=True):
     rates: Rates
     device: str
     """Destinations of one device take turns on it."""
-    down: bool = False
-    """Whether it is known not to answer."""
     ours: bool = True
     """Whether the device is this server's, and its time is paid for here."""
 
@@ -99,6 +97,11 @@ class Destination(Protocol):
     @property
     def lacks(self) -> frozenset[Need]:
         """What it does not understand."""
+        ...
+
+    @property
+    def down(self) -> bool:
+        """Whether it is known not to answer."""
         ...
 
     def live(self) -> Live | None:

@@ -78,6 +78,11 @@ class LocalDestination:
         """As configured, and what cannot be otherwise."""
         return self._lacks
 
+    @property
+    def down(self) -> bool:
+        """Never: it is a part of this process."""
+        return False
+
     def live(self) -> Live:
         """From the engine's memory; the rates by its own steps."""
         stats, info = self._model.stats(), self._info

@@ -232,10 +232,8 @@ class Routes:
     def reachable(self, name: str) -> Destination:
         """The destination of an id. ApiError 503 where it is another server that is known to be down."""
         destination = self._by_id[name]
-        if destination.facts.remote:
-            stands = destination.live()
-            if not self._breakers[name].allows or (stands is not None and stands.down):
-                raise upstream_down(name, self._breakers[name].pause_s)
+        if destination.facts.remote and (not self._breakers[name].allows or destination.down):
+            raise upstream_down(name, self._breakers[name].pause_s)
         return destination
 
     def answered(self, plan: Plan, tokens: int) -> None:
@@ -287,7 +285,7 @@ class Routes:
                     # A model without a tier is only asked where no other is: it may then be taken for a large one.
                     self._tiers.get(name, "large"),
                     estimated=name in self._estimated,
-                    down=not self._breakers[name].allows or (stands is not None and stands.down),
+                    down=not self._breakers[name].allows or destination.down,
                     queue_depth=0 if stands is None or not self._signals.queue else stands.load.waiting,
                     refusal=refused,
                     context_length=destination.facts.context_length,

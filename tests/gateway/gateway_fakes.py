@@ -26,6 +26,7 @@ class FakeDestination:
     facts: Facts = field(default_factory=lambda: Facts(100))
     lacks: frozenset[Need] = frozenset()
     stands: Live | None = None
+    down: bool = False
     state: Vector | None = None
     pieces: Sequence[Chunk | Exception] = (Chunk(0, "a"), Chunk(0, "b", finish_reason="stop", token_ids=(1, 2)))
     gate: asyncio.Event | None = None

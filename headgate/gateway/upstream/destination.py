@@ -102,10 +102,15 @@ class UpstreamDestination:
         """As configured, and pictures, which requests here cannot hold."""
         return self._lacks
 
+    @property
+    def down(self) -> bool:
+        """As checks of its health say."""
+        return not self.standing.well
+
     def live(self) -> Live:
         """By the requests that it answers for us and how fast it did lately."""
         pace = self._pace
-        return Live(pace.load, pace.rates, self._device, down=not self.standing.well, ours=False)
+        return Live(pace.load, pace.rates, self._device, ours=False)
 
     def resident(self, _prepared: Prepared, _principal: Principal) -> int:
         """None that we know of."""
