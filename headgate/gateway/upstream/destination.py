@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import blake2b
 
 import msgspec
