@@ -16,7 +16,7 @@ import numpy as np
 
 from headgate.routing.regression import Array
 
-_BISECTIONS = 30
+_BISECTIONS = 18
 _MOST_STAKED = 0.9
 """Of the capital, so that no single number ruins who bets."""
 
