@@ -85,11 +85,11 @@ def test_a_simulated_answer_takes_what_the_price_says_and_all_are_given() -> Non
 def test_where_another_team_keeps_a_copy_busy_live_queues_save_what_static_prices_lose() -> None:
     table = simulated_table(RATES, loads=(0.3, 0.6), seconds=3.0, seed=1)
     assert [one.variant for one in table.figures] == [*SETUPS["copies"].variants] * 2
-    for load in (0.3, 0.6):
-        assert table.saved(load, "neither") > 0.3
-        assert table.saved(load, "no queue") > 0.3
-        assert abs(table.saved(load, "no kv")) < 0.15
-    assert table.saved(0.6, "in turn") > 0.2
+    for variant in ("neither", "no queue"):
+        assert table.saved(0.3, variant) > 0.1
+        assert table.saved(0.6, variant) > 0.3
+    assert all(abs(table.saved(load, "no kv")) < 0.15 for load in (0.3, 0.6))
+    assert table.saved(0.6, "in turn") > 0
     console = Console(width=130, record=True)
     print_simulated(console, table)
     assert "against neither: +" in console.export_text()

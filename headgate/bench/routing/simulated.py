@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -33,8 +33,8 @@ _TURNS = 3
 _TURN_GAP_S = 0.3
 _PROMPT_TOKENS, _ANSWER_TOKENS = 40, 25
 """Means of a turn."""
-_FULL = 32
-"""Sequences at once at which the capacity is told."""
+_MANY = 400
+"""Requests that are there at once where the capacity is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +157,12 @@ def simulated_table(
 def print_simulated(console: Console, table: SimulatedTable) -> None:
     """A line a variant and load, and what the signals save."""
     rates = table.rates
-    told = ", ".join(f"{1e6 * one:.0f} µs a {what}" for one, what in (
-        (rates.step_s, "step"), (rates.sequence_s, "sequence in it"), (rates.prompt_s, "prompt token")
-    ))  # fmt: skip
-    shown = Table(title=f"load, simulated: {told}; capacity {table.capacity:.0f} requests/s, half another team's")
+    console.print(
+        f"load, simulated: two copies of a model, a step of which takes {1e6 * rates.step_s:.0f} µs, "
+        f"{1e6 * rates.sequence_s:.0f} more a sequence and {1e6 * rates.prompt_s:.0f} a prompt token; "
+        f"{table.capacity:.0f} requests/s at most; half of them are another team's, which asks the first copy"
+    )
+    shown = Table()
     for name in ("load", "signals", "requests", "p95 s", "others' p95 s"):
         shown.add_column(name, justify="left" if name == "signals" else "right")
     for one in table.figures:
@@ -180,9 +182,14 @@ def print_simulated(console: Console, table: SimulatedTable) -> None:
 
 
 def capacity(rates: Rates) -> float:
-    """Requests a second of both copies together, with many at once."""
-    answer_s = _ANSWER_TOKENS * rates.round_s(_FULL) / _FULL + _PROMPT_TOKENS * rates.prompt_s
-    return len(COPIES) / answer_s
+    """Requests a second of both copies together, with many there at once and dealt in turn."""
+    copies = [_Copy(rates) for _ in COPIES]
+    many = turns(_MANY / _SECONDS, _SECONDS, 0)
+    for turn in many:
+        copies[turn.session % len(copies)].take(replace(turn, at=0.0), own=True)
+    for copy in copies:
+        copy.until(float("inf"))
+    return len(many) / max(seconds for copy in copies for seconds, _ in copy.ended)
 
 
 def turns(rate: float, seconds: float, seed: int) -> list[Turn]:
