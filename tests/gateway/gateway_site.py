@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,16 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.gateway import keys
 from headgate.gateway.app import make_app
 from headgate.gateway.live_settings import MainFile
 from headgate.gateway.settings import ENV_PREFIX, Settings
+
+Client = TestClient[Any, Any]
+Serve = Callable[..., Awaitable[Client]]
+"""Starts a server with sections of the settings of the test's own."""
 
 
 def forget_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +35,7 @@ def forget_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def site(
     checkpoint: Path, *, teams: Path | None = None, main: Path | None = None, **sections: Any
-) -> AsyncIterator[TestClient[Any, Any]]:
+) -> AsyncIterator[Client]:
     """A server with the checkpoint under the ids `tiny` (small) and `tiny-2` (large), ready, and a client of it.
 
     `teams` is a folder of team files; `main` is where the settings are written to, as a file that is followed. No
@@ -55,3 +62,32 @@ async def site(
     async with TestClient(TestServer(app)) as client:
         await app[keys.LIFECYCLE].wait_until_ready()
         yield client
+
+
+async def events(response: Any) -> list[Any]:
+    """The decoded events of a stream; `[DONE]` stays as it is."""
+    text = (await response.read()).decode()
+    frames = [part for part in text.split("\n\n") if part]
+    assert all(f.startswith(("data: ", ":")) for f in frames)
+    data = [f.removeprefix("data: ") for f in frames if f.startswith("data: ")]
+    return [d if d == "[DONE]" else json.loads(d) for d in data]
+
+
+async def gauges(client: Client) -> dict[str, float]:
+    """Samples by name, summed over labels; and requests by code, as `code 200`."""
+    text = await (await client.get("/metrics")).text()
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            for name in (sample.name, f"code {sample.labels.get('code')}"):
+                found[name] = found.get(name, 0.0) + sample.value
+    return found
+
+
+async def until(client: Client, condition: Callable[[dict[str, float]], bool]) -> dict[str, float]:
+    """Scrape until the condition holds; each scrape gives the engine a turn. Bounded by time."""
+    async with asyncio.timeout(20):
+        while True:
+            found = await gauges(client)
+            if condition(found):
+                return found

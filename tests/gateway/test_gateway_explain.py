@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from aiohttp.test_utils import TestClient
 from click.testing import CliRunner, Result
-from gateway_site import forget_environment, site
+from gateway_site import Serve, forget_environment
 from team_files import key, write_team
 
 from headgate.gateway.cli import main
 
-Client = TestClient[Any, Any]
-Serve = Callable[..., Awaitable[Client]]
 STAY = {"sessions": {"switch_gain": 1}}
 """Nobody moves for a price: two models of one checkpoint cost the same, give or take."""
 HELLO: dict[str, Any] = {"model": "auto", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4}
 MATHS = {**HELLO, "messages": [{"role": "user", "content": "What is 12 * 7?"}]}
-
-
-@pytest.fixture
-async def serve(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
-    forget_environment(monkeypatch)
-    async with AsyncExitStack() as stack:
-        yield lambda **sections: stack.enter_async_context(site(tiny_checkpoint, **sections))
 
 
 def run(tmp_path: Path, body: Any, *arguments: str) -> Result:

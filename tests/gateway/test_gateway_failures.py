@@ -1,0 +1,229 @@
+"""What goes wrong with a request, its client or its server: one shape of error, nothing held, the server lives on."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from gateway_site import Serve, events, gauges, until
+from team_files import write_team
+
+from headgate.cache.embedder import SentenceEmbedder
+from headgate.engine.runner import Runner
+from headgate.gateway import keys
+from headgate.gateway.app import make_app
+from headgate.gateway.parts import StartError
+from headgate.gateway.settings import Settings
+
+CHAT = "/v1/chat/completions"
+HELLO: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status", "code", "param"),
+    [
+        ("GET", "/nowhere", None, {}, 404, "unknown_url", None),
+        ("GET", CHAT, None, {}, 405, "method_not_allowed", None),
+        ("POST", "/v1/models", b"{}", {}, 405, "method_not_allowed", None),
+        ("POST", CHAT, b"{}", {"Content-Type": "text/html"}, 415, "unsupported_media_type", None),
+        ("POST", CHAT, b"x" * 2001, {"Content-Type": "application/json"}, 413, "request_too_large", None),
+        ("POST", CHAT, b"{", {"Content-Type": "application/json"}, 400, "invalid_json", None),
+        ("POST", CHAT, b"[]", {"Content-Type": "application/json"}, 400, "invalid_json", None),
+        (
+            "POST",
+            CHAT,
+            b'{"model": "tiny"}',
+            {"Content-Type": "application/json"},
+            400,
+            "missing_required_parameter",
+            "messages",
+        ),
+        ("POST", CHAT, HELLO | {"model": "gpt-9"}, {}, 404, "model_not_found", "model"),
+        ("POST", CHAT, HELLO | {"max_tokens": 512}, {}, 400, "context_length_exceeded", "max_tokens"),
+        (
+            "POST",
+            CHAT,
+            HELLO | {"max_tokens": None, "max_completion_tokens": 512},
+            {},
+            400,
+            "context_length_exceeded",
+            "max_completion_tokens",
+        ),
+        ("POST", CHAT, HELLO | {"logit_bias": {"320": 1}}, {}, 400, "invalid_value", "logit_bias"),
+        ("POST", CHAT, HELLO | {"stop_token_ids": [400]}, {}, 400, "invalid_value", "stop_token_ids"),
+        ("POST", CHAT, HELLO, {"Cache-Control": "max-age=x"}, 400, "invalid_value", "cache-control"),
+        ("POST", "/v1/completions", {"model": "tiny", "prompt": [999]}, {}, 400, "invalid_value", "prompt"),
+        (
+            "POST",
+            "/v1/completions",
+            {"model": "tiny", "prompt": [5] * 512},
+            {},
+            400,
+            "context_length_exceeded",
+            "prompt",
+        ),
+    ],
+)
+async def test_failures_have_one_shape(
+    serve: Serve,
+    method: str,
+    path: str,
+    body: Any,
+    headers: dict[str, str],
+    status: int,
+    code: str,
+    param: str | None,
+) -> None:
+    client = await serve(server={"max_body_bytes": 2000})
+    sent = {"json": body} if isinstance(body, dict) else {"data": body}
+    response = await client.request(method, path, headers=headers, **sent)
+    assert response.status == status
+    assert response.content_type == "application/json"
+    error = (await response.json())["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", code, param)
+    assert response.headers["x-request-id"]
+
+
+async def test_a_body_in_chunks_is_bounded_too(serve: Serve) -> None:
+    client = await serve(server={"max_body_bytes": 2000})
+
+    async def endless() -> Any:
+        for _ in range(100):
+            yield b"x" * 100
+
+    response = await client.post(CHAT, data=endless(), headers={"Content-Type": "application/json"})
+    assert response.status == 413
+    assert (await response.json())["error"]["code"] == "request_too_large"
+
+
+async def test_a_step_that_fails_is_a_500_and_the_engine_goes_on(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await serve()
+    real = Runner.run
+    fail = [True]
+
+    def broken(self: Runner, chunks: Any, *run: Any) -> Any:
+        if fail.pop() if fail else False:
+            raise RuntimeError("the device is on fire")
+        return real(self, chunks, *run)
+
+    monkeypatch.setattr(Runner, "run", broken)
+    response = await client.post(CHAT, json=HELLO)
+    assert response.status == 500
+    error = (await response.json())["error"]
+    assert error["type"] == "server_error"
+    assert "fire" not in error["message"], "what is inside stays in the log"
+    assert (await client.post(CHAT, json=HELLO)).status == 200
+
+
+async def test_a_stream_that_breaks_says_so_and_does_not_finish(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = await serve()
+    real = Runner.run
+    loop = asyncio.get_running_loop()
+    read = asyncio.Event()
+    steps = [0]
+
+    def broken(self: Runner, chunks: Any, *run: Any) -> Any:
+        steps[0] += 1
+        if steps[0] == 3:
+            # Not before the client has seen the beginning: what breaks earlier has a status of its own.
+            asyncio.run_coroutine_threadsafe(read.wait(), loop).result(timeout=20)
+            raise RuntimeError("the device is on fire")
+        return real(self, chunks, *run)
+
+    monkeypatch.setattr(Runner, "run", broken)
+    response = await client.post(CHAT, json={**HELLO, "ignore_eos": True, "stream": True})
+    assert response.status == 200
+    await response.content.readuntil(b"\n\n")
+    read.set()
+    *chunks, last = await events(response)
+    assert last["error"]["type"] == "server_error"
+    assert "fire" not in last["error"]["message"]
+    assert all(c["choices"][0]["finish_reason"] is None for c in chunks)
+    assert (await gauges(client))["code 500"] > 0
+
+
+async def test_a_client_that_leaves_frees_everything(serve: Serve) -> None:
+    client = await serve()
+    long = {**HELLO, "max_tokens": 400, "ignore_eos": True, "stream": True, "n": 2}
+    response = await client.post(CHAT, json=long)
+    await response.content.readuntil(b"\n\n")
+    assert (await gauges(client))["headgate_requests_running"] > 0
+    response.close()
+    done = await until(
+        client, lambda g: g["headgate_requests_running"] == 0 and g["headgate_kv_cache_usage_ratio"] == 0
+    )
+    assert done["headgate_requests_waiting"] == 0
+    text = await (await client.get("/metrics")).text()
+    assert 'code="499"' in text
+
+
+async def test_a_client_that_leaves_before_the_first_token_frees_everything(serve: Serve) -> None:
+    client = await serve()
+    task = asyncio.create_task(client.post(CHAT, json={**HELLO, "max_tokens": 400, "ignore_eos": True}))
+    await until(client, lambda g: g["headgate_requests_running"] > 0)
+    task.cancel()
+    await asyncio.wait([task])
+    await until(client, lambda g: g["headgate_requests_running"] == 0 and g["headgate_kv_cache_usage_ratio"] == 0)
+
+
+async def test_draining_refuses_with_retry_after(serve: Serve) -> None:
+    client = await serve()
+    await client.app[keys.LIFECYCLE].drain(0)
+    response = await client.post(CHAT, json=HELLO)
+    assert (response.status, response.headers["Retry-After"]) == (503, "1")
+    assert (await client.get("/ready")).status == 503
+    assert (await client.get("/health")).status == 200
+
+
+async def test_the_official_client_retries_a_503_until_the_models_are_there(serve: Serve) -> None:
+    client = await serve(server={"startup_wait_s": 0})
+    lifecycle = client.app[keys.LIFECYCLE]
+    lifecycle.set("model tiny", "loading")
+    statuses: list[int] = []
+
+    async def watch(response: Any) -> None:
+        statuses.append(response.status_code)
+        lifecycle.set("model tiny", "ready")
+
+    http = openai.DefaultAsyncHttpxClient(event_hooks={"response": [watch]})
+    async with openai.AsyncOpenAI(base_url=str(client.make_url("/v1")), api_key="any", http_client=http) as official:
+        reply = await official.chat.completions.create(**HELLO)
+    assert reply.choices
+    assert statuses == [503, 200]
+
+
+@pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="the embedding package is not installed")
+async def test_an_embedder_that_fails_costs_the_semantic_cache_only(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    failed = asyncio.Event()
+
+    async def load(_: SentenceEmbedder) -> None:
+        failed.set()
+        raise ValueError("the weights are gone")
+
+    monkeypatch.setattr(SentenceEmbedder, "load", load)
+    client = await serve(cache={"semantic": {"enabled": True, "embedder": str(tmp_path)}})
+    await failed.wait()
+    verdicts = [(await client.post(CHAT, json=HELLO | {"model": "auto"})).headers["x-headgate-cache"] for _ in "ab"]
+    assert verdicts == ["miss", "exact"]
+    part = (await (await client.get("/ready")).json())["parts"]["semantic cache"]
+    assert part == {"state": "failed", "detail": "the weights are gone"}
+
+
+def test_what_cannot_be_served_here_is_said_at_the_start(tmp_path: Path) -> None:
+    write_team(tmp_path, "red", {"id": "a", "secret": "env:NO_SUCH_VARIABLE"})
+    with pytest.raises(StartError, match="NO_SUCH_VARIABLE"):
+        make_app(Settings(teams={"folder": str(tmp_path)}))
+    with pytest.raises(StartError, match="NO_SUCH_VARIABLE is not set; at least 16 bytes are needed"):
+        make_app(Settings(cache={"secret": "env:NO_SUCH_VARIABLE"}))
+    (short := tmp_path / "short").write_text("fifteen letters\n")
+    with pytest.raises(StartError, match="short', which holds 15 bytes; at least 16 are needed"):
+        make_app(Settings(cache={"secret": f"file:{short}"}))
+    with pytest.raises(StartError, match="abacus"):
+        make_app(Settings(engine={"device": "abacus"}))
