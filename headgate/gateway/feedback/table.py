@@ -21,6 +21,8 @@ CREATE TABLE IF NOT EXISTS ratings (
 );
 CREATE INDEX IF NOT EXISTS ratings_of_team ON ratings (team, seq);
 """
+_ROWS = 200
+"""Answers that are written by one statement."""
 _given = msgspec.msgpack.Decoder(Given)
 _rating = msgspec.msgpack.Decoder(Rating)
 
@@ -33,8 +35,12 @@ def make(connection: sqlite3.Connection) -> None:
 
 def write(connection: sqlite3.Connection, answers: Sequence[Given], most: int) -> None:
     """Keep answers, and of their teams no more than `most`."""
-    rows = [(one.team, one.id, msgspec.msgpack.encode(one)) for one in answers]
-    connection.executemany("INSERT OR REPLACE INTO answers (team, id, record) VALUES (?, ?, ?)", rows)
+    # A statement for each row would ask for the interpreter as often, which the event loop has.
+    for at in range(0, len(answers), _ROWS):
+        some = answers[at : at + _ROWS]
+        values = [value for one in some for value in (one.team, one.id, msgspec.msgpack.encode(one))]
+        marks = ", ".join(["(?, ?, ?)"] * len(some))
+        connection.execute(f"INSERT OR REPLACE INTO answers (team, id, record) VALUES {marks}", values)
     for team in {one.team for one in answers}:
         _trim(connection, "answers", team, most)
 
