@@ -152,7 +152,7 @@ class BackgroundResponses:
 
         Raises:
             ValueError: it was not made in the background.
-            StoreDownError: it cannot be looked up.
+            StoreDownError: it cannot be looked up, or its process cannot be told.
         """
         found = await self.get(team, response_id)
         if found is None:
@@ -163,6 +163,7 @@ class BackgroundResponses:
         if stands.status not in _UNFINISHED:
             return found
         await self._give_up(team, response_id)
+        await self._stored.end(team, response_id)
         cancelled = StoredResponse(restated(found.body, "cancelled"), found.items)
         self._stored.keep(team, response_id, cancelled)
         return cancelled
@@ -174,6 +175,7 @@ class BackgroundResponses:
             StoreDownError: it may still be found.
         """
         await self._give_up(team, response_id)
+        await self._stored.end(team, response_id)
         return await self._stored.delete(team, response_id)
 
     async def _give_up(self, team: str, response_id: str) -> None:
@@ -216,11 +218,13 @@ class BackgroundResponses:
             return
         if making.whole:
             told = (*making.events, *events) if making.stream else ()
-            self._stored.keep(making.team, making.id, StoredResponse(making.body, making.items, told))
+            self._stored.keep(
+                making.team, making.id, StoredResponse(making.body, making.items, told), unless_ended=True
+            )
         elif not making.events or now > making.alive_until - _LEASE_S / 2:
             making.alive_until = now + _LEASE_S
             going = StoredResponse(making.body, making.items, (), making.alive_until)
-            self._stored.keep(making.team, making.id, going)
+            self._stored.keep(making.team, making.id, going, unless_ended=True)
 
     def _fail(self, making: Making, error: ApiError) -> None:
         last = [making.reply.error(error)] if making.events else []

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headgate.gateway")
 
+_KEEP_UNLESS_ENDED = """
+if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
 
 class SharedResponses:
     """What is kept is found here at once; by others, when Redis has it. While Redis is away, it is kept here.
@@ -47,12 +53,12 @@ class SharedResponses:
         """From now on keep them in Redis, if there is one."""
         self._redis = redis
 
-    def keep(self, team: str, response_id: str, response: StoredResponse) -> None:
-        """Keep a team's response in place of what was kept of it."""
+    def keep(self, team: str, response_id: str, response: StoredResponse, *, unless_ended: bool = False) -> None:
+        """Keep a team's response in place of what was kept of it; `unless_ended`: not if another process ended it."""
         self._own.keep(team, response_id, response)
         if self._redis is not None and self.enabled and response.size <= self._max_bytes:
             key = team, response_id
-            write = self._write(self._redis, key, response, self._writes.get(key))
+            write = self._write(self._redis, key, response, unless_ended, self._writes.get(key))
             self._writes[key] = asyncio.create_task(write, name="share response")
 
     async def get(self, team: str, response_id: str) -> StoredResponse | None:
@@ -89,6 +95,16 @@ class SharedResponses:
         gone = await self._redis.ask(partial(self._redis.client.delete, self._name(team, response_id)))
         return bool(gone) or deleted
 
+    async def end(self, team: str, response_id: str) -> None:
+        """From now on nothing is kept of it by the process that makes it.
+
+        Raises:
+            StoreDownError: Redis cannot be told.
+        """
+        if self._redis is not None:
+            mark = partial(self._redis.client.set, self._mark(team, response_id), b"", px=self._ttl_ms)
+            await self._redis.ask(mark)
+
     async def written(self, team: str, response_id: str) -> None:
         """Wait until Redis has what was kept of a response by now, or has failed to take it."""
         if (write := self._writes.get((team, response_id))) is not None:
@@ -100,15 +116,25 @@ class SharedResponses:
             await asyncio.wait(self._writes.values())
 
     async def _write(
-        self, redis: RedisStore, key: tuple[str, str], response: StoredResponse, before: asyncio.Task[None] | None
+        self,
+        redis: RedisStore,
+        key: tuple[str, str],
+        response: StoredResponse,
+        unless_ended: bool,
+        before: asyncio.Task[None] | None,
     ) -> None:
         if before is not None:
             await asyncio.wait([before])
         from redis.exceptions import OutOfMemoryError
 
         async def put() -> bool:
+            name, value = self._name(*key), msgspec.msgpack.encode(response)
             try:
-                await redis.client.set(self._name(*key), msgspec.msgpack.encode(response), px=self._ttl_ms)
+                if unless_ended:
+                    keep = redis.client.register_script(_KEEP_UNLESS_ENDED)
+                    await keep(keys=[name, self._mark(*key)], args=[value, self._ttl_ms])
+                else:
+                    await redis.client.set(name, value, px=self._ttl_ms)
             except OutOfMemoryError:
                 return False  # a server that is full is not down
             return True
@@ -128,3 +154,7 @@ class SharedResponses:
     def _name(self, team: str, response_id: str) -> str:
         assert self._redis is not None, "it is shared"
         return f"{self._redis.prefix}response:{len(team)}:{team}:{response_id}"
+
+    def _mark(self, team: str, response_id: str) -> str:
+        """The key that is there once somebody ended the response."""
+        return self._name(team, response_id) + ":ended"

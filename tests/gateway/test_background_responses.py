@@ -174,6 +174,19 @@ async def test_processes_that_share_a_redis_share_responses(redis: RedisProcess)
         await one.background.follow()
         await until_ended(making)
         assert (one.left, await one.status(), await two.status()) == (1, "cancelled", "cancelled")
+        # Not even where it ended before this process heard of it.
+        making = await one.begin("resp_4")
+        await one.stored.written("red", "resp_4")
+        assert await two.background.cancel("red", "resp_4") is not None
+        await two.stored.close()
+        one.let.set()
+        await until_ended(making)
+        await one.stored.close()
+        one.let.clear()
+        for gateway in (one, two):
+            body = await gateway.stands("resp_4")
+            assert body is not None
+            assert body["status"] == "cancelled"
         # Forgotten there, too.
         making = await one.begin("resp_2")
         await one.stored.written("red", "resp_2")
