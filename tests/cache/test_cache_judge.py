@@ -39,6 +39,16 @@ def test_the_fitted_rule_certifies_stricter_levels_by_stricter_thresholds(judge:
     assert all(0.0 < level.bound <= level.max_error for level in levels)
 
 
+def test_harder_traffic_is_served_from_stricter_thresholds_or_not_at_all(judge: Judge) -> None:
+    for max_error in LEVELS:
+        natural, heavy = judge.level("natural", max_error), judge.level("heavy", max_error)
+        assert natural is not None
+        assert heavy is None or heavy.threshold > natural.threshold
+        assert judge.level("adversarial", max_error) is None
+    assert judge.level("heavy", 0.01) is None
+    assert judge.level("heavy", 0.02) is not None
+
+
 def test_it_is_fitted_on_the_evidence_that_is_given_now(judge: Judge) -> None:
     seen = compare(reading_of("How tall is it?"), reading_of("What height has it?"))
     assert math.isfinite(judge.model.log_odds(evidence(0.9, 0.0, 1.0, seen)))
