@@ -179,6 +179,15 @@ async def test_who_gives_up_leaves_the_answer_to_those_that_joined_him() -> None
     assert destination.begun == 1
 
 
+async def test_who_is_refused_for_his_haste_takes_nobody_along() -> None:
+    site = Site(FakeDestination(stands=live(8, 1000)))
+    hasty, patient = await asyncio.gather(
+        ask(site, 1, request=ASK), ask(site, 1e6, request=ASK), return_exceptions=True
+    )
+    assert isinstance(hasty, ApiError)
+    assert (hasty.status, patient) == (503, "ab")
+
+
 async def test_who_would_wait_too_long_for_one_model_is_answered_by_another() -> None:
     small, large = FakeDestination("small-1"), FakeDestination("large-1")
     small.stands, large.stands = live(), live(8, 1000)
