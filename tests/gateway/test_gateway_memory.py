@@ -78,8 +78,8 @@ async def settled() -> tuple[int, int]:
 @pytest.mark.usefixtures("traced")
 async def test_memory_does_not_grow_with_requests(tiny_checkpoint: Path, tmp_path: Path) -> None:
     # The client of aiohttp's tests keeps every reply; a plain one does not.
-    # The operator's page remembers the last requests and minutes, and answers can be rated for a while, up to bounds that
-    # have tests of their own.
+    # The operator's page remembers the last requests and minutes, and answers can be rated for a while: up to bounds
+    # that have tests of their own.
     kept: dict[str, Any] = {"dashboard": {"enabled": False}, "feedback": {"most": 20}}
     async with (
         site(tiny_checkpoint, storage={"folder": str(tmp_path)}, **kept) as served,

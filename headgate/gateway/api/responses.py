@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import msgspec
 from aiohttp import web
+from msgspec import structs
 
 from headgate.cache.store.base import StoreDownError
 from headgate.gateway import keys
@@ -164,7 +165,7 @@ async def _in_background(http: web.Request, asked: ToRespond, items: bytes) -> w
         reply = making.reply
         async with road.answer(asked.request, principal, record) as answer:
             record.reply_id = making.id
-            reply.answered_by(replace(queued, model=answer.opened.model))
+            reply.answered_by(structs.replace(queued, model=answer.opened.model))
             yield reply.opening(range(1))
             with listened(principal, record, answer, [asked.request]) as source:
                 while batch := await source.next_batch():
