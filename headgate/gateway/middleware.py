@@ -185,7 +185,7 @@ def fields(request: web.Request) -> dict[str, str]:
         headers.OPENAI_VERSION: "2020-10-01",
         headers.SERVER: _SERVER,
     }
-    if entry.endpoint.startswith(ANTHROPIC_PREFIX):
+    if request.path.startswith(ANTHROPIC_PREFIX):
         found["request-id"] = entry.request_id
     if entry.team:
         found["openai-organization"] = entry.team

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import msgspec
 import numpy as np
 import pytest
 from index_gateways import DIM, STREAM, VECTOR, Open, entry, start, synced, vector_of
+from msgspec.structs import replace
 from redis import Redis
 from redis_process import NOW, Time
 
