@@ -22,6 +22,8 @@ logger = logging.getLogger("headgate.gateway")
 
 # By then everything has been drained or cancelled; what is left are idle connections.
 _CLOSE_S = 1.0
+# Between two looks for garbage. Python's own 700 are three or four requests; almost nothing here is part of a cycle.
+_NEW_OBJECTS = 20_000
 
 Announce = Callable[[str, web.Application], None]
 
@@ -98,6 +100,7 @@ async def _announce(app: web.Application, url: str, ready: Announce) -> None:
     # What is loaded stays. Looking through its million objects for garbage stops steps and streams for over 0.1 s.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS)
     ready(url, app)
     await asyncio.wait({loading})  # what comes after the models
     gc.freeze()
