@@ -15,6 +15,7 @@ import yaml
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
 
+from headgate.engine.runner import Runner
 from headgate.gateway import keys
 from headgate.gateway.app import make_app
 from headgate.gateway.live_settings import MainFile
@@ -91,3 +92,22 @@ async def until(client: Client, condition: Callable[[dict[str, float]], bool]) -
             found = await gauges(client)
             if condition(found):
                 return found
+
+
+def break_third_step(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """The engine's third step fails, once what is given back is set.
+
+    Not before the client has seen the beginning: what breaks earlier has a status of its own.
+    """
+    real, loop, read = Runner.run, asyncio.get_running_loop(), asyncio.Event()
+    steps = [0]
+
+    def broken(self: Runner, chunks: Any, *run: Any) -> Any:
+        steps[0] += 1
+        if steps[0] == 3:
+            asyncio.run_coroutine_threadsafe(read.wait(), loop).result(timeout=20)
+            raise RuntimeError("the device is on fire")
+        return real(self, chunks, *run)
+
+    monkeypatch.setattr(Runner, "run", broken)
+    return read

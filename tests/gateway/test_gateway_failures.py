@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 import pytest
-from gateway_site import Serve, events, gauges, until
+from gateway_site import Serve, break_third_step, events, gauges, until
 from team_files import write_team
 
 from headgate.cache.embedder import SentenceEmbedder
@@ -122,20 +122,7 @@ async def test_a_step_that_fails_is_a_500_and_the_engine_goes_on(serve: Serve, m
 
 async def test_a_stream_that_breaks_says_so_and_does_not_finish(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     client = await serve()
-    real = Runner.run
-    loop = asyncio.get_running_loop()
-    read = asyncio.Event()
-    steps = [0]
-
-    def broken(self: Runner, chunks: Any, *run: Any) -> Any:
-        steps[0] += 1
-        if steps[0] == 3:
-            # Not before the client has seen the beginning: what breaks earlier has a status of its own.
-            asyncio.run_coroutine_threadsafe(read.wait(), loop).result(timeout=20)
-            raise RuntimeError("the device is on fire")
-        return real(self, chunks, *run)
-
-    monkeypatch.setattr(Runner, "run", broken)
+    read = break_third_step(monkeypatch)
     response = await client.post(CHAT, json={**HELLO, "ignore_eos": True, "stream": True})
     assert response.status == 200
     await response.content.readuntil(b"\n\n")

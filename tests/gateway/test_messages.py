@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,9 +9,8 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient
-from gateway_site import forget_environment, site
+from gateway_site import break_third_step, forget_environment, site
 
-from headgate.engine.runner import Runner
 from headgate.gateway import keys
 
 Client = TestClient[Any, Any]
@@ -47,18 +45,7 @@ async def test_failures_have_anthropics_shape(client: Client) -> None:
 
 
 async def test_a_stream_that_breaks_ends_in_an_error(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, loop, read = Runner.run, asyncio.get_running_loop(), asyncio.Event()
-    steps = [0]
-
-    def broken(self: Runner, chunks: Any, *run: Any) -> Any:
-        steps[0] += 1
-        if steps[0] == 3:
-            # Not before the client has seen the beginning: what breaks earlier has a status of its own.
-            asyncio.run_coroutine_threadsafe(read.wait(), loop).result(timeout=20)
-            raise RuntimeError("the device is on fire")
-        return real(self, chunks, *run)
-
-    monkeypatch.setattr(Runner, "run", broken)
+    read = break_third_step(monkeypatch)
     response = await client.post("/v1/messages", json={**HELLO, "stream": True})
     assert response.status == 200
     await response.content.readuntil(b"\n\n")

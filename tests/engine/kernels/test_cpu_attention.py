@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -32,31 +33,31 @@ pytestmark = needs_kernels
 spans = st.tuples(st.integers(0, 599), st.just(1) | st.integers(1, 70)).map(lambda p: (p[0], min(600, p[0] + p[1])))
 
 
+def asked(dim: st.SearchStrategy[int], window: st.SearchStrategy[int | None]) -> st.SearchStrategy[dict[str, Any]]:
+    """What steps are made of, by the parameters of `make_step`."""
+    return st.fixed_dictionaries(
+        {
+            "spans": st.lists(spans, min_size=1, max_size=5),
+            "dtype": dtypes,
+            "kv_heads": st.integers(1, 3),
+            "group": st.integers(1, 8),
+            "dim": dim,
+            "block_size": st.sampled_from([1, 4, 16]),
+            "window": window,
+            "seed": st.integers(0, 999),
+        }
+    )
+
+
 @settings(max_examples=120, deadline=None)
 @given(
-    spans=st.lists(spans, min_size=1, max_size=5),
-    dtype=dtypes,
-    kv_heads=st.integers(1, 3),
-    group=st.integers(1, 8),
-    dim=st.integers(8, 256) | st.sampled_from([8, 16, 64, 80, 96, 128, 256]),
-    block_size=st.sampled_from([1, 4, 16]),
-    window=st.none() | st.integers(1, 64) | st.integers(65, 700),
-    seed=st.integers(0, 999),
-)
-def test_paged_attention(
-    spans: list[tuple[int, int]],
-    dtype: torch.dtype,
-    kv_heads: int,
-    group: int,
-    dim: int,
-    block_size: int,
-    window: int | None,
-    seed: int,
-) -> None:
-    step = make_step(
-        spans, dtype, kv_heads=kv_heads, group=group, dim=dim, block_size=block_size, window=window, seed=seed
+    asked(
+        st.integers(8, 256) | st.sampled_from([8, 16, 64, 80, 96, 128, 256]),
+        st.none() | st.integers(1, 64) | st.integers(65, 700),
     )
-    check_attention(step, window)
+)
+def test_paged_attention(case: dict[str, Any]) -> None:
+    check_attention(make_step(**case), case["window"])
 
 
 @pytest.mark.parametrize("dim", [64, 128])
@@ -80,32 +81,9 @@ def rounded(step: Step) -> Step:
 
 
 @settings(max_examples=120, deadline=None)
-@given(
-    spans=st.lists(spans, min_size=1, max_size=5),
-    dtype=dtypes,
-    kv_heads=st.integers(1, 3),
-    group=st.integers(1, 8),
-    dim=st.integers(1, 256) | st.sampled_from([64, 80, 96, 128]),
-    block_size=st.sampled_from([1, 4, 16]),
-    window=st.none() | st.integers(1, 700),
-    seed=st.integers(0, 999),
-)
-def test_paged_attention_over_int8(
-    spans: list[tuple[int, int]],
-    dtype: torch.dtype,
-    kv_heads: int,
-    group: int,
-    dim: int,
-    block_size: int,
-    window: int | None,
-    seed: int,
-) -> None:
-    step = rounded(
-        make_step(
-            spans, dtype, kv_heads=kv_heads, group=group, dim=dim, block_size=block_size, window=window, seed=seed
-        )
-    )
-    check_attention(step, window)
+@given(asked(st.integers(1, 256) | st.sampled_from([64, 80, 96, 128]), st.none() | st.integers(1, 700)))
+def test_paged_attention_over_int8(case: dict[str, Any]) -> None:
+    check_attention(rounded(make_step(**case)), case["window"])
 
 
 @settings(max_examples=60, deadline=None)
