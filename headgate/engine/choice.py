@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headgate.engine.request import Delta, Finish
@@ -47,14 +47,15 @@ class ChoiceStream:
             self.overrun = False
             return self._finish(delta, "", (), ()) if delta.finish is not None else None
         piece = self._text.push(delta.token_ids, delta.logprobs)
-        self._tokens += len(delta.token_ids)
+        said = delta.token_ids[: piece.tokens]
+        self._tokens += piece.tokens
         self._stopped = piece.stopped
         if delta.finish is not None:
             last = self._text.finish()
             self._stopped = last.stopped
-            return self._finish(delta, piece.text + last.text, piece.logprobs + last.logprobs, delta.token_ids)
+            return self._finish(delta, piece.text + last.text, piece.logprobs + last.logprobs, said)
         self.overrun = self._stopped
-        return TextDelta(delta.index, piece.text, delta.token_ids, piece.logprobs, delta.queue_s)
+        return TextDelta(delta.index, piece.text, said, piece.logprobs, delta.queue_s)
 
     def _finish(
         self, delta: Delta, text: str, logprobs: tuple[TextLogprob, ...], token_ids: tuple[int, ...]
@@ -66,6 +67,18 @@ class ChoiceStream:
             # Tokens the engine computed before it heard of the stop string are nobody's.
             finish = replace(finish, reason="stop", completion_tokens=self._tokens)
         return TextDelta(delta.index, text, token_ids, logprobs, delta.queue_s, finish, self._text.matched)
+
+
+def singly(delta: Delta) -> Iterator[Delta]:
+    """A delta token by token, for who may have enough after any of them; the last part carries the finish."""
+    most = len(delta.token_ids)
+    if most < 2:
+        yield delta
+        return
+    for at, token in enumerate(delta.token_ids, start=1):
+        entries = delta.logprobs[at - 1 : at]
+        finish = delta.finish if at == most else None
+        yield Delta(delta.request_id, delta.index, (token,), entries, queue_s=delta.queue_s, finish=finish)
 
 
 def merge(deltas: Sequence[Delta]) -> list[Delta]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from headgate.engine.choice import ChoiceStream, TextDelta, merge
+from headgate.engine.choice import ChoiceStream, TextDelta, merge, singly
 from headgate.engine.errors import ProbeFailed, ScoringFailed
 from headgate.engine.judged import Probe, Score
 from headgate.engine.lane import ModelStats
@@ -211,7 +211,8 @@ class LocalModel:
             self._loop.submit(request, mailbox.post)
             submitted, running = True, n
             while running:
-                for delta in merge(await mailbox.take(engine_id)):
+                taken = merge(await mailbox.take(engine_id))
+                for delta in taken if complete is None else itertools.chain.from_iterable(map(singly, taken)):
                     choice = choices[delta.index]
                     text = choice.push(delta)
                     if delta.finish is not None:

@@ -270,6 +270,32 @@ def test_a_slow_reader_gets_merged_deltas(model: LocalModel) -> None:
     assert text_of(deltas) == text_of(run(model)[0])
 
 
+def test_an_answer_ends_and_counts_alike_however_late_it_is_read(model: LocalModel) -> None:
+    whole = text_of(run(model)[0])
+    params = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)
+
+    async def read(late: bool, stop: tuple[str, ...], wanted: int) -> tuple[str, int, int, str]:
+        said: dict[int, list[TextDelta]] = {0: []}
+        complete = None if stop else lambda _index: len(text_of(said[0])) >= wanted
+        stream = model.generate("r", PROMPT, params, stop=stop, complete=complete)
+        said[0].append(await anext(stream))
+        if late:
+            # Everything is computed meanwhile, so that the end lies in the middle of what is read next.
+            async for _ in model.generate("other", PROMPT, SamplingParams(max_tokens=60, ignore_eos=True)):
+                pass
+        async for delta in stream:
+            said[delta.index].append(delta)
+        finish = said[0][-1].finish
+        assert finish is not None
+        return text_of(said[0]), sum(len(d.token_ids) for d in said[0]), finish.completion_tokens, finish.reason
+
+    for stop, wanted in (((whole[20:23],), 0), ((), 12)):
+        soon, late = asyncio.run(read(False, stop, wanted)), asyncio.run(read(True, stop, wanted))
+        assert soon == late
+        assert soon[1] == soon[2] < 40
+        assert soon[3] == "stop"
+
+
 def test_a_stream_told_to_end_still_gives_its_account(model: LocalModel) -> None:
     async def ended() -> tuple[int, list[TextDelta]]:
         params = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True)

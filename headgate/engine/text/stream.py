@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 from headgate.engine.request import TokenLogprob
 from headgate.engine.text.detokenizer import detokenizer
@@ -38,6 +39,8 @@ class TextPiece:
     text: str = ""
     logprobs: tuple[TextLogprob, ...] = ()
     stopped: bool = False
+    tokens: int = 0
+    """How many of them belong to the answer: all, or those up to the one that completed the stop string."""
 
 
 class ChoiceText:
@@ -61,6 +64,7 @@ class ChoiceText:
         self._hides_more = len(self._hidden) > len(tokenizer.special_ids)
         self._detokenizer = detokenizer(tokenizer)
         self._stops = StopMatcher(stops)
+        self._may_stop = bool(stops)
         self._stopped = False
         self._decoded = 0  # characters out of the detokenizer
         self._emitted = 0  # characters out of the stop matcher
@@ -77,24 +81,29 @@ class ChoiceText:
         Raises:
             ValueError: the numbers of tokens and of entries differ.
         """
-        if not logprobs:
+        if not logprobs and not self._may_stop:
             # The detokenizer leaves out special tokens by itself.
             visible = [t for t in token_ids if t not in self._hidden] if self._hides_more else token_ids
-            return self._piece(self._advance(visible), ended=False)
-        parts = []
-        for token, entry in zip(token_ids, logprobs, strict=True):
-            if token in self._hidden or self._stopped:
+            return self._piece(self._advance(visible), len(token_ids), ended=False)
+        parts, tokens = [], 0
+        entries: Iterable[TokenLogprob | None] = logprobs or repeat(None, len(token_ids))
+        for token, entry in zip(token_ids, entries, strict=True):
+            if self._stopped:
+                break
+            tokens += 1
+            if token in self._hidden:
                 continue
-            self._waiting.append((self._decoded, entry))
+            if entry is not None:
+                self._waiting.append((self._decoded, entry))
             parts.append(self._advance([token]))
-        return self._piece("".join(parts), ended=False)
+        return self._piece("".join(parts), tokens, ended=False)
 
     def finish(self) -> TextPiece:
         """What was held back, when no more tokens will come."""
         text = self._match(self._detokenizer.flush())
         held = self._stops.flush()
         self._emitted += len(held)
-        return self._piece(text + held, ended=True)
+        return self._piece(text + held, 0, ended=True)
 
     def _advance(self, visible: Sequence[int]) -> str:
         return "" if self._stopped else self._match(self._detokenizer.push(visible))
@@ -105,12 +114,12 @@ class ChoiceText:
         self._emitted += len(emit)
         return emit
 
-    def _piece(self, text: str, *, ended: bool) -> TextPiece:
+    def _piece(self, text: str, tokens: int, *, ended: bool) -> TextPiece:
         everything = ended and not self._stopped
         shown = []
         while self._waiting and (everything or self._waiting[0][0] < self._emitted):
             shown.append(described(self._waiting.popleft()[1], self._tokenizer))
-        return TextPiece(text, tuple(shown), self._stopped)
+        return TextPiece(text, tuple(shown), self._stopped, tokens)
 
 
 def described(entry: TokenLogprob, tokenizer: Tokenizer) -> TextLogprob:

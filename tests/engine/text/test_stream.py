@@ -18,7 +18,7 @@ def entries(ids: list[int]) -> list[TokenLogprob]:
 
 
 def answer(tokenizer: Tokenizer, ids: list[int], chunks: list[int], stops: tuple[str, ...], logprobs: bool):
-    """The joined answer (text, entries, stopped) of tokens pushed in chunks."""
+    """The joined answer (text, entries, stopped, tokens) of tokens pushed in chunks."""
     choice = ChoiceText(tokenizer, stops)
     told = entries(ids)
     pieces, start = [], 0
@@ -28,7 +28,8 @@ def answer(tokenizer: Tokenizer, ids: list[int], chunks: list[int], stops: tuple
         start += length
     pieces.append(choice.finish())
     joined = tuple(entry for piece in pieces for entry in piece.logprobs)
-    return "".join(piece.text for piece in pieces), joined, pieces[-1].stopped
+    tokens = sum(piece.tokens for piece in pieces)
+    return "".join(piece.text for piece in pieces), joined, pieces[-1].stopped, tokens
 
 
 @given(data=st.data(), chunks=chunkings, logprobs=st.booleans())
@@ -40,13 +41,16 @@ def test_joined_pieces_do_not_depend_on_chunks(
     tokenizer = request.getfixturevalue(family)
     ids = data.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=20))
     stops = tuple(data.draw(st.lists(st.sampled_from(["a", " a", "the", "\ufffd", "ab"]), max_size=2)))
-    text, joined, stopped = answer(tokenizer, ids, chunks, stops, logprobs)
-    assert (text, joined, stopped) == answer(tokenizer, ids, [], stops, logprobs)
+    text, joined, stopped, tokens = answer(tokenizer, ids, chunks, stops, logprobs)
+    assert (text, joined, stopped, tokens) == answer(tokenizer, ids, [], stops, logprobs)
     whole = tokenizer.decode(ids)
     assert whole.startswith(text)
     assert stopped == any(stop in whole for stop in stops)
-    if not stopped:
-        assert text == whole
+    if stopped:
+        assert any(stop in tokenizer.decode(ids[:tokens]) for stop in stops)
+        assert not any(stop in tokenizer.decode(ids[: tokens - 1]).rstrip("\ufffd") for stop in stops)
+    else:
+        assert (text, tokens) == (whole, len(ids))
         assert len(joined) == (sum(token not in tokenizer.special_ids for token in ids) if logprobs else 0)
 
 
@@ -61,7 +65,7 @@ def test_entries_describe_tokens_and_their_rivals(byte_level: Tokenizer) -> None
     choice = ChoiceText(byte_level)
     piece = choice.push([a], [TokenLogprob(a, -0.5, ((a, -0.5), (b, -1.5)))])
     rivals = (TopLogprob("a", (97,), -0.5), TopLogprob("b", (98,), -1.5))
-    assert piece == TextPiece("a", (TextLogprob("a", (97,), -0.5, rivals),))
+    assert piece == TextPiece("a", (TextLogprob("a", (97,), -0.5, rivals),), tokens=1)
     assert choice.finish() == TextPiece()
 
 
@@ -79,15 +83,15 @@ def test_entries_come_with_the_first_of_their_text(byte_level: Tokenizer) -> Non
 def test_nothing_of_the_stop_string_or_after_it_is_reported(byte_level: Tokenizer) -> None:
     ids = one_token_each(byte_level, "ok.END more")
     for chunk in (1, 3, 20):
-        text, joined, stopped = answer(byte_level, ids, [chunk] * 20, ("END",), logprobs=True)
-        assert (text, stopped) == ("ok.", True)
+        text, joined, stopped, tokens = answer(byte_level, ids, [chunk] * 20, ("END",), logprobs=True)
+        assert (text, stopped, tokens) == ("ok.", True, 6)
         assert [entry.token for entry in joined] == ["o", "k", "."]
 
 
 def test_after_a_stop_string_nothing_comes(byte_level: Tokenizer) -> None:
     choice = ChoiceText(byte_level, ("b",))
     ids = one_token_each(byte_level, "abab")
-    assert choice.push(ids) == TextPiece("a", (), stopped=True)
+    assert choice.push(ids) == TextPiece("a", (), stopped=True, tokens=2)
     assert choice.push(ids, entries(ids)) == TextPiece(stopped=True)
     assert choice.finish() == TextPiece(stopped=True)
 
@@ -100,7 +104,7 @@ def test_end_tokens_and_stop_tokens_are_hidden(byte_level: Tokenizer) -> None:
     piece = choice.push(ids, entries(ids))
     assert piece.text == "aa"
     assert [entry.logprob for entry in piece.logprobs] == [-1.0, -3.0]
-    assert choice.push([b]) == choice.finish() == TextPiece()
+    assert (choice.push([b]), choice.finish()) == (TextPiece(tokens=1), TextPiece())
 
 
 def test_entries_must_match_tokens(byte_level: Tokenizer) -> None:
