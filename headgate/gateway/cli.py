@@ -19,6 +19,7 @@ from headgate.gateway.document import ConfigError
 from headgate.gateway.feedback_command import feedback
 from headgate.gateway.key_commands import keys
 from headgate.gateway.live_settings import MainFile
+from headgate.gateway.metrics_command import metrics
 from headgate.gateway.route_commands import explain
 from headgate.gateway.settings import Settings
 from headgate.gateway.usage_command import usage
@@ -122,6 +123,7 @@ main.add_command(config)
 main.add_command(explain)
 main.add_command(feedback)
 main.add_command(keys)
+main.add_command(metrics)
 main.add_command(usage)
 
 

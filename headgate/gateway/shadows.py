@@ -15,7 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from headgate.cache.canonical import same_answer
 from headgate.engine.errors import EngineError
@@ -25,6 +25,8 @@ from headgate.gateway.request import ChatRequest, Choice, Joiner
 from headgate.gateway.routes import Routes
 from headgate.gateway.teams.accounts import Accounts, payer
 from headgate.gateway.teams.keys import Principal
+from headgate.gateway.telemetry.catalogue import Routing
+from headgate.gateway.telemetry.tally import Counter
 from headgate.gateway.wire.errors import ApiError
 
 logger = logging.getLogger("headgate.gateway")
@@ -72,10 +74,7 @@ class Shadows(Backlog[tuple[Answered, str]]):
         self._accounts = accounts
         self._draw = draw
         self._clock = clock
-        self._results = Counter(
-            "headgate_shadow_requests", "Requests that a model answered in the shadow of another's answer.",
-            ["team", "model", "shadow", "result"], registry=registry,
-        )  # fmt: skip
+        self._results = Counter(Routing.SHADOWS, registry)
 
     def answered(self, answered: Answered) -> None:
         """A request that somebody waited for was answered: queue it for models that it is drawn for. Never waits."""
@@ -125,7 +124,7 @@ class Shadows(Backlog[tuple[Answered, str]]):
         logger.info("%s", json.dumps(line))
 
     def _count(self, answered: Answered, shadow: str, result: Result) -> None:
-        self._results.labels(answered.principal.team, answered.model, shadow, result).inc()
+        self._results.add(answered.principal.team, answered.model, shadow, result)
 
 
 def agreement(request: ChatRequest, given: Sequence[Choice], shadow: Sequence[Choice]) -> Result:

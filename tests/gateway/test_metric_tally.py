@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
+from headgate.gateway.telemetry.families import CounterFamily, HistogramFamily
 from headgate.gateway.telemetry.tally import Counter, Histogram
 
 BUCKETS = (0.25, 1.0, 4.0)
@@ -24,8 +25,8 @@ def without_creation_times() -> None:
 @given(st.lists(st.tuples(LABELS, AMOUNTS)))
 def test_counters_say_what_the_library_would(figures: list[tuple[tuple[str, str], float]]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    counter = Counter("things", "Things.", ["one", "two"], registry=ours)
-    plain = Counter("plain", "Without labels.", registry=ours)
+    counter = Counter(CounterFamily("things_total", "Things.", ("one", "two")), ours)
+    plain = Counter(CounterFamily("plain_total", "Without labels."), ours)
     library = prometheus_client.Counter("things", "Things.", ["one", "two"], registry=theirs)
     library_plain = prometheus_client.Counter("plain", "Without labels.", registry=theirs)
     for labels, amount in figures:
@@ -40,8 +41,8 @@ def test_counters_say_what_the_library_would(figures: list[tuple[tuple[str, str]
 @given(st.lists(st.tuples(LABELS, VALUES)))
 def test_histograms_say_what_the_library_would(figures: list[tuple[tuple[str, str], float]]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    histogram = Histogram("times", "Times.", ["one", "two"], buckets=BUCKETS, registry=ours)
-    plain = Histogram("plain", "Without labels.", buckets=BUCKETS, registry=ours)
+    histogram = Histogram(HistogramFamily("times", "Times.", ("one", "two")), BUCKETS, ours)
+    plain = Histogram(HistogramFamily("plain", "Without labels."), BUCKETS, ours)
     library = prometheus_client.Histogram("times", "Times.", ["one", "two"], buckets=BUCKETS, registry=theirs)
     library_plain = prometheus_client.Histogram("plain", "Without labels.", buckets=BUCKETS, registry=theirs)
     for labels, value in figures:

@@ -1,36 +1,43 @@
-"""docs/telemetry.md has every metric that a server publishes, as it publishes it."""
+"""docs/metrics.md has every metric that a server publishes, as it publishes it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from gateway_site import forget_environment, site
 from prometheus_client.parser import text_string_to_metric_families
 from team_files import key, write_team
 
-DOCS = Path(__file__).parents[2] / "docs" / "telemetry.md"
-ROW = re.compile(r"\| `(?P<name>headgate_[a-z_0-9]+)` \| (?P<type>\w+) \|(?P<labels>[^|]*)\|")
+from headgate.gateway.cli import main
+from headgate.gateway.telemetry.catalogue import SECTIONS, families
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+TOLD = [family for _, section in SECTIONS for family in families(section)]
 
 ELSEWHERE = ("headgate_cache_feed_", "headgate_cache_index_", "headgate_cache_audit", "headgate_cache_wrong_",
              "headgate_cache_quarantined_", "headgate_otel_")  # fmt: skip
 """Only with Redis or a collector, or where hits by meaning are audited."""
 
 
-class Described(NamedTuple):
-    type: str
-    labels: frozenset[str]
+def test_the_page_is_current() -> None:
+    printed = CliRunner().invoke(main, ["metrics", "reference"]).output
+    assert DOCS.read_text(encoding="utf-8") == printed, "run: headgate metrics reference > docs/metrics.md"
+    row = "| `headgate_requests_queued` | gauge | `model`, `priority` | Requests whose answer has not begun,"
+    assert row in printed
 
 
-def described() -> Iterator[tuple[str, Described]]:
-    for row in ROW.finditer(DOCS.read_text(encoding="utf-8")):
-        yield row["name"], Described(row["type"], frozenset(re.findall(r"`(\w+)`", row["labels"])))
+def test_names_are_told_once_and_say_their_type() -> None:
+    names = [family.name for family in TOLD]
+    assert len(names) == len(set(names))
+    ours = [family for family in TOLD if family.name.startswith("headgate_")]
+    assert all(family.name.endswith("_total") == (family.type == "counter") for family in ours)
+    assert all(family.text.endswith(".") for family in TOLD)
 
 
-async def test_the_page_has_every_metric(
+async def test_a_server_publishes_what_is_told(
     tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget_environment(monkeypatch)
@@ -39,6 +46,7 @@ async def test_the_page_has_every_metric(
     body = {"model": "auto", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
     parts: dict[str, Any] = {
         "storage": {"folder": str(tmp_path / "data")},
+        "telemetry": {"vllm_names": True},
         # Nobody listens on that port.
         "upstreams": [{"id": "up", "base_url": "http://127.0.0.1:1/v1", "model": "theirs", "retries": {"most": 0}}],
     }
@@ -47,8 +55,9 @@ async def test_the_page_has_every_metric(
             asked = {**body, "model": model}
             await client.post("/v1/chat/completions", json=asked, headers={"Authorization": "Bearer secret-of-red"})
         page = await (await client.get("/metrics")).text()
-    told = dict(described())
+    told = {family.name: family for family in TOLD}
     published = {
+        # The parser leaves the ending of counters out.
         family.name + ("_total" if family.type == "counter" else ""): family
         for family in text_string_to_metric_families(page)
         if not family.name.startswith(("process_", "python_gc_"))
@@ -57,4 +66,5 @@ async def test_the_page_has_every_metric(
     for name, family in published.items():
         labels = {label for sample in family.samples for label in sample.labels} - {"le"}
         assert told[name].type == family.type, name
-        assert not family.samples or labels == told[name].labels, name
+        assert told[name].text == family.documentation, name
+        assert not family.samples or labels == set(told[name].labels), name

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from headgate.engine.errors import EngineError, EngineStopped
 from headgate.gateway.destinations import Destination
@@ -22,6 +22,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.teams.registry import Roster, Teams
 from headgate.gateway.teams.sections import TeamPolicy
+from headgate.gateway.telemetry.catalogue import Engine
 from headgate.gateway.wire.errors import ApiError
 
 logger = logging.getLogger("headgate.gateway")
@@ -58,10 +59,7 @@ class Pinned:
         self._held: dict[Wanted, _Held | None] = {}
         self._seen: Roster | None = None
         self._looking = asyncio.Lock()
-        self._tokens = Gauge(
-            "headgate_pinned_tokens", "Tokens of pinned prompts in the prefix cache.", ["team", "model"],
-            registry=registry,
-        )  # fmt: skip
+        self._tokens = Engine.PINNED.held(registry)
 
     async def follow(self) -> None:
         """Keep up with the team files, until cancelled."""

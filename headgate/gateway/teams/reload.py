@@ -9,13 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
 from headgate.gateway.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.files import team_paths
 from headgate.gateway.teams.registry import Roster, Teams
+from headgate.gateway.telemetry.catalogue import Server
+from headgate.gateway.telemetry.tally import Counter
 
 if TYPE_CHECKING:
     from headgate.gateway.live_settings import MainFile
@@ -65,13 +67,9 @@ class Reloader:
         self._looking = asyncio.Lock()
         # What is there now may be newer than what was read at the start: then it is read once more.
         self._seen: Marks | None = None
-        self._reloads = Counter(
-            "headgate_config_reloads", "Readings of the configuration after the start.", ["result"], registry=registry
-        )
-        self._good = Gauge("headgate_config_good", "Whether the files hold as they are now.", registry=registry)
-        self._restart = Gauge(
-            "headgate_config_restart_keys", "Changed keys of the main file that need a restart.", registry=registry
-        )
+        self._reloads = Counter(Server.RELOADS, registry)
+        self._good = Server.CONFIG_GOOD.held(registry)
+        self._restart = Server.RESTART_KEYS.held(registry)
         self._note_good()
         self._note_waiting(())
 
@@ -104,7 +102,7 @@ class Reloader:
         try:
             settings, waiting, roster = await asyncio.to_thread(self._read_all)
         except ConfigError as error:
-            self._reloads.labels("refused").inc()
+            self._reloads.add("refused")
             self._good.set(0)
             why = "; ".join(error.problems)
             kept = self._teams.roster.revision
@@ -119,7 +117,7 @@ class Reloader:
         self._teams.replace(roster)
         if self._main is not None:
             self._apply(settings)
-        self._reloads.labels("taken").inc()
+        self._reloads.add("taken")
         self._note_good()
         logger.warning("configuration %s holds instead of %s: %d teams", roster.revision, before, len(roster.teams))
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 
 from headgate.gateway.batches.service import Batches
+from headgate.gateway.telemetry.catalogue import Requests
+from headgate.gateway.telemetry.families import Scraped
 from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.telemetry.tally import Counter
 
 
-class BatchMetrics(Collector):
+class BatchMetrics(Scraped):
     """Lines by what became of them, and the batches that have not ended, read at each scrape."""
 
+    families = (Requests.BATCHES, Requests.BATCH_LINES_IN_FLIGHT)
+
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._lines = Counter(
-            "headgate_batch_lines", "Lines of batches by outcome.", ["endpoint", "model", "code"], registry=registry
-        )
+        self._lines = Counter(Requests.BATCH_LINES, registry)
         self._batches: Batches | None = None
         registry.register(self)
 
@@ -29,20 +31,14 @@ class BatchMetrics(Collector):
 
     def line(self, record: RequestRecord) -> None:
         """A line was answered or refused."""
-        self._lines.labels(record.endpoint, record.model, str(record.status)).inc()
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing to collect at registration."""
-        return ()
+        self._lines.add(record.endpoint, record.model, str(record.status))
 
     def collect(self) -> Iterator[Metric]:
         """Batches by state; lines on their way."""
         if self._batches is None:
             return
-        active = GaugeMetricFamily("headgate_batches", "Batches that have not ended.", labels=["status"])
+        active = Requests.BATCHES.new()
         for status, count in Counts(body.status for body in self._batches.active).items():
             active.add_metric([status], count)
         yield active
-        yield GaugeMetricFamily(
-            "headgate_batch_lines_in_flight", "Lines that are being answered.", self._batches.in_flight
-        )
+        yield Requests.BATCH_LINES_IN_FLIGHT.of(self._batches.in_flight)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
+from headgate.gateway.telemetry.catalogue import Cache
+from headgate.gateway.telemetry.families import Scraped
 from headgate.gateway.telemetry.tally import Counter, Histogram
 
 # From a second to a week: a stored answer lives as long as its TTL.
@@ -45,28 +46,13 @@ class CacheMetrics:
     def __init__(self, registry: CollectorRegistry, usd_per_device_hour: float) -> None:
         self._usd_per_s = usd_per_device_hour / 3600.0
         self._registry = registry
-        self._lookups = Counter(
-            "headgate_cache_lookups", "What the answer cache said.", ["verdict", "reason"], registry=registry
-        )
-        self._age = Histogram(
-            "headgate_cache_hit_age_seconds", "Age of the answers served from the cache.", ["kind"],
-            buckets=AGE_BUCKETS, registry=registry,
-        )  # fmt: skip
-        self._tokens = Counter(
-            "headgate_cache_saved_tokens", "Tokens that were not computed.", ["kind"], registry=registry
-        )
-        self._seconds = Counter(
-            "headgate_cache_saved_device_seconds", "Device time that hits would have taken.", registry=registry
-        )
-        self._usd = Counter(
-            "headgate_cache_saved_usd", "The same at engine.usd_per_device_hour.", registry=registry
-        )  # fmt: skip
-        self._stores = Counter(
-            "headgate_cache_stores", "Finished answers, and whether they were kept.", ["result"], registry=registry
-        )
-        self._waits = Counter(
-            "headgate_cache_waits", "Waits for a similar question being answered.", ["result"], registry=registry
-        )
+        self._lookups = Counter(Cache.LOOKUPS, registry)
+        self._age = Histogram(Cache.HIT_AGE, AGE_BUCKETS, registry)
+        self._tokens = Counter(Cache.SAVED_TOKENS, registry)
+        self._seconds = Counter(Cache.SAVED_DEVICE, registry)
+        self._usd = Counter(Cache.SAVED_USD, registry)
+        self._stores = Counter(Cache.STORES, registry)
+        self._waits = Counter(Cache.WAITS, registry)
 
     def lookup(self, verdict: str, reason: str) -> None:
         """One look into the cache: exact, semantic, near, miss or bypass, and one of a few reasons."""
@@ -105,45 +91,35 @@ class CacheMetrics:
         return counts
 
 
-class CacheCollector(Collector):
+class CacheCollector(Scraped):
     """Gauges taken from the cache at the moment of the scrape; what is not known is left out."""
+
+    families = (
+        Cache.STORE_ENTRIES, Cache.STORE_BYTES, Cache.STORE_MAX_BYTES, Cache.STORE_EVICTIONS, Cache.INDEX_ENTRIES,
+        Cache.FEED_LAG, Cache.FEED_COPYING, Cache.FEED_STALENESS, Cache.FEED_REBUILDS, Cache.FAULTS,
+    )  # fmt: skip
 
     def __init__(self, state: Callable[[], CacheState]) -> None:
         self._state = state
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing to collect at registration: the cache may not be there yet."""
-        return ()
-
     def collect(self) -> Iterator[Metric]:
         """One family per figure."""
         state = self._state()
-        gauges = (
-            ("headgate_cache_store_entries", "Answers held in this process.", state.entries),
-            ("headgate_cache_store_bytes", "Bytes of the answers held in this process.", state.bytes),
-            ("headgate_cache_store_max_bytes", "The bound on them.", state.max_bytes),
-            ("headgate_cache_index_entries", "Texts that can be found by meaning.", state.indexed),
-            ("headgate_cache_feed_lag_seconds", "Age of the latest change when it came from Redis.", state.lag_s),
-            ("headgate_cache_feed_copying", "Vectors copied so far, while Redis is copied.", state.copying),
-            (
-                "headgate_cache_feed_staleness_seconds",
-                "What was written to Redis longer ago is indexed here.",
-                state.staleness_s,
-            ),
+        figures = (
+            (Cache.STORE_ENTRIES, state.entries),
+            (Cache.STORE_BYTES, state.bytes),
+            (Cache.STORE_MAX_BYTES, state.max_bytes),
+            (Cache.STORE_EVICTIONS, state.evictions),
+            (Cache.INDEX_ENTRIES, state.indexed),
+            (Cache.FEED_LAG, state.lag_s),
+            (Cache.FEED_COPYING, state.copying),
+            (Cache.FEED_STALENESS, state.staleness_s),
+            (Cache.FEED_REBUILDS, state.rebuilt),
         )
-        for name, text, value in gauges:
+        for family, value in figures:
             if value is not None:
-                yield GaugeMetricFamily(name, text, value=value)
-        counters = (
-            ("headgate_cache_store_evictions", "Answers that left for want of room.", state.evictions),
-            ("headgate_cache_feed_rebuilds", "Copies made of all that Redis holds.", state.rebuilt),
-        )
-        for name, text, value in counters:
-            if value is not None:
-                yield CounterMetricFamily(name, text, value=value)
-        faults = CounterMetricFamily(
-            "headgate_cache_faults", "Calls that failed and counted as a miss.", labels=["part"]
-        )
+                yield family.of(value)
+        faults = Cache.FAULTS.new()
         for part, count in state.faults.items():
             faults.add_metric([part], count)
         yield faults

@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry
 
 from headgate.gateway.feedback.records import GOOD, Cause
+from headgate.gateway.telemetry.catalogue import Teams
 from headgate.gateway.telemetry.tally import Counter
 
 
@@ -12,11 +13,8 @@ class FeedbackMetrics:
     """Ratings by model, by where the answer came from, and by what they say."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        labels = ["model", "cause"]
-        self._ratings = Counter("headgate_feedback_ratings", "Answers rated.", [*labels, "verdict"], registry=registry)
-        self._score = Counter(
-            "headgate_feedback_score", "Sum of the scores they were given.", labels, registry=registry
-        )
+        self._ratings = Counter(Teams.RATINGS, registry)
+        self._score = Counter(Teams.SCORE, registry)
 
     def rated(self, model: str, cause: Cause, score: float) -> None:
         """An answer was rated for the first time."""

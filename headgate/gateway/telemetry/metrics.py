@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
 from headgate.engine.local import LocalModel
 from headgate.gateway.telemetry.cache_metrics import CacheMetrics
+from headgate.gateway.telemetry.catalogue import Requests
 from headgate.gateway.telemetry.engine_metrics import EngineCollector
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.telemetry.route_metrics import RouteMetrics
@@ -50,29 +51,16 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no annotation for it
         self.registry = CollectorRegistry()
         self.cache = CacheMetrics(self.registry, usd_per_device_hour)
-        self._requests = Counter(
-            "headgate_requests", "Requests by outcome.", ["endpoint", "team", "model", "route", "code"],
-            registry=self.registry,
-        )  # fmt: skip
-        sources = ["model", "source"]
-        self._duration = self._histogram(
-            "headgate_request_duration_seconds", "From the first byte read to the last sent.", sources
-        )
-        self._first_token = self._histogram(
-            "headgate_time_to_first_token_seconds", "From arrival to the first token.", sources
-        )
-        self._overhead = Histogram(
-            "headgate_overhead_seconds", "From arrival to where the answer comes from being decided and asked.",
-            ["source"], buckets=OVERHEAD_BUCKETS, registry=self.registry,
-        )  # fmt: skip
-        self._queue = self._histogram("headgate_request_queue_seconds", "From submission to the first step.", ["model"])
-        self._inter_token = Histogram(
-            "headgate_inter_token_latency_seconds", "Between tokens of one choice.", ["model"],
-            buckets=TOKEN_BUCKETS, registry=self.registry,
-        )  # fmt: skip
-        self._prompt = self._tokens("headgate_prompt_tokens", "Tokens of prompts the engine answered.")
-        self._generation = self._tokens("headgate_generation_tokens", "Tokens the engine generated.")
-        self._cached = self._tokens("headgate_cached_prompt_tokens", "Prompt tokens taken from the prefix cache.")
+        registry = self.registry
+        self._requests = Counter(Requests.ENDED, registry)
+        self._duration = Histogram(Requests.DURATION, DURATION_BUCKETS, registry)
+        self._first_token = Histogram(Requests.FIRST_TOKEN, DURATION_BUCKETS, registry)
+        self._overhead = Histogram(Requests.OVERHEAD, OVERHEAD_BUCKETS, registry)
+        self._queue = Histogram(Requests.QUEUE, DURATION_BUCKETS, registry)
+        self._inter_token = Histogram(Requests.INTER_TOKEN, TOKEN_BUCKETS, registry)
+        self._prompt = Counter(Requests.PROMPT_TOKENS, registry)
+        self._generation = Counter(Requests.GENERATION_TOKENS, registry)
+        self._cached = Counter(Requests.CACHED_TOKENS, registry)
         self._series: dict[str, _Series] = {}
         self._ended: dict[tuple[str, str, str, str, int, str], _Ended] = {}
         self.routing = RouteMetrics(self.registry)
@@ -140,9 +128,3 @@ class Metrics:
                 self._inter_token.of(model).observe,
             )
         return series
-
-    def _histogram(self, name: str, text: str, labels: Sequence[str]) -> Histogram:
-        return Histogram(name, text, labels, buckets=DURATION_BUCKETS, registry=self.registry)
-
-    def _tokens(self, name: str, text: str) -> Counter:
-        return Counter(name, text, ["model"], registry=self.registry)

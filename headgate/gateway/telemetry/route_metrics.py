@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, Gauge
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 
+from headgate.gateway.telemetry.catalogue import Routing
+from headgate.gateway.telemetry.families import Scraped
 from headgate.gateway.telemetry.tally import Counter, Histogram
 from headgate.routing.breaker import Breaker
 from headgate.routing.savings import Saving
@@ -26,37 +27,14 @@ class RouteMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._routes = Counter("headgate_routes", "Routing decisions.", ["model", "reason"], registry=registry)
-        self._escalations = Counter(
-            "headgate_route_escalations",
-            "Requests left to the router that a large model answered.",
-            ["model", "kind"],
-            registry=registry,
-        )
-        self._decision = Histogram(
-            "headgate_route_decision_seconds", "Deciding, but for the embedding.", buckets=_DECISIONS, registry=registry
-        )
-        self._predicted = Counter(
-            "headgate_route_predicted_seconds", "What prices said answers would take.", ["model"], registry=registry
-        )
-        self._actual = Counter(
-            "headgate_route_actual_seconds", "What the same answers took.", ["model"], registry=registry
-        )
-        self._ratio = Histogram(
-            "headgate_route_price_ratio",
-            "Predicted seconds of an answer to those it took.",
-            ["model"],
-            buckets=_RATIOS,
-            registry=registry,
-        )
-
-        saved = (
-            "of the cheapest large model's price not spent, at the prices of the decision; falls with checks in vain."
-        )
-        self._saved_s = Gauge(
-            "headgate_route_saved_device_seconds", f"Device time {saved}", ["model", "reason"], registry=registry
-        )
-        self._saved_usd = Gauge("headgate_route_saved_usd", f"Money {saved}", ["model", "reason"], registry=registry)
+        self._routes = Counter(Routing.DECIDED, registry)
+        self._escalations = Counter(Routing.ESCALATIONS, registry)
+        self._decision = Histogram(Routing.DECISION, _DECISIONS, registry)
+        self._predicted = Counter(Routing.PREDICTED, registry)
+        self._actual = Counter(Routing.ACTUAL, registry)
+        self._ratio = Histogram(Routing.PRICE_RATIO, _RATIOS, registry)
+        self._saved_s = Routing.SAVED_DEVICE.held(registry)
+        self._saved_usd = Routing.SAVED_USD.held(registry)
 
     def decided(self, plan: Plan, model: str, reason: str) -> None:
         """A request is answered by a model for a reason, which may be another than planned."""
@@ -86,21 +64,17 @@ class RouteMetrics:
         self._registry.register(BreakerCollector(breakers))
 
 
-class BreakerCollector(Collector):
+class BreakerCollector(Scraped):
     """One gauge per destination."""
+
+    families = (Routing.BREAKER,)
 
     def __init__(self, breakers: Mapping[str, Breaker]) -> None:
         self._breakers = breakers
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing to collect at registration."""
-        return ()
-
     def collect(self) -> Iterator[Metric]:
         """0 closed, 1 half open, 2 open."""
-        states = GaugeMetricFamily(
-            "headgate_route_breaker_state", "0: asked, 1: tried by one request, 2: left alone.", labels=["model"]
-        )
+        states = Routing.BREAKER.new()
         for name, breaker in self._breakers.items():
             states.add_metric([name], _STATES[breaker.state])
         yield states

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
 from headgate import __version__
 from headgate.gateway.lifecycle import State
 from headgate.gateway.telemetry.access_log import LOGGER as ACCESS
+from headgate.gateway.telemetry.catalogue import Requests, Server
+from headgate.gateway.telemetry.families import Scraped
 from headgate.gateway.telemetry.log_lines import dropped
 
 if TYPE_CHECKING:
@@ -21,8 +22,13 @@ if TYPE_CHECKING:
     from headgate.gateway.teams.queues import Queues
 
 
-class ServerCollector(Collector):
+class ServerCollector(Scraped):
     """Build, configuration, readiness, requests in flight and queues."""
+
+    families = (
+        Server.BUILD, Server.CONFIG, Server.CONFIG_SEEN, Server.READY, Server.PART_STATE, Server.LOG_LINES_DROPPED,
+        Requests.IN_FLIGHT, Requests.QUEUED,
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -39,37 +45,30 @@ class ServerCollector(Collector):
         self._config = ("", 0.0)
         self._note_config()
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing to collect at registration."""
-        return ()
-
     def collect(self) -> Iterator[Metric]:
         """One family per figure."""
-        build = {"version": __version__, "python": platform.python_version()}
-        yield InfoMetricFamily("headgate_build", "What is running.", value=build)
+        build = Server.BUILD.new()
+        build.add_metric([__version__, platform.python_version()], 1)
+        yield build
         revision, since = self._note_config()
+        config = Server.CONFIG.new()
         # One series at a time: the revision that holds.
-        yield InfoMetricFamily("headgate_config", "The configuration that holds.", value={"revision": revision})
-        yield GaugeMetricFamily(
-            "headgate_config_seen_timestamp_seconds", "When a scrape first found that configuration.", value=since
-        )
+        config.add_metric([revision], 1)
+        yield config
+        yield Server.CONFIG_SEEN.of(since)
         lifecycle = self._lifecycle
-        yield GaugeMetricFamily("headgate_ready", "Whether requests are answered.", value=float(lifecycle.ready))
-        parts = GaugeMetricFamily("headgate_part_state", "1 for the state a part is in.", labels=["part", "state"])
+        yield Server.READY.of(float(lifecycle.ready))
+        parts = Server.PART_STATE.new()
         for part, (state, _) in lifecycle.parts.items():
             for other in get_args(State):
                 parts.add_metric([part, other], float(other == state))
         yield parts
-        yield GaugeMetricFamily("headgate_requests_in_flight", "Requests on the road.", value=lifecycle.in_flight)
-        queued = GaugeMetricFamily(
-            "headgate_requests_queued", "Requests whose answer has not begun.", labels=["model", "priority"]
-        )
+        yield Requests.IN_FLIGHT.of(lifecycle.in_flight)
+        queued = Requests.QUEUED.new()
         for model, priority, count in self._queues.standing():
             queued.add_metric([model, priority], count)
         yield queued
-        yield CounterMetricFamily(
-            "headgate_log_lines_dropped", "Lines of the access log that could not be written.", value=dropped(ACCESS)
-        )
+        yield Server.LOG_LINES_DROPPED.of(dropped(ACCESS))
 
     def _note_config(self) -> tuple[str, float]:
         revision = self._revision()

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
+
+from headgate.gateway.telemetry.families import CounterFamily, HistogramFamily
 
 
 class Count:
@@ -48,17 +50,17 @@ class Spread:
 class Counter(Collector):
     """A counter. Without labels it begins at 0; with labels, of few values, each series begins when it is added to."""
 
-    def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, registry: CollectorRegistry) -> None:
-        """`name` without `_total`."""
-        self._family = name, text, tuple(labels)
-        self._series: dict[tuple[str, ...], Count] = {} if labels else {(): Count()}
+    def __init__(self, family: CounterFamily, registry: CollectorRegistry) -> None:
+        """Published by the registry from now on."""
+        self._family = family
+        self._series: dict[tuple[str, ...], Count] = {} if family.labels else {(): Count()}
         registry.register(self)
 
     def of(self, *labels: str) -> Count:
         """The series with these labels, given in the counter's order."""
         found = self._series.get(labels)
         if found is None:
-            assert len(labels) == len(self._family[2]), "a value for each label"
+            assert len(labels) == len(self._family.labels), "a value for each label"
             found = self._series[labels] = Count()
         return found
 
@@ -72,13 +74,11 @@ class Counter(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """The family without its series."""
-        name, text, labels = self._family
-        yield CounterMetricFamily(name, text, labels=labels)
+        yield self._family.new()
 
     def collect(self) -> Iterator[Metric]:
         """The family as it is now."""
-        name, text, labels = self._family
-        family = CounterMetricFamily(name, text, labels=labels)
+        family = self._family.new()
         for values, count in self.series().items():
             family.add_metric(values, count)
         yield family
@@ -87,32 +87,28 @@ class Counter(Collector):
 class Histogram(Collector):
     """A histogram. Its series begin as those of counters do."""
 
-    def __init__(
-        self, name: str, text: str, labels: Sequence[str] = (), *, buckets: Sequence[float], registry: CollectorRegistry
-    ) -> None:
+    def __init__(self, family: HistogramFamily, buckets: Sequence[float], registry: CollectorRegistry) -> None:
         """`buckets`: finite upper bounds, rising."""
-        self._family = name, text, tuple(labels)
+        self._family = family
         self._bounds = tuple(buckets)
-        self._series: dict[tuple[str, ...], Spread] = {} if labels else {(): Spread(self._bounds)}
+        self._series: dict[tuple[str, ...], Spread] = {} if family.labels else {(): Spread(self._bounds)}
         registry.register(self)
 
     def of(self, *labels: str) -> Spread:
         """The series with these labels, given in the histogram's order."""
         found = self._series.get(labels)
         if found is None:
-            assert len(labels) == len(self._family[2]), "a value for each label"
+            assert len(labels) == len(self._family.labels), "a value for each label"
             found = self._series[labels] = Spread(self._bounds)
         return found
 
     def describe(self) -> Iterable[Metric]:
         """The family without its series."""
-        name, text, labels = self._family
-        yield HistogramMetricFamily(name, text, labels=labels)
+        yield self._family.new()
 
     def collect(self) -> Iterator[Metric]:
         """The family as it is now."""
-        name, text, labels = self._family
-        family = HistogramMetricFamily(name, text, labels=labels)
+        family = self._family.new()
         bounds = [*map(floatToGoString, self._bounds), "+Inf"]
         for values, spread in list(self._series.items()):
             counts = accumulate(list(spread.counts))

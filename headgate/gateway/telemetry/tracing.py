@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
 from headgate.gateway.parts import StartError
+from headgate.gateway.telemetry.catalogue import Server
+from headgate.gateway.telemetry.families import Scraped
 from headgate.gateway.telemetry.sections import OtelSection
 from headgate.gateway.upstream.references import resolved
 
@@ -54,20 +55,18 @@ def open_tracing(section: OtelSection, environ: Mapping[str, str], registry: Col
     return Tracing(section.service_name, section.sample_ratio, queue, [reader])
 
 
-class SpanCollector(Collector):
+class SpanCollector(Scraped):
     """What became of spans, read at each scrape."""
+
+    families = (Server.SPANS,)
 
     def __init__(self, counts: Callable[[], tuple[int, int]]) -> None:
         """`counts`: sent and dropped, since the start."""
         self._counts = counts
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing to collect at registration."""
-        return ()
-
     def collect(self) -> Iterator[Metric]:
         """One family."""
-        spans = CounterMetricFamily("headgate_otel_spans", "Spans that a collector took or not.", labels=["result"])
+        spans = Server.SPANS.new()
         for result, count in zip(("sent", "dropped"), self._counts(), strict=True):
             spans.add_metric([result], count)
         yield spans

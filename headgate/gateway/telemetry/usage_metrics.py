@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
+from headgate.gateway.telemetry.catalogue import Requests, Teams
+from headgate.gateway.telemetry.families import GaugeFamily, Scraped
 from headgate.gateway.telemetry.tally import Count, Counter
 
 if TYPE_CHECKING:
@@ -24,20 +25,12 @@ class UsageMetrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         """`registry`: of the server; None: one of its own."""
         self._registry = CollectorRegistry() if registry is None else registry
-        labels = ["team", "model", "cause"]
-        self._requests = self._counter("headgate_usage_requests", "Answers by cause.", labels)
-        self._tokens = self._counter(
-            "headgate_usage_tokens",
-            "Tokens by cause: prompt and completion, and prompt tokens that were cached.",
-            [*labels, "kind"],
-        )
+        self._requests = Counter(Teams.REQUESTS, self._registry)
+        self._tokens = Counter(Teams.TOKENS, self._registry)
         self._hits: dict[tuple[str, str, str], tuple[Count, Count, Count]] = {}
-        self._usd = self._counter("headgate_usage_usd", "US dollars.", labels)
-        self._device = self._counter("headgate_usage_device_seconds", "Device time.", labels)
-        self._refused = Counter(
-            "headgate_refused_requests", "Requests beyond a limit or budget.", ["team", "reason"],
-            registry=self._registry,
-        )  # fmt: skip
+        self._usd = Counter(Teams.USD, self._registry)
+        self._device = Counter(Teams.DEVICE, self._registry)
+        self._refused = Counter(Requests.REFUSED, self._registry)
 
     def settled(self, entry: Entry) -> None:
         """A generation's account."""
@@ -66,51 +59,45 @@ class UsageMetrics:
         """A request was beyond a limit (requests, tokens, concurrency) or a budget (its name)."""
         self._refused.add(team, reason)
 
-    def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
-        return Counter(name, text, labels, registry=self._registry)
-
     def watch(self, shares: Callable[[], Mapping[str, Iterable[Share]]], ledger: Callable[[], Ledger | None]) -> None:
         """Publish how budgets and the ledger stand, read at each scrape."""
         self._registry.register(_Standing(shares, ledger))
 
 
-class _Standing(Collector):
+_SHARES: Mapping[str, tuple[GaugeFamily, GaugeFamily, GaugeFamily]] = {
+    "usd": (Teams.LIMIT_USD, Teams.SPENT_USD, Teams.RESERVED_USD),
+    "device_s": (Teams.LIMIT_DEVICE, Teams.SPENT_DEVICE, Teams.RESERVED_DEVICE),
+}
+"""What a budget's unit is published as: its limit, what is spent and what is reserved."""
+
+
+class _Standing(Scraped):
+    families = (
+        Teams.BUDGET_USED, *(family for share in _SHARES.values() for family in share),
+        Teams.LEDGER_FAILING, Teams.LEDGER_WAITING, Teams.LEDGER_LOST,
+    )  # fmt: skip
+
     def __init__(
         self, shares: Callable[[], Mapping[str, Iterable[Share]]], ledger: Callable[[], Ledger | None]
     ) -> None:
         self._shares = shares
         self._ledger = ledger
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing to collect at registration."""
-        return ()
-
     def collect(self) -> Iterator[Metric]:
         """One family per figure."""
-        used = GaugeMetricFamily(
-            "headgate_budget_used_ratio", "Share of a budget that is spent.", labels=["team", "budget"]
-        )
-        sums = {
-            (unit, what): GaugeMetricFamily(f"headgate_budget_{what}_{unit}", text, labels=["team", "period"])
-            for unit in ("usd", "device_seconds")
-            for what, text in (
-                ("limit", "What a team may spend."),
-                ("spent", "What it has spent of that."),
-                ("reserved", "What is set aside for requests that are being answered."),
-            )
-        }
+        used = Teams.BUDGET_USED.new()
+        sums = {unit: [family.new() for family in families] for unit, families in _SHARES.items()}
         for team, shares in self._shares().items():
             for share in shares:
                 used.add_metric([team, share.bound], share.used)
                 period, _, unit = share.bound.partition("_")
-                unit = "usd" if unit == "usd" else "device_seconds"
-                for what, amount in (("limit", share.limit), ("spent", share.spent), ("reserved", share.reserved)):
-                    sums[unit, what].add_metric([team, period], amount)
+                for family, amount in zip(sums[unit], (share.limit, share.spent, share.reserved), strict=True):
+                    family.add_metric([team, period], amount)
         yield used
-        yield from sums.values()
+        for families in sums.values():
+            yield from families
         ledger = self._ledger()
         if ledger is not None:
-            failing = 0 if ledger.failing is None else 1
-            yield GaugeMetricFamily("headgate_ledger_failing", "1 while the ledger cannot be written.", value=failing)
-            yield GaugeMetricFamily("headgate_ledger_waiting", "Entries to be written.", value=ledger.waiting)
-            yield CounterMetricFamily("headgate_ledger_lost", "Entries that found no room to wait.", value=ledger.lost)
+            yield Teams.LEDGER_FAILING.of(0 if ledger.failing is None else 1)
+            yield Teams.LEDGER_WAITING.of(ledger.waiting)
+            yield Teams.LEDGER_LOST.of(ledger.lost)

@@ -1,0 +1,377 @@
+"""Every metric that a server may publish, by what it tells of. `headgate metrics reference` prints them as a page."""
+
+from __future__ import annotations
+
+from headgate.gateway.telemetry.families import CounterFamily, Family, GaugeFamily, HistogramFamily
+
+
+class Requests:
+    """What clients asked for and how it went."""
+
+    ENDED = CounterFamily(
+        "headgate_requests_total", "Requests that have ended.", ("endpoint", "team", "model", "route", "code")
+    )
+    IN_FLIGHT = GaugeFamily("headgate_requests_in_flight", "Requests on the road now.")
+    QUEUED = GaugeFamily(
+        "headgate_requests_queued",
+        "Requests whose answer has not begun, `foreground` or `background`.",
+        ("model", "priority"),
+    )
+    DURATION = HistogramFamily(
+        "headgate_request_duration_seconds",
+        "From the first byte read to the last sent. `source` is `computed` or `cache`.",
+        ("model", "source"),
+    )
+    FIRST_TOKEN = HistogramFamily(
+        "headgate_time_to_first_token_seconds", "From arrival to the first token.", ("model", "source")
+    )
+    INTER_TOKEN = HistogramFamily(
+        "headgate_inter_token_latency_seconds", "Between the tokens of one choice.", ("model",)
+    )
+    OVERHEAD = HistogramFamily(
+        "headgate_overhead_seconds",
+        "From arrival until it is settled what answers: keys, limits, cache, routing.",
+        ("source",),
+    )
+    QUEUE = HistogramFamily(
+        "headgate_request_queue_seconds", "From submission to the engine to its first step.", ("model",)
+    )
+    PROMPT_TOKENS = CounterFamily(
+        "headgate_prompt_tokens_total", "Tokens of prompts that were computed or embedded.", ("model",)
+    )
+    GENERATION_TOKENS = CounterFamily("headgate_generation_tokens_total", "Tokens generated.", ("model",))
+    CACHED_TOKENS = CounterFamily(
+        "headgate_cached_prompt_tokens_total", "Prompt tokens whose keys and values were there already.", ("model",)
+    )
+    REFUSED = CounterFamily(
+        "headgate_refused_requests_total",
+        "Requests beyond a limit (`requests`, `tokens`, `concurrency`) or a budget (its name).",
+        ("team", "reason"),
+    )
+    BATCH_LINES = CounterFamily(
+        "headgate_batch_lines_total", "Lines of batches that have ended.", ("endpoint", "model", "code")
+    )
+    BATCHES = GaugeFamily("headgate_batches", "Batches that have not ended.", ("status",))
+    BATCH_LINES_IN_FLIGHT = GaugeFamily("headgate_batch_lines_in_flight", "Lines that are being answered.")
+
+
+class Teams:
+    """What teams used, as the ledger has it, and how their budgets stand."""
+
+    REQUESTS = CounterFamily(
+        "headgate_usage_requests_total",
+        "Answers by cause: `generated`, `exact`, `semantic`, `cancelled`, `rejected`, `retried`, `shadow`.",
+        ("team", "model", "cause"),
+    )
+    TOKENS = CounterFamily(
+        "headgate_usage_tokens_total",
+        "Tokens of answers by cause: `prompt`, `completion`, and `cached` of the prompt's.",
+        ("team", "model", "cause", "kind"),
+    )
+    USD = CounterFamily("headgate_usage_usd_total", "What answers cost, by cause.", ("team", "model", "cause"))
+    DEVICE = CounterFamily(
+        "headgate_usage_device_seconds_total", "Device time that answers took, by cause.", ("team", "model", "cause")
+    )
+    BUDGET_USED = GaugeFamily(
+        "headgate_budget_used_ratio",
+        "Share of a budget that is spent: `daily_usd`, `monthly_usd`, `daily_device_s`, `monthly_device_s`.",
+        ("team", "budget"),
+    )
+    LIMIT_USD = GaugeFamily(
+        "headgate_budget_limit_usd", "What may be spent in a period, `daily` or `monthly`.", ("team", "period")
+    )
+    SPENT_USD = GaugeFamily("headgate_budget_spent_usd", "What is spent in a period.", ("team", "period"))
+    RESERVED_USD = GaugeFamily(
+        "headgate_budget_reserved_usd", "What is set aside for requests that are being answered.", ("team", "period")
+    )
+    LIMIT_DEVICE = GaugeFamily(
+        "headgate_budget_limit_device_seconds", "Device time that may be used in a period.", ("team", "period")
+    )
+    SPENT_DEVICE = GaugeFamily(
+        "headgate_budget_spent_device_seconds", "Device time used in a period.", ("team", "period")
+    )
+    RESERVED_DEVICE = GaugeFamily(
+        "headgate_budget_reserved_device_seconds",
+        "Device time set aside for requests that are being answered.",
+        ("team", "period"),
+    )
+    LEDGER_FAILING = GaugeFamily("headgate_ledger_failing", "1 while the ledger cannot be written.")
+    LEDGER_WAITING = GaugeFamily("headgate_ledger_waiting", "Entries that wait to be written.")
+    LEDGER_LOST = CounterFamily("headgate_ledger_lost_total", "Entries that found no room to wait.")
+    RATINGS = CounterFamily(
+        "headgate_feedback_ratings_total",
+        "Answers rated, by their first rating: `good` or `bad`, of answers `generated`, `exact` or `semantic`.",
+        ("model", "cause", "verdict"),
+    )
+    SCORE = CounterFamily(
+        "headgate_feedback_score_total",
+        "Sum of the scores, 0 to 1 each, of answers' first ratings.",
+        ("model", "cause"),
+    )
+
+
+class Cache:
+    """With Redis there is a feed of what it holds, and no store; without, a store and no feed."""
+
+    LOOKUPS = CounterFamily(
+        "headgate_cache_lookups_total",
+        "What the cache said: `exact`, `semantic`, `near`, `miss` or `bypass`.",
+        ("verdict", "reason"),
+    )
+    HIT_AGE = HistogramFamily("headgate_cache_hit_age_seconds", "Age of the answers that were served.", ("kind",))
+    SAVED_TOKENS = CounterFamily(
+        "headgate_cache_saved_tokens_total", "`prompt` and `completion` tokens that were not computed.", ("kind",)
+    )
+    SAVED_DEVICE = CounterFamily("headgate_cache_saved_device_seconds_total", "Device time that hits would have taken.")
+    SAVED_USD = CounterFamily(
+        "headgate_cache_saved_usd_total", "Device time that hits would have taken, at `engine.usd_per_device_hour`."
+    )
+    STORES = CounterFamily(
+        "headgate_cache_stores_total",
+        "Finished answers: `kept`, `lost`, beyond their key's `share`, or `filtered` by an upstream's content filter.",
+        ("result",),
+    )
+    WAITS = CounterFamily(
+        "headgate_cache_waits_total", "Waits for a similar question: `served`, `other`, `timeout`.", ("result",)
+    )
+    STORE_ENTRIES = GaugeFamily("headgate_cache_store_entries", "Answers in this process's memory.")
+    STORE_BYTES = GaugeFamily("headgate_cache_store_bytes", "Bytes of the answers in this process's memory.")
+    STORE_MAX_BYTES = GaugeFamily(
+        "headgate_cache_store_max_bytes", "Bytes that answers in this process's memory may take."
+    )
+    STORE_EVICTIONS = CounterFamily("headgate_cache_store_evictions_total", "Answers that left for want of room.")
+    INDEX_ENTRIES = GaugeFamily("headgate_cache_index_entries", "Texts that can be found by meaning.")
+    FEED_LAG = GaugeFamily("headgate_cache_feed_lag_seconds", "Age of Redis' latest change when it came.")
+    FEED_STALENESS = GaugeFamily(
+        "headgate_cache_feed_staleness_seconds", "What was written to Redis longer ago is indexed here."
+    )
+    FEED_COPYING = GaugeFamily(
+        "headgate_cache_feed_copying", "Vectors copied so far, while all that Redis holds is copied."
+    )
+    FEED_REBUILDS = CounterFamily("headgate_cache_feed_rebuilds_total", "Copies made of all that Redis holds.")
+    FAULTS = CounterFamily("headgate_cache_faults_total", "Calls that failed and counted as a miss.", ("part",))
+
+
+class Audits:
+    """Only where hits by meaning are audited."""
+
+    ENDED = CounterFamily("headgate_cache_audits_total", "Audits of semantic hits.", ("state",))
+    LABELS = CounterFamily(
+        "headgate_cache_audit_labels_total",
+        "What audits and others said of stored answers: `right` or `wrong`.",
+        ("source", "kind", "verdict"),
+    )
+    WRONG_RATIO = GaugeFamily(
+        "headgate_cache_wrong_hit_ratio",
+        "Wrong share of semantic hits since the threshold rose last: `lower` and `upper` bound at any time, and what "
+        "was `labelled`.",
+        ("bound",),
+    )
+    DEVICE = CounterFamily("headgate_cache_audit_device_seconds_total", "Device time of audits.")
+    DEVICE_RATIO = GaugeFamily("headgate_cache_audit_device_ratio", "Audits' part of all device time since the start.")
+    QUARANTINED = GaugeFamily("headgate_cache_quarantined_entries", "Stored answers found wrong.")
+    THRESHOLD = GaugeFamily(
+        "headgate_cache_audit_threshold", "Score from which on audits let hits be served; `+Inf`: none."
+    )
+    BREACHES = CounterFamily("headgate_cache_audit_breaches_total", "Times that the threshold of audits had to rise.")
+
+
+class Routing:
+    """What was decided, and how right the prices were."""
+
+    DECIDED = CounterFamily("headgate_routes_total", "Routing decisions.", ("model", "reason"))
+    ESCALATIONS = CounterFamily(
+        "headgate_route_escalations_total",
+        "Requests left to the router that a large model answered.",
+        ("model", "kind"),
+    )
+    DECISION = HistogramFamily("headgate_route_decision_seconds", "Deciding, but for the embedding.")
+    PREDICTED = CounterFamily(
+        "headgate_route_predicted_seconds_total", "What prices said answers would take.", ("model",)
+    )
+    ACTUAL = CounterFamily(
+        "headgate_route_actual_seconds_total", "What answers with a predicted price took.", ("model",)
+    )
+    PRICE_RATIO = HistogramFamily(
+        "headgate_route_price_ratio", "Predicted seconds of an answer to those it took.", ("model",)
+    )
+    SAVED_DEVICE = GaugeFamily(
+        "headgate_route_saved_device_seconds",
+        "Device time of the cheapest large model's price not spent, at the prices of the decision; falls with checks "
+        "in vain.",
+        ("model", "reason"),
+    )
+    SAVED_USD = GaugeFamily(
+        "headgate_route_saved_usd",
+        "US dollars, as device time in `headgate_route_saved_device_seconds`.",
+        ("model", "reason"),
+    )
+    SHADOWS = CounterFamily(
+        "headgate_shadow_requests_total",
+        "Answers of models in the shadow of others, and whether both say the same.",
+        ("team", "model", "shadow", "result"),
+    )
+    BREAKER = GaugeFamily(
+        "headgate_route_breaker_state", "0: asked, 1: tried by one request, 2: left alone.", ("model",)
+    )
+
+
+class Upstreams:
+    """Only where some are configured. `model` is the upstream's id."""
+
+    ATTEMPTS = CounterFamily(
+        "headgate_upstream_attempts_total",
+        "Requests sent to it, by how they ended: `answered`, or `unreachable`, `timeout`, `overloaded`, `failed`, "
+        "`broken`, `cut`, `stalled`, `context`, `policy`, `refused`, `setup`.",
+        ("model", "end"),
+    )
+    RETRIES = CounterFamily("headgate_upstream_retries_total", "Attempts after failed ones.", ("model",))
+    HEDGES = CounterFamily(
+        "headgate_upstream_hedges_total",
+        "Second attempts beside slow first ones that `won` or `lost`.",
+        ("model", "result"),
+    )
+    HEALTHY = GaugeFamily("headgate_upstream_healthy", "Whether checks find the server well.", ("model",))
+
+
+class Engine:
+    """What the models on this machine do."""
+
+    RUNNING = GaugeFamily("headgate_requests_running", "Sequences being computed.", ("model",))
+    WAITING = GaugeFamily("headgate_requests_waiting", "Sequences waiting for room.", ("model",))
+    PENDING = GaugeFamily(
+        "headgate_pending_prompt_tokens", "Prompt tokens that sequences running or waiting still lack.", ("model",)
+    )
+    BACKGROUND = GaugeFamily("headgate_background_requests", "Sequences nobody waits for.", ("model",))
+    PINNED = GaugeFamily("headgate_pinned_tokens", "Tokens of pinned prompts in the prefix cache.", ("team", "model"))
+    KV_USAGE = GaugeFamily("headgate_kv_cache_usage_ratio", "Share of the KV blocks that sequences hold.", ("model",))
+    KV_BLOCKS = GaugeFamily("headgate_kv_cache_blocks", "KV blocks that there are.", ("model",))
+    PREFIX_QUERIES = CounterFamily(
+        "headgate_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", ("model",)
+    )
+    PREFIX_HITS = CounterFamily(
+        "headgate_prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", ("model",)
+    )
+    PREEMPTIONS = CounterFamily("headgate_preemptions_total", "Sequences recomputed for want of room.", ("model",))
+    STEPS = CounterFamily("headgate_steps_total", "Steps of the engine.", ("model",))
+    FAILED_STEPS = CounterFamily("headgate_failed_steps_total", "Steps that failed the requests in them.", ("model",))
+    STEP_SECONDS = CounterFamily("headgate_step_seconds_total", "Time spent in steps.", ("model",))
+    BACKGROUND_SECONDS = CounterFamily(
+        "headgate_background_seconds_total", "Part of the time in steps for work that nobody waits for.", ("model",)
+    )
+
+
+class Server:
+    """The process. `process_*` and `python_gc_*` stand beside these, Prometheus' usual figures of CPU, memory, open
+    files and garbage collection.
+    """
+
+    BUILD = GaugeFamily("headgate_build_info", "Always 1: what is running.", ("version", "python"))
+    CONFIG = GaugeFamily(
+        "headgate_config_info", "Always 1: the revision of the configuration that holds.", ("revision",)
+    )
+    CONFIG_SEEN = GaugeFamily("headgate_config_seen_timestamp_seconds", "When a scrape first found that revision.")
+    CONFIG_GOOD = GaugeFamily("headgate_config_good", "Whether the files of the configuration hold as they are now.")
+    RESTART_KEYS = GaugeFamily("headgate_config_restart_keys", "Changed keys of the main file that need a restart.")
+    RELOADS = CounterFamily(
+        "headgate_config_reloads_total",
+        "Readings of the configuration after the start: `taken`, `refused`.",
+        ("result",),
+    )
+    READY = GaugeFamily("headgate_ready", "Whether requests are answered.")
+    PART_STATE = GaugeFamily(
+        "headgate_part_state",
+        "1 for the state that a part of `/ready` is in: `loading`, `ready`, `off`, `failed`.",
+        ("part", "state"),
+    )
+    LOG_LINES_DROPPED = CounterFamily(
+        "headgate_log_lines_dropped_total", "Lines of the access log that could not be written."
+    )
+    SPANS = CounterFamily(
+        "headgate_otel_spans_total",
+        "With `telemetry.otel`: spans that the collector took (`sent`) or not (`dropped`).",
+        ("result",),
+    )
+
+
+_VLLM = ("model_name", "engine")
+
+
+class Vllm:
+    """Only with `telemetry.vllm_names`: the engine's figures under the names that vLLM has for them, with its types,
+    buckets and labels. They are the engine's own: answers from the cache and requests to upstreams are not in them. The
+    times from `e2e_request_latency` to `request_decode_time` are of sequences that ended by themselves or at a limit.
+    """
+
+    RUNNING = GaugeFamily(
+        "vllm:num_requests_running", "Sequences being computed, without what nobody waits for.", _VLLM
+    )
+    WAITING = GaugeFamily(
+        "vllm:num_requests_waiting", "Sequences waiting for room, without what nobody waits for.", _VLLM
+    )
+    KV_USAGE = GaugeFamily("vllm:kv_cache_usage_perc", "Share of KV blocks in use; 1 is all of them.", _VLLM)
+    PREFIX_QUERIES = CounterFamily(
+        "vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", _VLLM
+    )
+    PREFIX_HITS = CounterFamily("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", _VLLM)
+    PREEMPTIONS = CounterFamily("vllm:num_preemptions_total", "Sequences recomputed for want of room.", _VLLM)
+    PROMPT_TOKENS = CounterFamily(
+        "vllm:prompt_tokens_total",
+        "Of prompts whose first token came, cached ones included; each choice counts its prompt.",
+        _VLLM,
+    )
+    GENERATION_TOKENS = CounterFamily("vllm:generation_tokens_total", "Tokens generated.", _VLLM)
+    SUCCESS = CounterFamily(
+        "vllm:request_success_total",
+        "Choices by why they ended: `stop`, `length`, `abort` (cancelled), `error`.",
+        (*_VLLM, "finished_reason"),
+    )
+    FIRST_TOKEN = HistogramFamily(
+        "vllm:time_to_first_token_seconds", "From submission to the engine to the first token.", _VLLM
+    )
+    INTER_TOKEN = HistogramFamily(
+        "vllm:inter_token_latency_seconds",
+        "Between the tokens of a sequence. Tokens that one call of the engine computed share its time; those that "
+        "came along with the first token are left out.",
+        _VLLM,
+    )
+    WHOLE = HistogramFamily(
+        "vllm:e2e_request_latency_seconds",
+        "From submission to the last token.",
+        _VLLM,
+    )
+    QUEUE = HistogramFamily("vllm:request_queue_time_seconds", "From submission to the first step.", _VLLM)
+    INFERENCE = HistogramFamily("vllm:request_inference_time_seconds", "From the first step to the last token.", _VLLM)
+    PREFILL = HistogramFamily("vllm:request_prefill_time_seconds", "From the first step to the first token.", _VLLM)
+    DECODE = HistogramFamily("vllm:request_decode_time_seconds", "From the first token to the last.", _VLLM)
+    STEP_TOKENS = HistogramFamily("vllm:iteration_tokens_total", "Tokens computed in a step.", _VLLM)
+    CHOICES = HistogramFamily("vllm:request_params_n", "Choices that requests ask for.", _VLLM)
+    MAX_TOKENS = HistogramFamily(
+        "vllm:request_params_max_tokens",
+        "Tokens that requests ask the engine for at most; teams' caps are in it.",
+        _VLLM,
+    )
+    CACHE_CONFIG = GaugeFamily(
+        "vllm:cache_config_info",
+        "Always 1: the KV cache of a model; `num_gpu_blocks` are on whatever device it has.",
+        (*_VLLM, "num_gpu_blocks", "block_size", "cache_dtype", "enable_prefix_caching"),
+    )
+
+
+SECTIONS: tuple[tuple[str, type], ...] = (
+    ("Requests", Requests),
+    ("Teams", Teams),
+    ("The answer cache", Cache),
+    ("Audits of the answer cache", Audits),
+    ("Routing", Routing),
+    ("Upstreams", Upstreams),
+    ("The engine", Engine),
+    ("The server", Server),
+    ("vLLM's names", Vllm),
+)
+"""All of them, with their titles."""
+
+
+def families(section: type) -> tuple[Family, ...]:
+    """Those of a section, in their order."""
+    return tuple(value for value in vars(section).values() if isinstance(value, Family))
