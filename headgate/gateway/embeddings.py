@@ -18,7 +18,7 @@ from headgate.gateway.request import ChatRequest, Usage
 from headgate.gateway.teams.admission import Admission, Ticket
 from headgate.gateway.teams.entry import scheduled
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.retries import Key, Retries
+from headgate.gateway.teams.retries import Key, Retry
 from headgate.gateway.teams.tabs import Attempt, Tab
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, invalid, model_not_found, overloaded
@@ -66,7 +66,6 @@ class Embeddings:
         self._own: SentenceEmbedder | None = None
         self._embedder: SentenceEmbedder | None = None
         self._bulk: Bulk | None = None
-        self._retries = Retries()
         self._settled = asyncio.Event()
         lifecycle.set(PART, "loading" if self._folder else "off", self._why, required=False)
 
@@ -142,7 +141,7 @@ class Embeddings:
             ChatRequest("embeddings", name, user=request.user, priority=request.priority), request.principal
         )
         with await self._admission.enter(asked, request.principal, request.record) as ticket:
-            tab, made = self._tab(request), False
+            tab, made = await self._tab(request), False
             ticket.attempt = Attempt(tab)
             try:
                 vectors = await self._computed(request, ticket, bulk, texts, read)
@@ -172,18 +171,14 @@ class Embeddings:
         finally:
             charge.drop()
 
-    def _tab(self, request: Embedding) -> Tab:
-        """That of the request as it was sent before: what was cut off, or, of one that says so, also what was not."""
+    async def _tab(self, request: Embedding) -> Tab:
+        """That of the request as it was sent before. Vectors are not kept: they are computed again, and billed once."""
         retry = request.record.retry
-        if retry is None:
-            return Tab()
-        tab = self._retries.tab(_key(request, made=False), retry)
-        return tab if tab.used or not retry.again else self._retries.tab(_key(request, made=True), retry)
+        return Tab() if retry is None else await self._admission.tabs.take(_key(request, retry), retry)
 
     def _leave(self, request: Embedding, tab: Tab, *, made: bool) -> None:
-        """Vectors are not kept: asked for again they are computed again, and billed once."""
-        if request.record.retry is not None:
-            self._retries.leave(_key(request, made=made), request.record.retry, tab)
+        if (retry := request.record.retry) is not None:
+            self._admission.tabs.leave(_key(request, retry), retry, tab, had=made)
 
     async def _loaded(self, wait_s: float) -> tuple[SentenceEmbedder, Bulk]:
         try:
@@ -196,10 +191,8 @@ class Embeddings:
         return self._embedder, self._bulk
 
 
-def _key(request: Embedding, *, made: bool) -> Key:
-    retry = request.record.retry
-    assert retry is not None, "it can be known again"
-    return (request.principal.team, request.principal.key_id, retry.name, int(made))
+def _key(request: Embedding, retry: Retry) -> Key:
+    return (request.principal.team, request.principal.key_id, retry.name, "vectors")
 
 
 def _check_queue(request: Embedding, ticket: Ticket, queue_s: float) -> None:

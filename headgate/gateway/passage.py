@@ -24,7 +24,7 @@ from headgate.gateway.routes import Routes
 from headgate.gateway.teams.admission import Admission, Ticket, capped
 from headgate.gateway.teams.entry import as_team
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.retries import Key, Retries, Whole
+from headgate.gateway.teams.retries import Key, Retries, Whole, part_of
 from headgate.gateway.teams.tabs import Attempt
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
@@ -142,9 +142,9 @@ class Passage:
         retry = record.retry
         if retry is not None:
             # A body may hold several prompts, each of them a request here.
-            key = self._key = (principal.team, principal.key_id, retry.name, hash(asked.request.prompt))
+            key = self._key = (principal.team, principal.key_id, retry.name, part_of(asked.request.prompt))
             if retry.again and (whole := await gate.retries.find(key, retry)) is not None:
-                gate.retries.tab(key, retry)  # closed: nothing is made anew
+                await gate.admission.tabs.take(key, retry)  # closed: nothing is made anew
                 return self._repeated(whole)
             self._making = gate.retries.begin(key, retry)
         try:
@@ -190,7 +190,7 @@ class Passage:
             answer: Answer = Made(opened, restored.chunks, restored.outcome, gate.clock, stored.choices)
         else:
             if self._key is not None and record.retry is not None:
-                ticket.attempt = Attempt(gate.retries.tab(self._key, record.retry))
+                ticket.attempt = Attempt(await gate.admission.tabs.take(self._key, record.retry))
             made = gate.make(Job(record.request_id, ticket.request, self._principal, ticket, question))
             events, opened = await ticket.in_time(made.__aenter__())
             self._made = made
@@ -231,8 +231,11 @@ class Passage:
         ticket, retries, key, retry = self._ticket, self._gate.retries, self._key, self._record.retry
         if ticket is not None:
             ticket.leave()
-            if ticket.attempt is not None and not had and key is not None and retry is not None:
-                retries.leave(key, retry, ticket.attempt.tab)
+            if ticket.attempt is not None and key is not None and retry is not None:
+                tabs = self._gate.admission.tabs
+                # An answer that was had is given again from here; another gateway would have to make it anew.
+                if not had or tabs.shared:
+                    tabs.leave(key, retry, ticket.attempt.tab, had=had)
         if self._making and key is not None:
             answer = self._answer
             retries.end(key, None if answer is None else answer.whole(self._gate.clock()))

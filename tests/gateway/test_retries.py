@@ -20,7 +20,7 @@ from headgate.gateway.request import CacheControl, Chunk, Usage
 from headgate.gateway.teams.costs import NOTHING
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger_file import Entry
-from headgate.gateway.teams.retries import MOST_TABS, Retries, Whole, retry_of
+from headgate.gateway.teams.retries import Key, Retries, Whole, retry_of
 from headgate.gateway.teams.sections import LimitsSection, TeamPolicy
 from headgate.gateway.teams.tabs import Attempt, Tab
 from headgate.gateway.telemetry.record import RequestRecord
@@ -108,13 +108,13 @@ async def test_answers_are_forgotten_after_a_while_and_beyond_a_size() -> None:
     opened = Opened("miss", "absent", "m", "f", "r")
     whole = Whole(opened, (), Outcome(Usage(1, 60, 0), 0.0, 0.0), 0.0)
     for place in range(2):
-        key = ("red", None, b"", place)
+        key = ("red", None, b"", str(place))
         assert retries.begin(key, retry)
         retries.end(key, whole)
     assert len(retries) == 1
-    assert await retries.find(("red", None, b"", 1), retry) is whole
+    assert await retries.find(("red", None, b"", "1"), retry) is whole
     now = 10.0
-    assert await retries.find(("red", None, b"", 1), retry) is None
+    assert await retries.find(("red", None, b"", "1"), retry) is None
 
 
 def used(site: Site, cause: str) -> tuple[int, int]:
@@ -160,6 +160,50 @@ async def test_a_tab_is_of_one_body_and_key() -> None:
     assert used(site, "retried") == (0, 0)
 
 
+class Pool(dict[tuple[Key, bytes], list[tuple[Tab, float]]]):
+    """What gateways keep tabs in together."""
+
+    async def take(self, key: Key, body: bytes) -> tuple[Tab, float] | bool:
+        tabs = self.get((key, body))
+        return tabs.pop() if tabs else False
+
+    async def put(self, key: Key, body: bytes, tab: Tab, seconds: float) -> None:
+        kept = Tab()
+        kept.used = True
+        kept.billed.add(*tab.billed)
+        self.setdefault((key, body), []).append((kept, seconds))
+
+
+def shared() -> tuple[Site, Site]:
+    """Two gateways."""
+    sites, pool = (two_pieces(), two_pieces()), Pool()
+    for site in sites:
+        site.admission.tabs.share(pool)
+    return sites
+
+
+async def test_of_an_answer_that_was_left_at_another_gateway_only_the_rest_is_billed() -> None:
+    one, two = shared()
+    await leave(one)
+    await one.admission.settled()
+    await leave(two)
+    await two.admission.settled()
+    await ask(one)
+    assert (used(one, "cancelled"), used(one, "generated"), used(one, "retried")) == ((5, 1), (0, 1), (5, 1))
+    assert (used(two, "cancelled"), used(two, "retried")) == ((0, 0), (5, 1))
+
+
+async def test_an_answer_that_was_lost_and_is_made_anew_by_another_gateway_is_billed_once() -> None:
+    one, two = shared()
+    await ask(one)
+    await one.admission.settled()
+    await ask(two, x_stainless_retry_count="1")
+    assert (used(one, "generated"), used(two, "generated"), used(two, "retried")) == ((5, 2), (0, 0), (5, 2))
+    # Without a word of its client the same body is another request.
+    await ask(two)
+    assert used(two, "generated") == (5, 2)
+
+
 async def test_a_retry_that_is_refused_leaves_the_tab_open() -> None:
     site = two_pieces()
     await leave(site)
@@ -168,27 +212,6 @@ async def test_a_retry_that_is_refused_leaves_the_tab_open() -> None:
         await ask(site, who=replace(RED, policy=poor))
     await ask(site)
     assert used(site, "generated") == (0, 1)
-
-
-def test_tabs_are_closed_after_a_while_and_beyond_a_number() -> None:
-    now = 0.0
-    retries, retry = Retries(window_s=10, clock=lambda: now), retry_of(CIMultiDict(), b"{}")
-
-    def leave(place: int) -> None:
-        tab = retries.tab(("red", None, b"", place), retry)
-        tab.used = True
-        retries.leave(("red", None, b"", place), retry, tab)
-
-    for place in range(MOST_TABS + 1):
-        leave(place)
-    first, second = (retries.tab(("red", None, b"", place), retry) for place in range(2))
-    assert (first.used, second.used) == (False, True)
-    now = 9.0
-    leave(2)  # the time is that of the first attempt
-    leave(0)
-    now = 10.0
-    assert not retries.tab(("red", None, b"", 2), retry_of(CIMultiDict(), b"{ }")).used
-    assert retries.tab(("red", None, b"", 0), retry).used
 
 
 ACCOUNTS = st.builds(

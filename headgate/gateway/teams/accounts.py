@@ -53,6 +53,8 @@ class Bill:
         self._accounts.budgets.settle(self._hold, NOTHING)
         if self._number is not None and self._accounts.ledger is not None:
             self._accounts.ledger.settle(self._number, None)
+        if self._attempt is not None:
+            self._attempt.tab.end()
 
     def settle(self, usage: Usage, device_s: float, cause: Cause) -> None:
         """It has ended with this; the ledger has it soon."""
@@ -83,6 +85,7 @@ class Bill:
         retried = None
         if self._attempt is not None:
             entry, retried = self._attempt.bill(entry)
+            self._attempt.tab.end()
             if retried is not None:
                 accounts.metrics.settled(retried)
         self.cost = entry.cost
@@ -136,7 +139,7 @@ class Accounts:
                 self.budgets.settle(hold, NOTHING)
                 raise
         if attempt is not None:
-            attempt.tab.used = True
+            attempt.tab.begin()
         return Bill(self, entry, hold, number, attempt)
 
     def standing(self, principal: Principal) -> Standing:

@@ -22,6 +22,7 @@ from headgate.gateway.teams.costs import Cost
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.ledger_file import Cause
 from headgate.gateway.teams.limits import LimitBook, MemoryLimits, Rates, Refusal, Scope, Standing
+from headgate.gateway.teams.open_tabs import OpenTabs
 from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.sections import LimitsSection
 from headgate.gateway.teams.tabs import Attempt
@@ -194,6 +195,7 @@ class Admission:
         self.book = MemoryLimits(clock) if book is None else book
         self.accounts = Accounts() if accounts is None else accounts
         self.queues = Queues() if queues is None else queues
+        self.tabs = OpenTabs(clock=clock)
         self._kept: dict[tuple[str, str | None], tuple[Principal, tuple[Scope, ...]]] = {}
         self.clock = clock
         self._pool: RedisBudgets | None = None
@@ -207,12 +209,15 @@ class Admission:
             return
         if redis is None:
             logger.warning(
-                "server.replicas is %d, but there is no Redis: each counts limits and budgets by itself", replicas
+                "server.replicas is %d, but there is no Redis: each counts limits, budgets and retries by itself",
+                replicas,
             )
             return
         from headgate.gateway.teams.redis_budgets import RedisBudgets
         from headgate.gateway.teams.redis_limits import RedisLimits
+        from headgate.gateway.teams.redis_tabs import RedisTabs
 
+        self.tabs.share(RedisTabs(redis))
         self.book = RedisLimits(redis, replicas, self.clock)
         ledger, budgets = self.accounts.ledger, self.accounts.budgets
         self._pool = RedisBudgets(redis, budgets, secrets.token_hex(8) if ledger is None else ledger.gateway, replicas)
@@ -224,7 +229,8 @@ class Admission:
             await self._pool.follow()
 
     async def settled(self) -> None:
-        """Wait until other gateways can know what was spent here."""
+        """Wait until other gateways can know what was spent here, and for which requests."""
+        await self.tabs.settled()
         if self._pool is not None:
             await self._pool.settled()
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headgate.gateway.teams.tabs import Tab
 from headgate.gateway.wire.errors import ApiError
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ RETRY_COUNT = "x-stainless-retry-count"
 WINDOW_S = 120.0
 MOST_TOKENS = 100_000
 """Of all kept answers together; those of longer answers are not kept."""
-MOST_TABS = 4096
-"""Requests that were left and may be sent again."""
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -63,8 +60,13 @@ class _Making(msgspec.Struct):
     made: asyncio.Event | None = None
 
 
-Key = tuple[str, str | None, bytes, int]
-"""Team, key, name, and which of the body's prompts."""
+Key = tuple[str, str | None, bytes, str]
+"""Team, key, name, and which part of the request, the same in every gateway."""
+
+
+def part_of(prompt: str | tuple[int, ...] | None) -> str:
+    """Which part of its request a prompt is: a body may hold several."""
+    return "" if prompt is None else blake2b(repr(prompt).encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
 def retry_of(headers: MultiMapping[str], body: bytes) -> Retry:
@@ -92,8 +94,6 @@ class Retries:
         self._tokens = 0
         self._kept: dict[Key, tuple[bytes, Whole]] = {}
         self._making: dict[Key, _Making] = {}
-        self._left: dict[Key, tuple[bytes, list[Tab]]] = {}
-        self._tabs = 0
 
     def __len__(self) -> int:
         """Answers that are kept."""
@@ -107,14 +107,14 @@ class Retries:
         self._forget()
         making = self._making.get(key)
         if making is not None:
-            _check(retry, making.body)
+            check_body(retry, making.body)
             if making.made is None:
                 making.made = asyncio.Event()
             await making.made.wait()
         kept = self._kept.get(key)
         if kept is None:
             return None
-        _check(retry, kept[0])
+        check_body(retry, kept[0])
         return kept[1]
 
     def begin(self, key: Key, retry: Retry) -> bool:
@@ -136,39 +136,6 @@ class Retries:
         self._tokens += _size(whole)
         self._forget()
 
-    def tab(self, key: Key, retry: Retry) -> Tab:
-        """Whose tab a request goes on: that of one like it that was left, or its own.
-
-        ApiError 422 where the idempotency key was given with another body.
-        """
-        if key not in self._left:
-            return Tab()
-        now, (body, tabs) = self._clock(), self._left[key]
-        if not _open(tabs[-1], now):
-            self._close(key)
-            return Tab()
-        _check(retry, body)
-        self._tabs -= 1
-        tab = tabs.pop()
-        if not tabs:
-            del self._left[key]
-        return tab
-
-    def leave(self, key: Key, retry: Retry, tab: Tab) -> None:
-        """The client has not had the answer: who sends the request again in time goes on with its tab."""
-        if not tab.used:
-            return
-        now = self._clock()
-        if tab.until is None:
-            tab.until = now + self._window_s
-        self._left.setdefault(key, (retry.body, []))[1].append(tab)
-        self._tabs += 1
-        while self._tabs > MOST_TABS or not _open(next(iter(self._left.values()))[1][-1], now):
-            self._close(next(iter(self._left)))
-
-    def _close(self, key: Key) -> None:
-        self._tabs -= len(self._left.pop(key)[1])
-
     def _forget(self) -> None:
         since = self._clock() - self._window_s
         while self._kept:
@@ -183,15 +150,17 @@ class Retries:
             self._tokens -= _size(kept[1])
 
 
-def _open(tab: Tab, now: float) -> bool:
-    return tab.until is not None and tab.until > now
-
-
 def _size(whole: Whole) -> int:
     return whole.outcome.usage.completion_tokens + len(whole.chunks)
 
 
-def _check(retry: Retry, body: bytes) -> None:
+def check_body(retry: Retry, body: bytes) -> None:
+    """ApiError 422 where another body was sent under the same idempotency key."""
     if retry.body != body:
-        message = f"The '{IDEMPOTENCY_KEY}' was given before with another body; expected the same, or another key."
-        raise ApiError(422, message, param=IDEMPOTENCY_KEY, code="idempotency_key_reused")
+        raise reused()
+
+
+def reused() -> ApiError:
+    """422."""
+    message = f"The '{IDEMPOTENCY_KEY}' was given before with another body; expected the same, or another key."
+    return ApiError(422, message, param=IDEMPOTENCY_KEY, code="idempotency_key_reused")

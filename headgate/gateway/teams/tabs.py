@@ -6,22 +6,64 @@ and billed for what goes beyond that: in tokens, device time and money, each by 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from msgspec.structs import replace
 
 from headgate.gateway.teams.ledger_file import Entry
 
 
+class Counts:
+    """Prompt and answer tokens, device time and money."""
+
+    __slots__ = ("completion", "device_us", "nano_usd", "prompt")
+
+    def __init__(self) -> None:
+        self.prompt = self.completion = self.device_us = self.nano_usd = 0
+
+    def __iter__(self) -> Iterator[int]:
+        yield from (self.prompt, self.completion, self.device_us, self.nano_usd)
+
+    def add(self, prompt: int, completion: int, device_us: int, nano_usd: int) -> None:
+        """Count more."""
+        self.prompt += prompt
+        self.completion += completion
+        self.device_us += device_us
+        self.nano_usd += nano_usd
+
+
 class Tab:
     """Of one request, however often it is sent."""
 
-    __slots__ = ("billed", "until", "used")
+    __slots__ = ("_settled", "_unsettled", "billed", "until", "used")
 
     def __init__(self) -> None:
-        self.billed = _Counts()
+        self.billed = Counts()
         self.used = False
         """Whether something was set aside for it."""
         self.until: float | None = None
         """When it is closed; None while no attempt was left."""
+        self._unsettled = 0
+        self._settled: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        """Something is set aside for it."""
+        self.used = True
+        self._unsettled += 1
+
+    def end(self) -> None:
+        """That was settled."""
+        self._unsettled -= 1
+        if not self._unsettled and self._settled is not None:
+            settled, self._settled = self._settled, None
+            settled()
+
+    def when_settled(self, call: Callable[[], None]) -> None:
+        """Call when nothing is set aside for it: now, or then."""
+        if self._unsettled:
+            self._settled = call
+        else:
+            call()
 
 
 class Attempt:
@@ -31,7 +73,7 @@ class Attempt:
 
     def __init__(self, tab: Tab) -> None:
         self.tab = tab
-        self._came_to = _Counts()
+        self._came_to = Counts()
 
     def bill(self, entry: Entry) -> tuple[Entry, Entry | None]:
         """The account of one more generation: what of it is billed, and its tokens that were billed before."""
@@ -63,16 +105,3 @@ class Attempt:
             nano_usd=0,
         )
         return own, before if before.prompt_tokens or before.completion_tokens else None
-
-
-class _Counts:
-    __slots__ = ("completion", "device_us", "nano_usd", "prompt")
-
-    def __init__(self) -> None:
-        self.prompt = self.completion = self.device_us = self.nano_usd = 0
-
-    def add(self, prompt: int, completion: int, device_us: int, nano_usd: int) -> None:
-        self.prompt += prompt
-        self.completion += completion
-        self.device_us += device_us
-        self.nano_usd += nano_usd
