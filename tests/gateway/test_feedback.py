@@ -128,6 +128,32 @@ async def test_a_team_has_room_for_so_many_and_crowds_out_no_other(tmp_path: Pat
         database.close()
 
 
+async def test_the_latest_of_thousands_are_found_again_and_none_by_what_another_says_of_itself(tmp_path: Path) -> None:
+    database = Database(tmp_path / "catalog.sqlite3")
+    kept, fresh, smaller = Book(1700), Book(1700), Book(5)
+    await kept.open(database)
+    try:
+        for number in range(4000):
+            kept.given(RequestRecord("r", "e", "red", "laptop", f"of-{number}", reply_id=f"a-{number}", model="m"))
+            if number in (10, 2500):
+                await kept.write()
+        await kept.write()
+        await fresh.open(database)
+        await smaller.open(database)
+        for book, oldest in ((kept, 2300), (fresh, 2300), (smaller, 3995)):
+            for number in (3999, oldest):
+                found = await book.find("red", f"a-{number}")
+                assert found is not None
+                assert (found.id, found.user) == (f"a-{number}", f"of-{number}")
+            for other in (f"a-{oldest - 1}", "a-0", "of-3999", "a-399"):
+                assert await book.find("red", other) is None
+        smaller.given(RequestRecord("r", "e", "red", "laptop", reply_id="a-4000", model="m"))
+        await smaller.write()
+        assert await fresh.find("red", "a-4000") is not None
+    finally:
+        database.close()
+
+
 class Votes:
     """A watch that is told of votes, and lessons that are told of ratings."""
 

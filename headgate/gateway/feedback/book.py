@@ -67,7 +67,8 @@ class Book:
         own = self._answers.get(team)
         found = None if own is None else own.get(answer_id)
         if found is None and self._database is not None:
-            found = await self._database.run(partial(table.find_answer, team=team, answer_id=answer_id))
+            search = partial(table.find_answer, team=team, answer_id=answer_id, most=self._most)
+            found = await self._database.run(search)
         return found
 
     async def rate(self, rating: Rating) -> Rating | None:
@@ -108,7 +109,7 @@ class Book:
         """Write what was remembered since the last time. What the disk does not take is in memory only."""
         if self._database is None or not self._unwritten:
             return
-        answers = [one for unwritten in self._unwritten.values() for one in unwritten]
+        answers = {team: list(unwritten) for team, unwritten in self._unwritten.items()}
         self._unwritten.clear()
         try:
             await self._database.run(partial(table.write, answers=answers, most=self._most))
