@@ -164,6 +164,26 @@ async def test_an_upstream_is_asked_in_a_span_of_its_own(seen: Seen, streams: bo
     assert ("gen_ai.response.time_to_first_chunk" in told(server)) is streams
 
 
+async def test_a_response_that_is_made_in_the_background_has_a_span_and_a_line_of_its_own(seen: Seen) -> None:
+    body = {"model": "up", "input": "hi", "background": True, "stream": True}
+    async with upstream_server() as fake, asking(fake) as client:
+        reply = await client.post("/v1/responses", json=body)
+        assert b"response.completed" in await reply.read()
+        lines = (await (await client.get("/admin/requests")).json())["requests"]
+        (made,) = (line for line in lines if line["endpoint"] == "/v1/responses (background)")
+        explained = await (await client.get(f"/admin/requests/{made['id']}")).json()
+    assert (made["status"], made["model"], made["stream"]) == (200, "up", True)
+    assert [stage["name"] for stage in explained["stages"]][:3] == ["admit", "route", "prompt"]
+    spans = seen.spans()
+    asked, work, attempt = spans["chat"], spans["chat up"], spans["chat their-model"]
+    assert (asked.kind, work.kind) == (SpanKind.SERVER, SpanKind.INTERNAL)
+    assert (parent(work), parent(attempt)) == (own(asked), own(work))
+    said = told(work)
+    assert (said["headgate.request.id"], said["gen_ai.request.model"]) == (made["id"], "up")
+    assert said["gen_ai.usage.output_tokens"] == explained["request"]["completion_tokens"] > 0
+    assert "gen_ai.response.model" not in told(asked)
+
+
 async def test_what_an_upstream_does_wrong_is_the_error_of_its_span(seen: Seen) -> None:
     async def busy(_: web.Request, __: dict[str, Any]) -> web.Response:
         return web.json_response({"error": {"message": "later"}}, status=503)

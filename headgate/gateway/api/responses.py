@@ -18,7 +18,7 @@ from headgate.gateway.background_responses import BackgroundResponses, Making
 from headgate.gateway.middleware import CLIENT_LEFT, read_body
 from headgate.gateway.stored_responses import StoredResponse
 from headgate.gateway.teams.entry import scheduled
-from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.telemetry.record import CURRENT, RequestRecord
 from headgate.gateway.wire import sse
 from headgate.gateway.wire.errors import ApiError, invalid, overloaded, renamed, unsupported
 from headgate.gateway.wire.headers import cache_control, request_id, session
@@ -139,6 +139,10 @@ async def running(app: web.Application) -> AsyncIterator[None]:
 
     def ended(record: RequestRecord) -> None:
         app[keys.METRICS].finished(record)
+        if keys.TRACES in app:
+            app[keys.TRACES].ended(record)
+        if record.trace is not None:
+            record.trace.end(record)
         app[keys.ACCESS].write(record)
         who = app[keys.TEAMS].named(record.team, record.key_id)
         if record.reply_id and who is not None and (feedback := app[keys.FEEDBACK]) is not None:
@@ -156,13 +160,17 @@ async def _in_background(http: web.Request, asked: ToRespond, items: bytes) -> w
     principal, background, now = http[keys.PRINCIPAL], http.app[keys.BACKGROUND], http[keys.RECORD]
     record = RequestRecord(
         request_id(None), f"{now.endpoint} (background)", principal.team, principal.key_id,
-        config=now.config, arrived=time.monotonic(), retry=now.retry,
+        config=now.config, arrived=time.monotonic(), retry=now.retry, stream=now.stream,
+        trace=None if now.trace is None else now.trace.goes_on(),
     )  # fmt: skip
+    if keys.TRACES in http.app:
+        http.app[keys.TRACES].begun(record)
     road = (await keys.backend(http)).road
     queued = Identity(f"resp_{record.request_id.removeprefix('req_')}", int(time.time()), asked.request.model, "")
 
     async def make(making: Making) -> AsyncIterator[Sequence[bytes]]:
         reply = making.reply
+        CURRENT.set(record)  # in the task that makes it
         async with road.answer(asked.request, principal, record) as answer:
             record.reply_id = making.id
             reply.answered_by(structs.replace(queued, model=answer.opened.model))

@@ -95,12 +95,14 @@ class Tracing:
 class Trace:
     """Of one request, from its arrival to its end."""
 
-    def __init__(self, tracing: Tracing, operation: str, endpoint: str, parent: Context) -> None:
+    def __init__(
+        self, tracing: Tracing, operation: str, endpoint: str, parent: Context, kind: SpanKind = SpanKind.SERVER
+    ) -> None:
         self.tracing = tracing
         self.operation = operation
         self._endpoint = endpoint
         self._began_ns = time.time_ns()
-        self._span = tracing.tracer.start_span(operation, parent, SpanKind.SERVER, start_time=self._began_ns)
+        self._span = tracing.tracer.start_span(operation, parent, kind, start_time=self._began_ns)
         self._model = ""
 
     @property
@@ -112,6 +114,10 @@ class Trace:
     def context(self) -> Context:
         """For what is done on its behalf."""
         return set_span_in_context(self._span, Context())
+
+    def goes_on(self) -> Trace:
+        """The trace of what is done for the request when it has its reply: below its own span, and of its own end."""
+        return Trace(self.tracing, self.operation, self._endpoint, self.context, SpanKind.INTERNAL)
 
     def asked(self, request: ChatRequest) -> None:
         """What was asked, without its content."""
