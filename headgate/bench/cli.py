@@ -35,7 +35,7 @@ from headgate.bench.redis_command import redis
 from headgate.bench.routing.cli import routing
 from headgate.bench.sampling import sampling
 from headgate.bench.serve import compare, run_streams, server
-from headgate.bench.soak import soak
+from headgate.bench.soak.command import soak
 from headgate.bench.start import start as start_once
 from headgate.bench.streams import streams
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill

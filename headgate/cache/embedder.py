@@ -298,6 +298,11 @@ class SentenceEmbedder:
             if not future.done():
                 future.set_exception(error)
 
+    @property
+    def remembered(self) -> tuple[int, float]:
+        """How many texts, and what part of the most that is."""
+        return len(self._cache), len(self._cache) / self._cache_size if self._cache_size else 0.0
+
     def _remember(self, key: _Key, known: _Known) -> None:
         known[0].flags.writeable = False
         if self._cache_size == 0:

@@ -153,6 +153,11 @@ class Judge:
             self._readings.move_to_end(key)
         return known
 
+    @property
+    def remembered(self) -> tuple[int, float]:
+        """How many readings, and what part of the most that is."""
+        return len(self._readings), len(self._readings) / _READINGS
+
     def seal(self, text: str, scope: str = "") -> bytes:
         """What an entry keeps of what the guards see in its text."""
         return sealed(self.read(text, scope), text)

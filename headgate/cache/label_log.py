@@ -57,6 +57,11 @@ class LabelLog:
         """Labels remembered."""
         return len(self._all)
 
+    @property
+    def remembered(self) -> tuple[int, float]:
+        """How many labels, and what part of the most that is."""
+        return len(self._all), len(self._all) / (self._all.maxlen or 1)
+
     def __iter__(self) -> Iterator[LabelRecord]:
         """The labels, oldest first."""
         return iter(self._all)

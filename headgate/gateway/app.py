@@ -57,6 +57,7 @@ from headgate.gateway.teams.registry import Teams
 from headgate.gateway.teams.reload import Reloader
 from headgate.gateway.telemetry.access_log import AccessLog
 from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.remembered_metrics import RememberedCollector, Remembers
 from headgate.gateway.telemetry.server_metrics import ServerCollector, watch_process
 from headgate.gateway.telemetry.tracing import open_tracing
 from headgate.gateway.telemetry.usage_metrics import UsageMetrics
@@ -114,6 +115,7 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     ttl_s, most = settings.responses.ttl_s, int(settings.responses.max_bytes)
     app[keys.RESPONSES] = SharedResponses(StoredResponses(ttl_s, most), ttl_s, most)
     app[keys.FEEDBACK] = feedback.open_feedback(app)
+    app[keys.METRICS].registry.register(RememberedCollector(partial(_remembering, app)))
     app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
     app.on_startup.append(models.note_start)
     app.on_response_prepare.append(middleware.on_prepare)
@@ -197,6 +199,21 @@ def _budgets(app: web.Application) -> dict[str, list[Share]]:
     """How the budgets of all teams stand."""
     roster, budgets = app[keys.TEAMS].roster, app[keys.ADMISSION].accounts.budgets
     return {team: budgets.shares(team, roster.principal(team, None).policy.budgets) for team in sorted(roster.names)}
+
+
+def _remembering(app: web.Application) -> dict[str, Remembers]:
+    """All that remembers something of requests that have ended."""
+    found: dict[str, Remembers] = {
+        "bodies": app[keys.READINGS],
+        "tabs": app[keys.ADMISSION].tabs,
+        "responses": app[keys.RESPONSES],
+        **app[keys.LOADER].remembers,
+    }
+    if (own := app[keys.FEEDBACK]) is not None:
+        found["ratable"] = own.book
+    if keys.TRACES in app:
+        found["requests"] = app[keys.TRACES]
+    return found
 
 
 def _watch(app: web.Application) -> None:

@@ -52,6 +52,7 @@ from headgate.gateway.teams.admission import Admission
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.cache_metrics import CacheState
 from headgate.gateway.telemetry.metrics import Metrics
+from headgate.gateway.telemetry.remembered_metrics import Remembers
 from headgate.gateway.telemetry.upstream_metrics import UpstreamCollector
 from headgate.gateway.upstream.pool import Upstreams
 from headgate.gateway.vector_index import SharedIndex
@@ -105,6 +106,8 @@ class Loader:
         self._journal: FileJournal | RedisJournal | None = None
         self._shared: SharedState | None = None
         self._backend: Backend | None = None
+        self.remembers: dict[str, Remembers] = {}
+        """What remembers ended requests, as far as it is loaded."""
         self._required = [f"model {m.id}" for m in settings.models] + [f"upstream {u.id}" for u in settings.upstreams]
         self._calibration = certified_labels(settings.cache.semantic)
         try:
@@ -310,6 +313,9 @@ class Loader:
             comparisons=self._comparisons,
             shadows=self._shadows,
         )
+        self.remembers["retries"] = road.retries
+        if self._audits is not None:
+            self.remembers["labels"] = self._audits.watch.log
         self._backend = Backend(road, routes, answers, self._audits, self._comparisons)
         return answers, routes
 
@@ -338,6 +344,7 @@ class Loader:
             self._index = index = SharedIndex(embedder.dim, embedder.name, self._redis)
             if self._memory is not None:
                 self._memory.beside(lambda: index.index.bytes_used)
+            self.remembers |= {"embeddings": embedder, "texts": judge}
             fitting = judge if judge.embedder == embedder.name else None
             await self._resume(section, fitting)
             answers.understand(

@@ -27,6 +27,7 @@ from headgate.gateway.shadows import Answered, Shadows
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
+from headgate.gateway.teams.retries import Retries
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
 from headgate.gateway.wire.errors import OVERLOADED, ApiError, not_cached, overloaded
@@ -59,6 +60,11 @@ class Road:
         self._flights: SingleFlight[Event] = SingleFlight()
         admission = Admission() if admission is None else admission
         self._gate = Gate(routes, answers, metrics, admission, self._shared, clock)
+
+    @property
+    def retries(self) -> Retries:
+        """Answers for those to whom they may not have come."""
+        return self._gate.retries
 
     def answer(
         self, request: ChatRequest, principal: Principal, record: RequestRecord, reading: Reading | None = None

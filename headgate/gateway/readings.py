@@ -74,6 +74,11 @@ class Readings:
         """Bodies that are kept."""
         return len(self._kept)
 
+    @property
+    def remembered(self) -> tuple[int, float]:
+        """See `Remembers`."""
+        return len(self._kept), self._bytes / self._most
+
     def read(self, body: bytes, headers: MultiMapping[str], principal: Principal, parse: Parse) -> Reading:
         """What a body and the headers beside it ask; ApiError as `parse` raises it.
 

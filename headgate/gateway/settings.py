@@ -43,7 +43,7 @@ class ServerSettings(Section):
     replicas: int = Field(
         default=1,
         ge=1,
-        description="Gateways that count limits and budgets together in the Redis of cache.redis; 1: each by itself.",
+        description="Gateways that share limits, budgets and retries in the Redis of cache.redis; 1: each by itself.",
     )
     max_waiting: int = Field(
         default=2048,

@@ -45,6 +45,11 @@ class SharedResponses:
         return self._own.enabled
 
     @property
+    def remembered(self) -> tuple[int, float]:
+        """See `Remembers`: what is in this process."""
+        return self._own.remembered
+
+    @property
     def shared(self) -> bool:
         """Whether other processes may have a hand in them."""
         return self._redis is not None

@@ -50,6 +50,11 @@ class StoredResponses:
         """What is kept takes, about."""
         return self._bytes
 
+    @property
+    def remembered(self) -> tuple[int, float]:
+        """See `Remembers`."""
+        return len(self._kept), self._bytes / self._max_bytes if self._max_bytes else 0.0
+
     def __len__(self) -> int:
         self._expire()
         return len(self._kept)

@@ -1,4 +1,4 @@
-"""`headgate bench soak`: whether what a hundred thousand requests of every kind leave behind in the gateway adds up."""
+"""The command: a gateway with everything on, warmed up until what it remembers is full, and looked at from then on."""
 
 from __future__ import annotations
 
@@ -8,63 +8,67 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import click
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.http_load import Server, announced, cores
+from headgate.bench.soak.looks import Look, Slope, growing, look, slope
+from headgate.bench.soak.traffic import ask, ask_new
 
-_CHAT = "/v1/chat/completions"
 _KEY = "soak-key-0123456789"
-_KIB, _MIB = 1024, 1024 * 1024
-_LOOKS = 20
+_MIB = 1024 * 1024
+_LOOKS = 40
+_NEW = 12_000
+"""New questions at the start: more than the gateway remembers of any kind of text."""
+_STEP = 5_000
+_LEAST_S = 150.0
+"""Of the mix, before memory is compared: what is remembered for two minutes is the mix's by then."""
+_MOST_STEPS = 60
 _SETTLE_S = 0.5
 
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The gateway's process after so many requests: bytes in memory, open files, threads."""
-
-    requests: int
-    resident: int
-    files: int
-    threads: int
+Ask = Callable[[int], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """What was seen. `kinds` counts requests by kind and status."""
+    """What was seen: `kinds` counts requests by kind and status, `warm_up` how many there were before the looks."""
 
+    warm_up: int
+    warm_up_s: float
     looks: tuple[Look, ...]
     kinds: dict[str, int]
     seconds: float
 
     @property
-    def bytes_each(self) -> float:
-        """What a request leaves: the slope of a line through the looks at the second half, when buffers are full."""
-        late = self.looks[len(self.looks) // 2 :]
-        return float(np.polyfit([look.requests for look in late], [look.resident for look in late], 1)[0])
+    def resident(self) -> Slope:
+        """Bytes in memory that a request leaves."""
+        return slope([look.requests for look in self.looks], [look.resident for look in self.looks])
+
+    @property
+    def blocks(self) -> Slope:
+        """Blocks of Python's objects that a request leaves."""
+        return slope([look.requests for look in self.looks], [look.blocks for look in self.looks])
 
 
 @click.command()
-@click.option("--requests", type=click.IntRange(min=_LOOKS), default=100_000, show_default=True, help="All together.")
+@click.option("--requests", type=click.IntRange(min=_LOOKS), default=100_000, show_default=True, help="After warm-up.")
 @click.option("--concurrency", type=click.IntRange(1, 256), default=16, show_default=True, help="Clients at a time.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
 def soak(requests: int, concurrency: int, json_file: Path | None) -> None:
     """Send requests of every kind to one gateway and look at its memory in between.
 
     Answers from the cache, of the small demo model and of another server, whole, streamed and left in the middle;
-    refusals for model, parameter, address and key; counts of tokens; embeddings where there is a model for them. The
+    responses that are stored or made in the background; refusals for model, parameter, address and key; counts
+    of tokens; embeddings where there is a model for them. What the gateway remembers for a while is filled first. The
     gateway has one core, clients and the other server the other.
     """
     try:
@@ -75,24 +79,40 @@ def soak(requests: int, concurrency: int, json_file: Path | None) -> None:
             found = uvloop.run(_soak(server, requests, concurrency))
     except (RuntimeError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    table = Table("requests", "in memory", "open files", "threads")
-    for look in found.looks:
-        table.add_row(f"{look.requests:,}", f"{look.resident / _MIB:,.1f} MiB", str(look.files), str(look.threads))
+    _report(found, concurrency)
+    if json_file is not None:
+        slopes = {"resident": asdict(found.resident), "blocks": asdict(found.blocks)}
+        json_file.write_text(json.dumps({**asdict(found), "slopes": slopes}, indent=1) + "\n")
+
+
+def _report(found: Soak, concurrency: int) -> None:
+    first, last = found.looks[0], found.looks[-1]
+    memory = Table("requests", "in memory", "Python's blocks", "open files", "threads")
+    for seen in found.looks[:: len(found.looks) // 10]:
+        size = f"{seen.resident / _MIB:,.1f} MiB"
+        memory.add_row(f"{seen.requests:,}", size, f"{seen.blocks:,}", str(seen.files), str(seen.threads))
+    stores = Table("remembered", "at the start", "at the end", "of its bound")
+    for name, (count, full) in sorted(last.stores.items()):
+        stores.add_row(name, f"{first.stores[name][0]:,}", f"{count:,}", f"{full:.0%}")
     console = Console(width=110)
-    console.print(table)
+    console.print(memory, stores)
     for kind, count in sorted(found.kinds.items()):
         console.print(f"{count:>8,}  {kind}")
+    resident, blocks = found.resident, found.blocks
+    requests = last.requests - first.requests
     console.print(
-        f"{found.bytes_each:+.1f} bytes a request over the second half; {requests:,} requests of {concurrency} clients "
-        f"in {found.seconds:.0f} s; {date.today()}"
+        f"A request left {resident.each:+.1f} bytes ({resident.low:+.1f} to {resident.high:+.1f}, 95 %) and "
+        f"{blocks.each:+.3f} of Python's blocks ({blocks.low:+.3f} to {blocks.high:+.3f}): "
+        f"{'no growth is seen' if resident.low <= 0 else 'memory grew'}, and {requests:,} requests added at most "
+        f"{max(0.0, resident.high) * requests / _MIB:.1f} MiB.\n"
+        f"{found.warm_up:,} requests in {found.warm_up_s:.0f} s before, then {requests:,} of {concurrency} clients in "
+        f"{found.seconds:.0f} s; {date.today()}"
     )
-    if json_file is not None:
-        json_file.write_text(json.dumps({**asdict(found), "bytes_each": found.bytes_each}, indent=1) + "\n")
 
 
 @contextmanager
 def _gateway(own: int, others: int, folder: Path) -> Iterator[Server]:
-    """With everything on that a server has by default, a key, limits, a budget, and a cache that is soon full."""
+    """With everything on that a server has by default, a key, limits, a budget, and stores that are soon full."""
     config, teams = folder / "headgate.yaml", folder / "teams"
     teams.mkdir()
     million = 1_000_000_000
@@ -114,7 +134,8 @@ def _gateway(own: int, others: int, folder: Path) -> Iterator[Server]:
             "cache": {"exact": {"max_bytes": "1MiB"}, "redis": "off"},
             "teams": {"folder": str(teams)},
             "storage": {"folder": str(folder / "data")},
-            "engine": {"threads": 1},
+            "responses": {"max_bytes": "1MiB"},
+            "engine": {"threads": 1, "kv_bytes": "32MiB"},
             "logging": {"file": str(folder / "access.log")},
         }
         config.write_text(json.dumps(settings))
@@ -125,23 +146,47 @@ def _gateway(own: int, others: int, folder: Path) -> Iterator[Server]:
 
 
 async def _soak(server: Server, requests: int, concurrency: int) -> Soak:
-    kinds: Counter[str] = Counter()
-    looks: list[Look] = []
     headers = {"Authorization": f"Bearer {_KEY}"}
     timeout = aiohttp.ClientTimeout(total=120)
-    began, step = time.monotonic(), requests // _LOOKS
     async with aiohttp.ClientSession(server.url, headers=headers, timeout=timeout) as session:
         await _ready(session)
         models = await (await session.get("/v1/models")).json()
         embeds = next((m["id"] for m in models["data"] if m.get("task") == "embeddings"), None)
-        while (start := len(looks) * step) < requests:
-            end = requests if len(looks) == _LOOKS - 1 else start + step
-            numbers = iter(range(start, end))
-            ask = partial(_ask, session, embeds)
-            await asyncio.gather(*(_work_off(numbers, ask, kinds) for _ in range(concurrency)))
+        mixed = partial(ask, session, embeds)
+
+        async def seen(made: int) -> Look:
             await asyncio.sleep(_SETTLE_S)
-            looks.append(_look(server.pid, end))
-    return Soak(tuple(looks), dict(kinds), time.monotonic() - began)
+            async with session.get("/metrics") as reply:
+                return look(server.pid, await reply.text(), made)
+
+        began = time.monotonic()
+        await _send(range(_NEW), partial(ask_new, session), concurrency)
+        warm = await _warmed_up(mixed, seen, concurrency)
+        warmed = time.monotonic()
+        looks, kinds = [await seen(0)], Counter[str]()
+        for number in range(_LOOKS):
+            begin, end = (requests * at // _LOOKS for at in (number, number + 1))
+            kinds += await _send(range(warm + begin, warm + end), mixed, concurrency)
+            looks.append(await seen(end))
+    return Soak(warm, warmed - began, tuple(looks), dict(kinds), time.monotonic() - warmed)
+
+
+async def _warmed_up(mixed: Ask, seen: Callable[[int], Awaitable[Look]], concurrency: int) -> int:
+    """Send the mix until no store fills any more; how many requests there were by then.
+
+    Raises:
+        RuntimeError: some go on growing.
+    """
+    made, began = _NEW, time.monotonic()
+    looks = [await seen(made)]
+    for _ in range(_MOST_STEPS):
+        await _send(range(made, made + _STEP), mixed, concurrency)
+        made += _STEP
+        looks.append(await seen(made))
+        if time.monotonic() - began >= _LEAST_S and not growing(looks[-2], looks[-1]):
+            return made
+    grow = ", ".join(growing(looks[-2], looks[-1]))
+    raise RuntimeError(f"after {made:,} requests these stores are neither full nor as they were: {grow}")
 
 
 async def _ready(session: aiohttp.ClientSession) -> None:
@@ -154,71 +199,13 @@ async def _ready(session: aiohttp.ClientSession) -> None:
         await asyncio.sleep(0.2)
 
 
-async def _work_off(numbers: Iterator[int], ask: Callable[[int], Any], kinds: Counter[str]) -> None:
-    for number in numbers:
-        kinds[await ask(number)] += 1
+async def _send(numbers: range, one: Ask, concurrency: int) -> Counter[str]:
+    """Each of the requests, so many at a time; how many there were of each kind."""
+    kinds, left = Counter[str](), iter(numbers)
 
+    async def work_off() -> None:
+        for number in left:
+            kinds[await one(number)] += 1
 
-async def _ask(session: aiohttp.ClientSession, embeds: str | None, number: int) -> str:
-    """One request; what kind it was, and how it ended."""
-    text = f"What is {number} plus {number % 7}?"
-    small: dict[str, Any] = {"model": "demo-student", "max_tokens": 4, "temperature": 1.0}
-    known = _chat("What is 12 plus 30?", model="demo-student", max_tokens=16)
-    match number % 40:
-        case 0:
-            return await _sent(session, "model", _chat(text, **small))
-        case 1:
-            return await _sent(session, "model, stream", _chat(text, **small, stream=True))
-        case 2:
-            return await _left(session, "model", _chat(text, **{**small, "max_tokens": 200, "ignore_eos": True}))
-        case 3:
-            return await _sent(session, "upstream, stored", _chat(text, model="fixed", temperature=0))
-        case 4:
-            return await _sent(session, "upstream, stream", _chat(text, model="fixed", stream=True))
-        case 5:
-            return await _left(session, "upstream", _chat(text, model="paced"))
-        case 6:
-            return await _sent(session, "no such model", _chat(text, model=f"none-{number}"))
-        case 7:
-            return await _sent(session, "wrong parameter", _chat(text, **{**small, "top_p": -number}))
-        case 8:
-            return await _sent(session, "no such address", {}, f"/v1/nowhere/{number}")
-        case 9:
-            wrong = {"Authorization": f"Bearer wrong-{number}"}
-            return await _sent(session, "wrong key", _chat(text, **small), headers=wrong)
-        case 10:
-            return await _sent(session, "count", {"model": "demo-student", "prompt": text}, "/tokenize")
-        case 11 if embeds is not None:
-            return await _sent(session, "embedding", {"model": embeds, "input": text}, "/v1/embeddings")
-        case odd if odd % 2:
-            return await _sent(session, "cached, stream", {**known, "stream": True})
-        case _:
-            return await _sent(session, "cached", known)
-
-
-def _chat(text: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": text}], **fields}
-
-
-async def _sent(
-    session: aiohttp.ClientSession, kind: str, body: dict[str, Any], path: str = _CHAT, **options: Any
-) -> str:
-    async with session.post(path, json=body, **options) as reply:
-        await reply.read()
-        return f"{kind}: {reply.status}"
-
-
-async def _left(session: aiohttp.ClientSession, kind: str, body: dict[str, Any]) -> str:
-    """The client is gone after the first line of the stream."""
-    reply = await session.post(_CHAT, json={**body, "stream": True})
-    await reply.content.readline()
-    reply.close()
-    return f"{kind}, left: {reply.status}"
-
-
-def _look(pid: int, requests: int) -> Look:
-    process = Path(f"/proc/{pid}")
-    fields = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
-    return Look(
-        requests, int(fields["VmRSS"].split()[0]) * _KIB, len(list((process / "fd").iterdir())), int(fields["Threads"])
-    )
+    await asyncio.gather(*(work_off() for _ in range(concurrency)))
+    return kinds

@@ -56,6 +56,11 @@ class Traces:
     def __len__(self) -> int:
         return len(self._ended)
 
+    @property
+    def remembered(self) -> tuple[int, float]:
+        """See `Remembers`."""
+        return len(self._ended), len(self._ended) / (self._ended.maxlen or 1)
+
     def _all(self) -> Iterator[tuple[float, RequestRecord]]:
         """Each with the time of its end, which is now for those that run."""
         wall, now = self._clock(), self._monotonic()

@@ -62,6 +62,12 @@ class Book:
                 unwritten = self._unwritten[one.team] = deque(maxlen=self._most)
             unwritten.append(one)
 
+    @property
+    def remembered(self) -> tuple[int, float]:
+        """See `Remembers`: answers, and the fullest team's."""
+        counts = [len(answers) for answers in self._answers.values()]
+        return sum(counts), max(counts, default=0) / self._most if self._most else 0.0
+
     async def find(self, team: str, answer_id: str) -> Given | None:
         """A team's answer, if it is remembered. `sqlite3.Error` where the disk fails."""
         own = self._answers.get(team)

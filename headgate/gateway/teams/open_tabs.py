@@ -52,6 +52,11 @@ class OpenTabs:
         return self._count
 
     @property
+    def remembered(self) -> tuple[int, float]:
+        """See `Remembers`."""
+        return self._count, self._count / MOST_TABS
+
+    @property
     def shared(self) -> bool:
         """Whether other gateways find them."""
         return self._pool is not None

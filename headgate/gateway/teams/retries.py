@@ -99,6 +99,11 @@ class Retries:
         """Answers that are kept."""
         return len(self._kept)
 
+    @property
+    def remembered(self) -> tuple[int, float]:
+        """See `Remembers`."""
+        return len(self._kept), self._tokens / self._most_tokens
+
     async def find(self, key: Key, retry: Retry) -> Whole | None:
         """The answer to the same request of before, if there is one; one that is being made is waited for.
 

@@ -284,6 +284,17 @@ class Server:
         "1 for the state that a part of `/ready` is in: `loading`, `ready`, `off`, `failed`.",
         ("part", "state"),
     )
+    REMEMBERED = GaugeFamily(
+        "headgate_remembered_items",
+        "What is in memory of requests that have ended: `bodies` as they were read, answers for `retries`, open "
+        "`tabs`, `requests` of the operator's page, `ratable` answers, `responses`, `embeddings`, `texts` as guards "
+        "read them, `labels` of stored answers.",
+        ("store",),
+    )
+    REMEMBERED_RATIO = GaugeFamily(
+        "headgate_remembered_ratio", "What part of its bound a store takes; when it is full, the oldest go.", ("store",)
+    )
+    BLOCKS = GaugeFamily("headgate_python_blocks", "Blocks of memory that Python's objects take.")
     LOG_LINES_DROPPED = CounterFamily(
         "headgate_log_lines_dropped_total", "Lines of the access log that could not be written."
     )
