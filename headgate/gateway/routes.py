@@ -167,7 +167,8 @@ class Routes:
                 check_allowed(name, principal)
             return [self._by_id[name]]
         if name not in POLICIES:
-            raise model_not_found(name, ", ".join([*POLICIES, *self._by_id]))
+            known = [model for model in self._by_id if allowed is None or model in allowed]
+            raise model_not_found(name, ", ".join([*POLICIES, *known]))
         found = [d for d in self._by_id.values() if d.id in self._tiers] or list(self._by_id.values())
         return found if allowed is None else [d for d in found if d.id in allowed] or found
 

@@ -238,6 +238,8 @@ async def test_teams_and_keys_have_policies_of_their_own() -> None:
     with pytest.raises(ApiError, match=r"'large-1' may not be used with this key\. Available: small-1") as caught:
         await told(site, replace(MATHS, model="large-1"), red)
     assert caught.value.status == 403
+    with pytest.raises(ApiError, match=r"'gpt' does not exist\. Available: auto, small, large, small-1\."):
+        await told(site, replace(MATHS, model="gpt"), red)
 
 
 async def test_a_crowded_model_sends_who_has_a_choice_elsewhere_and_conversations_stay() -> None:
