@@ -65,7 +65,8 @@ class ChoiceStream:
         finish = delta.finish
         if self._stopped and finish.reason != "error":
             # Tokens the engine computed before it heard of the stop string are nobody's.
-            finish = replace(finish, reason="stop", completion_tokens=self._tokens)
+            accepted = min(finish.accepted, self._tokens)
+            finish = replace(finish, reason="stop", completion_tokens=self._tokens, accepted=accepted)
         return TextDelta(delta.index, text, token_ids, logprobs, delta.queue_s, finish, self._text.matched)
 
 

@@ -32,7 +32,8 @@ class StepInputs:
         tables: blocks of each sequence.
         rows: the tokens whose hidden states are wanted, those to sample from first, then those of probes, then those
             that score given tokens.
-        sampling: sequences that get a token, in the order of `rows`.
+        sampling: sequences that get a token, in the order of `rows`, and how many tokens beyond the known ones it is:
+            a sequence is there once, and once more for each token that was proposed.
         probing: sequences whose last state is reported, likewise.
         scoring: chunks whose tokens are scored, likewise.
     """
@@ -44,7 +45,7 @@ class StepInputs:
     contexts: list[int] = field(default_factory=list)
     tables: list[array[int]] = field(default_factory=list)
     rows: array[int] = field(default_factory=_numbers)
-    sampling: list[Sequence] = field(default_factory=list)
+    sampling: list[tuple[Sequence, int]] = field(default_factory=list)
     probing: list[Sequence] = field(default_factory=list)
     scoring: list[Chunk] = field(default_factory=list)
 
@@ -63,6 +64,7 @@ class StepInputs:
                 slots.append(blocks[start // size] * size + start % size)
             else:
                 tokens.extend(sequence.tokens[start:stop])
+                tokens.extend(chunk.drafted)
                 positions.extend(range(start, stop))
                 slots.extend([blocks[p // size] * size + p % size for p in range(start, stop)])
             inputs.counts.append(count)
@@ -72,10 +74,14 @@ class StepInputs:
                 if chunk.scored:
                     score_rows.extend([len(tokens) + p - stop for p in chunk.scored])
                     inputs.scoring.append(chunk)
-            elif stop == len(sequence.tokens):
-                probed = sequence.request.probe
-                (probe_rows if probed else rows).append(len(tokens) - 1)
-                (inputs.probing if probed else inputs.sampling).append(sequence)
+            elif sequence.request.probe:
+                if stop == len(sequence.tokens):
+                    probe_rows.append(len(tokens) - 1)
+                    inputs.probing.append(sequence)
+            elif chunk.samples:
+                ahead = len(chunk.drafted)
+                rows.extend(range(len(tokens) - 1 - ahead, len(tokens)))
+                inputs.sampling.extend([(sequence, number) for number in range(1 + ahead)])
         rows.extend(probe_rows)
         rows.extend(score_rows)
         return inputs

@@ -14,6 +14,7 @@ from headgate.engine.request import Delta, Finish, FinishReason, PromptState, Re
 from headgate.engine.runner import Probed, Runner, Sampled, Scored
 from headgate.engine.scheduler import Chunk, Scheduler
 from headgate.engine.sequence import Sequence
+from headgate.engine.speculation.planner import Planner
 from headgate.engine.tally import Tally
 
 logger = logging.getLogger(__name__)
@@ -79,7 +80,8 @@ class Lane:
         self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = 0
         self._step_seconds = self._background_seconds = 0.0
         self._noise = random.Random()
-        self._pace = math.inf  # seconds of a step, by the latest
+        self._pace = math.inf  # seconds of a step, by the latest without proposed tokens
+        self._planner = Planner()
         self._sequences: dict[str, list[Sequence]] = {}
         tables = scheduler.tables
         self.tally = Tally(context_length)
@@ -217,7 +219,8 @@ class Lane:
             if sequence.started_at is None:
                 sequence.started_at = started
                 sequence.queue_s = started - sequence.submitted_at
-        most = min(_MOST_STEPS, int(run_s / self._pace)) if self._runner.repeats else 1
+        chunks, proposing = self._propose(chunks)
+        most = min(_MOST_STEPS, int(run_s / self._pace)) if self._runner.repeats and not proposing else 1
         most = self._scheduler.repeats(chunks, most)
         try:
             sampled = self._runner.run(chunks, most, interrupt or Interrupt())
@@ -226,13 +229,20 @@ class Lane:
             self._failed_steps += 1
             return [self._fail(chunk.sequence, f"{type(error).__name__}: {error}") for chunk in chunks]
         now = self._clock()
-        steps = max((len(s.tokens) for s in sampled if isinstance(s, Sampled)), default=1) or 1
+        steps = max(len(s.tokens) for s in sampled if isinstance(s, Sampled)) or 1 if most > 1 else 1
+        self._planner.see(chunks, steps, now - started)
         if most > 1:
             chunks = self._scheduler.repeated(chunks, steps)
         self._account(chunks, steps, now - started)
+        if not proposing:
+            self._pace = (now - started) / steps
         for one in sampled:
             if isinstance(one, Sampled):
                 one.sequence.tokens.extend(one.tokens)
+                if one.sequence.draft is not None:
+                    one.sequence.draft.follow(one.sequence.tokens, len(one.tokens), proposing.get(one.sequence, 0))
+        # Logits may be broken by a proposed token; whether the answer's own are, the next step will show.
+        sampled = [s for s in sampled if not s.broken or s.sequence not in proposing]
         # A sequence whose logits are broken must not share the blocks that broke them.
         broken = {s.sequence for s in sampled if s.broken}
         self._scheduler.commit([c for c in chunks if c.sequence not in broken] if broken else chunks)
@@ -249,10 +259,18 @@ class Lane:
         }
         assert listed == held, "the lane and the scheduler hold different sequences"
 
+    def _propose(self, chunks: list[Chunk]) -> tuple[list[Chunk], dict[Sequence, int]]:
+        """The step with proposed tokens, if there are any that it gains by; and how many, by sequence."""
+        room = self._scheduler.limits.max_step_tokens - sum(chunk.count for chunk in chunks)
+        plan = self._planner.plan(chunks, room)
+        if not plan:
+            return chunks, {}
+        chunks = [self._scheduler.draft(c, plan[at]) if at in plan else c for at, c in enumerate(chunks)]
+        return chunks, {chunk.sequence: len(chunk.drafted) for chunk in chunks if chunk.drafted}
+
     def _account(self, chunks: list[Chunk], steps: int, seconds: float) -> None:
         self._steps += steps
         self._step_seconds += seconds
-        self._pace = seconds / steps
         total = sum(chunk.count for chunk in chunks)
         self.tally.stepped(total, steps)
         for chunk in chunks:
@@ -284,7 +302,7 @@ class Lane:
         if sequence.first_token_at is None:
             sequence.first_token_at = now
         self._generated_tokens += len(tokens)
-        logprobs = () if sampled.logprob is None else (sampled.logprob,)
+        logprobs = tuple(sampled.logprobs)
         if tokens[-1] in sequence.ends:
             return self._end(sequence, "stop", tokens, logprobs)
         if len(sequence.tokens) >= sequence.limit:
@@ -334,6 +352,8 @@ class Lane:
             decode_s=now - first,
             device_s=sequence.device_s,
             preemptions=sequence.preemptions,
+            accepted=0 if sequence.draft is None else sequence.draft.accepted,
+            rejected=0 if sequence.draft is None else sequence.draft.rejected,
             error=error,
         )
         if sequence.generates:

@@ -186,13 +186,15 @@ class LocalModel:
         marked: bool = False,
         grammar: Grammar | None = None,
         complete: Callable[[int], bool] | None = None,
+        draft: tuple[int, ...] = (),
     ) -> AsyncGenerator[TextDelta, bool | None]:
         """Stream `n` continuations of `prompt`. Closing the iterator cancels what still runs before the next step.
 
         `left` is told the accounts of the choices that ended that way, before the iterator is closed. `marked`: the
         text has the marks of function calls, where they are special tokens too. `grammar`: what form the continuations
         must have; one that is cut at its limit has it in part. `complete`, asked after each delta of a choice, says
-        whether the choice is to end there, as at a stop string.
+        whether the choice is to end there, as at a stop string. `draft`: tokens that the continuations may consist of,
+        all or some, which come sooner then.
 
         Sending True cancels it too, but the last deltas still come, with the account of what was computed.
 
@@ -207,7 +209,9 @@ class LocalModel:
         mailbox.open(engine_id, eager=bool(stop) or complete is not None)
         submitted = False
         try:
-            request = Request(engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority, grammar=grammar)
+            request = Request(
+                engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority, grammar=grammar, draft=draft
+            )
             self._loop.submit(request, mailbox.post)
             submitted, running = True, n
             while running:

@@ -51,6 +51,8 @@ class Request:
     pin: bool = False
     grammar: Grammar | None = None
     """What form the continuations must have."""
+    draft: tuple[int, ...] = ()
+    """What the continuations may be like. It decides how soon they are there, never what they say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,10 @@ class Finish:
     device_s: float = 0.0
     """Share of step time, by tokens computed."""
     preemptions: int = 0
+    accepted: int = 0
+    """Of `completion_tokens`, those that were proposed by the request's draft."""
+    rejected: int = 0
+    """Tokens of the draft that were computed in vain."""
     error: str | None = None
 
 

@@ -23,29 +23,46 @@ from headgate.engine.sampling.logprobs import measure, read
 from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingRow
 from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
+from headgate.engine.speculation.verifier import holding
 
 _SCORE_ROWS = 32
 """Rows whose logits are there at a time where tokens are scored: enough to keep the output layer's product efficient,
 few enough to stay small beside a vocabulary of 150,000."""
 
 
+_NOT_FINITE = "the model's logits are not finite"
+_Row = tuple[Sequence, int]
+"""As in `StepInputs.sampling`."""
+
+
 @dataclass(slots=True)
 class Sampled:
-    """The tokens that follow a sequence's known ones, one per step; none where nothing could be chosen.
+    """The tokens that follow a sequence's known ones, one per step, or the proposed ones that hold and one more; none
+    where nothing could be chosen.
 
     Never changed; not frozen, as for `Delta`.
     """
 
     sequence: Sequence
     tokens: Seq[int]
-    logprob: TokenLogprob | None = None
-    error: str = "the model's logits are not finite"
+    logprobs: Seq[TokenLogprob] = ()
+    """Theirs, where they were asked for."""
+    error: str = _NOT_FINITE
     """Why there are none."""
 
     @property
     def broken(self) -> bool:
         """Whether nothing could be chosen."""
         return not self.tokens
+
+
+@dataclass(slots=True)
+class _Drawn:
+    """What a row of logits gave; -1 for nothing."""
+
+    token: int
+    logprob: TokenLogprob | None = None
+    error: str = _NOT_FINITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +119,7 @@ class Runner:
             tensor(numbers, device) for numbers in (inputs.tokens, inputs.positions, inputs.rows)
         )
         slots = tensor(inputs.slots, device)
-        for sequence in inputs.sampling:
+        for sequence, _ in inputs.sampling:
             if sequence.guide is not None:
                 sequence.guide.begin(sequence.tokens)
         batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size)
@@ -110,13 +127,13 @@ class Runner:
             started = time.perf_counter()
             logits = self._decoder.forward(tokens, positions, batch, cache, rows)
             self._forward_seconds += time.perf_counter() - started
-            return [*self._sample(logits, inputs.sampling)]
+            return [*self._sample(logits, inputs.sampling, chunks)]
         started = time.perf_counter()
         hidden = self._decoder.hidden(tokens, positions, batch, cache, rows)
         first = hidden[: len(inputs.sampling)]
         logits = self._decoder.logits(first) if inputs.sampling else first
         self._forward_seconds += time.perf_counter() - started
-        sampled = self._sample(logits, inputs.sampling) if inputs.sampling else []
+        sampled = self._sample(logits, inputs.sampling, chunks) if inputs.sampling else []
         rest = hidden[len(inputs.sampling) :]
         return [
             *sampled,
@@ -146,31 +163,42 @@ class Runner:
                 sampled[row].error = error
         return [*sampled]
 
-    def _sample(self, logits: Tensor, sequences: list[Sequence]) -> list[Sampled]:
-        if all(s.plain for s in sequences):
-            tokens = self._sampler.likeliest(logits)
-            return [Sampled(s, (token,) if token >= 0 else ()) for s, token in zip(sequences, tokens, strict=True)]
-        lost = _lost(sequences)
-        if not lost and all(s.request.sampling.plain for s in sequences):
+    def _sample(self, logits: Tensor, rows: Seq[_Row], chunks: Seq[Chunk]) -> list[Sampled]:
+        """What holds of the tokens that follow the chunks' known and proposed ones; `rows` are those of `logits`."""
+        drawn = iter(self._draw(logits, rows))
+        return [self._settle(chunk, list(islice(drawn, 1 + len(chunk.drafted)))) for chunk in chunks if chunk.samples]
+
+    def _settle(self, chunk: Chunk, drawn: Seq[_Drawn]) -> Sampled:
+        sequence = chunk.sequence
+        tokens = [one.token for one in drawn]
+        count = holding(tokens, chunk.drafted, sequence.ends)
+        if chunk.drafted:
+            # What broke them would stay where it is if no token came in its place any more.
+            broken = [len(sequence.tokens) - 1 + number for number, token in enumerate(tokens) if token < 0]
+            self._store.clear_tokens(sequence.table.blocks, broken)
+        logprobs = [one.logprob for one in drawn[:count] if one.logprob is not None]
+        return Sampled(sequence, tokens[:count], logprobs, drawn[0].error)
+
+    def _draw(self, logits: Tensor, rows: Seq[_Row]) -> list[_Drawn]:
+        if all(sequence.plain for sequence, _ in rows):
+            return [_Drawn(token) for token in self._sampler.likeliest(logits)]
+        lost = _lost(rows)
+        if not lost and all(sequence.request.sampling.plain for sequence, _ in rows):
             # Nobody else reads these logits: they can be written to.
-            for row, sequence in zip(logits, sequences, strict=True):
+            for row, (sequence, _) in zip(logits, rows, strict=True):
                 if sequence.guide is not None:
                     row.masked_fill_(sequence.guide.forbidden().to(logits.device), -math.inf)
-            tokens = self._sampler.likeliest(logits)
-            return [Sampled(s, (token,) if token >= 0 else ()) for s, token in zip(sequences, tokens, strict=True)]
-        if lost:
-            sound = [i for i, s in enumerate(sequences) if s not in lost]
-            failed = [Sampled(s, (), error=error) for s, error in lost.items()]
-            return failed + self._sample(logits[sound], [sequences[i] for i in sound])
-        try:
-            drawn = self._sampler.sample(logits, [_row(s) for s in sequences])
-        except NonFiniteLogits as error:
-            broken = frozenset(error.rows)
-            sound = [i for i in range(len(sequences)) if i not in broken]
-            failed = [Sampled(sequences[i], ()) for i in sorted(broken)]
-            return failed + self._sample(logits[sound], [sequences[i] for i in sound])
-        drawings = zip(sequences, drawn.token_ids, drawn.logprobs, strict=True)
-        return [Sampled(sequence, (token,), logprob) for sequence, token, logprob in drawings]
+            return [_Drawn(token) for token in self._sampler.likeliest(logits)]
+        failed = {number: _Drawn(-1, None, error) for number, error in lost.items()}
+        if not failed:
+            try:
+                drawn = self._sampler.sample(logits, [_sampling_row(*row) for row in rows])
+                return [_Drawn(token, told) for token, told in zip(drawn.token_ids, drawn.logprobs, strict=True)]
+            except NonFiniteLogits as error:
+                failed = dict.fromkeys(error.rows, _Drawn(-1))
+        sound = [number for number in range(len(rows)) if number not in failed]
+        others = iter(self._draw(logits[sound], [rows[number] for number in sound]))
+        return [failed[number] if number in failed else next(others) for number in range(len(rows))]
 
     def _probe(self, hidden: Tensor, sequences: Seq[Sequence]) -> list[Probed]:
         """What the store holds of each prompt, and `hidden` [sequences, hidden] says of its end."""
@@ -218,21 +246,26 @@ def _token_score(token: int, row: Seq[float], top: int) -> TokenScore:
     return TokenScore(token, told.logprob, bool(row[0]), told.top)
 
 
-def _lost(sequences: Seq[Sequence]) -> dict[Sequence, str]:
-    """Sequences whose grammars cannot be followed any further, and why. Waits for what may follow in the others."""
+def _lost(rows: Seq[_Row]) -> dict[int, str]:
+    """Rows of sequences whose grammars cannot be followed any further, and why. Waits for what may follow in others."""
     lost = {}
-    for sequence in sequences:
+    for number, (sequence, _) in enumerate(rows):
         if sequence.guide is not None:
             try:
                 sequence.guide.forbidden()
             except GrammarError as error:
-                lost[sequence] = str(error)
+                lost[number] = str(error)
     return lost
 
 
-def _row(sequence: Sequence) -> SamplingRow:
-    """The sequence's row, kept from step to step so that penalties count each token once."""
+def _sampling_row(sequence: Sequence, ahead: int) -> SamplingRow:
+    """The sequence's row, kept from step to step so that penalties count each token once; one of its own for a token
+    behind proposed ones, which has no penalties.
+    """
     params = sequence.request.sampling
+    if ahead:
+        position = len(sequence.tokens) + ahead
+        return SamplingRow(params, sequence.request.prompt, (), sequence.choice, position, sequence.noise)
     row = sequence.row
     if row is None:
         row = SamplingRow(params, sequence.request.prompt, (), sequence.choice, 0, sequence.noise)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from headgate.engine.background import Background
@@ -45,12 +46,16 @@ class Chunk:
     sequence: Sequence
     start: int
     count: int
+    drafted: Seq[int] = ()
+    """The last of them, where they are not known but proposed."""
 
     @property
     def samples(self) -> bool:
-        """Whether the chunk ends at the last known token, so that its logits give the next one."""
+        """Whether its known tokens end with the last one, whose logits give the next."""
         request = self.sequence.request
-        return not request.score and not request.probe and self.start + self.count == len(self.sequence.tokens)
+        if request.score or request.probe:
+            return False
+        return self.start + self.count - len(self.drafted) == len(self.sequence.tokens)
 
     @property
     def scored(self) -> range:
@@ -233,12 +238,27 @@ class Scheduler:
             self.tables.trim(chunk.sequence.table, chunk.start + times)
         return [Chunk(chunk.sequence, chunk.start, times) for chunk in chunks]
 
+    def draft(self, chunk: Chunk, tokens: Seq[int]) -> Chunk:
+        """The chunk with proposed tokens behind its own, as many as the pool has blocks for without taking any back."""
+        table, known = chunk.sequence.table, chunk.start + chunk.count
+        if not self.tables.extend(table, known + len(tokens)):
+            tokens = tokens[: len(table.blocks) * self.tables.block_size - known]
+        self._charge(chunk.sequence, len(tokens))
+        return Chunk(chunk.sequence, chunk.start, chunk.count + len(tokens), tokens)
+
     def commit(self, chunks: list[Chunk]) -> None:
-        """The step's keys and values are written: count them as computed and share full blocks."""
+        """The step's keys and values are written: count them as computed and share full blocks.
+
+        Those of proposed tokens that do not hold are not counted: other tokens will come in their places.
+        """
         for chunk in chunks:
-            sequence = chunk.sequence
-            sequence.computed = chunk.start + chunk.count
-            if sequence.computed % self.tables.block_size >= chunk.count:
+            sequence, count = chunk.sequence, chunk.count
+            if chunk.drafted:
+                # The last token of what holds came out of the step, and was not in it.
+                count = len(sequence.tokens) - 1 - chunk.start
+                self.tables.trim(sequence.table, chunk.start + count)
+            sequence.computed = chunk.start + count
+            if sequence.computed % self.tables.block_size >= count:
                 continue  # no block became full
             self.tables.publish(sequence.table, sequence.tokens, sequence.computed)
 

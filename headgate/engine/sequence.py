@@ -8,6 +8,7 @@ from headgate.engine.kv.tables import BlockTable
 from headgate.engine.request import Request, TokenScore
 from headgate.engine.sampling.grammar import Guide
 from headgate.engine.sampling.processors import SamplingRow
+from headgate.engine.speculation.draft import Draft
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +50,8 @@ class Sequence:
     """What the sampler keeps of it; made when it is first needed, which greedy decoding never does."""
     guide: Guide | None = None
     """Its way through the grammar of the request. It goes with the tokens, so that a preemption changes nothing."""
+    draft: Draft | None = None
+    """What it may go on with, where that can be checked several tokens at a time."""
     stream: int | None = None
     """What the keys of its draws begin with, as int64; made when it is first needed, likewise."""
     prompt_length: int = field(init=False)
@@ -67,11 +70,18 @@ class Sequence:
         self.direct = self.request.sampling.direct and not self.request.score and not self.request.probe
         self.background = self.request.priority == "background"
         self.rank = 0 if self.request.priority == "interactive" else 1
+        if self.request.draft and self._checkable:
+            self.draft = Draft(self.request.draft, self.prompt_length)
 
     @property
     def generates(self) -> bool:
         """Whether it continues its prompt, instead of being scored or probed."""
         return not self.request.score and not self.request.probe
+
+    @property
+    def _checkable(self) -> bool:
+        """Whether what is chosen behind a token depends on the tokens before it by the model's logits alone."""
+        return self.generates and not self.background and self.guide is None and not self.request.sampling.looks_back
 
     @property
     def gap(self) -> int:

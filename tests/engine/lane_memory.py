@@ -18,12 +18,18 @@ from headgate.engine.request import TokenScore
 from headgate.engine.runner import Probed, Sampled, Scored
 from headgate.engine.scheduler import Chunk, Limits, Scheduler
 from headgate.engine.sequence import Sequence
+from headgate.engine.speculation.verifier import holding
 
 LIMITS = Limits(
     max_step_tokens=7, max_running=4, max_sequence_share=0.5, knee_tokens=5, background_step_tokens=3, pinned_share=0.3
 )
 BLOCKS, BLOCK_SIZE = 12, 4
 EOS = 0
+
+
+def following(tokens: Seq[int]) -> int:
+    """The next token follows from the tokens before it, as it would in a model."""
+    return sum(tokens) % 7
 
 
 class MemoryModel:
@@ -50,10 +56,14 @@ class MemoryModel:
         for step in range(min(most, self.early)):
             self._compute(chunks, found, step)
             for sequence, tokens in found.items():
-                # The next token follows from the tokens before it, as it would in a model.
-                tokens.append(sum([*sequence.tokens, *tokens]) % 7)
+                tokens.append(following((*sequence.tokens, *tokens)))
             if any(tokens[-1] in sequence.ends for sequence, tokens in found.items()):
                 break
+        for chunk in chunks:
+            if chunk.drafted:
+                known = chunk.sequence.tokens
+                behind = [following((*known, *chunk.drafted[:at])) for at in range(1 + len(chunk.drafted))]
+                found[chunk.sequence] = behind[: holding(behind, chunk.drafted, chunk.sequence.ends)]
         sampled = [Sampled(sequence, tokens) for sequence, tokens in found.items()]
         probed = [
             Probed(c.sequence, np.array(c.sequence.tokens, np.float32))
@@ -65,11 +75,11 @@ class MemoryModel:
     def _compute(self, chunks: Seq[Chunk], found: Mapping[Sequence, list[int]], step: int) -> None:
         # A step writes all its keys before any attention reads them.
         for chunk in chunks:
-            known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()))
+            known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()), *chunk.drafted)
             for position in range(chunk.start + step, chunk.start + step + chunk.count):
                 self._slots[self._slot(chunk, position)] = self._meaning(chunk, known, position)
         for chunk in chunks:
-            known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()))
+            known = (*chunk.sequence.tokens, *found.get(chunk.sequence, ()), *chunk.drafted)
             for position in range(chunk.start + step + chunk.count):
                 assert self._slots[self._slot(chunk, position)] == self._meaning(chunk, known, position)
         if self.fail_next:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from dataclasses import replace
 
 import pytest
+from draft_edits import Edit, edited, edits_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from lane_memory import BLOCK_SIZE, BLOCKS, EOS, LIMITS, lane_of
+from lane_memory import BLOCK_SIZE, BLOCKS, EOS, LIMITS, following, lane_of
 
 from headgate.cache.prefix import PrefixIndex
 from headgate.engine.kv.pool import BlockPool, OutOfBlocks
@@ -41,6 +43,7 @@ class LaneMachine(RuleBasedStateMachine):
         weight=st.sampled_from([0.5, 1.0, 3.0]),
         ignore_eos=st.booleans(),
         priority=st.sampled_from(["interactive", "foreground", "background"]),
+        edits=st.none() | edits_of(st.integers(0, 6)),
     )
     def submit(
         self,
@@ -52,11 +55,14 @@ class LaneMachine(RuleBasedStateMachine):
         weight: float,
         ignore_eos: bool,
         priority: Priority,
+        edits: list[Edit] | None,
     ) -> None:
         # Prompts of a family are prefixes of one another, so that blocks are shared often.
         prompt = tuple(1 + (family + i * i) % 5 for i in range(length))
         sampling = SamplingParams(max_tokens=most, ignore_eos=ignore_eos)
-        self._submit(Request(f"r{self.submitted}", "m", prompt, sampling, n, tenant, weight, priority))
+        request = Request(f"r{self.submitted}", "m", prompt, sampling, n, tenant, weight, priority)
+        # Drafts are the answer but for some edits: nothing that is observed may depend on them.
+        self._submit(request if edits is None else replace(request, draft=edited(expected_output(request), edits)))
 
     @rule(
         length=st.integers(1, 30),
@@ -172,6 +178,10 @@ class LaneMachine(RuleBasedStateMachine):
                 assert delta.state is None, "there was no room for more"
             elif delta.finish.reason in ("stop", "length"):
                 assert tokens == expected_output(request)
+                assert 0 <= delta.finish.accepted <= len(tokens)
+                assert 0 <= delta.finish.rejected <= len(request.draft) - delta.finish.accepted
+                ended = tokens[-1] == EOS and not request.sampling.ignore_eos
+                assert delta.finish.reason == ("stop" if ended else "length")
             self.open[delta.request_id].discard(delta.index)
             if not self.open[delta.request_id]:
                 del self.open[delta.request_id]
@@ -181,7 +191,7 @@ def expected_output(request: Request) -> list[int]:
     tokens = list(request.prompt)
     assert request.sampling.max_tokens is not None
     for _ in range(min(request.sampling.max_tokens, BLOCKS * BLOCK_SIZE - len(request.prompt))):
-        tokens.append(sum(tokens) % 7)
+        tokens.append(following(tokens))
         if tokens[-1] == EOS and not request.sampling.ignore_eos:
             break
     return tokens[len(request.prompt) :]

@@ -82,10 +82,18 @@ class KVStore:
     def clear(self, blocks: Sequence[int]) -> None:
         """Zero the blocks. A NaN left in one would reach its next owner: masked keys weigh 0, and 0 * NaN is NaN."""
         for block in blocks:
-            slots = slice(block * self._block_size, (block + 1) * self._block_size)
-            for layer in self.layers:
-                for tensor in _tensors(layer):
-                    tensor[slots].zero_()
+            self._zero(slice(block * self._block_size, (block + 1) * self._block_size))
+
+    def clear_tokens(self, blocks: Sequence[int], positions: Sequence[int]) -> None:
+        """Zero what the sequence with these blocks has at positions."""
+        for position in positions:
+            slot = blocks[position // self._block_size] * self._block_size + position % self._block_size
+            self._zero(slice(slot, slot + 1))
+
+    def _zero(self, slots: slice) -> None:
+        for layer in self.layers:
+            for tensor in _tensors(layer):
+                tensor[slots].zero_()
 
 
 def _tensors(layer: KVLayer) -> list[torch.Tensor]:

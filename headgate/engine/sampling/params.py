@@ -55,12 +55,12 @@ class SamplingParams:
     @property
     def changes_logits(self) -> bool:
         """Whether bias or penalties change what is likely."""
-        return bool(
-            self.logit_bias
-            or self.repetition_penalty != 1.0
-            or self.presence_penalty != 0.0
-            or self.frequency_penalty != 0.0
-        )
+        return bool(self.logit_bias) or self.looks_back
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether what is likely depends on the tokens before, other than by the model."""
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
     @property
     def direct(self) -> bool:

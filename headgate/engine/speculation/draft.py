@@ -1,0 +1,126 @@
+"""A given draft of an answer: how far the answer follows it, and how likely it goes on doing so.
+
+An answer follows its draft from the beginning. Where it takes another token, that one is first taken for a replacement:
+both go on behind it. If they do not, the place is lost until the answer's last few tokens are found together further
+on in the draft.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+_AGREEING = 3
+"""Tokens by which a lost place is found again: fewer are alike by chance too often."""
+_REMEMBERED = 32.0
+"""About how many tokens the odds are made of, the latest ones."""
+_SIZE = array("i").itemsize
+
+
+class Odds:
+    """How often something was so of late, from a guess on."""
+
+    __slots__ = ("_no", "_yes")
+
+    def __init__(self, yes: float, no: float) -> None:
+        self._yes, self._no = yes, no
+
+    @property
+    def share(self) -> float:
+        """Between 0 and 1."""
+        return self._yes / (self._yes + self._no)
+
+    def see(self, *, so: bool) -> None:
+        """Once more."""
+        if so:
+            self._yes += 1
+        else:
+            self._no += 1
+        if self._yes + self._no > _REMEMBERED:
+            self._yes /= 2
+            self._no /= 2
+
+
+class Draft:
+    """What one choice has made of its draft so far. The step thread's own."""
+
+    def __init__(self, tokens: Sequence[int], start: int) -> None:
+        """`tokens`: the draft; `start`: of the answer in its sequence."""
+        self._tokens = tokens
+        self._packed = array("i", tokens).tobytes()
+        self._start = start
+        self._place: int | None = 0  # of the draft's token that may be the answer's next
+        self._guessed = True  # whether the tokens before that do not say so
+        self._behind = 0  # the draft before this is not looked for any more
+        self._first, self._further = Odds(1, 1), Odds(3, 1)
+        self._looked_at = 0  # the draft's end of what was proposed so far
+        self._checked = 0
+        self.accepted = 0
+        """Tokens of the answer that were proposed."""
+
+    @property
+    def rejected(self) -> int:
+        """Tokens of the draft that were proposed, and are not the answer's."""
+        return self._checked - self.accepted
+
+    @property
+    def left(self) -> int:
+        """Tokens that may be proposed now; none while the place is lost."""
+        return 0 if self._place is None else len(self._tokens) - self._place
+
+    @property
+    def first(self) -> float:
+        """How likely the next proposed token is the answer's."""
+        return (self._first if self._guessed else self._further).share
+
+    def expected(self, count: int) -> float:
+        """How many of the next `count` proposed tokens are the answer's, probably."""
+        share = self._further.share
+        return self.first * (1 - share**count) / (1 - share)
+
+    def propose(self, count: int) -> Sequence[int]:
+        """The tokens that may come next, at most so many."""
+        assert self._place is not None, "there is nothing to propose where the place is lost"
+        return self._tokens[self._place : self._place + count]
+
+    def follow(self, sequence: Sequence[int], new: int, proposed: int = 0) -> None:
+        """The answer has grown.
+
+        Args:
+            sequence: prompt and answer.
+            new: how many of its last tokens are new. None although some were proposed: nothing is proposed any more.
+            proposed: how many tokens were proposed for their places.
+        """
+        if proposed:
+            assert self._place is not None
+            end = self._place + proposed
+            self._checked += max(0, end - max(self._place, self._looked_at))
+            self._looked_at = max(self._looked_at, end)
+            if not new:
+                self._place, self._behind = None, len(self._tokens)
+        for number, at in enumerate(range(len(sequence) - new, len(sequence))):
+            if self._place is None:
+                break
+            agrees = self._place < len(self._tokens) and self._tokens[self._place] == sequence[at]
+            self.accepted += agrees and number < proposed
+            self._go_on(self._place, agrees=agrees)
+        if self._place is None:
+            self._find(sequence)
+
+    def _go_on(self, place: int, *, agrees: bool) -> None:
+        (self._first if self._guessed else self._further).see(so=agrees)
+        if agrees:
+            self._place = self._behind = place + 1
+        else:
+            self._place = None if self._guessed else place + 1
+        self._guessed = not agrees
+
+    def _find(self, sequence: Sequence[int]) -> None:
+        if len(sequence) - self._start < _AGREEING or self._behind + _AGREEING >= len(self._tokens):
+            return
+        last = array("i", sequence[-_AGREEING:]).tobytes()
+        at = self._packed.find(last, self._behind * _SIZE)
+        while at >= 0 and at % _SIZE:
+            at = self._packed.find(last, at + 1)
+        if at >= 0:
+            self._place, self._guessed = at // _SIZE + _AGREEING, True
