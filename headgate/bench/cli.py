@@ -80,7 +80,7 @@ bench.add_command(streams)
 @click.option("--weights", type=click.Choice(get_args(WeightFormat)), default="native", show_default=True)
 @click.option("--device", default="auto", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
-@click.option("--kernels", type=click.Choice(["auto", "reference"]), default="auto", show_default=True)
+@click.option("--kernels", type=click.Choice(get_args(KernelSet)), default="auto", show_default=True)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
 @click.option("--new", type=click.IntRange(min=2), help="New tokens of each request of the decode workloads.")
 @click.option(
@@ -150,7 +150,10 @@ def engine(
     with tempfile.TemporaryDirectory() as scratch:
         folder = model_folder(model, Path(scratch))
         settings = EngineSettings(device=device, threads=threads, prefix_cache=False, kernels=kernels)
-        served = Engine(settings)
+        try:
+            served = Engine(settings)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
         served.load(ModelSpec("bench", folder, weights=weights))
         if threads is not None:
             torch.set_num_threads(threads)

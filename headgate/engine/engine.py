@@ -71,7 +71,7 @@ class EngineSettings:
         kv_dtype: "auto" (the dtype a model computes in) or "int8" (half of that memory and reading, see KVLayer).
         threads: for operators on the CPU; None leaves torch's own choice.
         prefix_cache: reuse the blocks of equal prefixes within a tenant.
-        kernels: "auto" (compiled ones where they were built) or "reference" (plain torch).
+        kernels: "auto" (compiled ones where they were built), "reference" (plain torch) or "triton" (CUDA, on trial).
         keep_quantized: write quantised weights to disk beside their checkpoint, and map them at the next start.
     """
 

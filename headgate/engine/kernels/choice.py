@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +12,7 @@ from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.kernels.reference import ReferenceKernels
 
-KernelSet = Literal["auto", "reference"]
+KernelSet = Literal["auto", "reference", "triton"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,29 @@ class KernelChoice:
 
 
 def choose_kernels(wanted: KernelSet, device: torch.device) -> KernelChoice:
-    """The fastest kernels that work on `device` here, or plain torch if that is wanted."""
+    """The fastest proven kernels that work on `device` here, or those that are wanted.
+
+    Raises:
+        ValueError: those of Triton are wanted where they cannot run.
+    """
     if wanted == "reference":
         return KernelChoice(ReferenceKernels(), False, "plain torch, by the setting kernels: reference")
+    if wanted == "triton":
+        return _triton(device)
     if device.type != "cpu":
         return KernelChoice(ReferenceKernels(), False, f"plain torch on {device.type}")
     status = native_status()
     if not status.usable:
         return KernelChoice(ReferenceKernels(), False, f"plain torch; {status.why}")
     return KernelChoice(CpuKernels(), True, status.why)
+
+
+def _triton(device: torch.device) -> KernelChoice:
+    if device.type != "cuda":
+        raise ValueError(f"kernels is 'triton', which runs on CUDA devices, but the device is {device}; use auto")
+    if importlib.util.find_spec("triton") is None:
+        raise ValueError("kernels is 'triton', but the package triton is not installed; install it, or use auto")
+    # Triton takes a second to import and half a gigabyte on disk: nobody else should need it.
+    from headgate.engine.kernels.triton.kernels import TritonKernels
+
+    return KernelChoice(TritonKernels(), True, "Triton, by the setting kernels: triton")

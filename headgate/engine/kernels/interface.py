@@ -31,6 +31,15 @@ class KVLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadNorms:
+    """Weights [head_dim] by which the heads of queries and of keys are normalised, as by `Kernels.rms_norm`."""
+
+    query: Tensor
+    key: Tensor
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionBatch:
     """Geometry of one step. Sequence i owns `counts[i]` consecutive query rows, in order of i.
 
@@ -193,6 +202,23 @@ class Kernels(Protocol):
 
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """Store [tokens, kv_heads, head_dim] keys and values at `slots` [tokens], rounded to int8 where these are."""
+        ...
+
+    def rotate_and_write(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        norms: HeadNorms | None,
+        cos: Tensor,
+        sin: Tensor,
+        layer: KVLayer,
+        slots: Tensor,
+    ) -> Tensor:
+        """What a layer does with its projections before it attends: the norms if any, `rope` of q and k, `write_kv`.
+
+        q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim]; returns the queries.
+        """
         ...
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> Any:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.kernels.interface import AttentionBatch, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, Kernels, KVLayer
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear, quantize_rows
 
@@ -69,6 +69,25 @@ def _gather(layer: KVLayer, slots: Tensor, like: Tensor) -> tuple[Tensor, Tensor
     return (keys * by_keys.unsqueeze(-1)).to(like.dtype), (values * by_values.unsqueeze(-1)).to(like.dtype)
 
 
+def rotate_and_write(
+    kernels: Kernels,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    norms: HeadNorms | None,
+    cos: Tensor,
+    sin: Tensor,
+    layer: KVLayer,
+    slots: Tensor,
+) -> Tensor:
+    """See Kernels: one operation of `kernels` after the other."""
+    if norms is not None:
+        q, k = kernels.rms_norm(q, norms.query, norms.eps), kernels.rms_norm(k, norms.key, norms.eps)
+    q, k = kernels.rope(q, cos, sin), kernels.rope(k, cos, sin)
+    kernels.write_kv(layer, k, v, slots)
+    return q
+
+
 class ReferenceKernels:
     """Implements the Kernels protocol with stock torch operators."""
 
@@ -117,6 +136,20 @@ class ReferenceKernels:
             rounded, scale = quantize_rows(given.flatten(0, 1))
             cache.index_copy_(0, slots, rounded.view(given.shape))
             scales.index_copy_(0, slots, scale.view(given.shape[:2]))
+
+    def rotate_and_write(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        norms: HeadNorms | None,
+        cos: Tensor,
+        sin: Tensor,
+        layer: KVLayer,
+        slots: Tensor,
+    ) -> Tensor:
+        """See Kernels."""
+        return rotate_and_write(self, q, k, v, norms, cos, sin, layer, slots)
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> ReferencePlan:
         """See Kernels. Single-token rows are grouped by context, so that padding at most doubles what is read."""

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kernels, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, HeadNorms, Kernels, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
 from headgate.engine.models.rotation import Rotation
 from headgate.engine.models.spec import DecoderSpec
@@ -131,8 +131,7 @@ class Decoder:
         x = kernels.rms_norm(residual, weights.layers[0].input_norm, spec.norm_eps)
         for number, layer in enumerate(weights.layers):
             q, k, v = self._project(layer, x)
-            q, k = kernels.rope(q, cos, sin), kernels.rope(k, cos, sin)
-            kernels.write_kv(cache[number], k, v, batch.slots)
+            q = kernels.rotate_and_write(q, k, v, self._head_norms(layer), cos, sin, cache[number], batch.slots)
             attended = kernels.paged_attention(q, cache[number], plan, spec.windows[number])
             x = layer.output(attended.flatten(1))
             if number == spec.layers - 1:
@@ -156,10 +155,12 @@ class Decoder:
         q = q.reshape(-1, spec.heads, spec.head_dim)
         k = k.reshape(-1, spec.kv_heads, spec.head_dim)
         v = v.reshape(-1, spec.kv_heads, spec.head_dim)
-        if spec.qk_norm == "head" and layer.q_norm is not None and layer.k_norm is not None:
-            q = self.kernels.rms_norm(q, layer.q_norm, spec.norm_eps)
-            k = self.kernels.rms_norm(k, layer.k_norm, spec.norm_eps)
         return q, k, v
+
+    def _head_norms(self, layer: Layer) -> HeadNorms | None:
+        if self.spec.qk_norm != "head" or layer.q_norm is None or layer.k_norm is None:
+            return None
+        return HeadNorms(layer.q_norm, layer.k_norm, self.spec.norm_eps)
 
     def _feed_forward(self, mlp: Mlp | Mixture, x: Tensor) -> Tensor:
         if isinstance(mlp, Mlp):

@@ -20,8 +20,9 @@ from headgate.engine.kernels.cpu.packed import (
 )
 from headgate.engine.kernels.cpu.plan import CpuPlan
 from headgate.engine.kernels.cpu.step import CpuStep
-from headgate.engine.kernels.interface import AttentionBatch, Drawing, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, Drawing, HeadNorms, KVLayer
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
+from headgate.engine.kernels.reference import rotate_and_write
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 if TYPE_CHECKING:
@@ -120,6 +121,20 @@ class CpuKernels:
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """See Kernels. IndexError for a slot that is not there."""
         self._write_kv(layer.keys, layer.values, layer.key_scales, layer.value_scales, keys, values, slots)
+
+    def rotate_and_write(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        norms: HeadNorms | None,
+        cos: Tensor,
+        sin: Tensor,
+        layer: KVLayer,
+        slots: Tensor,
+    ) -> Tensor:
+        """See Kernels."""
+        return rotate_and_write(self, q, k, v, norms, cos, sin, layer, slots)
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> CpuPlan:  # noqa: ARG002  it is the CPU
         """See Kernels."""

@@ -1,0 +1,68 @@
+"""The Triton kernels without a GPU: in the interpreter in a process of its own, and compiled for two kinds of GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from compiled_triton import compiling
+from triton_cases import needs_triton, triton_kernels
+
+from headgate.engine.kernels.choice import choose_kernels
+from headgate.engine.kernels.interface import HeadNorms, KVLayer
+
+pytestmark = [needs_triton, pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="needs the compiler")]
+
+HERE = Path(__file__).parent
+SHARED = {80: 163 << 10, 90: 227 << 10}
+"""Bytes of shared memory that a program may have, by compute capability (CUDA C++ Programming Guide, table 30)."""
+
+
+def test_kernels_give_what_the_reference_gives_in_the_interpreter() -> None:
+    files = sorted(str(file) for file in HERE.glob("test_triton_*.py"))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-x", "--noconftest", *files],
+        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "passed" in done.stdout
+    assert "skipped" not in done.stdout
+
+
+def launch_row_kernels() -> None:
+    """As a layer of Qwen3-0.6B does."""
+    kernels = triton_kernels()
+    x, weight, angles = torch.zeros(4, 1024).bfloat16(), torch.zeros(1024).bfloat16(), torch.zeros(4, 64)
+    kernels.rms_norm(x, weight, 1e-6)
+    kernels.add_rms_norm(x, x.clone(), weight, 1e-6)
+    kernels.swiglu(torch.zeros(4, 6144).bfloat16())
+    parts = [t.unflatten(1, (-1, 128)) for t in torch.zeros(4, 4096).bfloat16().split([2048, 1024, 1024], dim=1)]
+    norms, slots = HeadNorms(weight[:128], weight[:128], 1e-6), torch.zeros(4, dtype=torch.int64)
+    half, int8 = torch.zeros(16, 8, 128).bfloat16(), torch.zeros(16, 8, 128, dtype=torch.int8)
+    kernels.rotate_and_write(*parts, norms, angles, angles, KVLayer(half, half), slots)
+    kernels.rotate_and_write(*parts, None, angles, angles, KVLayer(int8, int8, *torch.zeros(2, 16, 8)), slots)
+
+
+@pytest.mark.parametrize("capability", sorted(SHARED))
+def test_row_kernels_compile(capability: int, tmp_path: Path) -> None:
+    with compiling(capability, tmp_path) as compiled:
+        launch_row_kernels()
+    assert [kernel.name for kernel in compiled] == ["_norm", "_norm", "_gate", "_place", "_place"]
+    for kernel in compiled:
+        assert f".target sm_{capability}" in kernel.asm["ptx"]
+        assert kernel.asm["cubin"]
+        assert kernel.metadata.shared <= SHARED[capability]
+
+
+def test_they_are_chosen_where_they_are_asked_for_and_can_run() -> None:
+    assert type(choose_kernels("triton", torch.device("cuda")).kernels) is type(triton_kernels())
+    assert not choose_kernels("auto", torch.device("cuda")).native
+    with pytest.raises(ValueError, match="the device is cpu; use auto"):
+        choose_kernels("triton", torch.device("cpu"))
