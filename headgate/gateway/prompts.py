@@ -6,11 +6,11 @@ from typing import Any
 
 from headgate.engine.local import LocalModel
 from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
-from headgate.gateway.request import ChatRequest
+from headgate.gateway.request import ADAPTIVE, ChatRequest
 from headgate.gateway.wire.errors import invalid, unsupported
 
 _SWITCH, _LEVEL = "enable_thinking", "reasoning_effort"
-_OFF = ("none", "minimal")
+_OFF, _USUAL = ("none", "minimal"), "medium"
 
 
 async def prompt_of(request: ChatRequest, model: LocalModel) -> tuple[int, ...]:
@@ -37,10 +37,10 @@ def _thinking(request: ChatRequest, model: LocalModel) -> dict[str, Any]:
     if effort is None:
         return {}
     if model.reads(_LEVEL):
-        return {_LEVEL: effort}
+        return {_LEVEL: _USUAL if effort == ADAPTIVE else effort}
     if model.reads(_SWITCH):
         return {_SWITCH: effort not in _OFF}
-    if effort == "none" and not model.info.thinks:
+    if effort == ADAPTIVE or (effort == "none" and not model.info.thinks):
         return {}
     message = f"'reasoning_effort' is '{effort}', but the model '{model.info.name}' cannot be told how much to think."
     raise unsupported("reasoning_effort", message)

@@ -158,6 +158,9 @@ class CacheControl(msgspec.Struct, frozen=True):
         return self.max_age_s is not None or self.only_if_cached
 
 
+ADAPTIVE = "adaptive"
+"""A model that can think shall, as much as it will."""
+
 ServiceTier = Literal["auto", "default", "flex", "priority"]
 """OpenAI's names of classes that a request may ask for."""
 
@@ -195,7 +198,9 @@ class ChatRequest:
     echo: bool = False
     """Whether the answer begins with the prompt; then `max_tokens` may be 0."""
     reasoning_effort: str | None = None
-    """How much to think before the answer, from `none` to `max`; None leaves it to the model."""
+    """How much to think before the answer, from `none` to `max`, or `ADAPTIVE`; None leaves it to the model."""
+    thinking_tokens: int | None = None
+    """Most tokens of thinking; None: as many as the answer may have."""
     unknown: tuple[tuple[str, str], ...] = ()
     """Fields of the body that nobody here knows, with their JSON: for servers that are sent them on."""
     drops: bool = False

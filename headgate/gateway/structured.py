@@ -11,6 +11,7 @@ from headgate.engine.text.answer_grammar import (
     CallForm,
     after_thinking,
     answer_grammar,
+    any_text,
     arguments_grammar,
     json_grammar,
 )
@@ -31,7 +32,8 @@ async def grammar_of(request: ChatRequest, model: LocalModel, prompt: Sequence[i
     """
     schema = request.response_format.schema
     held = request.tool_use.mode == "required" or any(tool.strict for tool in request.callable_tools)
-    if schema is None and not held:
+    most = request.thinking_tokens if model.info.thinks else None
+    if schema is None and not held and most is None:
         return None
     if request.sampling.ignore_eos:
         raise unsupported("ignore_eos", "'ignore_eos' is not supported together with an answer of a given form.")
@@ -39,11 +41,12 @@ async def grammar_of(request: ChatRequest, model: LocalModel, prompt: Sequence[i
         await _checked(json_grammar(schema), model, SCHEMA)
     calls = await _calls(request, model) if request.callable_tools else None
     text = answer_grammar(schema, calls)
-    if text is None:
+    if text is None and most is None:
         return None
     if model.info.thinks:
-        # What it thinks is free.
-        text = after_thinking(text, opened=model.opens_thinking(prompt))
+        # What it thinks is free, but for how much.
+        text = after_thinking(text or any_text(), opened=model.opens_thinking(prompt), most=most)
+    assert text is not None, "without a form it thinks"
     return await _checked(text, model, "tools" if schema is None else SCHEMA)
 
 

@@ -145,15 +145,22 @@ def test_counted_tokens_are_those_of_the_answer(client: Anthropic) -> None:
         assert counted.input_tokens == message.usage.input_tokens + (message.usage.cache_read_input_tokens or 0)
 
 
+@pytest.mark.parametrize("thinking", [{"type": "adaptive"}, {"type": "enabled", "budget_tokens": 1024}])
+def test_a_model_that_never_thinks_answers_without(client: Anthropic, thinking: Any) -> None:
+    message = client.messages.create(model="auto", max_tokens=5, messages=ASK, thinking=thinking)
+    assert [block.type for block in message.content] == ["text"]
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "family", "named"),
     [
         ({"model": "claude-9"}, anthropic.NotFoundError, "not_found_error", "claude-9"),
         ({"messages": []}, anthropic.BadRequestError, "invalid_request_error", "messages"),
         ({"max_tokens": 100_000}, anthropic.BadRequestError, "invalid_request_error", "context length"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, anthropic.BadRequestError, "invalid_request_error",
+        ({"thinking": {"type": "adaptive", "budget_tokens": 2000}}, anthropic.BadRequestError, "invalid_request_error",
          "thinking.budget_tokens"),
-        ({"thinking": {"type": "adaptive"}}, anthropic.BadRequestError, "invalid_request_error", "'thinking'"),
+        ({"output_config": {"effort": "low"}}, anthropic.BadRequestError, "invalid_request_error",
+         "'output_config.effort'"),
     ],
 )  # fmt: skip
 def test_errors_are_the_clients_own(

@@ -112,3 +112,21 @@ async def test_other_protocols_tell_thoughts_in_their_own_way(thinker: Path) -> 
             assert (made["usage"]["output_tokens_details"]["reasoning_tokens"] > 0) == think
             streamed = await (await client.post("/v1/responses", json={**asked, "stream": True})).text()
             assert ("response.reasoning_text.delta" in streamed) == think
+
+
+async def test_thinking_has_a_bound_where_the_request_gives_one(thinker: Path) -> None:
+    message = {"model": "tiny", "max_tokens": 40, "messages": ASK["messages"], "temperature": 0.0}
+    async with site(thinker) as client:
+        free = await (await client.post("/v1/messages", json={**message, "thinking": {"type": "enabled"}})).json()
+        assert [block["type"] for block in free["content"]] == ["thinking"], "this model never stops by itself"
+        bounded = {**message, "thinking": {"type": "enabled", "budget_tokens": 12}}
+        whole = await (await client.post("/v1/messages", json=bounded)).json()
+        assert [block["type"] for block in whole["content"]] == ["thinking", "text"]
+        thought = whole["content"][0]["thinking"]
+        assert thought
+        assert free["content"][0]["thinking"].startswith(thought[:4])
+        counted = await client.post("/tokenize", json={"model": "tiny", "prompt": thought, "add_special_tokens": False})
+        assert (await counted.json())["count"] <= 11
+        streamed = await (await client.post("/v1/messages", json={**bounded, "stream": True})).text()
+        assert "thinking_delta" in streamed
+        assert "text_delta" in streamed

@@ -82,6 +82,7 @@ MATTERS: dict[str, st.SearchStrategy[Any]] = {
     "echo": st.booleans(),
     "drops": st.booleans(),
     "reasoning_effort": st.sampled_from([None, "none", "high"]),
+    "thinking_tokens": st.none() | st.integers(1, 3),
     "response_format": st.builds(
         ResponseFormat,
         st.sampled_from(["text", "json_schema"]),

@@ -79,8 +79,10 @@ def test_parameters_reach_the_road() -> None:
 def test_how_much_to_think_reaches_the_road() -> None:
     assert parsed().reasoning_effort is None
     assert parsed(thinking={"type": "disabled"}).reasoning_effort == "none"
-    assert parsed(thinking={"type": "adaptive"}).reasoning_effort == "medium"
+    assert parsed(thinking={"type": "adaptive"}).reasoning_effort == "adaptive"
     assert parsed(thinking={"type": "adaptive"}, output_config={"effort": "max"}).reasoning_effort == "max"
+    bounded = parsed(thinking={"type": "enabled", "budget_tokens": 1024})
+    assert (bounded.reasoning_effort, bounded.thinking_tokens) == ("adaptive", 1024)
 
 
 def test_the_form_of_an_answer_reaches_the_road() -> None:
@@ -141,7 +143,8 @@ def test_counting_takes_the_same_conversation() -> None:
             "messages[0].content[0].content",
         ),
         ({"system": [{"type": "image"}]}, "unsupported_parameter", "system[0].type"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "unsupported_parameter", "thinking.budget_tokens"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "integer_below_min_value", "thinking.budget_tokens"),
+        ({"thinking": {"type": "adaptive", "budget_tokens": 1024}}, "invalid_value", "thinking.budget_tokens"),
         ({"output_config": {"effort": "some"}}, "invalid_value", "output_config.effort"),
         (
             {"output_config": {"effort": "low"}, "thinking": {"type": "disabled"}},

@@ -82,11 +82,33 @@ def arguments_grammar(fmt: ToolFormat, schema: Schema) -> str:
     return "\n".join([*_arguments("start", fmt, schema), ""])
 
 
-def after_thinking(grammar: str, *, opened: bool) -> str:
-    """The same for a model that may think before its answer. `opened`: the prompt ended with the mark of thinking."""
+def any_text() -> str:
+    """A grammar of all texts but those that think."""
+    return "start: TEXT\nTEXT: /(.|\\n)*/ & ~/\\s*<think>(.|\\n)*/\n"
+
+
+def after_thinking(grammar: str, *, opened: bool, most: int | None = None) -> str:
+    """The same for a model that may think before its answer.
+
+    Args:
+        grammar: of the answer.
+        opened: the prompt ended with the mark of thinking.
+        most: tokens of thinking at most, its marks included; then it is ended. None: it ends by itself.
+    """
     thought = "thought BREAK answer" if opened else '("<think>" thought BREAK)? answer'
-    rules = (f"start: {thought}", r"BREAK: /\s{0,2}/", r"TEXT_OF_THOUGHT: /(.|\n)*/")
-    return "\n".join([grammar.replace("start:", "answer:", 1), *rules, 'thought[lazy]: TEXT_OF_THOUGHT "</think>"', ""])
+    rules = [grammar.replace("start:", "answer:", 1), f"start: {thought}", r"BREAK: /\s{0,2}/"]
+    if most is None:
+        rules += [r"TEXT_OF_THOUGHT: /(.|\n)*/", 'thought[lazy]: TEXT_OF_THOUGHT "</think>"']
+    else:
+        free = max(0, most - (1 if opened else 2))
+        # A mark begins as other text may: what is read of it is text of its own until it is whole.
+        rules += [
+            'thought: thoughts "</think>"',
+            f"thoughts[max_tokens={free}]: (PLAIN | LIKE_THE_MARK)*" if free else 'thoughts: ""',
+            "PLAIN: /[^<]+/",
+            r"LIKE_THE_MARK: /<(\/(t(h(i(n(k)?)?)?)?)?)?/",
+        ]
+    return "\n".join([*rules, ""])
 
 
 def answer_grammar(schema: Schema | None, calls: CallForm | None) -> str | None:

@@ -17,7 +17,7 @@ from headgate.gateway.wire.messages import parse_count, parse_messages
 from headgate.gateway.wire.messages_reply import MessagesReply, TokensCount
 
 _OWN_NAMES = {
-    "reasoning_effort": "thinking",
+    "thinking_tokens": "thinking.budget_tokens",
     "response_format": "output_config.format",
     "response_format.json_schema.schema": "output_config.format.schema",
 }
@@ -36,7 +36,9 @@ async def messages(http: web.Request) -> web.StreamResponse:
             with heard(http, answer, [request]) as source:
                 return await send(http, source, reply, request, 1, reply)
     except ApiError as error:
-        raise renamed(error, _OWN_NAMES) from None
+        # How much to think has two names: this one is for a model that cannot be kept from it.
+        effort = "thinking" if request.reasoning_effort == "none" else "output_config.effort"
+        raise renamed(error, {**_OWN_NAMES, "reasoning_effort": effort}) from None
 
 
 async def count_tokens(http: web.Request) -> web.Response:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.gateway.request import ChatRequest, Message, Sampling
+from headgate.gateway.request import ADAPTIVE, ChatRequest, Message, Sampling
 from headgate.gateway.upstream.sections import UpstreamSection
 
 
@@ -48,7 +48,8 @@ def body_of(request: ChatRequest, section: UpstreamSection, *, max_tokens: int |
         fields |= _tools(request)
     if request.response_format.type != "text":
         fields["response_format"] = _format(request)
-    if request.reasoning_effort is not None:
+    # Who may think as much as he will is told nothing: a server whose models never think refuses to be told.
+    if request.reasoning_effort not in (None, ADAPTIVE):
         fields["reasoning_effort"] = request.reasoning_effort
     fields |= _sampling(request.sampling)
     fields |= {"stream": True, "stream_options": {"include_usage": True}}

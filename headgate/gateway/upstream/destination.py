@@ -131,6 +131,9 @@ class UpstreamDestination:
             raise unsupported("tools", f"The model '{self.id}' cannot call functions. Leave 'tools' out.")
         if request.response_format.schema is not None and "json" in self._lacks:
             raise unsupported("response_format", f"The model '{self.id}' only answers with text.")
+        if request.thinking_tokens is not None:
+            message = f"How much the model '{self.id}' thinks at another server can only be bounded by 'max_tokens'."
+            raise unsupported("thinking_tokens", message)
         if not self._section.pass_through_unknown:
             refuse_unknown(request)
             request = replace(request, unknown=()) if request.unknown else request

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct
 
 from headgate.gateway.request import (
+    ADAPTIVE,
     CacheControl,
     ChatRequest,
     Message,
@@ -117,10 +118,10 @@ class OutputConfig(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Thinking(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Whether to think before the answer; `adaptive` only for models that can be told."""
+    """Whether to think before the answer. A model that never does answers without."""
 
     type: Literal["disabled", "adaptive", "enabled"]
-    budget_tokens: Annotated[Any, Meta(description="Not supported: thinking has no bound but max_tokens.")] = None
+    budget_tokens: Annotated[int | None, Meta(description="Most tokens of thinking, with `enabled` only.")] = None
 
 
 class ConversationFields(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -188,6 +189,7 @@ def parse_messages(body: bytes, cache: CacheControl, session: str | None = None)
         tool_use=_tool_use(wire.tool_choice, tools),
         response_format=_format(wire.output_config),
         reasoning_effort=_effort(wire),
+        thinking_tokens=None if wire.thinking is None else wire.thinking.budget_tokens,
     )
 
 
@@ -213,15 +215,17 @@ def _effort(wire: ConversationFields) -> str | None:
     effort = None if wire.output_config is None else wire.output_config.effort
     if wire.thinking is None:
         return effort
-    if wire.thinking.budget_tokens is not None:
-        name = "thinking.budget_tokens"
-        raise unsupported(name, f"'{name}' is not supported: only 'max_tokens' bounds thinking. Leave it out.")
+    name, budget = "thinking.budget_tokens", wire.thinking.budget_tokens
+    if budget is not None and wire.thinking.type != "enabled":
+        raise invalid(f"'{name}' is only allowed where the type of 'thinking' is 'enabled'.", name, "invalid_value")
+    if budget is not None and budget < 1:
+        raise invalid(f"Invalid '{name}': {budget}. Expected at least 1.", name, "integer_below_min_value")
     if wire.thinking.type == "disabled":
         if effort is not None:
             message = "'output_config.effort' is only allowed where 'thinking' is not disabled."
             raise invalid(message, "output_config.effort", "invalid_value")
         return "none"
-    return effort or "medium"
+    return effort or ADAPTIVE
 
 
 def _refuse(wire: ConversationFields) -> None:
