@@ -59,8 +59,6 @@ class Live(msgspec.Struct, frozen=True):
     rates: Rates
     device: str
     """Destinations of one device take turns on it."""
-    ours: bool = True
-    """Whether the device is this server's, and its time is paid for here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,8 @@ class Facts:
     active_parameters: int | None = None
     dtype: str | None = None
     remote: bool = False
-    """Whether it is another server: while that is down nobody waits to learn so again."""
+    """Whether it is another server: while that is down nobody waits to learn so again, and its device is paid for
+    there."""
 
 
 class Destination(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -27,8 +28,12 @@ RATES = Rates(step_s=0.1, prompt_s=0.001, sequence_s=0.01)
 FRESH = replace(ASK, cache=CacheControl(no_store=True), max_tokens=10)
 
 
-def live(waiting: int = 0, pending: int = 0) -> Live:
+def stands(waiting: int = 0, pending: int = 0) -> Live:
     return Live(Load(4, waiting, pending, max_running=4), RATES, "cpu")
+
+
+def live(waiting: int = 0, pending: int = 0) -> Callable[[], Live]:
+    return lambda: stands(waiting, pending)
 
 
 def test_each_class_of_each_model_has_so_many_places() -> None:
@@ -38,7 +43,7 @@ def test_each_class_of_each_model_has_so_many_places() -> None:
         queues.enter("m", "foreground", live(2), 10, None)
     assert (caught.value.status, caught.value.code) == (503, "overloaded")
     queues.enter("m", "background", live(2), 10, None)
-    queues.enter("other", "foreground", None, 10, None)
+    queues.enter("other", "foreground", lambda: None, 10, None)
     places[0].leave()
     places[0].leave()
     assert queues.waiting("m", "foreground") == 1
@@ -180,7 +185,7 @@ async def test_who_gives_up_leaves_the_answer_to_those_that_joined_him() -> None
 
 
 async def test_who_is_refused_for_his_haste_takes_nobody_along() -> None:
-    site = Site(FakeDestination(stands=live(8, 1000)))
+    site = Site(FakeDestination(stands=stands(8, 1000)))
     hasty, patient = await asyncio.gather(
         ask(site, 1, request=ASK), ask(site, 1e6, request=ASK), return_exceptions=True
     )
@@ -190,7 +195,7 @@ async def test_who_is_refused_for_his_haste_takes_nobody_along() -> None:
 
 async def test_who_would_wait_too_long_for_one_model_is_answered_by_another() -> None:
     small, large = FakeDestination("small-1"), FakeDestination("large-1")
-    small.stands, large.stands = live(), live(8, 1000)
+    small.stands, large.stands = stands(), stands(8, 1000)
     site = Site(small, large)
     record = RequestRecord("id", "/v1/chat/completions")
     assert await ask(site, 5, request=replace(FRESH, model="auto"), record=record) == "ab"

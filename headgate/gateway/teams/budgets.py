@@ -57,6 +57,9 @@ class Standing(NamedTuple):
     """Those of which more is spent than the soft share, for a header."""
 
 
+_CALM = Standing(exhausted=False, warning="")
+
+
 @dataclass(frozen=True, slots=True)
 class Over:
     """Why nothing was set aside."""
@@ -83,6 +86,44 @@ class Sums:
 
     spent: Cost = NOTHING
     reserved: Cost = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    """One of a team's, in the period that is now."""
+
+    bound: Bound
+    limit: float
+    period: str
+    own: Sums
+    """What this process has of the period."""
+    calm_below: float
+    """Billionths of a dollar or microseconds, spent and set aside together, from which on something is said of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Present:
+    """A team's budgets in one minute: what of them does not change with what is spent."""
+
+    section: BudgetsSection
+    minute: int
+    day: str
+    sums: tuple[Sums, Sums]
+    """Of the day and the month."""
+    budgets: tuple[_Budget, ...]
+
+    def calm(self, more: Cost) -> bool:
+        """Whether, with so much more set aside, nothing is to be said of any of them. Nearly always that is all there
+        is to know, and it takes far less than to work out how they stand."""
+        for budget in self.budgets:
+            spent, reserved = budget.own.spent, budget.own.reserved
+            if budget.bound.endswith("usd"):
+                taken = spent.nano_usd + reserved.nano_usd + more.nano_usd
+            else:
+                taken = spent.device_us + reserved.device_us + more.device_us
+            if taken >= budget.calm_below:
+                return False
+        return True
 
 
 Admitted = Literal["taken", "over", "away"]
@@ -114,15 +155,13 @@ class Budgets:
         self._sums: dict[tuple[str, str], Sums] = {}
         self._warned: set[tuple[str, str, Bound]] = set()
         self._pool: Pool | None = None
-        self._changes = 0  # of the sums, so far
-        self._known: dict[str, tuple[BudgetsSection, int, int, Standing]] = {}
+        self._present: dict[str, _Present] = {}
 
     def load(self, sums: Iterable[tuple[str, str, Cost]]) -> None:
         """Go on from what teams have spent on days, as a ledger has it."""
         for team, day, cost in sums:
             for period in periods(day):
                 self.own(team, period).spent += cost
-        self._changes += 1
 
     def share(self, pool: Pool) -> None:
         """From now on budgets are those of several gateways together."""
@@ -130,7 +169,6 @@ class Budgets:
 
     def day(self, section: BudgetsSection) -> str:
         """Today's date for a team, such as 2026-11-22."""
-        # Days begin on a minute, wherever on earth.
         return _day(int(self._clock()) // 60, section.timezone)
 
     def own(self, team: str, period: str) -> Sums:
@@ -142,16 +180,11 @@ class Budgets:
 
     def shares(self, team: str, section: BudgetsSection) -> list[Share]:
         """How a team's budgets stand."""
-        limits, found = bounds(section), []
-        if not limits:
-            return []
-        day = self.day(section)
-        for bound, limit in limits:
-            period = day if bound.startswith("daily") else day[:7]
-            total = self._total(team, period)
-            found.append(
-                Share(bound, limit, _amount(bound, total.spent), _amount(bound, total.reserved), _renewed(period))
-            )
+        found = []
+        for budget in self._of(team, section).budgets:
+            bound, total = budget.bound, self._total(team, budget)
+            spent, reserved = _amount(bound, total.spent), _amount(bound, total.reserved)
+            found.append(Share(bound, budget.limit, spent, reserved, _renewed(budget.period)))
         return found
 
     async def take(self, team: str, section: BudgetsSection, cost: Cost) -> Hold | Over:
@@ -183,7 +216,6 @@ class Budgets:
 
     def settle(self, hold: Hold, cost: Cost) -> None:
         """What was set aside has cost this."""
-        self._changes += 1
         for period in periods(hold.day):
             total = self.own(hold.team, period)
             total.reserved -= hold.cost
@@ -192,19 +224,11 @@ class Budgets:
             self._pool.changed(hold.team, hold.day)
 
     def standing(self, team: str, section: BudgetsSection) -> Standing:
-        """How a team's budgets stand on the whole; the log is told once of each that is nearly spent.
-
-        What is known of this minute holds until something is spent or set aside.
-        """
-        minute = int(self._clock()) // 60
-        if self._pool is None and (known := self._known.get(team)) is not None:
-            of, then, changes, standing = known
-            if of is section and then == minute and changes == self._changes:
-                return standing
+        """How a team's budgets stand on the whole; the log is told once of each that is nearly spent."""
+        if self._pool is None and self._of(team, section).calm(NOTHING):
+            return _CALM
         shares = self.shares(team, section)
-        standing = Standing(any(share.exhausted for share in shares), self._warning(team, section, shares))
-        self._known[team] = section, minute, self._changes, standing
-        return standing
+        return Standing(any(share.exhausted for share in shares), self._warning(team, section, shares))
 
     def _warning(self, team: str, section: BudgetsSection, shares: Iterable[Share]) -> str:
         texts = []
@@ -226,14 +250,13 @@ class Budgets:
         return {(team, period) for team, period in self._sums if len(period) == len("2026-11-22")}
 
     def _hold(self, team: str, section: BudgetsSection, cost: Cost) -> Hold:
-        day = self.day(section)
-        self._changes += 1
-        for period in periods(day):
-            self.own(team, period).reserved += cost
-        return Hold(team, day, cost)
+        present = self._of(team, section)
+        for total in present.sums:
+            total.reserved += cost
+        return Hold(team, present.day, cost)
 
     def _over(self, team: str, section: BudgetsSection, cost: Cost) -> Over | None:
-        if section.on_exceed != "block":
+        if section.on_exceed != "block" or (self._pool is None and self._of(team, section).calm(cost)):
             return None
         for share in self.shares(team, section):
             asked = _amount(share.bound, cost)
@@ -244,11 +267,30 @@ class Budgets:
                 return Over(share, asked, share.spent >= share.limit)
         return None
 
-    def _total(self, team: str, period: str) -> Sums:
-        own = self.own(team, period)
+    def _of(self, team: str, section: BudgetsSection) -> _Present:
+        """A team's budgets now."""
+        minute, present = int(self._clock()) // 60, self._present.get(team)
+        if present is None or present.minute != minute or present.section is not section:
+            present = self._present[team] = self._made(team, section, minute)
+        return present
+
+    def _made(self, team: str, section: BudgetsSection, minute: int) -> _Present:
+        # Days begin on a minute, wherever on earth.
+        day = _day(minute, section.timezone)
+        of_day, of_month = sums = self.own(team, day), self.own(team, day[:7])
+        budgets = []
+        for bound, limit in bounds(section):
+            daily = bound.startswith("daily")
+            unit = NANO if bound.endswith("usd") else MICRO
+            calm_below = limit * unit * section.soft_percent / 100
+            budgets.append(_Budget(bound, limit, day if daily else day[:7], of_day if daily else of_month, calm_below))
+        return _Present(section, minute, day, sums, tuple(budgets))
+
+    def _total(self, team: str, budget: _Budget) -> Sums:
+        own = budget.own
         if self._pool is None:
             return own
-        others = self._pool.others(team, period)
+        others = self._pool.others(team, budget.period)
         return Sums(own.spent + others.spent, own.reserved + others.reserved)
 
 

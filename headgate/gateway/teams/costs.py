@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.routing_settings import ModelPriceSection
 from headgate.gateway.settings import ModelSection
@@ -14,8 +16,7 @@ NANO = 1_000_000_000
 MICRO = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """Billionths of a US dollar, and microseconds of the device."""
 
     nano_usd: int = 0

@@ -9,7 +9,7 @@ from types import TracebackType
 
 import msgspec
 
-from headgate.gateway.destinations import Destination, Live, Outcome, Prepared
+from headgate.gateway.destinations import Destination, Outcome, Prepared
 from headgate.gateway.request import Chunk, Usage
 from headgate.gateway.teams.admission import Charge, Ticket
 from headgate.gateway.teams.keys import Principal
@@ -27,13 +27,14 @@ async def metered(
 
     ApiError 429 where what it may use is more than is left, 503 where too many wait for it.
     """
-    prompt, asked, live = prepared.prompt_tokens, prepared.request.max_tokens, destination.live()
+    prompt, asked = prepared.prompt_tokens, prepared.request.max_tokens
     room = ticket.room(destination.facts.context_length, prompt)
     most = room * prepared.request.n
     wanted_s = principal.policy.scheduling.max_queue_s
-    place = ticket.queues.enter(destination.id, prepared.request.priority, live, prompt, wanted_s, ticket.left_s())
+    priority, left_s = prepared.request.priority, ticket.left_s()
+    place = ticket.queues.enter(destination.id, priority, destination.live, prompt, wanted_s, left_s)
     try:
-        charge = await ticket.reserve(destination.id, prompt, most, _device_s(live, prompt, most))
+        charge = await ticket.reserve(destination.id, prompt, most, _device_s(destination, prompt, most))
     except BaseException:
         place.leave()
         raise
@@ -45,9 +46,10 @@ async def metered(
     return Metered(destination.generate(prepared, request_id, principal), account)
 
 
-def _device_s(live: Live | None, prompt_tokens: int, most_tokens: int) -> float:
-    """What the device takes for the longest answer if it computes nothing else, as far as it is known."""
-    if live is None or not live.ours:
+def _device_s(destination: Destination, prompt_tokens: int, most_tokens: int) -> float:
+    """What our device takes for the longest answer if it computes nothing else, as far as it is known."""
+    live = None if destination.facts.remote else destination.live()
+    if live is None:
         return 0.0
     return live.rates.prompt_s * prompt_tokens + live.rates.round_s(1) * (1 + most_tokens)
 

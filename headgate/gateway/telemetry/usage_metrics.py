@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
@@ -19,6 +20,18 @@ if TYPE_CHECKING:
     from headgate.gateway.teams.ledger_file import Entry
 
 
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """What a team used of a model for a cause: looking labels up costs more than counting."""
+
+    requests: Count
+    prompt: Count
+    cached: Count
+    completion: Count
+    usd: Count
+    device: Count
+
+
 class UsageMetrics:
     """Fed by the accounts and by admission."""
 
@@ -28,6 +41,7 @@ class UsageMetrics:
         self._requests = Counter(Teams.REQUESTS, self._registry)
         self._tokens = Counter(Teams.TOKENS, self._registry)
         self._hits: dict[tuple[str, str, str], tuple[Count, Count, Count]] = {}
+        self._settled: dict[tuple[str, str, str], _Series] = {}
         self._usd = Counter(Teams.USD, self._registry)
         self._device = Counter(Teams.DEVICE, self._registry)
         self._refused = Counter(Requests.REFUSED, self._registry)
@@ -35,12 +49,23 @@ class UsageMetrics:
     def settled(self, entry: Entry) -> None:
         """A generation's account."""
         labels = (entry.team, entry.model, entry.cause)
-        self._requests.add(*labels, by=entry.requests)
-        self._tokens.add(*labels, "prompt", by=entry.prompt_tokens)
-        self._tokens.add(*labels, "cached", by=entry.cached_tokens)
-        self._tokens.add(*labels, "completion", by=entry.completion_tokens)
-        self._usd.add(*labels, by=entry.nano_usd / 1e9)
-        self._device.add(*labels, by=entry.device_us / 1e6)
+        series = self._settled.get(labels)
+        if series is None:
+            tokens = self._tokens.of
+            series = self._settled[labels] = _Series(
+                self._requests.of(*labels),
+                tokens(*labels, "prompt"),
+                tokens(*labels, "cached"),
+                tokens(*labels, "completion"),
+                self._usd.of(*labels),
+                self._device.of(*labels),
+            )
+        series.requests.value += entry.requests
+        series.prompt.value += entry.prompt_tokens
+        series.cached.value += entry.cached_tokens
+        series.completion.value += entry.completion_tokens
+        series.usd.value += entry.nano_usd / 1e9
+        series.device.value += entry.device_us / 1e6
 
     def hit(self, team: str, model: str, cause: str, usage: Usage) -> None:
         """An answer from the cache."""

@@ -111,7 +111,7 @@ class UpstreamDestination:
     def live(self) -> Live:
         """By the requests that it answers for us and how fast it did lately."""
         pace = self._pace
-        return Live(pace.load, pace.rates, self._device, ours=False)
+        return Live(pace.load, pace.rates, self._device)
 
     def resident(self, _prepared: Prepared, _principal: Principal) -> int:
         """None that we know of."""
