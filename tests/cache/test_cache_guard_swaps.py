@@ -25,6 +25,22 @@ from headgate.cache.guards import check
     # Who shows it to whom, who cancelled it.
     ("order", "Does the nurse have to show me a badge?", "Do I have to show a badge to the nurse?"),
     ("order", "My trip was cancelled by the hotel, do I pay?", "I cancelled my trip with the hotel, do I pay?"),
+    ("direction", "Compared with a Fiat, is a Skoda cheaper?", "Compared with a Skoda, is a Fiat cheaper?"),
+    ("direction", "My radio is in Thai; how can I get it in Malay?", "Switch my radio from Malay to Thai"),
+    ("direction", "I want my radio in Thai instead of Malay", "Switch my radio from Thai to Malay"),
+    ("direction", "A script that takes CSV and produces XML", "Convert from XML to CSV with a script"),
+    ("direction", "Write Jane Austen a letter from Mark Twain", "A letter of Jane Austen to Mark Twain"),
+    ("direction", "Can I use thyme in place of sage for soup?", "Will soup do with sage in place of thyme?"),
+    ("order", "I am out of thyme. Is sage fine?", "Can I leave sage out and take thyme?"),
+    ("order", "Whose forms do I have to sign?", "Who has to sign my forms?"),
+    ("order", "It is 5 pm in lima, what is it in Rome?", "My call is at 5 pm Rome time, when is that in Lima?"),
+    # Which end comes first, which way it goes.
+    ("aspect", "List my files oldest first", "List my files newest first"),
+    ("aspect", "Sort an array in descending order", "Sort an array from the smallest to the largest"),
+    ("aspect", "When was the fence put up?", "When did the fence come down?"),
+    ("aspect", "How many draws did Ajax have in 1990?", "How many defeats did Ajax have in 1990?"),
+    ("aspect", "How many goals did they score at home?", "How many goals did they score away?"),
+    ("answer", "What is a whisk used for?", "Who first used a whisk?"),
     # A letter goes to Mark, and to mark is something else.
     ("direction", "A letter from Jane to Mark", "A letter from Mark to Jane"),
     # What is measured, and the bound that `exactly` is.
@@ -43,6 +59,8 @@ from headgate.cache.guards import check
     ("temporal", "Do I take zinc before lunch?", "Do I take zinc with lunch?"),
     ("temporal", "Can I quit after my trial period?", "Can I quit in my trial period?"),
     ("temporal", "Which mails were sent prior to May 3rd?", "Which mails were sent later than May 3rd?"),
+    ("temporal", "What is 2 hours ahead from 9 am?", "What is 2 hours before 9 am?"),
+    ("format", "Explain inflation as a dialogue", "Explain inflation in the form of an email"),
     ("temporal", "What is 3 hours back from 9 am?", "What is 3 hours after 9 am?"),
     ("dates", "When does the bus run on weekdays?", "When does the bus run on Sundays?"),
     ("order", "Which club has Ajax beaten?", "Which club has beaten Ajax?"),
@@ -81,6 +99,15 @@ def test_what_changes_places_is_another_question(kind: str, stored: str, asked: 
     ("Is nothing except shoes on sale?", "Are only shoes on sale?"),
     ("How do I keep pasta from sticking?", "How do I stop pasta sticking?"),
     ("How long does a cold last?", "I have a cold. When will it stop?"),
+    ("How much rain falls in Lima in July?", "How much rain falls for July in Lima?"),
+    ("A letter from Jane to Mark Twain", "A letter from Jane to Twain"),
+    ("A note to my boss agreeing to a pay cut", "A note agreeing to a pay cut to my boss"),
+    ("Meet Ann on Wed at 14:00", "Meet Ann on Wednesday, starting at 2 pm"),
+    ("How many days are there without weekends?", "How many days are there without Saturdays and Sundays?"),
+    ("Move it from Saturday to Sun", "Move it from saturday to sun"),
+    ("Tell me if all hats apart from caps are sold", "Are all hats sold except caps?"),
+    ("Sort a list in Golang", "Sort a list in Go"),
+    ("I have a list in R and want to sort it", "Sort a list in R"),
     ("Which planet is hotter: Mars or Venus?", "Which planet is hotter: Venus or Mars?"),
 ])  # fmt: skip
 def test_what_means_the_same_is_not_refused(stored: str, asked: str) -> None:

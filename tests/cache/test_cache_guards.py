@@ -77,7 +77,7 @@ NEAR_MISSES = [
     ("How do I look", "How to look", "question"),
     ("Can I cancel my booking", "Can I cancel my booking if I paid with a voucher", "condition content"),
     ("How can you help me", "How can I help me", "content"),
-    ("What is the German word for please", "What is the German word for", "wording"),
+    ("What is the German word for please", "What is the German word for", "wording question"),
     ("Translate thanks to German", "Translate to German", "content"),
     ("How do you say hello", "How do you say", "question"),
     ("please", "kindly", "content"),

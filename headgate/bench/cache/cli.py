@@ -13,7 +13,19 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from headgate.bench.cache.fit import Encodings, bars, corpus, fit_comparator, fit_hit_model, of_groups, ranked, written
+from headgate.bench.cache.comparator_net import Padded
+from headgate.bench.cache.fit import (
+    Encodings,
+    Text,
+    bars,
+    corpus,
+    fit_comparator,
+    fit_hit_model,
+    of_groups,
+    ranked,
+    unseen,
+    written,
+)
 from headgate.bench.cache.intents import deal
 from headgate.bench.cache.latency import measure
 from headgate.bench.cache.pairs import FILES, fitted_on, hand_written
@@ -82,6 +94,8 @@ def cache(
     parts = set(only) or {"trial", "pairs", "latency", "plots"}
     if refit:
         _fit(encoder, identity(str(folder)), scratch, console)
+    elif recertify:
+        _set_bars(Judge.load(FITTED), *_fitted_on(encoder, scratch, console), scratch)
     try:
         record = Record(raw, rule_id(FITTED, requests))
     except ValueError as error:
@@ -143,13 +157,19 @@ def cache(
         write_json(json_file, figures)
 
 
-def _fit(encoder: BertEncoder, embedder: str, scratch: Path | None, console: Console) -> None:
-    """Fit comparator and model on the training split and the written groups; nothing is certified yet."""
+def _fitted_on(encoder: BertEncoder, scratch: Path | None, console: Console) -> tuple[list[Text], Padded]:
+    """The training split and the written groups, encoded."""
     generated = corpus(deal(_DEAL)["train"], _QUESTIONS, seed=0)
     texts = [*generated, *of_groups(written_groups(), 1 + max(text.group for text in generated))]
-    encoded = Encodings(encoder, scratch, console.print).of([text.text for text in texts])
-    comparator, scores, pairs, right = fit_comparator(texts, encoded, steps=_STEPS, seed=0, folder=scratch)
+    return texts, Encodings(encoder, scratch, console.print).of([text.text for text in texts])
+
+
+def _fit(encoder: BertEncoder, embedder: str, scratch: Path | None, console: Console) -> None:
+    """Fit comparator and model on the training split and the written groups; nothing is certified yet."""
+    texts, encoded = _fitted_on(encoder, scratch, console)
+    comparator = fit_comparator(texts, encoded, steps=_STEPS, seed=0, folder=scratch)
     console.print(f"fitted the comparator on {_STEPS * 128} pairs of {len(texts)} texts")
+    scores, pairs, right = unseen(texts, encoded, steps=_STEPS, seed=0, folder=scratch)
     vectors = encoded.vectors.numpy()
     own = written(texts, pairs)
     cosines = np.einsum("nd,nd->n", vectors[pairs[own, 0]], vectors[pairs[own, 1]])
@@ -158,6 +178,12 @@ def _fit(encoder: BertEncoder, embedder: str, scratch: Path | None, console: Con
         f"{ranked(scores[own], right[own]):.1%} of draws, by the cosine in {ranked(cosines, right[own]):.1%}"
     )
     model, floor = fit_hit_model(texts, vectors, scores, pairs, right)
-    judge = Judge(comparator, model, {}, embedder, floor)
     FITTED.mkdir(exist_ok=True)
-    Judge(comparator, model, {}, embedder, floor, bars(texts, vectors, scores, pairs, right, judge)).save(FITTED)
+    _set_bars(Judge(comparator, model, {}, embedder, floor), texts, encoded, scratch)
+
+
+def _set_bars(judge: Judge, texts: list[Text], encoded: Padded, scratch: Path | None) -> None:
+    """Write the judge with the bars that today's guards ask for: what they forbid does not pass."""
+    scores, pairs, right = unseen(texts, encoded, steps=_STEPS, seed=0, folder=scratch)
+    judge.bars = bars(texts, encoded.vectors.numpy(), scores, pairs, right, judge)
+    judge.save(FITTED)

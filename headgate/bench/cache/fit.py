@@ -160,8 +160,16 @@ def _padded(
 
 def fit_comparator(
     texts: Sequence[Text], encoded: Padded, *, steps: int, seed: int, folder: Path | None = None
-) -> tuple[Comparator, NDArray[np.float32], Pairs, Right]:
-    """The comparator, and what comparators that never saw a pair's intent say of some pairs.
+) -> Comparator:
+    """The comparator, of so many steps of 128 pairs each; arguments as `unseen`."""
+    pairs, right = draw(texts, steps * 128, seed)
+    return Comparator(_fitted(encoded, pairs, right, steps, seed, folder).plain())
+
+
+def unseen(
+    texts: Sequence[Text], encoded: Padded, *, steps: int, seed: int, folder: Path | None = None
+) -> tuple[NDArray[np.float32], Pairs, Right]:
+    """What comparators that never saw a pair's intent say of some pairs: log odds, pairs, and whether they are right.
 
     The model above must learn from log odds as they are for unseen intents, not from those that a network gives the
     pairs it was fitted on. So five more networks see four fifths of the intents each and score the rest.
@@ -169,22 +177,21 @@ def fit_comparator(
     Args:
         texts: the corpus.
         encoded: the same, in the same order.
-        steps: of the network that is kept, 128 pairs each; the others take four fifths as many.
+        steps: of the comparator; these networks take four fifths as many.
         seed: of the pairs and the networks.
         folder: keeps the networks for the next run; None: nothing does.
     """
     pairs, right = draw(texts, steps * 128, seed)
     names = sorted({text.intent for text in texts})
     fold = np.array([names.index(text.intent) % _FOLDS for text in texts])[pairs]
-    unseen: list[tuple[NDArray[np.float32], Pairs, Right]] = []
+    found: list[tuple[NDArray[np.float32], Pairs, Right]] = []
     for held_out in range(_FOLDS):
         own = (fold != held_out).all(axis=1)
         net = _fitted(encoded, pairs[own], right[own], steps * (_FOLDS - 1) // _FOLDS, seed, folder)
         other = np.flatnonzero((fold == held_out).all(axis=1))[: _UNSEEN // _FOLDS]
-        unseen.append((log_odds(net, encoded, pairs[other]), pairs[other], right[other]))
-    net = _fitted(encoded, pairs, right, steps, seed, folder)
-    scores, held, labels = (np.concatenate(part) for part in zip(*unseen, strict=True))
-    return Comparator(net.plain()), scores, held, labels
+        found.append((log_odds(net, encoded, pairs[other]), pairs[other], right[other]))
+    scores, held, labels = (np.concatenate(part) for part in zip(*found, strict=True))
+    return scores, held, labels
 
 
 def _fitted(encoded: Padded, pairs: Pairs, right: Right, steps: int, seed: int, folder: Path | None) -> Net:

@@ -29,12 +29,35 @@ _SIDES: Mapping[str, tuple[str, str]] = MappingProxyType(
                 "prevention": "prevention prevent",
             },
             "sense": {"synonym": "synonym synonymous", "antonym": "antonym antonymous"},
+            "result": {
+                "win": "win wins victory victories",
+                "loss": "loss losses defeat defeats",
+                "draw": "draws",
+                "goal": "goals",
+            },
+            "meal": {"breakfast": "breakfast", "lunch": "lunch", "dinner": "dinner supper"},
+            "years": {"grown": "adult grown-up", "young": "child kid toddler infant"},
+            "sorting": {"up": "ascending asc", "down": "descending desc"},
+            "venue": {"home": "home", "away": "away"},
             "turn": {"question": "questions", "answer": "answers"},
         }.items()
         for side, words in sides.items()
         for word in words.split()
     }
 )
+_ENDS: Mapping[str, str] = MappingProxyType(
+    {
+        word: side
+        for side, words in {
+            "up": "smallest lowest least oldest shortest earliest first cheapest lightest slowest youngest",
+            "down": "largest biggest highest most newest longest latest last greatest heaviest fastest",
+        }.items()
+        for word in words.split()
+    }
+)
+"""Ends of a sorted list: where it begins says which way it is sorted."""
+_NUMBERED: Mapping[str, str] = MappingProxyType({"#1th": "first"})
+_MOVING = frozenset({"come", "go", "put", "pull", "take", "turn", "bring", "move", "scroll", "scale"})
 _AFTER_CAUSE = frozenset({"of", "for", "behind"})
 _ASKED = frozenset({"what", "which"})
 _BEHIND_LIKENESS = frozenset({"", "from", "than", "to", "about", "between"})
@@ -53,17 +76,26 @@ def _side(word: str) -> tuple[str, str] | None:
 
 def sides_of(tokens: Sequence[Token]) -> Sides:
     """For each pair the sides that a text names; pairs it says nothing of are absent."""
-    words = [token.form if token.kind == "word" else "" for token in tokens]
-    if "common" not in words and not any(map(_side, words)):
+    words = [token.form if token.kind == "word" else _NUMBERED.get(token.form, "") for token in tokens]
+    if {"common", "up", "down"}.isdisjoint(words) and _ENDS.keys().isdisjoint(words) and not any(map(_side, words)):
         return _NONE
     found: dict[str, set[str]] = {}
     for at, word in enumerate(words):
         known = _side(word)
+        before, behind = words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
+        to_another = behind == "to" and not _ENDS.keys().isdisjoint(words[at + 2 : at + 5])
+        if word in _ENDS and (behind == "first" or to_another):
+            # From the oldest to the newest, oldest first.
+            known = "sorting", _ENDS[word]
+        if word in ("up", "down") and not _MOVING.isdisjoint(map(base_form, words[max(0, at - 2) : at])):
+            known = "way", word
         if known is None and word != "common":
             continue
-        before, behind = words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
         pair, side = known or (("likeness", "shared") if before == "in" else ("", ""))
         if not pair or (pair == "turn" and word != f"{side}s"):
+            continue
+        if side == "home" and before != "at":
+            # Away from home.
             continue
         if side == "cause" and behind not in _AFTER_CAUSE and before not in _ASKED:
             # What stress causes are effects.

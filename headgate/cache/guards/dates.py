@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-_MONTHS = (
+MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
@@ -57,7 +57,7 @@ def at(forms: Sequence[str], start: int) -> tuple[str, int] | None:
 
 def _month(forms: Sequence[str], at: int) -> int | None:
     name = _SHORT.get(forms[at], forms[at]) if at < len(forms) else ""
-    return _MONTHS.index(name) + 1 if name in _MONTHS else None
+    return MONTHS.index(name) + 1 if name in MONTHS else None
 
 
 def _day(forms: Sequence[str], at: int) -> int | None:

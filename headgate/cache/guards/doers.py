@@ -83,6 +83,8 @@ _HELPING = frozenset({"do", "will", "can", "should", "could", "would", "have", "
 def _who(words: Sequence[str]) -> tuple[bool, str]:
     """Whether who (or which team) is asked for does it (who taught him) or has it done to them (whom did he teach, who
     was taught by him), and what is done; nothing where nobody is asked for, and in a passive that names no doer."""
+    if words[:1] == ("whose",) and not _ACTING.isdisjoint(words):
+        return False, words[-1]
     if len(words) < 3 or words[0] not in ("who", "whom", "which", "what"):
         return False, ""
     if words[0] in ("which", "what"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -237,7 +238,8 @@ def _placed(atoms: tuple[str, ...], names: Set[str]) -> tuple[tuple[str, str], .
                 and (atom != "to" or deed in names or part_of_speech(deed) != "v")
             ):
                 found.append((atom, behind))
-    return (*found, *_turned_into(atoms))
+    given = [("to", behind) for giving, behind in itertools.pairwise(atoms) if giving in _GIVING and behind in names]
+    return (*found, *given, *_turned_into(atoms))
 
 
 def _describes(word: str) -> bool:
@@ -245,20 +247,34 @@ def _describes(word: str) -> bool:
 
 
 _WISHED = frozenset({"want", "require", "should", "wish", "like", "would"})
-_STATED = frozenset({"be", "have", "write"})
+_ASKED_FOR = _WISHED | {"obtain"}
+_STATED = frozenset({"be", "have", "write", "display"})
+_TAKEN = frozenset({"take", "have", "read"})
+_MADE = frozenset({"produce", "require", "want", "output"})
+_GIVING = frozenset({"write", "send", "gift", "give", "pay", "lend", "owe", "offer", "display", "tell"})
 
 
 def _turned_into(atoms: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """`It is in Arabic and I want it in German`: from the one to the other; `I want it on my phone`: to it."""
+    """`It is in Arabic and I want it in German`: from the one to the other; `I want it on my phone`: to it; `takes
+    HTML and produces text`: from the one into the other."""
     for at, atom in enumerate(atoms):
+        if atom == "and" and at > 1 and at + 2 < len(atoms) and atoms[at + 1] in _MADE:
+            taken = next((i for i in range(at - 2, max(-1, at - 4), -1) if atoms[i] in _TAKEN), None)
+            if taken is not None and atoms[at + 2] != "to":
+                yield "from", atoms[taken + 1]
+                yield "into", atoms[at + 2]
         if atom == "on" and at + 1 < len(atoms) and _WISHED & {*atoms[max(0, at - 6) : at]}:
             yield "to", atoms[at + 1]
-        if atom not in LANGUAGES or (atoms[at - 1] not in ("in", "be") if at else True):
+        if atom not in LANGUAGES or (atoms[at - 1] not in ("in", "be", "of") if at else True):
+            continue
+        if atoms[at - 1] == "of":
+            if atoms[max(0, at - 2)] in ("instead", "out"):
+                yield "from", atom
             continue
         before = {*atoms[max(0, at - 6) : at]}
-        if before & _WISHED and not before & {"from", "to", "into"}:
+        if before & _ASKED_FOR and not before & {"from", "to", "into"}:
             yield "into", atom
-        elif before & _STATED and _WISHED & {*atoms[at + 1 :]}:
+        elif before & _STATED and _ASKED_FOR & {*atoms[at + 1 :]}:
             yield "from", atom
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 
+from headgate.cache.guards.dates import MONTHS
 from headgate.cache.guards.vocabulary import nameable
 from headgate.cache.guards.words import word_set
 
@@ -31,7 +32,8 @@ _CONVERSE = frozenset(
         ("faster quicker", "slower"), ("heavier", "lighter"), ("hotter warmer", "colder cooler"),
         ("higher", "lower"), ("better", "worse"), ("stronger", "weaker"), ("richer", "poorer"),
         ("deeper", "shallower"), ("wider", "narrower"), ("thicker", "thinner"), ("harder", "easier softer"),
-        ("brighter", "darker"), ("more", "less fewer"),
+        ("brighter", "darker"), ("more", "less fewer"), ("cheaper", "dearer pricier costlier"), ("safer", "riskier"),
+        ("earlier sooner", "later"),
     )
     for one in side.split()
     for other in far.split()
@@ -89,7 +91,7 @@ def exchanged(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) 
         run = (*there, *between, *here)
         if not _stands(run, other) or not _once(one, other, here, there) or not {*here}.isdisjoint(there):
             continue
-        if not holds_both_ways(one, between):
+        if not holds_both_ways(one, between) and not (_WHERE.issuperset(between) and _when(here) != _when(there)):
             return True
         turned = False
     return turned
@@ -110,6 +112,15 @@ def changed_ends(one: Sequence[str], other: Sequence[str], things: Sequence[bool
             if of_things and yours == [*there, *between, *here] and not holds_both_ways(one, between):
                 return True
     return False
+
+
+_WHERE = frozenset({"in", "on", "at", "for"})
+_TIMES = frozenset({*MONTHS, "spring", "summer", "autumn", "winter"})
+
+
+def _when(thing: Sequence[str]) -> bool:
+    """Whether it is a time: in July in Dubai, in Dubai in July."""
+    return not _TIMES.isdisjoint(thing) or any(word[:1].isdigit() or word.startswith("at·") for word in thing)
 
 
 def _neighbours(

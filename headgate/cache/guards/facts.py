@@ -65,7 +65,8 @@ def either_way(ours: Set[str], theirs: Set[str]) -> Verdict:
 _FINAL = frozenset({"last", "latest", "final", "newest"})
 
 
-_WEEKEND = frozenset({"saturday", "sunday", "weekend"})
+_ITS_DAYS = frozenset({"saturday", "sunday"})
+_WEEKEND = _ITS_DAYS | {"weekend"}
 
 
 def dates(one: Reading, other: Reading) -> Verdict:
@@ -73,6 +74,8 @@ def dates(one: Reading, other: Reading) -> Verdict:
     if not one.facts["dates"] and not other.facts["dates"]:
         return None
     ours, theirs = ({form for form, _ in seen.facts["dates"]} for seen in (one, other))
+    if "weekend" in ours ^ theirs:
+        ours, theirs = (said - _WEEKEND | {"weekend"} if said >= _ITS_DAYS else said for said in (ours, theirs))
     if ours == theirs:
         return True if ours else None
     if "weekday" in ours ^ theirs and (ours | theirs).isdisjoint(_WEEKEND):

@@ -29,7 +29,7 @@ _SOFT = word_set(
     "stop stops stopping stopped quit quitting avoid avoiding avoids prevent prevents preventing fail fails failed"
     " failing failure lack lacks lacking missing refuse refuses refused deny denied forget forgot forgotten"
     " unsubscribe instead free anymore broken crash crashes unresponsive alternative substitute lost lose"
-    " avoid ban banned forbid forbidden prohibited illegal"
+    " avoid nonstop non-stop ban banned forbid forbidden prohibited illegal"
 )
 """Words that may stand for a negation in other words: `it fails to start`, `it does not start`."""
 _EXCEPT = word_set("except excluding excepting besides exclude omit omitting ignoring")
@@ -159,7 +159,7 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
         ):
             # What is taken out there is taken on.
             out = None
-        if out == ("apart", "from") and not _SETTING.isdisjoint(words[max(0, at - 7) : at]):
+        if out == ("apart", "from") and not _SETTING.isdisjoint(_without_tell_me(words[max(0, at - 7) : at])):
             # What sets them apart.
             out = None
         if out is not None or word in _EXCEPT:
@@ -178,6 +178,10 @@ def polarity_of(tokens: Sequence[Token]) -> Polarity:
             perhaps += 1
         at += 1
     return Polarity(denials, perhaps, excepts, tuple(sorted(bounds)))
+
+
+def _without_tell_me(words: Sequence[str]) -> Sequence[str]:
+    return [word for word, behind in zip(words, [*words[1:], ""], strict=False) if behind not in ("me", "us")]
 
 
 def _asks_to_know(words: Sequence[str], at: int) -> bool:
@@ -199,6 +203,9 @@ def _bounds(tokens: Sequence[Token], at: int, phrase: tuple[str, ...]) -> bool:
         return any(token.kind in _COUNTED for token in before) and not any(
             token.kind in _COUNTED for token in behind[:1]
         )
+    if phrase[0] == "starting":
+        # At a time it begins then.
+        return any(token.kind == "number" for token in behind[:1])
     if phrase[0] == "at":
         return not behind or behind[0].form != "some"
     # World War II was over, the third edition is above: a place in a series bounds nothing.

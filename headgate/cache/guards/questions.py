@@ -87,6 +87,11 @@ def kinds_of(tokens: Sequence[Token], atoms: Sequence[str]) -> frozenset[str]:
     asked = _asked_after(tokens, words) if words[:1] in (["i"], ["we"]) else None
     if asked is not None:
         return asked
+    if (words[:1] == ["what"] and words[-1:] in (["for"], ["as"])) or (
+        words[:2] == ["for", "what"] and words[2:3] in (["use"], ["purpose"], ["reason"])
+    ):
+        # What is it used for, what was it invented as.
+        return frozenset({"why"})
     if head == "why" and words[:1] in (["what"], ["which"]):
         # What makes it float: how does it float.
         return frozenset({"why", "how"})

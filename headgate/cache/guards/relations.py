@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -120,11 +120,14 @@ def said_alike(one: Comparison, other: Comparison) -> bool | None:
 
 
 _TAKEN_FOR = frozenset({"instead", "substitute", "replacement", "alternative", "replace", "swap", "exchange"})
+_HAD = frozenset({"be", "run", "'m", "'re", "am"})
+"""Before `out of`: what has run out."""
+_REACH = 3
 
 
 def replaced_by(words: Sequence[str], things: Sequence[bool]) -> tuple[Set[str], Set[str]]:
     """What a text leaves out and what it takes in its place; empty where it says nothing of it."""
-    out: set[str] = set()
+    out: set[str] = set(_given_up(words, things))
     taken: set[str] = set()
     if _TAKEN_FOR.isdisjoint(words):
         return out, taken
@@ -146,6 +149,20 @@ def replaced_by(words: Sequence[str], things: Sequence[bool]) -> tuple[Set[str],
             out.add(first)
             taken.add(second)
     return out - {""}, taken - {""}
+
+
+def _given_up(words: Sequence[str], things: Sequence[bool]) -> Iterator[str]:
+    """I am out of cinnamon, leave the nuts out, garlic in place of basil."""
+    for at in range(1, len(words) - 1):
+        before, word, behind = words[at - 1 : at + 2]
+        gone = (word, behind) == ("out", "of") and not _HAD.isdisjoint(words[max(0, at - 2) : at])
+        if gone or (before, word, behind) == ("in", "place", "of"):
+            first, last = at + 2, at + 2 + _REACH
+        elif before == "leave" and "out" in words[at + 1 : at + 3]:
+            first, last = at, words.index("out", at)
+        else:
+            continue
+        yield from [words[i] for i in range(first, min(last, len(words))) if things[i]][:1]
 
 
 _GIVEN_UP = frozenset({"from", "instead"})

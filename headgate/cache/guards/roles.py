@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 
 from headgate.cache.guards.content import swapped
@@ -52,14 +52,17 @@ def direction(one: Reading, other: Reading) -> Verdict:
         return False
     if not one.placed or not other.placed:
         return "one side" if one.placed or other.placed else None
-    for way, goal in one.placed:
-        way = _TOWARDS.get(way, way)
-        for its_way, its_goal in other.placed:
-            its_way = _TOWARDS.get(its_way, its_way)
-            meet = related(goal, its_goal)
+    full_names = (*one.full_names, *other.full_names)
+    ours, theirs = ([(_TOWARDS.get(way, way), goal) for way, goal in seen.placed] for seen in (one, other))
+    for way, goal in ours:
+        for its_way, its_goal in theirs:
+            meet = _meet(goal, its_goal, full_names)
             if meet and ((way, its_way) in _OPPOSITE_WAYS or (its_way, way) in _OPPOSITE_WAYS):
                 return False
             if way == its_way and not meet and way != "by" and not (_or(one, goal) and _or(other, its_goal)):
+                if _said_too(way, goal, theirs, full_names) or _said_too(way, its_goal, ours, full_names):
+                    # To my boss and to a price, where the other text says to my boss.
+                    continue
                 if way == "for" and ":" not in goal + its_goal:
                     if _before_for(other, goal) and _before_for(one, its_goal):
                         return False
@@ -68,6 +71,15 @@ def direction(one: Reading, other: Reading) -> Verdict:
                 ):
                     return False
     return True
+
+
+def _meet(goal: str, its_goal: str, full_names: Iterable[frozenset[str]]) -> bool:
+    """Whether both are one thing; Nelson and Mandela are where a text says Nelson Mandela."""
+    return related(goal, its_goal) or any({goal, its_goal} <= full for full in full_names)
+
+
+def _said_too(way: str, goal: str, placed: Iterable[tuple[str, str]], full_names: Iterable[frozenset[str]]) -> bool:
+    return any(way == its_way and _meet(goal, its_goal, full_names) for its_way, its_goal in placed)
 
 
 def _or(seen: Reading, goal: str) -> bool:
@@ -129,6 +141,10 @@ def order(one: Reading, other: Reading) -> Verdict:
     (ours_out, ours_in), (theirs_out, theirs_in) = (replaced_by(seen.plain, seen.things) for seen in (one, other))
     if ours_out & theirs_in or ours_in & theirs_out:
         return False
+    each_given_up = bool(ours_out and theirs_out and not ours_in | theirs_in and ours_out.isdisjoint(theirs_out))
+    if each_given_up and ours_out <= {*other.plain} and theirs_out <= {*one.plain}:
+        # Garlic in place of basil, basil in place of garlic.
+        return False
     if turned_on_me(one, other) or turned_on_me(other, one):
         return False
     if doer_exchanged(one, other):
@@ -160,7 +176,8 @@ _WHERE = frozenset({"in", "at", "for", "from", "of"})
 
 def _elsewhere(one: Reading, other: Reading) -> bool:
     """`5 pm in Lima` and `5 pm in Manila`, where both texts name both: another name stands behind the same number."""
-    mine, yours = _beside_names(one), _beside_names(other)
+    names = {token.form for seen in (one, other) for token in seen.tokens if token.capital}
+    mine, yours = _beside_names(one, names), _beside_names(other, names)
     for said, name in mine.items():
         twin = yours.get(said, name)
         if twin != name and twin in one.spoken and name in other.spoken:
@@ -168,13 +185,13 @@ def _elsewhere(one: Reading, other: Reading) -> bool:
     return False
 
 
-def _beside_names(seen: Reading) -> dict[str, str]:
+def _beside_names(seen: Reading, names: Set[str]) -> dict[str, str]:
     """Each number, date or time and the name right behind it, or behind `in` or `at`."""
     found: dict[str, str] = {}
     for at, token in enumerate(seen.tokens):
         if token.kind in ("number", "date"):
             behind = [word for word in seen.tokens[at + 1 : at + 3] if word.form not in _WHERE][:1]
-            if behind and behind[0].kind == "word" and behind[0].capital:
+            if behind and behind[0].kind == "word" and behind[0].form in names:
                 found[token.form] = behind[0].form
     return found
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 from headgate.cache.guards.distinctions import (
     COUNTED_FORMAT,
@@ -114,14 +115,14 @@ def _temporal(said: Said) -> Counted:
     counted_off = {token.form for before, token in itertools.pairwise(said.tokens) if before.kind == "number"}
     return counted(
         {
-            DEICTIC[word]
+            "after" if word == "ahead" and following != "of" else DEICTIC[word]
             for word, following in zip(words, [*words[1:], ""], strict=False)
             if word in DEICTIC
             and (word != "last" or following in SPANS)
             and (word != "same" or following == "time")
             and (word != "together" or following == "with")
             and (word != "once" or following not in _TIMES_OVER)
-            and (word != "ahead" or following == "of")
+            and (word != "ahead" or following == "of" or word in counted_off)
             and (word not in ("earlier", "later") or following == "than" or word in counted_off)
             and (word not in _SHIFTING or word in counted_off)
             and (word != "prior" or following == "to")
@@ -155,7 +156,11 @@ def _shapes(words: Sequence[str]) -> Iterator[str]:
             continue
         before, behind = words[at - 1], words[at + 1 : at + 4]
         shape = next((noun for noun in behind if noun in SHAPES), "")
-        named = before == "as" or (before == "with" and not _ANSWERING.isdisjoint(words[max(0, at - 2) : at - 1]))
+        named = (
+            before == "as"
+            or words[at - 2 : at] == ["form", "of"]
+            or (before == "with" and not _ANSWERING.isdisjoint(words[max(0, at - 2) : at - 1]))
+        )
         given = ("list", "of") in itertools.pairwise(words[at + 1 : at + 5]) and not _GIVING.isdisjoint(words[:at])
         # A numbered list is named by what is special of it.
         if shape and (named or given) and STRICT_FORMAT.keys().isdisjoint(behind):
@@ -216,9 +221,12 @@ def _named(tokens: tuple[Token, ...]) -> set[str]:
     return {kept(token.form) for token in tokens if token.capital and token.kind == "word"}
 
 
+_ALSO_CALLED: Mapping[str, str] = MappingProxyType({"golang": "go"})
+
+
 def _languages(tokens: tuple[Token, ...]) -> set[str]:
     return {
-        token.form
+        _ALSO_CALLED.get(token.form, token.form)
         for at, token in enumerate(tokens)
         if token.kind == "word"
         and token.form in LANGUAGES
