@@ -141,6 +141,16 @@ def test_long_contexts_are_split_and_merged(window: int | None, others: int, dty
     check_attention(step, window)
 
 
+@pytest.mark.parametrize("window", [None, 100, 1200])
+@pytest.mark.parametrize("int8", [False, True])
+def test_heads_of_many_decoded_tokens_go_together(window: int | None, int8: bool) -> None:
+    """Five heads, some at a time: as many runs of neighbours as there should be leave a shorter one."""
+    contexts = (1, 17, 63, 64, 65, 130, 511, 512, 513, 900, 1300)
+    spans = [(0, 40), *[(context - 1, context) for context in contexts], (5, 9)]
+    step = make_step(spans, torch.bfloat16, kv_heads=5, group=2, dim=64, block_size=16, window=window)
+    check_attention(rounded(step) if int8 else step, window)
+
+
 @pytest.mark.parametrize("shape", [(3, 40, 4), (1, 96, 16), (2, 128, 16), (4, 64, 16), (8, 32, 16)])
 @pytest.mark.parametrize("window", [None, 37, 600])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -7,10 +7,10 @@
 
 namespace headgate {
 
-// One way to do the tasks of a plan. `attend` takes scratch of `scratch_floats(queries, dim)` floats, aligned to 64 bytes, for
-// the task's rows times its group.
+// One way to do the tasks of a plan. `attend` takes scratch aligned to 64 bytes, for each of the run's tasks
+// `scratch_floats(queries, dim)` floats, with the task's rows times its group as queries.
 struct AttentionWay {
-    void (*attend)(const Attention& a, const AttentionTask& task, float* scratch);
+    void (*attend)(const Attention& a, const AttentionRun& run, float* scratch);
     int64_t (*scratch_floats)(int64_t queries, int64_t dim);
     int64_t queries_per_task;
 };

@@ -6,7 +6,9 @@
 // round, and multiply values whose rows are laid two by two, as tiles want them.
 #include "attention.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "choice.h"
 
@@ -55,46 +57,60 @@ class Attending {
           scale_(1 / std::sqrt(static_cast<float>(dim_))),
           room_(scratch, queries_, dim_) {}
 
-    void run() {
-        const float* from = nullptr;
-        if (few_) {
-            arrange_few_queries();
-            from = sums();
-            // Where tokens see different keys, a weight of 0 may have let a value in that is no number.
-            few_ = task_.rows == 1 || finite(from);
+    // Tasks of neighbouring heads go through the keys together, tile by tile, where all have few queries.
+    static void run(Attending* heads, int64_t count, const AttentionTask* next) {
+        if (heads->few_) {
+            for (Attending* head = heads; head < heads + count; ++head) head->arrange_few_queries();
+            add_up(heads, count, next);
         }
-        if (!few_) {
-            arrange_queries();
-            Way::begin();
-            from = sums();
-            Way::end();
-        }
-        for (int64_t i = 0; i < queries_; ++i) finish(i, from + i * size_);
+        for (Attending* head = heads; head < heads + count; ++head) head->finish();
     }
 
   private:
-    int64_t token(int64_t query) const { return query / group_; }
-    int64_t place(int64_t query) const {
-        return ((task_.row + query / group_) * a_.heads + task_.kv_head * group_ + query % group_) * dim_;
+    static void add_up(Attending* heads, int64_t count, const AttentionTask* next) {
+        const AttentionTask& task = heads->task_;
+        const auto each = [&](const auto& f) {
+            for (Attending* head = heads; head < heads + count; ++head) f(*head);
+        };
+        for (int64_t begin = task.begin; begin < task.end;) {
+            const int64_t after = begin / kSection * kSection + kSection, end = after < task.end ? after : task.end;
+            each([](Attending& head) { head.reset(); });
+            for (int64_t start = begin; start < end; start += kTile) {
+                Coming coming = heads->after(start, count, next);
+                each([&](Attending& head) { head.tile(start, end - start < kTile ? end - start : kTile, coming); });
+                coming.ask_rest();
+            }
+            each([&](Attending& head) { head.close(end < task.end); });
+            begin = end;
+        }
+    }
+
+    // What the heads of a run look at after the tile at `start`.
+    Coming after(int64_t start, int64_t heads, const AttentionTask* next) const {
+        if (!few_) return {};
+        if (start + kTile < task_.end) return {a_.cache, sizeof(K), task_, start + kTile, heads};
+        return next == nullptr ? Coming() : Coming(a_.cache, sizeof(K), *next, next->begin, heads);
+    }
+
+    void finish() {
+        // Where tokens see different keys, a weight of 0 may have let a value in that is no number.
+        if (few_ && task_.rows > 1) few_ = finite(result());
+        if (!few_) {
+            folded_ = false;
+            arrange_queries();
+            Way::begin();
+            add_up(this, 1, nullptr);
+            Way::end();
+        }
+        for (int64_t i = 0; i < queries_; ++i) finish(i, result() + i * size_);
     }
 
     // The task's unfinished results, of `queries_`.
-    const float* sums() {
-        bool folded = false;
-        for (int64_t begin = task_.begin; begin < task_.end;) {
-            const int64_t after = begin / kSection * kSection + kSection, end = after < task_.end ? after : task_.end;
-            reset();
-            for (int64_t start = begin; start < end; start += kTile) tile(start, end - start < kTile ? end - start : kTile);
-            for (int64_t i = 0; i < queries_; ++i) {
-                if (few_) Way::Few::put_in_order(room_.section + i * size_, dim_);
-                room_.section[i * size_ + padded(dim_)] = room_.totals[i];
-                room_.section[i * size_ + padded(dim_) + 1] = room_.tops[i];
-            }
-            if (end < task_.end || folded) fold(folded);
-            folded = folded || end < task_.end;
-            begin = end;
-        }
-        return folded ? room_.all : room_.section;
+    const float* result() const { return folded_ ? room_.all : room_.section; }
+
+    int64_t token(int64_t query) const { return query / group_; }
+    int64_t place(int64_t query) const {
+        return ((task_.row + query / group_) * a_.heads + task_.kv_head * group_ + query % group_) * dim_;
     }
 
     bool finite(const float* from) const {
@@ -142,8 +158,19 @@ class Attending {
         }
     }
 
-    void fold(bool folded) {
-        if (!folded) {
+    // The end of a section; whether there will be another.
+    void close(bool more) {
+        for (int64_t i = 0; i < queries_; ++i) {
+            if (few_) Way::Few::put_in_order(room_.section + i * size_, dim_);
+            room_.section[i * size_ + padded(dim_)] = room_.totals[i];
+            room_.section[i * size_ + padded(dim_) + 1] = room_.tops[i];
+        }
+        if (more || folded_) fold();
+        folded_ = folded_ || more;
+    }
+
+    void fold() {
+        if (!folded_) {
             __builtin_memcpy(room_.all, room_.section, queries_ * size_ * sizeof(float));
             return;
         }
@@ -152,7 +179,7 @@ class Attending {
     }
 
     // A tile for one decoded token or a few, which would not pay for a copy of its keys and values.
-    void tile_for_few(int64_t start, int64_t count) {
+    void tile_for_few(int64_t start, int64_t count, Coming& coming) {
         using Few = typename Way::Few;
         const Sight s = sight(0, start, count);
         if (s.begin >= s.end) return;
@@ -162,7 +189,8 @@ class Attending {
             const typename Few::Rounding rounding;
             for (int64_t from = s.begin / kBlock * kBlock; from < s.end; from += kBlock)
                 by_runs(queries_, [&]<int64_t N>(int64_t i) {
-                    Few::template score<N>(q + i * deep(dim_), dim_, cached_.keys + from, room_.rows_of_scores + i * kTile + from);
+                    Few::template score<N>(q + i * deep(dim_), dim_, cached_.keys + from, coming,
+                                           room_.rows_of_scores + i * kTile + from);
                 });
         }
         if constexpr (CachedTile<K>::kInt8)
@@ -170,7 +198,8 @@ class Attending {
         weigh(0, s.end > kDeep ? kTile : kDeep, s, room_.section);
         const typename Few::Rounding rounding;
         by_runs(queries_, [&]<int64_t N>(int64_t i) {
-            Few::template add<N>(room_.weights + i * kTile, cached_, s.begin, s.end, dim_, room_.section + i * size_, size_);
+            Few::template add<N>(room_.weights + i * kTile, cached_, s.begin, s.end, dim_, coming, room_.section + i * size_,
+                                 size_);
         });
     }
 
@@ -212,11 +241,12 @@ class Attending {
         return depth;
     }
 
-    void tile(int64_t start, int64_t count) {
-        if (few_) return tile_for_few(start, count);
+    void tile(int64_t start, int64_t count, Coming& coming) {
+        if (few_) return tile_for_few(start, count, coming);
         const int64_t keys = count > kDeep ? kTile : kDeep, depth = deep(dim_);
         const uint16_t* parts[kParts];
         cached_.find(a_.cache, task_, start, count);
+        cached_.ask(dim_);
         const int64_t stride = arrange_keys(count, keys, parts);
         const bool finite = cached_.pair_values(0, count, keys, dim_, room_.values);
         for (int64_t block = 0; block < blocks_; ++block) {
@@ -292,17 +322,27 @@ class Attending {
     const AttentionTask& task_;
     const int64_t dim_, size_, group_, queries_, blocks_;
     bool few_;
+    bool folded_ = false;  // whether `all` has sections before the present one
     const float scale_;
     const Room room_;
     CachedTile<K> cached_;
 };
 
+template <typename Way, typename K>
+void attend_to(const Attention& a, const AttentionRun& run, float* scratch) {
+    const int64_t floats = floats_of(run.tasks->rows * (a.heads / a.cache.kv_heads), a.cache.dim);
+    std::vector<Attending<Way, K>> heads;
+    heads.reserve(run.count);
+    for (int64_t i = 0; i < run.count; ++i) heads.emplace_back(a, run.tasks[i], scratch + i * floats);
+    Attending<Way, K>::run(heads.data(), run.count, run.next);
+}
+
 template <typename Way>
-void attend(const Attention& a, const AttentionTask& task, float* scratch) {
+void attend(const Attention& a, const AttentionRun& run, float* scratch) {
     if (a.cache.key_scales != nullptr)
-        Attending<Way, int8_t>(a, task, scratch).run();
+        attend_to<Way, int8_t>(a, run, scratch);
     else
-        Attending<Way, uint16_t>(a, task, scratch).run();
+        attend_to<Way, uint16_t>(a, run, scratch);
 }
 
 constexpr int64_t kQueries = 256;  // of a task at most: so many share a copy of the keys and values

@@ -8,6 +8,9 @@ namespace {
 // Large tasks share more, but each thread should get some: what is aimed at is kTasks in all, of kQueries at least.
 constexpr int64_t kTasks = 32;
 constexpr int64_t kQueries = 64;
+// Likewise for single tokens, whose heads share no keys but have them next to each other in the cache: together they are read
+// faster than one after the other.
+constexpr int64_t kRuns = 16;
 
 // The first key that the query at `position` sees, or one of the same tile before it.
 int64_t first_key(int64_t position, int64_t window) {
@@ -29,18 +32,22 @@ std::vector<Span> sampled_spans(const Span* spans, int64_t sequences, const int6
 }
 
 AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t* tables, int64_t kv_heads, int64_t group,
-                             int64_t dim, int64_t window, int64_t queries_per_task) {
+                             int64_t dim, int64_t window, const AttentionWay& way) {
     const auto splits_of = [&](const Span& s) -> int64_t {
         return s.count > 1 ? 1 : (s.context - 1) / kSection - first_key(s.context - 1, window) / kSection + 1;
     };
     AttentionPlan plan;
-    int64_t partials = 0;
-    for (int64_t i = 0; i < sequences; ++i) partials += splits_of(spans[i]) > 1 ? splits_of(spans[i]) * kv_heads : 0;
+    int64_t partials = 0, singles = 0;
+    for (int64_t i = 0; i < sequences; ++i) {
+        partials += splits_of(spans[i]) > 1 ? splits_of(spans[i]) * kv_heads : 0;
+        singles += spans[i].count == 1 ? splits_of(spans[i]) * kv_heads : 0;
+    }
+    const int64_t together = std::clamp<int64_t>(singles / kRuns, 1, kv_heads);
     plan.unfinished.resize(partials * group * partial_floats(dim));
     float* place = plan.unfinished.data();
     int64_t queries = 0;
     for (int64_t i = 0; i < sequences; ++i) queries += spans[i].count * group * kv_heads;
-    const int64_t each = std::clamp(queries / kTasks, std::min(kQueries, queries_per_task), queries_per_task);
+    const int64_t each = std::clamp(queries / kTasks, std::min(kQueries, way.queries_per_task), way.queries_per_task);
     const int64_t rows_per_task = std::max<int64_t>(1, each / group);
     for (int64_t i = 0; i < sequences; ++i) {
         const Span& s = spans[i];
@@ -49,21 +56,25 @@ AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t
             const int64_t rows = std::min(rows_per_task, s.count - done), position = s.context - s.count + done;
             const int64_t begin = first_key(position, window), end = position + rows;
             plan.products += rows * group * kv_heads * (end - begin) * dim;
-            plan.most_rows = std::max(plan.most_rows, rows);
-            for (int64_t head = 0; head < kv_heads; ++head) {
-                AttentionTask task{tables + s.table, s.row + done, rows, position, head, begin, end, nullptr};
-                if (splits == 1) {
-                    plan.tasks.push_back(task);
-                    continue;
+            const int64_t heads = s.count == 1 ? together : 1;
+            plan.scratch_floats = std::max(plan.scratch_floats, heads * way.scratch_floats(rows * group, dim));
+            const auto add = [&](int64_t from, int64_t until, int64_t split) {
+                for (int64_t head = 0; head < kv_heads; ++head) {
+                    if (head % heads == 0) plan.begins.push_back(static_cast<int64_t>(plan.tasks.size()));
+                    float* partial = splits == 1 ? nullptr : place + (head * splits + split) * group * partial_floats(dim);
+                    plan.tasks.push_back({tables + s.table, s.row + done, rows, position, head, from, until, partial});
                 }
-                plan.merges.push_back({place, splits, s.row, head});
-                for (; task.begin < end; task.begin = task.end) {
-                    task.end = std::min(task.begin / kSection * kSection + kSection, end);
-                    task.partial = place;
-                    plan.tasks.push_back(task);
-                    place += group * partial_floats(dim);
-                }
+            };
+            if (splits == 1) {
+                add(begin, end, 0);
+                continue;
             }
+            for (int64_t split = 0; split < splits; ++split) {
+                const int64_t section = (begin / kSection + split) * kSection;
+                add(std::max(begin, section), std::min(section + kSection, end), split);
+            }
+            for (int64_t head = 0; head < kv_heads; ++head, place += splits * group * partial_floats(dim))
+                plan.merges.push_back({place, splits, s.row, head});
         }
     }
     return plan;

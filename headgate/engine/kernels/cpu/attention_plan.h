@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "loops.h"
+#include "attention.h"
 
 namespace headgate {
 
@@ -28,16 +28,23 @@ struct Merge {
 };
 
 struct AttentionPlan {
+    int64_t runs() const { return static_cast<int64_t>(begins.size()); }
+    AttentionRun run(int64_t i) const {
+        const bool last = i + 1 == runs();
+        const int64_t end = last ? static_cast<int64_t>(tasks.size()) : begins[i + 1];
+        return {tasks.data() + begins[i], end - begins[i], last ? nullptr : tasks.data() + end};
+    }
+
     std::vector<AttentionTask> tasks;
+    std::vector<int64_t> begins;  // of runs, among the tasks
     std::vector<Merge> merges;
     std::vector<float> unfinished;
-    int64_t products = 0;   // multiplications, about
-    int64_t most_rows = 1;  // of one task
+    int64_t products = 0;        // multiplications, about
+    int64_t scratch_floats = 0;  // of one run, at most
 };
 
-// Tasks of at most `queries_per_task` queries, or one row, for `sequences` spans; `tables` and the plan itself must stay where
-// they are while it is used.
+// Tasks as `way` takes them for `sequences` spans; `tables` and the plan itself must stay where they are while it is used.
 AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t* tables, int64_t kv_heads, int64_t group,
-                             int64_t dim, int64_t window, int64_t queries_per_task);
+                             int64_t dim, int64_t window, const AttentionWay& way);
 
 }  // namespace headgate

@@ -38,6 +38,13 @@ struct AttentionTask {
     float* partial;    // null, or where the unfinished result goes: see partial_floats
 };
 
+// Tasks that are done together: one, or those of some neighbouring heads with the same tokens and keys.
+struct AttentionRun {
+    const AttentionTask* tasks;
+    int64_t count;
+    const AttentionTask* next;  // of the run that probably follows, or null
+};
+
 struct Attention {
     const void* q;  // [tokens, heads, dim]
     void* out;
@@ -94,7 +101,7 @@ struct Loops {
     void (*place)(const Placement& p, int64_t begin, int64_t end);
     // A row of `width` elements to int8 and its scale: x ~ q * scale with scale = max|x| / 127, or 1 for a row of zeros.
     void (*to_int8)(const void* x, int64_t width, int8_t* q, float* scale);
-    void (*attend)(const Attention& a, const AttentionTask& task, float* scratch);
+    void (*attend)(const Attention& a, const AttentionRun& run, float* scratch);
     // Joins the unfinished result of a later section to that of all before it.
     void (*fold)(float* all, const float* section, int64_t dim);
     // Joins the sections of one row's queries, [splits][queries][partial_floats], to [queries][dim]; overwrites them.

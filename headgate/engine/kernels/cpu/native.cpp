@@ -154,12 +154,11 @@ void write_kv(Tensor& cache_keys, Tensor& cache_values, const std::optional<Tens
 }
 
 // Runs the tasks on torch's threads; whoever is done takes the next one, because contexts differ in length.
-void run(const Attention& a, const AttentionWay& way, const AttentionPlan& plan, int64_t group) {
-    const std::vector<AttentionTask>& tasks = plan.tasks;
-    const int64_t count = static_cast<int64_t>(tasks.size());
+void run(const Attention& a, const AttentionWay& way, const AttentionPlan& plan) {
+    const int64_t count = plan.runs();
     const int64_t workers = std::min({count, static_cast<int64_t>(at::get_num_threads()),
                                       std::max<int64_t>(1, plan.products / kProductsPerThread)});
-    const int64_t floats = way.scratch_floats(plan.most_rows * group, a.cache.dim) + kMaxLanes;
+    const int64_t floats = plan.scratch_floats + kMaxLanes;
     std::atomic<int64_t> next{0};
     at::parallel_for(0, workers, 1, [&](int64_t begin, int64_t end) {
         const std::unique_ptr<float[]> memory(new float[floats]);
@@ -167,7 +166,7 @@ void run(const Attention& a, const AttentionWay& way, const AttentionPlan& plan,
         size_t space = static_cast<size_t>(floats) * sizeof(float);
         float* scratch = static_cast<float*>(std::align(kMaxLanes * sizeof(float), sizeof(float), aligned, space));
         for (int64_t worker = begin; worker < end; ++worker)
-            for (int64_t i = next++; i < count; i = next++) way.attend(a, tasks[i], scratch);
+            for (int64_t i = next++; i < count; i = next++) way.attend(a, plan.run(i), scratch);
     });
 }
 
@@ -195,9 +194,9 @@ Tensor paged_attention(const Tensor& given, const Tensor& keys, const Tensor& va
     const Span* spans = spans_of(geometry, tables, q.size(0), keys.size(0) / block_size, block_size);
     const AttentionWay way = attention_way(element(q), group);
     const AttentionPlan plan = plan_attention(spans, geometry.numel() / 4, tables.const_data_ptr<int32_t>(), kv_heads, group,
-                                              dim, a.window, way.queries_per_task);
+                                              dim, a.window, way);
     const Loops& table = loops(element(q));
-    run(a, way, plan, group);
+    run(a, way, plan);
     for (const Merge& m : plan.merges)
         table.merge(m.partials, m.splits, group, dim,
                     static_cast<char*>(out.mutable_data_ptr()) +

@@ -163,19 +163,20 @@ class Walk {
         float* scratch = reinterpret_cast<float*>(at(space_.scratch + member_.number() * space_.scratch_bytes));
         const auto attend = [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
-                const AttentionTask& task = plan.tasks[i];
+                const AttentionRun run = plan.run(i);
                 if (together) {
-                    const int64_t row = task.row * (model_.heads + model_.kv_heads), queries = row + task.kv_head * group;
-                    const int64_t key = row + model_.heads + task.kv_head;
-                    loops_.place(p, queries, queries + group);
-                    loops_.place(p, key, key + 1);
+                    const int64_t row = run.tasks->row * (model_.heads + model_.kv_heads);
+                    const int64_t queries = row + run.tasks->kv_head * group;
+                    const int64_t keys = row + model_.heads + run.tasks->kv_head;
+                    loops_.place(p, queries, queries + run.count * group);
+                    loops_.place(p, keys, keys + run.count);
                 }
-                way_.attend(a, task, scratch);
+                way_.attend(a, run, scratch);
             }
         };
-        const int64_t tasks = static_cast<int64_t>(plan.tasks.size()), merges = static_cast<int64_t>(plan.merges.size());
-        if (merges == 0) return member_.share(tasks, tasks, attend, then);
-        member_.share(tasks, tasks, attend);
+        const int64_t runs = plan.runs(), merges = static_cast<int64_t>(plan.merges.size());
+        if (merges == 0) return member_.share(runs, runs, attend, then);
+        member_.share(runs, runs, attend);
         const auto merge = [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
                 const Merge& m = plan.merges[i];
@@ -284,7 +285,6 @@ class Walk {
 Workspace::Workspace(const StepModel& model, const StepInput& input, int64_t threads) {
     const int64_t row = input.count * model.element_bytes(), head = row * model.dim;
     int64_t gate_up_width = 0, gated_width = 0, floats = 0, mixed = 0;
-    const AttentionWay way = attention_way(model.element, model.heads / model.kv_heads);
     for (size_t i = 0; i < model.layers.size(); ++i) {
         if (const ExpertLayer* experts = model.layers[i].experts.get()) {
             for (const int64_t rows : {input.count, input.samples})
@@ -293,8 +293,7 @@ Workspace::Workspace(const StepModel& model, const StepInput& input, int64_t thr
             gate_up_width = std::max(gate_up_width, model.layers[i].gate_up->outputs);
             gated_width = std::max(gated_width, model.layers[i].down->inputs);
         }
-        const int64_t queries = input.attention[i]->most_rows * (model.heads / model.kv_heads);
-        floats = std::max(floats, way.scratch_floats(queries, model.dim));
+        floats = std::max(floats, input.attention[i]->scratch_floats);
     }
     residual = take(row * model.hidden);
     x = take(row * model.hidden);

@@ -180,19 +180,19 @@ class Step : public torch::CustomClassHolder {
     void run(StepInput& input, const Span* spans, int64_t sequences, const int32_t* tables, const F& meanwhile) {
         std::map<int64_t, AttentionPlan> plans;
         const int64_t group = model_.heads / model_.kv_heads;
-        const int64_t per_task = attention_way(model_.element, group).queries_per_task;
+        const AttentionWay way = attention_way(model_.element, group);
         input.attention.clear();
         for (const StepLayer& layer : model_.layers) {
             if (!plans.contains(layer.window))
                 plans[layer.window] =
-                    plan_attention(spans, sequences, tables, model_.kv_heads, group, model_.dim, layer.window, per_task);
+                    plan_attention(spans, sequences, tables, model_.kv_heads, group, model_.dim, layer.window, way);
             input.attention.push_back(&plans[layer.window]);
         }
         AttentionPlan last;
         if (0 < input.samples && input.samples < input.count) {
             const std::vector<Span> ends = sampled_spans(spans, sequences, input.rows, input.samples);
             last = plan_attention(ends.data(), static_cast<int64_t>(ends.size()), tables, model_.kv_heads, group, model_.dim,
-                                  model_.layers.back().window, per_task);
+                                  model_.layers.back().window, way);
             input.attention.back() = &last;
         }
         const Workspace workspace(model_, input, team_places());
