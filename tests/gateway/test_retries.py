@@ -14,6 +14,7 @@ from multidict import CIMultiDict
 from prometheus_client import generate_latest
 from road_site import ASK, Site
 
+from headgate.engine.text.stream import TextLogprob, TopLogprob
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
 from headgate.gateway.request import CacheControl, Chunk, Usage
@@ -103,10 +104,13 @@ async def test_an_answer_that_was_left_is_made_anew() -> None:
 
 async def test_answers_are_forgotten_after_a_while_and_beyond_a_size() -> None:
     now = 0.0
-    retries = Retries(window_s=10, most_tokens=100, clock=lambda: now)
+    retries = Retries(window_s=10, most_bytes=15_000, clock=lambda: now)
     retry = retry_of(CIMultiDict(), b"{}")
     opened = Opened("miss", "absent", "m", "f", "r")
-    whole = Whole(opened, (), Outcome(Usage(1, 60, 0), 0.0, 0.0), 0.0)
+    said = TextLogprob("a", (97,), -0.1, (TopLogprob("b", (98,), -3.0),))
+    chunks = (Chunk(0, "a", (said,), token_ids=(1,)), Chunk(0, "b", (said,), finish_reason="stop"))
+    whole = Whole(opened, chunks, Outcome(Usage(1, 100, 0), 0.0, 0.0), 0.0)
+    assert replace(whole, chunks=()).size + 1_000 < whole.size < 10_000
     for place in range(2):
         key = ("red", None, b"", str(place))
         assert retries.begin(key, retry)

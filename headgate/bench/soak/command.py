@@ -23,6 +23,7 @@ from rich.table import Table
 from headgate.bench.http_load import Server, announced, cores
 from headgate.bench.soak.looks import Look, Slope, growing, look, slope
 from headgate.bench.soak.traffic import ask, ask_new
+from headgate.gateway.teams.retries import WINDOW_S
 
 _KEY = "soak-key-0123456789"
 _MIB = 1024 * 1024
@@ -30,8 +31,8 @@ _LOOKS = 40
 _NEW = 12_000
 """New questions at the start: more than the gateway remembers of any kind of text."""
 _STEP = 5_000
-_LEAST_S = 150.0
-"""Of the mix, before memory is compared: what is remembered for two minutes is the mix's by then."""
+_LEAST_S = WINDOW_S + 10.0
+"""Of the mix, before memory is compared: what is remembered for a while is the mix's by then."""
 _MOST_STEPS = 60
 _SETTLE_S = 0.5
 

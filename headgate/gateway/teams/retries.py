@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 IDEMPOTENCY_KEY = "idempotency-key"
 RETRY_COUNT = "x-stainless-retry-count"
 WINDOW_S = 120.0
-MOST_TOKENS = 100_000
-"""Of all kept answers together; those of longer answers are not kept."""
+MOST_BYTES = 16 * 1024 * 1024
+"""Of all kept answers together, about; larger ones are not kept."""
+_ANSWER, _CHUNK, _TOKEN, _LOGPROB = 2048, 192, 40, 320
+"""Bytes of an answer, beside those of its chunks, of its tokens, and of what is said of each token and those beside."""
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -51,6 +53,15 @@ class Whole:
     chunks: tuple[Chunk, ...]
     outcome: Outcome
     at: float
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, about."""
+        size = _ANSWER + _CHUNK * len(self.chunks) + _TOKEN * self.outcome.usage.completion_tokens
+        if self.chunks and self.chunks[0].logprobs:
+            told = sum(1 + len(item.top) for chunk in self.chunks for item in chunk.logprobs)
+            return size + _LOGPROB * told
+        return size
 
 
 class _Making(msgspec.Struct):
@@ -84,14 +95,14 @@ class Retries:
     def __init__(
         self,
         window_s: float = WINDOW_S,
-        most_tokens: int = MOST_TOKENS,
+        most_bytes: int = MOST_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Keep answers for `window_s` seconds of `clock`, a monotonic one, and up to so many tokens together."""
+        """Keep answers for `window_s` seconds of `clock`, a monotonic one, and up to so many bytes together."""
         self._window_s = window_s
-        self._most_tokens = most_tokens
+        self._most_bytes = most_bytes
         self._clock = clock
-        self._tokens = 0
+        self._bytes = 0
         self._kept: dict[Key, tuple[bytes, Whole]] = {}
         self._making: dict[Key, _Making] = {}
 
@@ -102,7 +113,7 @@ class Retries:
     @property
     def remembered(self) -> tuple[int, float]:
         """See `Remembers`."""
-        return len(self._kept), self._tokens / self._most_tokens
+        return len(self._kept), self._bytes / self._most_bytes
 
     async def find(self, key: Key, retry: Retry) -> Whole | None:
         """The answer to the same request of before, if there is one; one that is being made is waited for.
@@ -138,25 +149,21 @@ class Retries:
             return
         self._drop(key)
         self._kept[key] = (making.body, whole)
-        self._tokens += _size(whole)
+        self._bytes += whole.size
         self._forget()
 
     def _forget(self) -> None:
         since = self._clock() - self._window_s
         while self._kept:
             key, (_, whole) = next(iter(self._kept.items()))
-            if whole.at > since and self._tokens <= self._most_tokens:
+            if whole.at > since and self._bytes <= self._most_bytes:
                 return
             self._drop(key)
 
     def _drop(self, key: Key) -> None:
         kept = self._kept.pop(key, None)
         if kept is not None:
-            self._tokens -= _size(kept[1])
-
-
-def _size(whole: Whole) -> int:
-    return whole.outcome.usage.completion_tokens + len(whole.chunks)
+            self._bytes -= kept[1].size
 
 
 def check_body(retry: Retry, body: bytes) -> None:
