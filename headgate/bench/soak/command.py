@@ -28,8 +28,8 @@ from headgate.gateway.teams.retries import WINDOW_S
 _KEY = "soak-key-0123456789"
 _MIB = 1024 * 1024
 _LOOKS = 40
-_NEW = 12_000
-"""New questions at the start: more than the gateway remembers of any kind of text."""
+_NEW = 17_000
+"""New questions at the start: more than the gateway remembers of texts, labels or words."""
 _STEP = 5_000
 _LEAST_S = WINDOW_S + 10.0
 """Of the mix, before memory is compared: what is remembered for a while is the mix's by then."""

@@ -12,7 +12,7 @@ _RESPONSES = "/v1/responses"
 
 async def ask(session: aiohttp.ClientSession, embeds: str | None, number: int) -> str:
     """One request of the mix; what kind it was, and how it ended."""
-    text = f"What is {number} plus {number % 7}?"
+    text = _question(number)
     small: dict[str, Any] = {"model": "demo-student", "max_tokens": 12, "temperature": 1.0, "ignore_eos": True}
     known = _chat("What is 12 plus 30?", model="demo-student", max_tokens=16)
     match number % 40:
@@ -54,8 +54,11 @@ async def ask(session: aiohttp.ClientSession, embeds: str | None, number: int) -
 
 async def ask_new(session: aiohttp.ClientSession, number: int) -> str:
     """A question that nobody had before, for another server: it is embedded and read, compared, answered, stored."""
-    text = f"What is {number} plus {number % 7}{number}?"
-    return await _sent(session, "upstream, stored", _chat(text, model="fixed", temperature=0))
+    return await _sent(session, "upstream, stored", _chat(_question(number), model="fixed", temperature=0))
+
+
+def _question(number: int) -> str:
+    return f"What is {number} plus {number % 7}?"
 
 
 def _chat(text: str, **fields: Any) -> dict[str, Any]:
