@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestClient
 from gateway_site import forget_environment, site
 from prometheus_client.parser import text_string_to_metric_families
 from team_files import key, write_team
+from upstream_server import streamed, upstream_server
 
 from headgate.gateway.teams.ledger import FILE
 from headgate.gateway.teams.ledger_file import read_usage
@@ -210,6 +212,30 @@ async def test_requests_are_explained_by_their_ids_for_administrators(serve: Ser
     again = await client.get("/dashboard", headers={"If-None-Match": page.headers["ETag"]})
     assert (again.status, await again.read()) == (304, b"")
     assert (await client.get("/dashboard/index.htm")).status == 404
+
+
+async def test_an_attempt_in_vain_stands_where_it_was_on_the_way(serve: Serve) -> None:
+    left = [2]
+
+    async def script(http: web.Request, _body: dict[str, Any]) -> web.StreamResponse:
+        if left[0]:
+            left[0] -= 1
+            raise web.HTTPServiceUnavailable(headers={"retry-after-ms": "20"})
+        return await streamed(http, upstream.events())
+
+    async with upstream_server() as upstream:
+        upstream.script = script
+        client = await serve(upstreams=[{"id": "up", "base_url": upstream.url, "model": "theirs", "tier": "large"}])
+        request_id, status = await ask(client, "ann", "hello", "up")
+        found = await told(client, f"/admin/requests/{request_id}")
+    assert (status, [(entry["model"], entry["end"]) for entry in found["failed"]]) == (200, [("up", "overloaded")] * 2)
+    stages = {stage["name"]: stage for stage in found["stages"]}
+    assert list(stages) == ["admit", "cache", "route", "queue", "prompt", "answer"]
+    first, second = found["failed"]
+    # It waits from its first attempt on until it is asked the time that it answers.
+    assert stages["route"]["end_s"] <= first["begin_s"] == stages["queue"]["begin_s"]
+    assert first["end_s"] + 0.02 <= second["begin_s"] <= second["end_s"] <= stages["queue"]["end_s"] - 0.02
+    assert stages["queue"]["end_s"] == stages["prompt"]["begin_s"]
 
 
 async def test_an_open_server_shows_its_figures_to_this_machine_and_not_to_pages_of_others(serve: Serve) -> None:

@@ -135,10 +135,19 @@ def _stages(record: RequestRecord) -> Iterator[Stage]:
     if opened.age_s is not None or first is None:
         yield Stage("prompt" if opened.age_s is None else "reply", at, total)
         return
-    # The engine's clock began when it was handed over, which was after this.
+    # The wait's clock began when it was handed over, which was after this, and after what failed elsewhere.
+    at = min(max(at, _handed_over(record)), first)
     queued = min(at + record.queue_s, first)
     if record.queue_s:
         yield Stage("queue", at, queued)
         at = queued
     yield Stage("prompt", at, first)
     yield Stage("answer", first, total)
+
+
+def _handed_over(record: RequestRecord) -> float:
+    """The earliest that the model that answered can have been asked, as far as failed attempts tell."""
+    for failed in record.failed:
+        if failed.model == record.model:
+            return failed.began - record.arrived
+    return max((failed.ended - record.arrived for failed in record.failed), default=0.0)

@@ -3,7 +3,7 @@
 import { h, shares, table } from "./dom.js";
 import { clock, count, percent } from "./format.js";
 
-const LEVELS = { completed: "good", failed: "bad", expired: "bad", cancelled: "warn", cancelling: "warn" };
+const LEVELS = { in_progress: "first", finalizing: "first", completed: "good", failed: "bad", expired: "bad", cancelled: "warn", cancelling: "warn" };
 
 /** Nothing where there was no batch. */
 export function batchesPanel({ batches }) {

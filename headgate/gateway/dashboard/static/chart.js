@@ -2,6 +2,7 @@
 // With the focus on a chart the arrow keys move it.
 
 import { h, s } from "./dom.js";
+import { round } from "./format.js";
 
 const HEIGHT = 96;
 const TOP = 14;
@@ -63,7 +64,7 @@ export class Chart {
     this.scale = nice(highest);
     this.lines.forEach((line, at) => line.setAttribute("d", this.#path(this.values[at])));
     this.area.setAttribute("d", this.#area(this.values.at(-1)));
-    this.top.textContent = highest > 0 ? this.format(this.scale) : "";
+    this.top.textContent = highest > 0 ? round(this.format(this.scale)) : "";
     for (const line of [this.grid, this.base]) line.setAttribute("x2", width);
     this.#tell();
   }

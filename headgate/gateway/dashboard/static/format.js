@@ -39,7 +39,8 @@ export function usd(value) {
   if (!known(value)) return NOTHING;
   const size = Math.abs(value);
   if (size === 0) return "$0";
-  const digits = size >= 1 ? 2 : Math.min(9, 1 - Math.floor(Math.log10(size)));
+  if (size < 1e-6) return `${value < 0 ? "−" : ""}<$0.000001`;
+  const digits = size >= 1 ? 2 : Math.max(2, Math.min(6, 1 - Math.floor(Math.log10(size))));
   return `${value < 0 ? "−" : ""}$${size.toFixed(digits)}`;
 }
 
@@ -49,6 +50,9 @@ export function bytes(value) {
   const at = value < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(value) / 10));
   return `${(value / 1024 ** at).toFixed(at && value / 1024 ** at < 10 ? 1 : 0)} ${units[at]}`;
 }
+
+/** A number that is round, without the digits that say so. */
+export const round = (text) => text.replace(/\.0+(?!\d)/, "");
 
 export const clock = (unix) => new Date(unix * 1e3).toLocaleTimeString("en-GB");
 

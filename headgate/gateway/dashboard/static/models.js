@@ -32,8 +32,8 @@ export function modelsPanel({ models }) {
     ["KV cache", "number wide"],
     ["Prefix hits", "number"],
     ["Tokens/s", "number"],
-    ["First token, p99", "number"],
-    ["Between tokens, p99", "number"],
+    ["First token p50, p99", "number pair"],
+    ["Between tokens p50, p99", "number pair"],
     ["Requests", "number"],
     ["Generated", "number"],
   ];

@@ -76,7 +76,7 @@ const FIGURES = [
   {
     title: "Refused or failed",
     value: ({ traffic }) => [rate(traffic.refused_s + traffic.failed_s), "/s"],
-    beside: ({ traffic }) => `${short(traffic.refused)} refused by a limit, ${short(traffic.failed)} failed since the start`,
+    beside: ({ traffic }) => `${short(traffic.refused)} refused, ${short(traffic.failed)} failed since the start`,
     format: rate,
     series: [
       { name: "refused", kind: "second", values: column("refused_s") },

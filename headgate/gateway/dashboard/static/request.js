@@ -8,7 +8,7 @@ const STAGES = {
   admit: ["Admit", "known, and within the limits"],
   cache: ["Cache", "looked for an answer"],
   route: ["Route", "chose a model"],
-  queue: ["Wait", "for room in the engine"],
+  queue: ["Wait", "for room or a connection"],
   prompt: ["Prompt", "read, until the first token"],
   answer: ["Answer", "generated and sent"],
   reply: ["Reply", "sent"],
@@ -71,6 +71,7 @@ const back = () => h("p", { class: "back" }, h("a", { href: "#/requests" }, "←
 function way({ stages, failed, request }) {
   const total = request.total_s || 1;
   const attempts = failed.map(({ model, end, ...when }) => ({ name: "attempt", meaning: `${model}: ${end}`, ...when }));
+  const again = failed.some(({ model }) => model === request.model);
   const before = stages.filter(({ name }) => DECIDING.includes(name));
   return h(
     "ol",
@@ -78,7 +79,7 @@ function way({ stages, failed, request }) {
     [...before, ...attempts, ...stages.slice(before.length)].map(({ name, begin_s, end_s, ...own }) => {
       const unanswered = name === "prompt" && request.status !== null && request.first_token_s === null;
       const [title, usual] = STAGES[unanswered ? "unanswered" : name];
-      const meaning = own.meaning ?? usual;
+      const meaning = own.meaning ?? (again && name === "queue" ? "until it was tried again" : usual);
       const left = (100 * begin_s) / total;
       const width = Math.max(0.4, (100 * (end_s - begin_s)) / total);
       return h(

@@ -70,10 +70,10 @@ function row(request) {
     request.model || "–",
     request.route || "–",
     h("span", { class: `verdict ${request.verdict}` }, request.verdict || "–"),
-    `${count(request.prompt_tokens)}, ${count(request.completion_tokens)}`,
+    request.prompt_tokens ? `${count(request.prompt_tokens)}, ${count(request.completion_tokens)}` : "–",
     time(request.first_token_s),
     time(request.total_s),
-    usd(request.usd),
+    request.usd ? usd(request.usd) : "–",
     h("span", { class: request.status >= 499 ? "bad" : request.status >= 400 ? "warn" : "", title: request.error ?? "" }, request.status ?? "running"),
   ];
 }
