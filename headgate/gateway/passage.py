@@ -144,7 +144,7 @@ class Passage:
             # A body may hold several prompts, each of them a request here.
             key = self._key = (principal.team, principal.key_id, retry.name, part_of(asked.request.prompt))
             if retry.again and (whole := await gate.retries.find(key, retry)) is not None:
-                await gate.admission.tabs.take(key, retry)  # closed: nothing is made anew
+                await gate.admission.tabs.close(key, retry)
                 return self._repeated(whole)
             self._making = gate.retries.begin(key, retry)
         try:

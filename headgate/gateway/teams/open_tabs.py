@@ -76,6 +76,10 @@ class OpenTabs:
             tab = await self._taken(_answered(key), retry)
         return Tab() if tab is None else tab
 
+    async def close(self, key: Key, retry: Retry) -> None:
+        """The request was answered at last without anything made anew: nobody goes on with what was left of it."""
+        await self._taken(key, retry)
+
     def leave(self, key: Key, retry: Retry, tab: Tab, *, had: bool) -> None:
         """An attempt has ended: who sends the request again in time goes on with its tab.
 
