@@ -116,6 +116,17 @@ async def test_what_a_server_gives_besides_text_reaches_the_client() -> None:
         assert body["usage"]["completion_tokens_details"]["reasoning_tokens"] == 2
 
 
+async def test_a_server_is_not_told_how_much_to_think_where_that_is_left_to_its_model() -> None:
+    message = {"model": "up", "max_tokens": 20, "messages": [{"role": "user", "content": "hi"}]}
+    bounded = {"type": "enabled", "budget_tokens": 10}
+    async with upstream_server() as fake, before(fake) as client:
+        for thinking, status in (({"type": "adaptive"}, 200), ({"type": "disabled"}, 200), (bounded, 400)):
+            reply = await client.post("/v1/messages", json={**message, "thinking": thinking})
+            assert reply.status == status
+        assert (await reply.json())["error"]["message"].startswith("'thinking.budget_tokens' is not supported")
+    assert [asked.get("reasoning_effort") for asked in fake.asked] == [None, "none"]
+
+
 async def test_answers_are_cached_and_paid_for_once() -> None:
     price = {"usd_per_million_prompt_tokens": 2, "usd_per_million_completion_tokens": 10}
     async with upstream_server() as fake, before(fake, price=price) as client:

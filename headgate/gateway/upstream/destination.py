@@ -132,8 +132,9 @@ class UpstreamDestination:
         if request.response_format.schema is not None and "json" in self._lacks:
             raise unsupported("response_format", f"The model '{self.id}' only answers with text.")
         if request.thinking_tokens is not None:
-            message = f"How much the model '{self.id}' thinks at another server can only be bounded by 'max_tokens'."
-            raise unsupported("thinking_tokens", message)
+            name = "thinking_tokens"
+            message = f"'{name}' is not supported: of the model '{self.id}', only 'max_tokens' bounds the thinking."
+            raise unsupported(name, message)
         if not self._section.pass_through_unknown:
             refuse_unknown(request)
             request = replace(request, unknown=()) if request.unknown else request
