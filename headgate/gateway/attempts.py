@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -29,8 +29,7 @@ from headgate.routing.cascade import Cascade
 logger = logging.getLogger("headgate.gateway")
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True):
     """One request as it is sent to destinations."""
 
     id: str
@@ -39,16 +38,14 @@ class Ask:
     ticket: Ticket
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(msgspec.Struct, frozen=True):
     """An answer that was computed, in part, and not given."""
 
     model: str
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """An answer whose model is settled."""
 
     destination: Destination

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from types import TracebackType
 from typing import Literal, Protocol
 
 import msgspec
@@ -66,6 +67,12 @@ class Events(Protocol):
 
     async def __anext__(self) -> Event:
         """The next one; FlightLostError where there will be none because of others."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """No more are wanted, after they were entered."""
         ...
 
 

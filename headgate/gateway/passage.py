@@ -6,12 +6,11 @@ that have to be made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
 
+import msgspec
 from msgspec.structs import replace
 
 from headgate.cache.verdict import Hit
@@ -30,8 +29,7 @@ from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """A request that was let in, and for which nothing is stored here."""
 
     id: str
@@ -42,8 +40,8 @@ class Job:
     """What the cache is asked, or why it has no part in it."""
 
 
-Make = Callable[[Job], AbstractAsyncContextManager[tuple[Events, Opened]]]
-"""The events of an answer, of which the first has come."""
+Make = Callable[[Job], Awaitable[tuple[Events, Opened]]]
+"""The events of an answer, entered, of which the first has come."""
 
 
 class Gate:
@@ -128,7 +126,7 @@ class Passage:
         self._key: Key | None = None
         self._making = False
         self._ticket: Ticket | None = None
-        self._made: AbstractAsyncContextManager[tuple[Events, Opened]] | None = None
+        self._events: Events | None = None
         self._answer: Answer | None = None
 
     async def __aenter__(self) -> Answer:
@@ -165,8 +163,8 @@ class Passage:
                 self._bill()
         finally:
             try:
-                if self._made is not None:
-                    await self._made.__aexit__(kind, error, trace)
+                if self._events is not None:
+                    await self._events.__aexit__(kind, error, trace)
             finally:
                 # A stream that broke off has set a status.
                 answer = self._answer
@@ -191,9 +189,9 @@ class Passage:
         else:
             if self._key is not None and record.retry is not None:
                 ticket.attempt = Attempt(await gate.admission.tabs.take(self._key, record.retry))
-            made = gate.make(Job(record.request_id, ticket.request, self._principal, ticket, question))
-            events, opened = await ticket.in_time(made.__aenter__())
-            self._made = made
+            making = gate.make(Job(record.request_id, ticket.request, self._principal, ticket, question))
+            events, opened = await ticket.in_time(making)
+            self._events = events
             if not events.leads and opened.verdict in ("miss", "near"):
                 # Who joins another's generation computes nothing: to him it is a hit on the very same request.
                 opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0, looked_s=None)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
 
 from msgspec.structs import replace
@@ -13,7 +12,7 @@ from headgate.cache.answers import Lookup
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
 from headgate.cache.verdict import Hit, Miss, Near
 from headgate.gateway.answers import Answers
-from headgate.gateway.attempts import Ask, Attempts, Begun
+from headgate.gateway.attempts import Ask, Attempts, Begun, Rejected
 from headgate.gateway.audits import Audits
 from headgate.gateway.comparisons import Comparisons
 from headgate.gateway.destinations import Destination, Outcome
@@ -89,21 +88,19 @@ class Road:
         # A flight of its own, which gathers what comes for its choices at the same time: `#` is in no fingerprint.
         return self._flights.subscribe(f"#{id(job)}", partial(self._produce, job))
 
-    @asynccontextmanager
-    async def _shared(self, job: Job) -> AsyncIterator[tuple[Events, Opened]]:
-        """The events and the first of them. What is beyond another's limit, or takes longer than his client waits, may
-        be within those of who joined him.
+    async def _shared(self, job: Job) -> tuple[Events, Opened]:
+        """The events, entered, and the first of them. What is beyond another's limit, or takes longer than his client
+        waits, may be within those of who joined him.
         """
-        opened: Opened | None = None
-        while opened is None:
-            async with self._events(job) as events:
-                try:
-                    opened = await self._opening(events)
-                except ApiError as error:
-                    if events.leads or (error.status != 429 and error.code != OVERLOADED):
-                        raise
-                    continue
-                yield events, opened
+        while True:
+            events = await self._events(job).__aenter__()
+            try:
+                return events, await self._opening(events)
+            except BaseException as error:
+                await events.__aexit__(type(error), error, error.__traceback__)
+                anothers = isinstance(error, ApiError) and (error.status == 429 or error.code == OVERLOADED)
+                if events.leads or not anothers:
+                    raise
 
     async def _opening(self, events: Events) -> Opened:
         try:
@@ -190,7 +187,8 @@ class Road:
                             Answered(job.id, job.request, job.principal, destination.id, choices, piece, seconds)
                         )
                     self._learn(job, plan, begun, piece, seconds)
-                    piece = await self._with_rejected(plan, begun, piece)
+                    if begun.rejected is not None:
+                        piece = self._with_rejected(plan, await begun.rejected, begun.reason, piece)
                     await self._settle(job, found, destination, joiner, piece)
                 else:
                     joiner.add(piece)
@@ -227,7 +225,9 @@ class Road:
         return Chosen(route.task, route.confidence, plan.features, plan.predicted_s, plan.decision, plan.choose_s)
 
     def _learn(self, job: Job, plan: Plan, begun: Begun, outcome: Outcome, seconds: float) -> None:
-        """How long such answers are, and how far off the price was."""
+        """How long such answers are, and how far off the price was, where there was a choice by it."""
+        if not plan.features:
+            return
         self._routes.answered(plan, outcome.usage.completion_tokens // job.request.n)
         self._metrics.routing.saved(saving(plan.decision, begun.destination.id, outcome.device_s), begun.reason)
         if job.request.priority == "background":
@@ -235,13 +235,12 @@ class Road:
         if begun.destination.id == plan.route.model and begun.rejected is None and plan.predicted_s is not None:
             self._metrics.routing.priced(begun.destination.id, plan.predicted_s, seconds)
 
-    async def _with_rejected(self, plan: Plan, begun: Begun, outcome: Outcome) -> Outcome:
+    def _with_rejected(self, plan: Plan, rejected: Rejected | None, reason: str, outcome: Outcome) -> Outcome:
         """The account with that of an answer which did not stand: who asked caused both."""
-        rejected = None if begun.rejected is None else await begun.rejected
         if rejected is None:
             return outcome
         theirs = rejected.outcome
-        self._metrics.routing.saved(spent(plan.decision, rejected.model, theirs.device_s), begun.reason)
+        self._metrics.routing.saved(spent(plan.decision, rejected.model, theirs.device_s), reason)
         self._metrics.generated(
             rejected.model,
             theirs.usage.prompt_tokens,

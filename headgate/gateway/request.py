@@ -259,8 +259,7 @@ class Chunk:
     """Tokens of all of the choice's reasoning; on its last chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """One whole answer: its chunks joined."""
 
     index: int

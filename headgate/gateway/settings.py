@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -337,7 +338,7 @@ class Settings(BaseSettings):
         """Everything that generates answers, the models of this process first."""
         return (*self.models, *self.upstreams)
 
-    @property
+    @cached_property
     def passes_unknown(self) -> bool:
         """Whether some upstream is sent fields that nobody here knows."""
         return any(upstream.pass_through_unknown for upstream in self.upstreams)

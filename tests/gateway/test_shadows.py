@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from gateway_fakes import OUTCOME, FakeDestination
 from road_site import ASK, CLASSIFIER
@@ -131,7 +132,7 @@ async def test_no_more_wait_than_a_bound() -> None:
 def test_answers_agree_as_far_as_their_form_tells(one: str, other: str, result: str) -> None:
     first, second = (Choice(0, text, (), "stop", ()) for text in (one, other))
     assert agreement(ASK, [first], [second]) == result
-    calling = replace(second, tool_calls=(ToolCall("id", "f", "{}"),))
+    calling = msgspec.structs.replace(second, tool_calls=(ToolCall("id", "f", "{}"),))
     assert agreement(ASK, [first], [calling]) == "different"
 
 

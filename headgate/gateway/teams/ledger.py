@@ -12,6 +12,7 @@ import logging
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -101,6 +102,8 @@ class Ledger:
         self._loop = asyncio.get_running_loop()
         self._ids = itertools.count(1)
         self._fresh: list[_Waiting] = []
+        self._awaited: deque[tuple[float, asyncio.Future[bool]]] = deque()
+        self._late: asyncio.TimerHandle | None = None
         self._handed: SimpleQueue[list[_Waiting] | None] = SimpleQueue()
         self._reason: str | None = None
         self._hits: dict[HitLabels, list[int]] = {}
@@ -155,6 +158,8 @@ class Ledger:
         self._hand_over()
         self._handed.put(None)
         await asyncio.to_thread(self._thread.join)
+        if self._late is not None:
+            self._late.cancel()
         self._file.close()
 
     def _flush_hits(self) -> None:
@@ -172,12 +177,11 @@ class Ledger:
             return
         done: asyncio.Future[bool] = self._loop.create_future()
         self._put(op, done)
-        # A timer of its own takes a third of what `asyncio.timeout` does.
-        late = self._loop.call_later(WAIT_S, _give_up, done)
-        try:
-            await done
-        finally:
-            late.cancel()
+        # Nobody waits longer than those before him, so that one timer does for all.
+        self._awaited.append((self._loop.time() + WAIT_S, done))
+        if self._late is None:
+            self._late = self._loop.call_later(WAIT_S, self._give_up)
+        await done
 
     def _put(self, op: Op, done: asyncio.Future[bool] | None) -> None:
         if self.waiting >= self._most:
@@ -222,11 +226,22 @@ class Ledger:
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._told, told, 0 if reason else len(batch), reason)
 
+    def _give_up(self) -> None:
+        """Wait no more for what is not on disk by now, and look again when the next should be."""
+        now, awaited = self._loop.time(), self._awaited
+        while awaited and (awaited[0][0] <= now or awaited[0][1].done()):
+            done = awaited.popleft()[1]
+            if not done.done():
+                done.set_result(False)
+        self._late = self._loop.call_at(awaited[0][0], self._give_up) if awaited else None
+
     def _told(self, told: list[asyncio.Future[bool]], written: int, reason: str | None) -> None:
         self.waiting -= written
         for done in told:
             if not done.done():
                 done.set_result(reason is None)
+        while self._awaited and self._awaited[0][1].done():
+            self._awaited.popleft()
         if (reason is None) == (self._reason is None):
             return
         self._reason = reason
@@ -235,8 +250,3 @@ class Ledger:
         else:
             logger.error("the usage ledger cannot be written, and requests are served without: %s", reason)
         self._changed(reason)
-
-
-def _give_up(done: asyncio.Future[bool]) -> None:
-    if not done.done():
-        done.set_result(False)

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -141,7 +142,7 @@ class UpstreamDestination:
         tokens, context = self._pace.tokens(size_of(request)), self._section.context_length
         if request.max_tokens is not None and request.max_tokens >= context:
             raise context_exceeded(context, tokens, request.max_tokens)
-        sampling = SamplingParams(max_tokens=request.max_tokens, logprobs=request.logprobs)
+        sampling = _bounds(request.max_tokens, request.logprobs)
         retries, timeouts = self._section.retries, self._section.timeouts
         begins_s = min(timeouts.total_s, retries.within_s + timeouts.first_token_s)
         return Prepared(
@@ -262,6 +263,12 @@ class UpstreamDestination:
         self._pace.counted(size_of(run.prepared.request), usage.prompt_tokens)
         total_s = time.monotonic() - exchange.sent_at
         self._pace.answered(usage.prompt_tokens, usage.completion_tokens, exchange.first_s, total_s)
+
+
+@lru_cache(maxsize=1024)
+def _bounds(max_tokens: int | None, logprobs: int | None) -> SamplingParams:
+    """What the gateway itself decides over of the sampling; the rest is sent as it came."""
+    return SamplingParams(max_tokens=max_tokens, logprobs=logprobs)
 
 
 class _Run:

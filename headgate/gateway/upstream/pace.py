@@ -25,8 +25,8 @@ class Pace:
         """`clock`: monotonic seconds."""
         self._clock = clock
         self._rates = StepRates(_FIRST, clock)
-        self._first = Work()
-        self._rest = Work()
+        self._first = _Sums()
+        self._rest = _Sums()
         self._fitted = Work()
         self._reported = clock()
         self._recent: deque[float] = deque(maxlen=_RECENT)
@@ -55,14 +55,8 @@ class Pace:
 
     def answered(self, prompt_tokens: int, tokens: int, first_s: float, total_s: float) -> None:
         """An answer of so many tokens is whole."""
-        first, rest = self._first, self._rest
-        self._first = Work(
-            first.steps + 1, first.prompt_tokens + prompt_tokens, first.generated_tokens + 1, first.seconds + first_s
-        )
-        more = max(0, tokens - 1)
-        self._rest = Work(
-            rest.steps + more, 0, rest.generated_tokens + more, rest.seconds + max(0.0, total_s - first_s)
-        )
+        self._first.add(1, prompt_tokens, first_s)
+        self._rest.add(max(0, tokens - 1), 0, max(0.0, total_s - first_s))
 
     @property
     def load(self) -> Load:
@@ -77,16 +71,32 @@ class Pace:
             self._reported = now
             # Two equations: what it takes to begin, and what it takes to go on.
             for part in (self._first, self._rest):
-                self._fitted = _sum(self._fitted, part)
+                self._fitted = part.beside(self._fitted)
                 self._rates.report(self._fitted)
-            self._first = self._rest = Work()
+            self._first, self._rest = _Sums(), _Sums()
         return self._rates.rates
 
 
-def _sum(one: Work, other: Work) -> Work:
-    return Work(
-        one.steps + other.steps,
-        one.prompt_tokens + other.prompt_tokens,
-        one.generated_tokens + other.generated_tokens,
-        one.seconds + other.seconds,
-    )
+class _Sums:
+    """Of the answers since the last report. Each of their tokens was a step of its own, for all that is known."""
+
+    __slots__ = ("prompt_tokens", "seconds", "steps")
+
+    def __init__(self) -> None:
+        self.steps = self.prompt_tokens = 0
+        self.seconds = 0.0
+
+    def add(self, steps: int, prompt_tokens: int, seconds: float) -> None:
+        """One more answer."""
+        self.steps += steps
+        self.prompt_tokens += prompt_tokens
+        self.seconds += seconds
+
+    def beside(self, before: Work) -> Work:
+        """All work so far."""
+        return Work(
+            before.steps + self.steps,
+            before.prompt_tokens + self.prompt_tokens,
+            before.generated_tokens + self.steps,
+            before.seconds + self.seconds,
+        )

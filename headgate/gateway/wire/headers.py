@@ -38,6 +38,10 @@ RATE_LIMIT = "x-ratelimit"
 OPENAI_VERSION = "openai-version"
 SERVER = "Server"
 
+_OF_REQUESTS, _OF_TOKENS = (
+    (f"{RATE_LIMIT}-limit-{name}", f"{RATE_LIMIT}-remaining-{name}", f"{RATE_LIMIT}-reset-{name}")
+    for name in ("requests", "tokens")
+)
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _SECONDS = re.compile(r"\d{1,10}")
 _SHARE = re.compile(r"0|0?\.\d{1,12}", re.ASCII)
@@ -92,11 +96,11 @@ def session(headers: MultiMapping[str]) -> str | None:
 def rate_limits(standing: Standing) -> dict[str, str]:
     """`x-ratelimit-{limit,remaining,reset}-{requests,tokens}`, for what is limited."""
     fields = {}
-    for name, level in (("requests", standing.requests), ("tokens", standing.tokens)):
+    for (limit, remaining, reset), level in ((_OF_REQUESTS, standing.requests), (_OF_TOKENS, standing.tokens)):
         if level is not None:
-            fields[f"{RATE_LIMIT}-limit-{name}"] = str(level.limit)
-            fields[f"{RATE_LIMIT}-remaining-{name}"] = str(level.remaining)
-            fields[f"{RATE_LIMIT}-reset-{name}"] = duration(level.reset_s)
+            fields[limit] = str(level.limit)
+            fields[remaining] = str(level.remaining)
+            fields[reset] = duration(level.reset_s)
     return fields
 
 
