@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from compiled_triton import compiling
 from triton_cases import needs_triton, triton_kernels
 
 from headgate.engine.kernels.choice import choose_kernels
-from headgate.engine.kernels.interface import HeadNorms, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer
+from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
 
 pytestmark = [needs_triton, pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="needs the compiler")]
 
@@ -50,11 +52,42 @@ def launch_row_kernels() -> None:
     kernels.rotate_and_write(*parts, None, angles, angles, KVLayer(int8, int8, *torch.zeros(2, 16, 8)), slots)
 
 
+def launch_attention() -> None:
+    """Of a prompt's part and three tokens decoded beside it, one of them with many keys."""
+    kernels = triton_kernels()
+    tables = [list(range(n)) for n in (20, 1, 3, 70)]
+    batch = AttentionBatch([300, 1, 1, 1], [310, 9, 40, 1100], tables, torch.zeros(303, dtype=torch.int64), 16)
+    plan, q = kernels.plan(batch, torch.device("cpu")), torch.zeros(303, 16, 128).bfloat16()
+    kept, int8 = torch.zeros(16, 8, 128).bfloat16(), torch.zeros(16, 8, 128, dtype=torch.int8)
+    kernels.paged_attention(q, KVLayer(kept, kept), plan, None)
+    kernels.paged_attention(q, KVLayer(int8, int8, *torch.zeros(2, 16, 8)), plan, 512)
+
+
+def launch_mixture() -> None:
+    """As a layer of a small Qwen3 mixture does, for one token, for some, for a prompt."""
+    expert = ExpertWeights(torch.zeros(1024, 1024).bfloat16(), torch.zeros(1024, 512).bfloat16())
+    weights = MixtureWeights(torch.zeros(8, 1024).bfloat16(), [expert] * 8, 4, normalize=True)
+    mixture = triton_kernels().mixture(weights, "native")
+    for tokens in (1, 64, 512):
+        mixture(torch.zeros(tokens, 1024).bfloat16())
+
+
 @pytest.mark.parametrize("capability", sorted(SHARED))
-def test_row_kernels_compile(capability: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("launch", "names"),
+    [
+        (launch_row_kernels, ["_norm", "_norm", "_gate", "_place", "_place"]),
+        (launch_attention, ["_attend", "_combine", "_attend"] * 2),
+        (launch_mixture, ["_route", "_product", "_product", "_weigh"] * 3),
+    ],
+    ids=["rows", "attention", "mixture"],
+)
+def test_what_is_launched_compiles(
+    launch: Callable[[], None], names: list[str], capability: int, tmp_path: Path
+) -> None:
     with compiling(capability, tmp_path) as compiled:
-        launch_row_kernels()
-    assert [kernel.name for kernel in compiled] == ["_norm", "_norm", "_gate", "_place", "_place"]
+        launch()
+    assert [kernel.name for kernel in compiled] == names
     for kernel in compiled:
         assert f".target sm_{capability}" in kernel.asm["ptx"]
         assert kernel.asm["cubin"]

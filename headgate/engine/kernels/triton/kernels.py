@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
-from headgate.engine.kernels.interface import HeadNorms, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer
+from headgate.engine.kernels.mixture import Mixture, MixtureWeights
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.kernels.triton import heads, rows
+from headgate.engine.kernels.triton import attention, heads, rows
+from headgate.engine.kernels.triton.mixture import TritonMixture
+from headgate.engine.kernels.triton.plan import TritonPlan
+from headgate.engine.quant.linear import WeightFormat
 
 
 class TritonKernels(ReferenceKernels):
@@ -38,3 +45,15 @@ class TritonKernels(ReferenceKernels):
     ) -> Tensor:
         """See Kernels."""
         return heads.rotate_and_write(q, k, v, norms, cos, sin, layer, slots)
+
+    def plan(self, batch: AttentionBatch, device: torch.device) -> Any:
+        """See Kernels."""
+        return TritonPlan.of(batch, device)
+
+    def paged_attention(self, q: Tensor, layer: KVLayer, plan: Any, window: int | None) -> Tensor:
+        """See Kernels."""
+        return attention.paged_attention(q.contiguous(), layer, plan, window)
+
+    def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
+        """See Kernels."""
+        return TritonMixture(weights) if fmt == "native" else super().mixture(weights, fmt)

@@ -1,0 +1,235 @@
+"""A mixture of experts: which ones a token passes, and their products with tokens sorted by expert."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
+from headgate.engine.kernels.triton.rows import swiglu
+
+_ALONE = 32
+"""Pairs of token and expert up to which each is a tile of its own: sorting them would take longer than it saves, as few
+experts are chosen twice, and their weights then come from the second-level cache."""
+
+
+@triton.jit
+def _route(
+    logits: tl.tensor,
+    weights: tl.tensor,
+    chosen: tl.tensor,
+    count: tl.tensor,
+    per_token: tl.constexpr,
+    block: tl.constexpr,
+) -> None:
+    """A program per token: softmax over its experts in registers, then the largest, one after the other."""
+    token = tl.program_id(0).to(tl.int64)
+    expert = tl.arange(0, block)
+    logit = tl.load(logits + token * count + expert, mask=expert < count, other=float("-inf"))
+    probability = tl.exp(logit - tl.max(logit, axis=0))
+    probability = probability / tl.sum(probability, axis=0)
+    # Where nothing is a number any expert will do, so long as there is one: its weight is no number either.
+    left = tl.where(expert < count, tl.where(probability == probability, probability, 0.0), -1.0)
+    for turn in tl.static_range(per_token):
+        best = tl.argmax(left, axis=0)
+        tl.store(chosen + token * per_token + turn, best)
+        tl.store(weights + token * per_token + turn, tl.sum(tl.where(expert == best, probability, 0.0), axis=0))
+        left = tl.where(expert == best, -1.0, left)
+
+
+@triton.jit
+def _product(
+    x: tl.tensor,
+    weight: tl.tensor,
+    out: tl.tensor,
+    pairs: tl.tensor,
+    experts: tl.tensor,
+    count: tl.tensor,
+    most: tl.tensor,
+    share: tl.tensor,
+    inputs: tl.tensor,
+    outputs: tl.tensor,
+    gated: tl.constexpr,
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+    depth: tl.constexpr,
+) -> None:
+    """A program per tile of pairs of one expert and run of its outputs; pair p reads row p // `share` of x.
+
+    Tiles of one expert follow each other in the launch, so that they find its weights in the second-level cache.
+    `gated`: gate and up are computed side by side and leave as silu(gate) * up, which is a third of the traffic.
+    """
+    tile = tl.program_id(0)
+    expert = tl.load(experts + tile).to(tl.int64)
+    if expert < count:
+        pair = tl.load(pairs + tile * rows + tl.arange(0, rows))
+        real = pair < most
+        column = tl.program_id(1) * columns + tl.arange(0, columns)
+        inside = column < outputs
+        step = tl.arange(0, depth)
+        line = x + (pair // share)[:, None] * inputs
+        first = weight + (expert * outputs * (2 if gated else 1) + column)[:, None] * inputs
+        sums = tl.zeros([rows, columns], tl.float32)
+        ups = tl.zeros([rows, columns], tl.float32)
+        for begin in range(0, inputs, depth):
+            at = begin + step
+            there = at < inputs
+            a = tl.load(line + at[None, :], mask=real[:, None] & there[None, :], other=0.0)
+            cell, fits = first + at[None, :], inside[:, None] & there[None, :]
+            w = tl.load(cell, mask=fits, other=0.0)
+            sums += tl.dot(a, tl.trans(w), input_precision="ieee")
+            if gated:
+                u = tl.load(cell + outputs * inputs, mask=fits, other=0.0)
+                ups += tl.dot(a, tl.trans(u), input_precision="ieee")
+        if gated:
+            # Rounded where the operations one by one round.
+            gate = sums.to(x.dtype.element_ty).to(tl.float32)
+            sums = gate / (1.0 + tl.exp(-gate)) * ups.to(x.dtype.element_ty).to(tl.float32)
+        place = out + pair[:, None] * outputs + column[None, :]
+        tl.store(place, sums.to(out.dtype.element_ty), mask=real[:, None] & inside[None, :])
+
+
+@triton.jit
+def _weigh(
+    parts: tl.tensor,
+    weights: tl.tensor,
+    added: tl.tensor,
+    gates: tl.tensor,
+    out: tl.tensor,
+    hidden: tl.tensor,
+    per_token: tl.constexpr,
+    normalize: tl.constexpr,
+    block: tl.constexpr,
+) -> None:
+    """A program per token and run of columns: its experts' results by their weights, in the order they were chosen.
+
+    `normalize`: the weights are made to sum to one.
+    """
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * block + tl.arange(0, block)
+    inside = column < hidden
+    total = tl.zeros([block], tl.float32)
+    whole = 0.0
+    for turn in tl.static_range(per_token):
+        pair = token * per_token + turn
+        part = tl.load(parts + pair * hidden + column, mask=inside, other=0.0).to(tl.float32)
+        weight = tl.load(weights + pair)
+        total += weight * part
+        whole += weight
+    if normalize:
+        total = total / whole
+    if added is not None:
+        shared = tl.load(added + token * hidden + column, mask=inside, other=0.0).to(tl.float32)
+        total += shared / (1.0 + tl.exp(-tl.load(gates + token)))
+    tl.store(out + token * hidden + column, total.to(out.dtype.element_ty), mask=inside)
+
+
+class TritonMixture:
+    """Implements Mixture in the compute dtype, without waiting for the device: nothing is read back to the host."""
+
+    def __init__(self, weights: MixtureWeights) -> None:
+        self._per_token, self._normalize = weights.per_token, weights.normalize
+        self._count, hidden = weights.router.shape
+        self._router = weights.router.float()
+        self._shared, self._shared_gate = weights.shared, weights.shared_gate
+        self._gate_up = self._down = weights.router.new_empty(0)
+        for number, expert in enumerate(weights.experts):
+            if not number:
+                self._gate_up = expert.gate_up.new_empty(self._count, *expert.gate_up.shape)
+                self._down = expert.down.new_empty(self._count, hidden, expert.down.shape[1])
+            self._gate_up[number], self._down[number] = expert.gate_up, expert.down
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """See Mixture. The last bits of a token's result may depend on how many it is computed with: tiles differ."""
+        tokens, hidden = x.shape
+        if not tokens:
+            return x
+        x, width = x.contiguous(), self._down.shape[2]
+        chosen, weights = self._routed(x)
+        most = chosen.numel()
+        size = _tile_rows(most, self._count)
+        pairs, experts = _alone(chosen, size) if most <= _ALONE else _by_expert(chosen, self._count, size)
+        between, parts = x.new_empty(most, width), x.new_empty(most, hidden)
+        columns, depth = (64, 64) if x.element_size() == 2 else (32, 32)
+        warps = 4 if size < 128 else 8
+        for given, weight, out, share, gated in (
+            (x, self._gate_up, between, self._per_token, True),
+            (between, self._down, parts, 1, False),
+        ):
+            _product[(experts.shape[0], triton.cdiv(out.shape[1], columns))](
+                given, weight, out, pairs, experts, self._count, most, share, given.shape[1], out.shape[1], gated,
+                size, columns, depth, num_warps=warps, num_stages=3,
+            )  # fmt: skip
+        added, gates = self._passed_by_all(x)
+        out, block = torch.empty_like(x), min(1024, triton.next_power_of_2(hidden))
+        grid = tokens, triton.cdiv(hidden, block)
+        _weigh[grid](parts, weights, added, gates, out, hidden, self._per_token, self._normalize, block)
+        return out
+
+    def _routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Experts int32 [tokens, per_token] and their weights, float32."""
+        # In float32 whatever the dtype: what is nearly a tie should not be decided by rounding.
+        logits = F.linear(x.float(), self._router)
+        weights = logits.new_empty(x.shape[0], self._per_token)
+        chosen = torch.empty_like(weights, dtype=torch.int32)
+        block = triton.next_power_of_2(self._count)
+        _route[(x.shape[0],)](logits, weights, chosen, self._count, self._per_token, block)
+        return chosen, weights
+
+    def _passed_by_all(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """What the shared expert makes of x, and the logits of its gate; none without one."""
+        if self._shared is None or self._shared_gate is None:
+            return None, None
+        between = swiglu(F.linear(x, self._shared.gate_up))
+        return F.linear(between, self._shared.down), F.linear(x.float(), self._shared_gate.float())
+
+    @property
+    def nbytes(self) -> int:
+        """See Mixture."""
+        gate = self._shared_gate.nbytes if self._shared_gate is not None else 0
+        return self._router.nbytes + gate + _nbytes(self._shared) + self._gate_up.nbytes + self._down.nbytes
+
+    @property
+    def expert_nbytes(self) -> int:
+        """See Mixture."""
+        return (self._gate_up.nbytes + self._down.nbytes) // self._count
+
+
+def _nbytes(expert: ExpertWeights | None) -> int:
+    return expert.gate_up.nbytes + expert.down.nbytes if expert is not None else 0
+
+
+def _tile_rows(pairs: int, experts: int) -> int:
+    """Rows of a tile: about as many as an expert has on average, from tensor cores' least to what keeps them busy."""
+    average: int = triton.next_power_of_2(triton.cdiv(pairs, experts))
+    return min(max(average, 16), 128)
+
+
+def _alone(chosen: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Pairs int32 [tiles, size] and expert of each tile, where each pair is a tile by itself."""
+    pairs = torch.full((chosen.numel(), size), chosen.numel(), dtype=torch.int32, device=chosen.device)
+    pairs[:, 0] = torch.arange(chosen.numel(), dtype=torch.int32, device=chosen.device)
+    return pairs, chosen.flatten()
+
+
+def _by_expert(chosen: Tensor, count: int, size: int) -> tuple[Tensor, Tensor]:
+    """The same with pairs sorted by expert, each expert's filled up to whole tiles.
+
+    As many tiles as there can be, whatever was chosen, so that the host need not know: those past the last have expert
+    `count`.
+    """
+    flat, most = chosen.flatten().long(), chosen.numel()
+    order = flat.argsort(stable=True)
+    counts = torch.zeros(count, dtype=torch.int64, device=flat.device).scatter_add_(0, flat, torch.ones_like(flat))
+    filled = (counts + size - 1) // size * size
+    ends = filled.cumsum(0)
+    moved = (ends - filled) - (counts.cumsum(0) - counts)
+    tiles = min(most, triton.cdiv(most, size) + count)
+    pairs = torch.full((tiles * size,), most, dtype=torch.int32, device=flat.device)
+    places = torch.arange(most, device=flat.device) + moved[flat[order]]
+    pairs[places] = order.int()
+    firsts = torch.arange(tiles, device=flat.device) * size
+    return pairs.view(tiles, size), torch.searchsorted(ends, firsts, right=True).int()
