@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def check(file: Path | None) -> None:
     source = str(file) if file is not None else "the default configuration"
     models = ", ".join(m.id for m in settings.served)
     count = sum(len(team.keys) for team in roster.teams.values())
-    told = f"{len(settings.served)} models ({models}), {len(roster.teams)} teams, {count} keys"
+    told = f"{_many(settings.served, 'model')} ({models}), {_many(roster.teams, 'team')}, {_many(range(count), 'key')}"
     click.echo(f"{source} is valid: {told}. Its revision is {roster.revision}.")
 
 
@@ -72,6 +72,10 @@ def diff(file: Path | None, against: Path | None) -> None:
 def print_reference() -> None:
     """Print docs/configuration.md: every key of the main file and of team files."""
     click.echo(reference(), nl=False)
+
+
+def _many(things: Sized, name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
 
 
 def _flat_all(settings: Settings | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from rich.box import SIMPLE_HEAVY
 from rich.console import Console
 from rich.table import Table
 
@@ -20,8 +21,8 @@ from headgate.gateway.teams.costs import Cost
 from headgate.gateway.teams.ledger import FILE
 from headgate.gateway.teams.ledger_file import read_usage
 
+_WIDE = 1000
 BY = ("team", "key", "model", "cause", "day", "user")
-_PREFIX_CACHED = "of these prefix-cached"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ def usage(
         told = [{**dict(zip(columns, row.labels, strict=True)), **row.as_json} for row in rows]
         click.echo(json.dumps(told, indent=2))
     else:
-        Console().print(table(columns, rows))
+        # Wider than a narrow terminal, if need be: a figure that is cut off says nothing.
+        Console(width=_WIDE).print(table(columns, rows))
     if plot is not None:
         from headgate.gateway.usage_plot import draw
 
@@ -106,16 +108,16 @@ def rows_of(path: Path, columns: tuple[str, ...], team: str | None, since: str |
 
 
 def table(columns: tuple[str, ...], rows: list[Row]) -> Table:
-    """The rows, and their sums."""
-    shown = Table(show_footer=True)
+    """The rows, and their sums, in columns as wide as what is in them."""
+    shown = Table(show_footer=True, box=SIMPLE_HEAVY, show_edge=False, padding=(0, 1, 0, 0))
     total = Cost(sum(r.cost.nano_usd for r in rows), sum(r.cost.device_us for r in rows))
     for index, name in enumerate(columns):
         shown.add_column(name, "all" if index == 0 else "")
     footers = (
         ("requests", f"{sum(r.requests for r in rows):,}"),
-        ("prompt tokens", f"{sum(r.prompt_tokens for r in rows):,}"),
-        (_PREFIX_CACHED, f"{sum(r.cached_tokens for r in rows):,}"),
-        ("completion tokens", f"{sum(r.completion_tokens for r in rows):,}"),
+        ("prompt\ntokens", f"{sum(r.prompt_tokens for r in rows):,}"),
+        ("of these\ncached", f"{sum(r.cached_tokens for r in rows):,}"),
+        ("completion\ntokens", f"{sum(r.completion_tokens for r in rows):,}"),
         ("device s", f"{total.device_us / 1e6:,.3f}"),
         ("USD", total.usd),
     )
