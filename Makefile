@@ -8,7 +8,7 @@ NATIVE := setup.py $(wildcard headgate/engine/kernels/cpu/*.cpp headgate/engine/
 	headgate/cache/native/*.cpp headgate/cache/native/*.h)
 INSTALL := $(BIN)/pip install --quiet --no-build-isolation -e
 
-.PHONY: serve test check format clean secrets
+.PHONY: serve test check format pictures clean secrets
 
 serve: $(VENV)/.serve
 	@$(BIN)/headgate serve
@@ -25,6 +25,10 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format headgate tests
 	$(BIN)/ruff check --fix headgate tests
+
+# docs/images, taken again of a server under traffic; needs Chromium, and some five minutes.
+pictures: $(VENV)/.dev
+	PYTHONPATH=tests:tests/gateway:tests/e2e $(BIN)/python tests/dashboard_pictures.py
 
 # What docker-compose.yml hands its containers as files; those that are there stay. Containers run as users of their own, so
 # that the files are open to all, and the folder to nobody else.
