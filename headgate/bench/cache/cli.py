@@ -57,6 +57,7 @@ _STEPS = 2000
 @click.option("--requests", type=click.IntRange(min=50), default=1500, show_default=True, help="Requests of a stream.")
 @click.option("--calibration", type=click.IntRange(min=1), default=110, show_default=True, help="Streams certified on.")
 @click.option("--fit", "refit", is_flag=True, help="Fit and certify anew and write the files of the rule first.")
+@click.option("--bars", "rebar", is_flag=True, help="Find the bars by the guards of today first, as --fit does.")
 @click.option("--certify", "recertify", is_flag=True, help="Certify anew and write the thresholds first.")
 @click.option("--only", type=click.Choice(["trial", "pairs", "latency", "plots"]), multiple=True, help="Parts to run.")
 @click.option("--entries", type=click.IntRange(min=100), default=100_000, show_default=True, help="Stored texts timed.")
@@ -71,6 +72,7 @@ def cache(
     requests: int,
     calibration: int,
     refit: bool,
+    rebar: bool,
     recertify: bool,
     only: tuple[str, ...],
     entries: int,
@@ -94,7 +96,7 @@ def cache(
     parts = set(only) or {"trial", "pairs", "latency", "plots"}
     if refit:
         _fit(encoder, identity(str(folder)), scratch, console)
-    elif recertify:
+    elif rebar:
         _set_bars(Judge.load(FITTED), *_fitted_on(encoder, scratch, console), scratch)
     try:
         record = Record(raw, rule_id(FITTED, requests))
