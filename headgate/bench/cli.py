@@ -23,6 +23,7 @@ from headgate.bench.cache.cli import cache
 from headgate.bench.checkpoints import SHAPES, model_folder
 from headgate.bench.context import context
 from headgate.bench.demo import demo
+from headgate.bench.draft import draft
 from headgate.bench.engine import EngineBench, Figure
 from headgate.bench.faults.command import faults
 from headgate.bench.gateway_command import gateway
@@ -56,6 +57,7 @@ bench.add_command(batch)
 bench.add_command(cache)
 bench.add_command(context)
 bench.add_command(demo)
+bench.add_command(draft)
 bench.add_command(faults)
 bench.add_command(grammar)
 bench.add_command(gateway)

@@ -1,0 +1,151 @@
+"""`headgate bench draft`: how much sooner answers are there that were drafted, and what wrong drafts cost."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import get_args
+
+import click
+import torch
+from rich.console import Console
+
+from headgate.bench import ceilings as limits
+from headgate.bench.checkpoints import SHAPES, model_folder
+from headgate.bench.workloads import Prompts, Workload
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.request import Delta, Request
+from headgate.engine.sampling.params import SamplingParams
+
+_PROMPT = 32
+_CHANGED = 0.1
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Answers that were generated at the same time, and what came of their drafts."""
+
+    answers: tuple[Tokens, ...]
+    seconds: float
+    """From the moment when all have begun."""
+    tokens: int
+    """That came in that time."""
+    accepted: int
+    rejected: int
+
+
+class DraftBench:
+    """Generates from one loaded model, greedily."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._serial = itertools.count()
+
+    def run(self, prompts: Sequence[Tokens], new: int, drafts: Sequence[Tokens]) -> Answered:
+        """All at once, each with its draft; an empty one is none."""
+        arrived: list[tuple[float, Sequence[Delta]]] = []
+        unfinished, done = len(prompts), threading.Event()
+
+        def arrive(deltas: Sequence[Delta]) -> None:
+            nonlocal unfinished
+            arrived.append((time.perf_counter(), deltas))
+            unfinished -= sum(delta.finish is not None for delta in deltas)
+            if not unfinished:
+                done.set()
+
+        names = {f"draft-{next(self._serial)}": number for number in range(len(prompts))}
+        sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
+        for (name, number), draft in zip(names.items(), drafts, strict=True):
+            self._engine.submit(Request(name, "bench", prompts[number], sampling, draft=draft), arrive)
+        done.wait()
+        answers: list[list[int]] = [[] for _ in prompts]
+        begun = last = 0.0
+        tokens = accepted = rejected = 0
+        for last, deltas in arrived:
+            for delta in deltas:
+                answers[names[delta.request_id]].extend(delta.token_ids)
+                tokens += len(delta.token_ids) if begun else 0
+                if delta.finish is not None:
+                    accepted += delta.finish.accepted
+                    rejected += delta.finish.rejected
+            if not begun and all(answers):
+                begun = last
+        return Answered(tuple(map(tuple, answers)), last - begun, tokens, accepted, rejected)
+
+
+@click.command()
+@click.option(
+    "--model", default="qwen3-0.6b", show_default=True, help=f"small, large, a folder, or {', '.join(SHAPES)}."
+)
+@click.option("--weights", type=click.Choice(get_args(WeightFormat)), default="int8", show_default=True)
+@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Answers at the same time.")
+@click.option("--new", type=click.IntRange(min=2), default=128, show_default=True, help="Tokens of each answer.")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Of all drafts, by turns.")
+def draft(model: str, weights: WeightFormat, batch: int, new: int, rounds: int) -> None:
+    """Generate the same answers without a draft, with themselves, with a tenth changed, and with noise as their draft.
+
+    Greedy, random prompts, no cache hits. The share is of what the machine can read, were the weights and the context
+    read once for each token, as they are without a draft.
+    """
+    console = Console(width=110)
+    with tempfile.TemporaryDirectory() as scratch:
+        engine = Engine(EngineSettings(prefix_cache=False))
+        engine.load(ModelSpec("bench", model_folder(model, Path(scratch)), weights=weights))
+        measured = limits.measure(engine.device)
+        engine.start()
+        try:
+            info = engine.models["bench"].info
+            bench, known = DraftBench(engine), min(info.vocab_size, 3000)
+            prompts = [p for p, _ in Prompts(known).fill(Workload("draft", ((_PROMPT, new),) * batch))]
+            nothing: list[Tokens] = [()] * batch
+            own = bench.run(prompts, new, nothing).answers
+            drafts = _drafts(own, known)
+            ran: dict[str, list[Answered]] = {name: [] for name in drafts}
+            for _ in range(rounds):
+                for name, given in drafts.items():
+                    ran[name].append(bench.run(prompts, new, given))
+        finally:
+            engine.stop()
+    console.print(f"{model}, {info.dtype}, weights {weights}: {batch} at a time, {new} tokens each")
+    each = info.weight_bytes_read(batch) / batch + (_PROMPT + new / 2) * info.kv_bytes_per_token
+    plain = statistics.median(_rate(one) for one in ran["none"])
+    for name, times in ran.items():
+        rates = [_rate(one) for one in times]
+        rate, last = statistics.median(rates), times[-1]
+        same = "the same answers" if all(one.answers == own for one in times) else "OTHER ANSWERS"
+        console.print(
+            f"  {name:13} {rate:8,.1f} tokens/s ({min(rates):,.1f} to {max(rates):,.1f}), {rate / plain:5.2f} times, "
+            f"{rate * each / measured.read_bytes_s:4.0%}; {last.accepted} accepted, {last.rejected} rejected; {same}"
+        )
+    console.print(
+        f"{measured.device}, {measured.threads} threads: {measured.read_bytes_s / 1e9:.1f} GB/s read; "
+        f"torch {torch.__version__}, {date.today()}"
+    )
+
+
+def _drafts(answers: Sequence[Tokens], vocabulary: int) -> dict[str, list[Tokens]]:
+    draw = random.Random(0)
+
+    def changed(answer: Tokens, share: float) -> Tokens:
+        return tuple(draw.randrange(10, vocabulary) if draw.random() < share else token for token in answer)
+
+    return {
+        "none": [()] * len(answers),
+        "itself": list(answers),
+        "a tenth other": [changed(answer, _CHANGED) for answer in answers],
+        "noise": [changed(answer, 1.0) for answer in answers],
+    }
+
+
+def _rate(answered: Answered) -> float:
+    return answered.tokens / answered.seconds
