@@ -16,7 +16,7 @@ from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
 from headgate.gateway.echo import Echo, echoed
 from headgate.gateway.prompts import prompt_of
-from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, Sampling, Usage
+from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, Draft, Sampling, Usage
 from headgate.gateway.spoken import Spoken
 from headgate.gateway.structured import grammar_of
 from headgate.gateway.teams.keys import Principal
@@ -219,6 +219,7 @@ class LocalDestination:
                 grammar=prepared.grammar,
                 left=left,
                 complete=spoken.complete if spoken.bounded else None,
+                draft=await self._draft(request.draft),
             )
             try:
                 async for delta in stream:
@@ -234,6 +235,14 @@ class LocalDestination:
         except EngineStopped:
             raise overloaded("The server is shutting down.") from None
         yield account(_outcome(finishes, spoken.reasoning_tokens))
+
+    async def _draft(self, draft: Draft | None) -> tuple[int, ...]:
+        """Its tokens here: those that it was written with, if that was done here."""
+        if draft is None:
+            return ()
+        if draft.token_ids and draft.model == self.id and max(draft.token_ids) < self._info.vocab_size:
+            return draft.token_ids
+        return await self.encode(draft.text)
 
     def _check_vocabulary(self, request: ChatRequest) -> None:
         if request.sampling.logit_bias:
@@ -306,5 +315,7 @@ def _outcome(finishes: list[Finish], reasoning_tokens: int = 0) -> Outcome:
         completion_tokens=sum(f.completion_tokens for f in finishes),
         cached_tokens=min(f.cached_tokens for f in finishes),
         reasoning_tokens=reasoning_tokens,
+        drafted_tokens=sum(f.accepted for f in finishes),
+        misdrafted_tokens=sum(f.rejected for f in finishes),
     )
     return Outcome(usage, min(f.queue_s for f in finishes), sum(f.device_s for f in finishes))

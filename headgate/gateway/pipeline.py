@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import AsyncGenerator, Callable
 from functools import partial
@@ -20,7 +21,7 @@ from headgate.gateway.events import CacheVerdict, Event, Events, Opened, Solo
 from headgate.gateway.passage import Gate, Job, Passage
 from headgate.gateway.question import Bypass, Question
 from headgate.gateway.readings import Reading
-from headgate.gateway.request import ChatRequest, Chunk, Joiner
+from headgate.gateway.request import ChatRequest, Chunk, Draft, Joiner
 from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.shadows import Answered, Shadows
 from headgate.gateway.teams.admission import Admission
@@ -144,6 +145,7 @@ class Road:
 
     async def _generate(self, job: Job, found: Lookup | None, looked_s: float | None = None) -> AsyncGenerator[Event]:
         asked = self._clock()
+        job = _drafted(job, found)
         plan = await self._routes.plan(job.request, found.vector if found is not None else None, job.principal)
         began = self._clock()
         begun = await self._begin(job, plan)
@@ -261,6 +263,9 @@ class Road:
         usage = outcome.usage
         own_tokens = usage.completion_tokens - usage.rejected_tokens
         self._metrics.generated(destination.id, usage.prompt_tokens, own_tokens, usage.cached_tokens, outcome.queue_s)
+        draft = job.request.draft
+        if draft is not None:
+            self._metrics.drafted(destination.id, draft.source, usage.drafted_tokens, usage.misdrafted_tokens)
         if isinstance(job.question, Question) and found is not None:
             kept = await self._answers.store(job.question, found, destination.id, joiner.choices(), outcome)
             self._metrics.cache.stored(kept)
@@ -273,6 +278,16 @@ class Road:
         last[chunk.index] = now
         if before is not None:
             observe((now - before) / len(chunk.token_ids))
+
+
+def _drafted(job: Job, found: Lookup | None) -> Job:
+    """With the answer to a similar question, which may not be served, as a draft: it may yet be much the same."""
+    if found is None or not isinstance(found.verdict, Near) or job.request.draft is not None:
+        return job
+    entry = found.verdict.entry
+    near = entry.choices[0]
+    draft = Draft("near", near.text, entry.model, near.token_ids)
+    return dataclasses.replace(job, request=dataclasses.replace(job.request, draft=draft))
 
 
 def _told(job: Job, found: Lookup | None) -> tuple[CacheVerdict, str, float | None]:

@@ -23,7 +23,9 @@ KEY_EPOCH = "3"
 
 Share = Literal["team", "user"]
 
-_NO_MATTER = ("model", "stream", "include_usage", "cache", "user", "session", "service_tier", "priority", "metadata")
+_NO_MATTER = (
+    "model", "stream", "include_usage", "cache", "user", "session", "service_tier", "priority", "metadata", "draft"
+)  # fmt: skip
 """Fields of a request that do not change its answer, or that the key has elsewhere. All others are in it."""
 _GREEDY_NO_MATTER = ("temperature", "top_p", "top_k", "min_p", "seed")
 """Fields of the sampling that change nothing where the likeliest token is taken."""

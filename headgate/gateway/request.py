@@ -165,6 +165,20 @@ ServiceTier = Literal["auto", "default", "flex", "priority"]
 """OpenAI's names of classes that a request may ask for."""
 
 
+DraftSource = Literal["prediction", "near"]
+"""The client, or the stored answer to a similar question that may not be served."""
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """What an answer may be like. It decides how soon the answer is there, never what it says."""
+
+    source: DraftSource
+    text: str
+    model: str = ""
+    """Whose tokens `token_ids` are."""
+    token_ids: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """What to answer. Either `messages` or, for a plain completion, `prompt` (text or token ids) is given."""
@@ -201,6 +215,7 @@ class ChatRequest:
     """How much to think before the answer, from `none` to `max`, or `ADAPTIVE`; None leaves it to the model."""
     thinking_tokens: int | None = None
     """Most tokens of thinking; None: as many as the answer may have."""
+    draft: Draft | None = None
     unknown: tuple[tuple[str, str], ...] = ()
     """Fields of the body that nobody here knows, with their JSON: for servers that are sent them on."""
     drops: bool = False
@@ -234,6 +249,10 @@ class Usage(msgspec.Struct, frozen=True):
     """Of the completion's tokens, those of an answer that was not given because another model was sent for."""
     reasoning_tokens: int = 0
     """Of the completion's tokens, those of what the model thought before its answer."""
+    drafted_tokens: int = 0
+    """Of the completion's tokens, those that the request's draft proposed."""
+    misdrafted_tokens: int = 0
+    """Tokens of the draft that were computed in vain: beside the completion's, where it is computed here."""
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ class Row:
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    drafted_tokens: int
     cost: Cost
 
     @property
@@ -44,6 +45,7 @@ class Row:
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
             "completion_tokens": self.completion_tokens,
+            "drafted_tokens": self.drafted_tokens,
             "device_s": self.cost.device_us / 1e6,
             "usd": self.cost.nano_usd / 1e9,
         }
@@ -102,8 +104,9 @@ def rows_of(path: Path, columns: tuple[str, ...], team: str | None, since: str |
     rows = []
     for values in found:
         labels, counts = values[: len(columns)], [int(str(count)) for count in values[len(columns) :]]
-        requests, prompt, cached, completion, device_us, nano_usd = counts
-        rows.append(Row(tuple(str(v) for v in labels), requests, prompt, cached, completion, Cost(nano_usd, device_us)))
+        requests, prompt, cached, completion, device_us, nano_usd, drafted = counts
+        cost = Cost(nano_usd, device_us)
+        rows.append(Row(tuple(str(v) for v in labels), requests, prompt, cached, completion, drafted, cost))
     return rows
 
 
@@ -118,6 +121,7 @@ def table(columns: tuple[str, ...], rows: list[Row]) -> Table:
         ("prompt\ntokens", f"{sum(r.prompt_tokens for r in rows):,}"),
         ("of these\ncached", f"{sum(r.cached_tokens for r in rows):,}"),
         ("completion\ntokens", f"{sum(r.completion_tokens for r in rows):,}"),
+        ("of these\ndrafted", f"{sum(r.drafted_tokens for r in rows):,}"),
         ("device s", f"{total.device_us / 1e6:,.3f}"),
         ("USD", total.usd),
     )
@@ -130,6 +134,7 @@ def table(columns: tuple[str, ...], rows: list[Row]) -> Table:
             f"{row.prompt_tokens:,}",
             f"{row.cached_tokens:,}",
             f"{row.completion_tokens:,}",
+            f"{row.drafted_tokens:,}",
             f"{row.cost.device_us / 1e6:,.3f}",
             row.cost.usd,
         )

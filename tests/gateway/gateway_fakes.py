@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
-from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
+from headgate.gateway.request import ChatRequest, Chunk, Draft, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import context_exceeded
 from headgate.routing.types import Need, Vector
@@ -34,6 +34,7 @@ class FakeDestination:
     started: asyncio.Event = field(default_factory=asyncio.Event)
     begun: int = 0
     closed: int = 0
+    drafts: list[Draft | None] = field(default_factory=list)
 
     def temperature(self, sampling: Sampling) -> float:
         return self.default_temperature if sampling.temperature is None else sampling.temperature
@@ -52,8 +53,9 @@ class FakeDestination:
             raise context_exceeded(self.facts.context_length, self.prompt_tokens, None)
         return Prepared(request, (1,) * self.prompt_tokens, SamplingParams())
 
-    async def generate(self, _prepared: Prepared, _request_id: str, _principal: Principal) -> Pieces:
+    async def generate(self, prepared: Prepared, _request_id: str, _principal: Principal) -> Pieces:
         self.begun += 1
+        self.drafts.append(prepared.request.draft)
         self.started.set()
         *pieces, last = self.pieces
         try:

@@ -133,7 +133,7 @@ async def test_the_figures_are_those_of_prometheus_and_of_the_ledger(serve: Serv
     assert budget["spent"] / budget["limit"] == total("headgate_budget_used_ratio", team="red")
 
     await client.close()
-    for team, requests, prompt, _, completion, device_us, nano_usd in read_usage(
+    for team, requests, prompt, _, completion, device_us, nano_usd, _ in read_usage(
         tmp_path / "data" / FILE, ("team",), None, None
     ):
         found = teams[str(team)]

@@ -156,10 +156,10 @@ async def test_vectors_are_billed_and_a_retry_of_them_is_not(
     assert told == [(200, "0.008"), (200, "0"), (200, "0.008"), (429, None)], "a budget that is spent is spent"
     rows = {cause: counts for cause, *counts in read_usage(tmp_path / FILE, ("cause",), None, None)}
     assert set(rows) == {"generated", "retried"}
-    requests, prompt, _, _, device_us, nano_usd = rows["generated"]
+    requests, prompt, _, _, device_us, nano_usd, _ = rows["generated"]
     assert (requests, prompt, nano_usd) == (3, 16, 16_000_000)
     assert int(str(device_us)) > 0
-    assert rows["retried"] == [0, 8, 0, 0, 0, 0]
+    assert rows["retried"] == [0, 8, 0, 0, 0, 0, 0]
     content = [json.loads(r.message) for r in caplog.records if r.name == "headgate.content"]
     assert content[0] == {"id": "id-0", "team": "default", "asked": ["hello world", "[number]"]}
 

@@ -77,12 +77,12 @@ async def test_replies_metrics_and_ledger_agree_to_the_token(serve: Serve, tmp_p
 
     await client.close()
     rows = {row[0]: row[1:] for row in read_usage(tmp_path / FILE, ("cause",), None, None)}
-    requests, prompts, cached, completions, device_us, nano_usd = rows["generated"]
+    requests, prompts, cached, completions, device_us, nano_usd, _ = rows["generated"]
     assert (requests, prompts, completions) == (3, prompt, completion)
     assert nano_usd == round(cost * 1e9)
     assert int(str(device_us)) > 0
     assert cached == found[(name, "generated", "cached", "tiny", "default")]
-    assert rows["exact"] == (1, usage["prompt_tokens"], 0, usage["completion_tokens"], 0, 0)
+    assert rows["exact"] == (1, usage["prompt_tokens"], 0, usage["completion_tokens"], 0, 0, 0)
     assert read_usage(tmp_path / FILE, ("user", "team"), None, None)[0][:2] == ("ann", "default")
 
 

@@ -23,9 +23,9 @@ from headgate.gateway.teams.sections import BudgetsSection
 
 ENTRY = Entry(
     "2026-11-22", 0, "red", "laptop", "small", "generated", "", "", "r1",
-    prompt_tokens=10, completion_tokens=5, device_us=7, nano_usd=100,
+    prompt_tokens=10, completion_tokens=5, device_us=7, nano_usd=100, drafted_tokens=4,
 )  # fmt: skip
-SPENT = replace(ENTRY, completion_tokens=2, device_us=3, nano_usd=40)
+SPENT = replace(ENTRY, completion_tokens=2, device_us=3, nano_usd=40, drafted_tokens=1)
 
 KILLED = """
 import os, signal, sys, time
@@ -54,7 +54,10 @@ def test_an_intent_becomes_an_account_or_nothing(tmp_path: Path) -> None:
     assert list(file.sums("2026-11-01")) == [("red", "2026-11-22", Cost(40, 3))]
     assert file.recover() == 1
     assert file.recover() == 0
-    assert rows(tmp_path / "l", "cause") == {("cut",): (1, 10, 0, 5, 7, 100), ("generated",): (1, 10, 0, 2, 3, 40)}
+    assert rows(tmp_path / "l", "cause") == {
+        ("cut",): (1, 10, 0, 5, 7, 100, 4),
+        ("generated",): (1, 10, 0, 2, 3, 40, 1),
+    }
     file.close()
 
 
@@ -165,10 +168,27 @@ def test_usage_is_summed_by_known_columns(tmp_path: Path) -> None:
     blue = replace(SPENT, team="blue", day="2026-11-20")
     file.write([Intent(1, ENTRY), Settled(1, SPENT), Intent(2, ENTRY), Settled(2, blue)])
     assert rows(tmp_path / "l", "team", "day") == {
-        ("blue", "2026-11-20"): (1, 10, 0, 2, 3, 40), ("red", "2026-11-22"): (1, 10, 0, 2, 3, 40),
+        ("blue", "2026-11-20"): (1, 10, 0, 2, 3, 40, 1), ("red", "2026-11-22"): (1, 10, 0, 2, 3, 40, 1),
     }  # fmt: skip
     assert len(read_usage(tmp_path / "l", ("model",), "red", "2026-11-21")) == 1
     assert read_usage(tmp_path / "l", ("model",), "blue", "2026-11-21") == []
     with pytest.raises(ValueError, match="'colour' is no column"):
         read_usage(tmp_path / "l", ("colour",), None, None)
     file.close()
+
+
+def test_a_file_of_before_there_were_drafts_is_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "l"
+    LedgerFile(path).close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    for table in ("generations", "hits", "intents"):
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN drafted_tokens")
+    connection.execute(
+        "INSERT INTO generations VALUES ('d', 0, 't', 'k', 'm', 'generated', '', '', 'r', 1, 2, 3, 4, 5, 6)"
+    )
+    connection.close()
+    for _ in range(2):
+        file = LedgerFile(path)
+        file.write([Intent(1, ENTRY), Settled(1, replace(SPENT, day="d", team="t"), replace(SPENT, cause="retried"))])
+        file.close()
+    assert rows(path, "cause") == {("generated",): (3, 22, 3, 8, 11, 86, 2), ("retried",): (2, 20, 0, 4, 6, 80, 2)}

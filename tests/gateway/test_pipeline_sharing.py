@@ -16,7 +16,7 @@ from headgate.cache.quota import InsertShare
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.verdict import Near
 from headgate.gateway.question import CachePolicy, Question
-from headgate.gateway.request import CacheControl, ChatRequest, Chunk, Message, Sampling
+from headgate.gateway.request import CacheControl, ChatRequest, Chunk, Draft, Message, Sampling
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import ApiError, server_error
 
@@ -201,6 +201,21 @@ async def test_a_near_answer_comes_with_its_tokens_for_a_draft() -> None:
     found = await site.answers.look_up(question)
     assert isinstance(found.verdict, Near)
     assert [choice.token_ids for choice in found.verdict.entry.choices] == [(1, 2)]
+
+
+async def test_a_near_answer_is_the_draft_of_one_that_has_none() -> None:
+    fake = FakeDestination()
+    site = understanding(fake)
+    await site.ask()
+    assert (await site.ask(UNLIKE))[1] == "near"
+    own = Draft("prediction", "five")
+    assert (await site.ask(replace(UNLIKE, max_tokens=9, draft=own)))[1] == "miss", "other settings, other neighbours"
+    await site.ask(replace(ASK, max_tokens=9))
+    other = replace(UNLIKE, messages=(Message("user", "What is two plus four?"),), max_tokens=9, draft=own)
+    assert (await site.ask(other))[1] == "near"
+    near = Draft("near", "ab", "fake", (1, 2))
+    assert fake.drafts == [None, near, own, near, own]
+    assert site.count('headgate_drafted_tokens_total{end="accepted",model="fake",source="near"} 0.0')
 
 
 async def test_a_look_up_touches_nothing_of_another_team() -> None:

@@ -15,6 +15,7 @@ from headgate.gateway.question import Bypass, CachePolicy, Question, normalized,
 from headgate.gateway.request import (
     CacheControl,
     ChatRequest,
+    Draft,
     Message,
     ResponseFormat,
     Sampling,
@@ -100,6 +101,7 @@ NO_MATTER: dict[str, st.SearchStrategy[Any]] = {
     "priority": st.sampled_from(["interactive", "foreground", "background"]),
     "service_tier": st.sampled_from(["auto", "default", "flex", "priority"]),
     "metadata": st.lists(st.tuples(WORDS, WORDS), max_size=2).map(tuple),
+    "draft": st.none() | st.builds(Draft, st.just("prediction"), WORDS),
 }
 REQUESTS = st.fixed_dictionaries(MATTERS)
 

@@ -87,7 +87,7 @@ async def test_a_drawn_request_is_answered_in_the_shadow_and_charged_to_no_budge
 
     spent = {row[0]: row[1:] for row in read_usage(tmp_path / FILE, ["cause"], None, None)}
     used = OUTCOME.usage
-    assert spent["shadow"] == (1, used.prompt_tokens, used.cached_tokens, used.completion_tokens, 500_000, 0)
+    assert spent["shadow"] == (1, used.prompt_tokens, used.cached_tokens, used.completion_tokens, 500_000, 0, 0)
     assert spent["generated"][0] == 2
     (share,) = accounts.budgets.shares("red", TeamPolicy.model_validate(budget).budgets)
     assert share.spent == 1

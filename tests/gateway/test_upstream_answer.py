@@ -44,14 +44,19 @@ def test_text_and_account_of_several_choices() -> None:
         "prompt_tokens": 9,
         "completion_tokens": 4,
         "prompt_tokens_details": {"cached_tokens": 3},
-        "completion_tokens_details": {"reasoning_tokens": 2, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": 2,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 3,
+            "rejected_prediction_tokens": 1,
+        },
     }
     account = b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n"
     first, second = choices(
         reader, text("a"), text("x", 1), text("b"), event(index=1, delta={}, finish_reason="length"), STOP, account
     )
     assert (first.text, first.finish_reason, second.text, second.finish_reason) == ("ab", "stop", "x", "length")
-    assert reader.usage == Usage(9, 4, 3, reasoning_tokens=2)
+    assert reader.usage == Usage(9, 4, 3, reasoning_tokens=2, drafted_tokens=3, misdrafted_tokens=1)
     assert reader.pieces == 3
 
 

@@ -96,9 +96,11 @@ async def test_what_a_server_gives_besides_text_reaches_the_client() -> None:
         fake.script = script
         tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}, "strict": True}}
         schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "object"}}}
+        predicted = {"type": "content", "content": "y as before"}
         _, _, body = await post(
             client, n=2, logprobs=True, tools=[tool], tool_choice="required", parallel_tool_calls=False,
             response_format=schema, stop=["END"], top_k=3, reasoning_effort="low", user="somebody",
+            prediction=predicted,
         )  # fmt: skip
         sent = fake.asked[0]
         assert (sent["n"], sent["logprobs"], sent["stop"], sent["top_k"]) == (2, True, ["END"], 3)
@@ -106,6 +108,7 @@ async def test_what_a_server_gives_besides_text_reaches_the_client() -> None:
         assert sent["tools"][0]["function"]["strict"] is True
         assert sent["response_format"] == schema
         assert sent["reasoning_effort"] == "low"
+        assert sent["prediction"] == predicted
         assert not {"user", "metadata", "cache"} & sent.keys()
         first, second = body["choices"]
         assert first["message"]["reasoning_content"] == "hmm"

@@ -115,12 +115,12 @@ async def test_replies_metrics_and_ledger_agree(
     rows = read_usage(tmp_path / FILE, ("model", "cause"), None, None)
     ledger = {(str(model), str(cause)): counts for model, cause, *counts in rows}
     assert set(ledger) == set(counted) == {*told, ("up", "cancelled"), ("tiny", "cancelled")}
-    for key, (requests, prompts, cached, completions, _, nano_usd) in ledger.items():
+    for key, (requests, prompts, cached, completions, _, nano_usd, _) in ledger.items():
         found = counted[key]
         assert (found["requests"], found["prompt"], found["completion"]) == (requests, prompts, completions), key
         assert (found.get("cached", 0), found.get("usd", 0)) == (cached, pytest.approx(float(str(nano_usd)) / 1e9)), key
     for key, replies in told.items():
-        requests, prompts, cached, completions, _, nano_usd = ledger[key]
+        requests, prompts, cached, completions, _, nano_usd, _ = ledger[key]
         sums = [sum(column) for column in zip(*replies, strict=True)]
         assert (len(replies), sums[0], sums[2]) == (requests, prompts, completions), key
         assert (0.0 if key[1] == "exact" else sums[3]) == pytest.approx(float(str(nano_usd)) / 1e9), key
@@ -149,6 +149,6 @@ async def test_an_answer_that_was_left_and_asked_for_again_is_billed_once(
     rows = read_usage(tmp_path / FILE, ("cause",), None, None)
     ledger = {str(cause): [float(str(count)) for count in counts] for cause, *counts in rows}
     for cause, of in (("cancelled", left), ("retried", again), ("generated", paid)):
-        requests, prompts, _, completions, _, nano_usd = ledger[cause]
+        requests, prompts, _, completions, _, nano_usd, _ = ledger[cause]
         found = of["requests"], of["prompt"], of["completion"], of.get("usd", 0)
         assert found == (requests, prompts, completions, pytest.approx(nano_usd / 1e9)), cause

@@ -15,6 +15,7 @@ from headgate.gateway.teams.ledger_file import Entry, Intent, LedgerFile, Settle
 ENTRY = Entry(
     "2026-11-22", 0, "red", "laptop", "small", "generated", "", "", "r1",
     prompt_tokens=1000, cached_tokens=400, completion_tokens=50, device_us=2_500_000, nano_usd=1_500_000_000,
+    drafted_tokens=20,
 )  # fmt: skip
 
 
@@ -33,9 +34,9 @@ def test_a_table_sums_by_columns(ledger: Path) -> None:
     result = CliRunner().invoke(main, ["usage", "--ledger", str(ledger), "--by", "team"], env={"COLUMNS": "40"})
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.output.splitlines()]
-    assert ["blue", "1", "1,000", "400", "50", "2.500", "1.5"] in lines
-    assert ["red", "9", "3,000", "1,200", "150", "5.000", "3"] in lines
-    assert ["all", "10", "4,000", "1,600", "200", "7.500", "4.5"] in lines
+    assert ["blue", "1", "1,000", "400", "50", "20", "2.500", "1.5"] in lines
+    assert ["red", "9", "3,000", "1,200", "150", "60", "5.000", "3"] in lines
+    assert ["all", "10", "4,000", "1,600", "200", "80", "7.500", "4.5"] in lines
 
 
 def test_json_and_the_days_and_teams_that_are_wanted(ledger: Path) -> None:

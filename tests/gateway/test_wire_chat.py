@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.gateway.request import CacheControl, ChatRequest, Message, ResponseFormat, Tool, ToolCall, ToolUse
+from headgate.gateway.request import CacheControl, ChatRequest, Draft, Message, ResponseFormat, Tool, ToolCall, ToolUse
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.errors import ApiError
 
@@ -129,6 +129,11 @@ def test_zero_is_not_taken_for_absent() -> None:
         ({"reasoning_effort": "much"}, "reasoning_effort", "invalid_value"),
         ({"service_tier": "scale"}, "service_tier", "invalid_value"),
         ({"prediction": {"type": "guess", "content": "x"}}, "prediction.type", "invalid_value"),
+        (
+            {"prediction": {"content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}},
+            "prediction.content[1].type",
+            "unsupported_parameter",
+        ),
         ({"verbosity": "low"}, "verbosity", "unsupported_parameter"),
         ({"functions": [{"name": "f"}]}, "functions", "unsupported_parameter"),
         ({"modalities": ["text", "audio"]}, "modalities", "unsupported_parameter"),
@@ -154,12 +159,19 @@ def test_an_unknown_parameter_comes_with_the_nearest_known_one() -> None:
     [
         {"tools": []}, {"tools": None}, {"tool_choice": "auto"}, {"response_format": {"type": "text"}},
         {"modalities": ["text"]}, {"service_tier": "auto"}, {"store": False}, {"parallel_tool_calls": True},
-        {"metadata": {}}, {"prediction": {"type": "content", "content": "hello there"}},
+        {"metadata": {}}, {"prediction": None},
         {"verbosity": "medium"}, {"logit_bias": {}}, {"n": 1}, {"temperature": None},
     ],
 )  # fmt: skip
 def test_parameters_that_change_nothing_are_accepted(neutral: dict[str, Any]) -> None:
     assert parse(**neutral) == parse()
+
+
+def test_a_prediction_is_a_draft_of_the_answer() -> None:
+    parts = [{"type": "text", "text": "hello "}, {"type": "text", "text": "there"}]
+    for content in ("hello there", parts):
+        predicted = parse(prediction={"type": "content", "content": content})
+        assert predicted == replace(parse(), draft=Draft("prediction", "hello there"))
 
 
 def test_the_flexible_tier_is_background_work() -> None:

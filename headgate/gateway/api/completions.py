@@ -57,6 +57,8 @@ class Batch:
             sum(p.usage.cached_tokens for p in parts),
             sum(p.usage.rejected_tokens for p in parts),
             sum(p.usage.reasoning_tokens for p in parts),
+            sum(p.usage.drafted_tokens for p in parts),
+            sum(p.usage.misdrafted_tokens for p in parts),
         )
         return Outcome(usage, max(p.queue_s for p in parts), sum(p.device_s for p in parts))
 

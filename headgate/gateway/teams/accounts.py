@@ -81,6 +81,7 @@ class Bill:
             completion_tokens=usage.completion_tokens,
             device_us=cost.device_us,
             nano_usd=cost.nano_usd,
+            drafted_tokens=usage.drafted_tokens,
         )
         retried = None
         if self._attempt is not None:

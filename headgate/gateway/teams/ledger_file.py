@@ -48,6 +48,8 @@ class Entry(msgspec.Struct, frozen=True):
     completion_tokens: int = 0
     device_us: int = 0
     nano_usd: int = 0
+    drafted_tokens: int = 0
+    """Those of the answer's that a draft proposed. The last: older files have it added at the end of their rows."""
 
     @property
     def cost(self) -> Cost:
@@ -111,6 +113,10 @@ class LedgerFile:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.executescript(_SCHEMA)
+        for table in ("generations", "hits", "intents"):
+            had = {row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")}
+            if "drafted_tokens" not in had:
+                self._connection.execute(f"ALTER TABLE {table} ADD COLUMN drafted_tokens INTEGER NOT NULL DEFAULT 0")
         self.resize(max_pages)
 
     def resize(self, max_pages: int | None) -> None:

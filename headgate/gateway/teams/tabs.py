@@ -92,6 +92,7 @@ class Attempt:
             completion_tokens=beyond[1],
             device_us=beyond[2],
             nano_usd=beyond[3],
+            drafted_tokens=min(entry.drafted_tokens, beyond[1]),
         )
         # The request itself is counted with what it is billed for.
         before = replace(
@@ -103,5 +104,6 @@ class Attempt:
             completion_tokens=entry.completion_tokens - own.completion_tokens,
             device_us=0,
             nano_usd=0,
+            drafted_tokens=entry.drafted_tokens - own.drafted_tokens,
         )
         return own, before if before.prompt_tokens or before.completion_tokens else None

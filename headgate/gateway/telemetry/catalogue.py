@@ -43,6 +43,12 @@ class Requests:
     CACHED_TOKENS = CounterFamily(
         "headgate_cached_prompt_tokens_total", "Prompt tokens whose keys and values were there already.", ("model",)
     )
+    DRAFTED = CounterFamily(
+        "headgate_drafted_tokens_total",
+        "Tokens that drafts of answers proposed: the client's (`prediction`) or a similar question's answer (`near`), "
+        "`accepted` or `rejected`.",
+        ("model", "source", "end"),
+    )
     REFUSED = CounterFamily(
         "headgate_refused_requests_total",
         "Requests beyond a limit (`requests`, `tokens`, `concurrency`) or a budget (its name).",
@@ -65,7 +71,7 @@ class Teams:
     )
     TOKENS = CounterFamily(
         "headgate_usage_tokens_total",
-        "Tokens of answers by cause: `prompt`, `completion`, and `cached` of the prompt's.",
+        "Tokens of answers by cause: `prompt` and `cached` of them, `completion` and `drafted` of them.",
         ("team", "model", "cause", "kind"),
     )
     USD = CounterFamily("headgate_usage_usd_total", "What answers cost, by cause.", ("team", "model", "cause"))

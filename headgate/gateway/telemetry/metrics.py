@@ -61,6 +61,7 @@ class Metrics:
         self._prompt = Counter(Requests.PROMPT_TOKENS, registry)
         self._generation = Counter(Requests.GENERATION_TOKENS, registry)
         self._cached = Counter(Requests.CACHED_TOKENS, registry)
+        self._drafted = Counter(Requests.DRAFTED, registry)
         self._series: dict[str, _Series] = {}
         self._ended: dict[tuple[str, str, str, str, int, str], _Ended] = {}
         self.routing = RouteMetrics(self.registry)
@@ -76,6 +77,11 @@ class Metrics:
         series.generation(completion)
         series.cached(cached)
         series.queue(queue_s)
+
+    def drafted(self, model: str, source: str, accepted: int, rejected: int) -> None:
+        """One generation had a draft."""
+        self._drafted.add(model, source, "accepted", by=accepted)
+        self._drafted.add(model, source, "rejected", by=rejected)
 
     def embedded(self, model: str, tokens: int) -> None:
         """Texts were embedded for a client, of so many tokens together."""

@@ -28,6 +28,7 @@ class _Series:
     prompt: Count
     cached: Count
     completion: Count
+    drafted: Count
     usd: Count
     device: Count
 
@@ -57,6 +58,7 @@ class UsageMetrics:
                 tokens(*labels, "prompt"),
                 tokens(*labels, "cached"),
                 tokens(*labels, "completion"),
+                tokens(*labels, "drafted"),
                 self._usd.of(*labels),
                 self._device.of(*labels),
             )
@@ -64,6 +66,7 @@ class UsageMetrics:
         series.prompt.value += entry.prompt_tokens
         series.cached.value += entry.cached_tokens
         series.completion.value += entry.completion_tokens
+        series.drafted.value += entry.drafted_tokens
         series.usd.value += entry.nano_usd / 1e9
         series.device.value += entry.device_us / 1e6
 

@@ -61,6 +61,8 @@ class _PromptDetails(Struct):
 
 class _CompletionDetails(Struct):
     reasoning_tokens: int | None = None
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
 
 
 class _Usage(Struct):
@@ -270,14 +272,18 @@ class AnswerReader:
 
     def _account(self, usage: _Usage) -> None:
         cached = usage.prompt_tokens_details and usage.prompt_tokens_details.cached_tokens
-        thought = usage.completion_tokens_details and usage.completion_tokens_details.reasoning_tokens
-        if min(usage.prompt_tokens, usage.completion_tokens or 0, cached or 0, thought or 0) < 0:
+        details = usage.completion_tokens_details or _CompletionDetails()
+        thought = details.reasoning_tokens or 0
+        drafted, misdrafted = details.accepted_prediction_tokens or 0, details.rejected_prediction_tokens or 0
+        if min(usage.prompt_tokens, usage.completion_tokens or 0, cached or 0, thought, drafted, misdrafted) < 0:
             raise Failure("broken", "sent an account with negative counts.")
         self.usage = Usage(
             usage.prompt_tokens,
             usage.completion_tokens or 0,
             min(cached or 0, usage.prompt_tokens),
-            reasoning_tokens=thought or 0,
+            reasoning_tokens=thought,
+            drafted_tokens=drafted,
+            misdrafted_tokens=misdrafted,
         )
         if self._last is not None and self._single:
             # The account comes after the last chunk, whose copy in the cache is to know it.

@@ -51,6 +51,8 @@ def body_of(request: ChatRequest, section: UpstreamSection, *, max_tokens: int |
     # Who may think as much as he will is told nothing: a server whose models never think refuses to be told.
     if request.reasoning_effort not in (None, ADAPTIVE):
         fields["reasoning_effort"] = request.reasoning_effort
+    if request.draft is not None and request.draft.source == "prediction":
+        fields["prediction"] = {"type": "content", "content": request.draft.text}
     fields |= _sampling(request.sampling)
     fields |= {"stream": True, "stream_options": {"include_usage": True}}
     for name, value in request.unknown:

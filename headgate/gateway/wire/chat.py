@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from headgate.gateway.request import CacheControl, ChatRequest, Message, ServiceTier, ToolCall
+from headgate.gateway.request import CacheControl, ChatRequest, Draft, Message, ServiceTier, ToolCall
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.neutral import CHAT_NEUTRAL, refuse_unsupported
@@ -91,7 +91,10 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormatBody | None = None
     service_tier: ServiceTier | None = None
-    prediction: Annotated[Prediction, Meta(description="Accepted: it never changes the answer.")] | None = None
+    prediction: (
+        Annotated[Prediction, Meta(description="The answer's tokens that are in it come sooner; it changes none.")]
+        | None
+    ) = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
     audio: Any = UNSET
@@ -146,6 +149,7 @@ def parse_chat(
         response_format=parse_response_format(wire.response_format),
         service_tier=wire.service_tier or "auto",
         reasoning_effort=wire.reasoning_effort,
+        draft=None if wire.prediction is None else Draft("prediction", _predicted(wire.prediction.content)),
         unknown=unknown,
     )
 
@@ -208,6 +212,12 @@ def _content(wire: ChatMessage, path: str) -> str | None:
             f"Invalid '{path}.content': empty array. Expected at least 1 element.", f"{path}.content", "empty_array"
         )
     return "\n".join(_part(p, f"{path}.content[{i}]") for i, p in enumerate(wire.content))
+
+
+def _predicted(content: str | list[ContentPart]) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(_part(p, f"prediction.content[{i}]") for i, p in enumerate(content))
 
 
 def _part(part: ContentPart, path: str) -> str:

@@ -18,12 +18,15 @@ class PromptTokensDetails(Struct):
 
 
 class CompletionTokensDetails(Struct):
-    """Tokens of reasoning; and of an answer that a cascade did not give, which count too."""
+    """Tokens of reasoning; those that a draft proposed (`accepted_prediction_tokens`); and in
+    `rejected_prediction_tokens` those of an answer that a cascade did not give, which count too, and those that a draft
+    proposed in vain, which do not.
+    """
 
     reasoning_tokens: int
+    accepted_prediction_tokens: int
     rejected_prediction_tokens: int
     text_tokens: int
-    accepted_prediction_tokens: int = 0
     audio_tokens: int = 0
 
 
@@ -44,5 +47,10 @@ def usage_body(usage: Usage) -> UsageBody:
         usage.completion_tokens,
         usage.prompt_tokens + usage.completion_tokens,
         PromptTokensDetails(usage.cached_tokens, usage.prompt_tokens),
-        CompletionTokensDetails(usage.reasoning_tokens, usage.rejected_tokens, usage.completion_tokens),
+        CompletionTokensDetails(
+            usage.reasoning_tokens,
+            usage.drafted_tokens,
+            usage.rejected_tokens + usage.misdrafted_tokens,
+            usage.completion_tokens,
+        ),
     )
