@@ -287,7 +287,7 @@ def _drafted(job: Job, found: Lookup | None) -> Job:
     entry = found.verdict.entry
     near = entry.choices[0]
     draft = Draft("near", near.text, entry.model, near.token_ids)
-    return dataclasses.replace(job, request=dataclasses.replace(job.request, draft=draft))
+    return replace(job, request=dataclasses.replace(job.request, draft=draft))
 
 
 def _told(job: Job, found: Lookup | None) -> tuple[CacheVerdict, str, float | None]:
