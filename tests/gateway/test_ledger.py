@@ -181,11 +181,14 @@ def test_a_file_of_before_there_were_drafts_is_gone_on_with(tmp_path: Path) -> N
     path = tmp_path / "l"
     LedgerFile(path).close()
     connection = sqlite3.connect(path, isolation_level=None)
+    (view,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'usage'").fetchone()
+    connection.execute("DROP VIEW usage")
     for table in ("generations", "hits", "intents"):
         connection.execute(f"ALTER TABLE {table} DROP COLUMN drafted_tokens")
     connection.execute(
         "INSERT INTO generations VALUES ('d', 0, 't', 'k', 'm', 'generated', '', '', 'r', 1, 2, 3, 4, 5, 6)"
     )
+    connection.execute(view)
     connection.close()
     for _ in range(2):
         file = LedgerFile(path)
