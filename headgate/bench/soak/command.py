@@ -101,11 +101,11 @@ def _report(found: Soak, concurrency: int) -> None:
         console.print(f"{count:>8,}  {kind}")
     resident, blocks = found.resident, found.blocks
     requests = last.requests - first.requests
+    most = max(0.0, resident.high) * requests
     console.print(
-        f"A request left {resident.each:+.1f} bytes ({resident.low:+.1f} to {resident.high:+.1f}, 95 %) and "
-        f"{blocks.each:+.3f} of Python's blocks ({blocks.low:+.3f} to {blocks.high:+.3f}): "
-        f"{'no growth is seen' if resident.low <= 0 else 'memory grew'}, and {requests:,} requests added at most "
-        f"{max(0.0, resident.high) * requests / _MIB:.1f} MiB.\n"
+        f"Each request left {blocks.each:+.3f} of Python's blocks ({blocks.low:+.3f} to {blocks.high:+.3f}, 95 %) and "
+        f"{resident.each:+.1f} bytes in memory ({resident.low:+.1f} to {resident.high:+.1f}): all together at most "
+        f"{most / _MIB:.1f} MiB, {most / first.resident:.2%} of what there was.\n"
         f"{found.warm_up:,} requests in {found.warm_up_s:.0f} s before, then {requests:,} of {concurrency} clients in "
         f"{found.seconds:.0f} s; {date.today()}"
     )
