@@ -41,13 +41,15 @@ async def grammar_of(request: ChatRequest, model: LocalModel, prompt: Sequence[i
         await _checked(json_grammar(schema), model, SCHEMA)
     calls = await _calls(request, model) if request.callable_tools else None
     text = answer_grammar(schema, calls)
-    if text is None and most is None:
-        return None
+    path = "tools" if schema is None else SCHEMA
+    if text is None:
+        if most is None:
+            return None
+        text, path = any_text(), "thinking_tokens"
     if model.info.thinks:
         # What it thinks is free, but for how much.
-        text = after_thinking(text or any_text(), opened=model.opens_thinking(prompt), most=most)
-    assert text is not None, "without a form it thinks"
-    return await _checked(text, model, "tools" if schema is None else SCHEMA)
+        text = after_thinking(text, opened=model.opens_thinking(prompt), most=most)
+    return await _checked(text, model, path)
 
 
 async def _calls(request: ChatRequest, model: LocalModel) -> CallForm:
