@@ -32,6 +32,7 @@ export const time = (seconds) => timeParts(seconds).join("\u00a0").trim();
 export function percent(share, digits) {
   if (!known(share)) return NOTHING;
   const value = 100 * share;
+  if (digits === undefined && value > 0 && value < 0.05) return "<0.1\u00a0%";
   return `${value.toFixed(digits ?? (value > 0 && value < 9.95 ? 1 : 0))}\u00a0%`;
 }
 
@@ -48,7 +49,7 @@ export function bytes(value) {
   if (!known(value)) return NOTHING;
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   const at = value < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(value) / 10));
-  return `${(value / 1024 ** at).toFixed(at && value / 1024 ** at < 10 ? 1 : 0)} ${units[at]}`;
+  return `${(value / 1024 ** at).toFixed(at && value / 1024 ** at < 10 ? 1 : 0)}\u00a0${units[at]}`;
 }
 
 /** A number that is round, without the digits that say so. */
