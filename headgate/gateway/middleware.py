@@ -177,11 +177,20 @@ def _is_local(remote: str | None) -> bool:
 
 def fields(request: web.Request) -> dict[str, str]:
     """Headers of every reply, as they are when its head is written."""
+    return {**settled(request), headers.PROCESSING_MS: took_ms(request)}
+
+
+def took_ms(request: web.Request) -> str:
+    """Since the request came, for its header."""
+    return str(round((time.monotonic() - request[keys.RECORD].arrived) * 1e3))
+
+
+def settled(request: web.Request) -> dict[str, str]:
+    """Headers of every reply that are known before it is: all but how long it took."""
     entry = request[keys.RECORD]
     found = {
         headers.REQUEST_ID: entry.request_id,
         headers.CONFIG: entry.config,
-        headers.PROCESSING_MS: str(round((time.monotonic() - entry.arrived) * 1e3)),
         headers.OPENAI_VERSION: "2020-10-01",
         headers.SERVER: _SERVER,
     }

@@ -14,7 +14,7 @@ from headgate.gateway import keys
 from headgate.gateway.api.reply import streamed
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
-from headgate.gateway.middleware import failed
+from headgate.gateway.middleware import failed, on_prepare
 from headgate.gateway.request import ChatRequest, Chunk, Usage
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire import sse
@@ -67,6 +67,7 @@ async def start() -> AsyncIterator[Start]:
                 return failed(http, error)
 
         app = web.Application()
+        app.on_response_prepare.append(on_prepare)
         app.router.add_get("/", handle)
         clients.append(TestClient(TestServer(app, handler_cancellation=True)))
         await clients[-1].start_server()
@@ -77,29 +78,35 @@ async def start() -> AsyncIterator[Start]:
         await client.close()
 
 
-async def test_the_last_text_the_account_and_the_end_are_one_write(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writes: list[bytes] = []
+SAYS = [[Chunk(0, "a", queue_s=0.0123), Chunk(0, "b")], [Chunk(0, "c", finish_reason="stop")]]
 
-    def count(name: str) -> None:
-        real = getattr(web.StreamResponse, name)
 
-        async def counted(self: web.StreamResponse, data: bytes = b"") -> None:
-            writes.append(data)
-            await real(self, data)
+async def raw(client: TestClient[web.Request, web.Application], version: str, *lines: str) -> tuple[list[str], bytes]:
+    """The head and the body of a reply, as they come over the wire, on a connection that ends with it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.server.port)
+    writer.write("\r\n".join([f"GET / HTTP/{version}", "Host: a", *lines, "", ""]).encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return head.decode().split("\r\n"), body
 
-        monkeypatch.setattr(web.StreamResponse, name, counted)
 
-    count("write")
-    count("write_eof")
-    client = await start(Said([[Chunk(0, "a"), Chunk(0, "b")], [Chunk(0, "c", finish_reason="stop")]]), 10.0)
-    body = await (await client.get("/")).read()
+async def test_the_last_text_the_account_and_the_end_are_one_write(start: Start) -> None:
     reply = CompletionReply(IDENTITY, REQUEST)
     first = sse.frames([*reply.chunk(Chunk(0, "a")), *reply.chunk(Chunk(0, "b"))])
     last = sse.frames([*reply.chunk(Chunk(0, "c", finish_reason="stop")), reply.usage(OUTCOME.usage)]) + COST + sse.DONE
-    assert body == first + last
-    assert [w for w in writes if w] == [first, last]
+    client = await start(Said(SAYS), 10.0)
+    head, body = await raw(client, "1.1", "Connection: close")
+    assert body == b"%x\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(first), first, len(last), last)
+    assert head[0] == "HTTP/1.1 200 OK"
+    assert {"Transfer-Encoding: chunked", "Connection: close", "x-request-id: id", "x-headgate-queue-ms: 12.3"} < {
+        *head
+    }
+    assert [line for line in head if line.startswith("openai-processing-ms: ")], "known when the head goes out"
+    old, plain = await raw(await start(Said(SAYS), 10.0), "1.0")
+    assert (old[0], plain) == ("HTTP/1.0 200 OK", first + last)
+    hop = ("Date", "Connection", "Transfer-Encoding", "openai-processing-ms")
+    shown = [sorted(x for x in lines[1:] if not x.startswith(hop)) for lines in (head, old)]
+    assert shown[0] == shown[1]
 
 
 async def test_a_silent_stream_gets_a_comment_each_time_and_loses_nothing(start: Start) -> None:

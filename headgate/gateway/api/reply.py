@@ -12,6 +12,7 @@ from typing import Protocol
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.chunked import chunked_reply
 from headgate.gateway.api.whole import whole_reply
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
@@ -137,7 +138,7 @@ async def streamed(
 ) -> web.StreamResponse:
     """Send the answer as it is made. What fails before anything was sent still gets its own status."""
     record = http[keys.RECORD]
-    response = _Stream(headers={**sse.HEADERS, **_headers(record, source)})
+    response = chunked_reply(http, {**sse.HEADERS, **_headers(record, source)})
     payloads = reply.opening(indices)
     silence = _Silence(http, response, payloads, framing, keep_alive_s)
     try:
@@ -179,11 +180,6 @@ async def streamed(
         silence.close()
     await response.write_eof()
     return response
-
-
-class _Stream(web.StreamResponse):
-    # The head goes out with the first frame, which is there when it is prepared: one write instead of two.
-    _send_headers_immediately = False
 
 
 class _Silence:

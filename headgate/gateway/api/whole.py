@@ -1,19 +1,13 @@
-"""A whole reply on a connection that stays open, head and body in one write.
-
-Answers from the cache take less than what aiohttp does for a reply: it keeps its headers in a dict of lists that does
-not mind upper and lower case, asks whether they are to be compressed, chunked or cut, and only then writes them.
-"""
+"""A whole reply on a connection that stays open, head and body in one write."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from email.utils import formatdate
-from functools import lru_cache
 
 from aiohttp import HttpVersion11, web
 from aiohttp.abc import AbstractStreamWriter
 
+from headgate.gateway.api.head import head_of
 from headgate.gateway.middleware import JSON, fields
 
 
@@ -60,16 +54,7 @@ class _AtOnce(web.StreamResponse):
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has left")
         assert isinstance(http, web.Request), "it is of a handler of the application"
-        shown = {**self._own, **fields(http)}
-        head = "".join([f"{name}: {value}\r\n" for name, value in shown.items()])
-        if head.count("\n") != len(shown):
-            raise ValueError("a header of the reply has a line break in it")
-        start = f"HTTP/1.1 200 OK\r\nContent-Type: {JSON}\r\nContent-Length: {len(self._content)}\r\n"
-        transport.write(f"{start}Date: {_date(int(time.time()))}\r\n{head}\r\n".encode() + self._content)
+        length = {"Content-Type": JSON, "Content-Length": str(len(self._content))}
+        transport.write(b"%b\r\n%b" % (head_of({**length, **self._own, **fields(http)}), self._content))
         # Whoever asks again and again without reading what he gets waits here.
         await http.writer.drain()
-
-
-@lru_cache(maxsize=1)
-def _date(second: int) -> str:
-    return formatdate(second, usegmt=True)
