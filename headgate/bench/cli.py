@@ -27,6 +27,7 @@ from headgate.bench.draft import draft
 from headgate.bench.engine import EngineBench, Figure
 from headgate.bench.faults.command import faults
 from headgate.bench.gateway_command import gateway
+from headgate.bench.gpu_check import gpu
 from headgate.bench.grammar import grammar
 from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
@@ -61,6 +62,7 @@ bench.add_command(draft)
 bench.add_command(faults)
 bench.add_command(grammar)
 bench.add_command(gateway)
+bench.add_command(gpu)
 bench.add_command(audit)
 bench.add_command(proxy)
 bench.add_command(quality)

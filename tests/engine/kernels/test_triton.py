@@ -72,6 +72,13 @@ def launch_mixture() -> None:
         mixture(torch.zeros(tokens, 1024).bfloat16())
 
 
+def launch_linear() -> None:
+    """As a projection of Qwen3-0.6B does, of one token and of a prompt's."""
+    layer = triton_kernels().linear(torch.zeros(1024, 1024).bfloat16(), None, "int8")
+    for tokens in (1, 300):
+        layer(torch.zeros(tokens, 1024).bfloat16())
+
+
 @pytest.mark.parametrize("capability", sorted(SHARED))
 @pytest.mark.parametrize(
     ("launch", "names"),
@@ -79,8 +86,9 @@ def launch_mixture() -> None:
         (launch_row_kernels, ["_norm", "_norm", "_gate", "_place", "_place"]),
         (launch_attention, ["_attend", "_combine", "_attend"] * 2),
         (launch_mixture, ["_route", "_product", "_product", "_weigh"] * 3),
+        (launch_linear, ["_weight_only"] * 2),
     ],
-    ids=["rows", "attention", "mixture"],
+    ids=["rows", "attention", "mixture", "linear"],
 )
 def test_what_is_launched_compiles(
     launch: Callable[[], None], names: list[str], capability: int, tmp_path: Path

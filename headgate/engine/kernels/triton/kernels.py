@@ -11,13 +11,22 @@ from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.triton import attention, heads, rows
+from headgate.engine.kernels.triton.linear import WeightOnlyLinear
 from headgate.engine.kernels.triton.mixture import TritonMixture
 from headgate.engine.kernels.triton.plan import TritonPlan
-from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.quant.linear import Linear, WeightFormat
 
 
 class TritonKernels(ReferenceKernels):
     """Implements the Kernels protocol on CUDA. What has no kernel here is plain torch."""
+
+    def linear(
+        self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None
+    ) -> Linear:
+        """See Kernels. Products of unquantised weights are cuBLAS's."""
+        if fmt == "native":
+            return super().linear(weight, bias, fmt)
+        return WeightOnlyLinear(weight, bias, fmt, importance)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Kernels."""

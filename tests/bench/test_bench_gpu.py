@@ -1,0 +1,174 @@
+"""`headgate bench gpu` as far as it goes without a GPU: its course, its verdicts, and that they can be bad."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from rich.console import Console
+from torch import Tensor
+
+from headgate.bench.ceilings import Ceilings
+from headgate.bench.cli import bench
+from headgate.bench.gpu_check import print_outcome
+from headgate.bench.gpu_check_engine import engine_speed, workloads
+from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks, relative_error
+from headgate.bench.gpu_check_parity import compared, engine_tokens, transformers_tokens
+from headgate.bench.gpu_check_speed import (
+    Work,
+    attention_work,
+    gpu_ceilings,
+    linear_work,
+    mixture_work,
+    row_work,
+    timed,
+)
+from headgate.bench.gpu_check_stages import Line, Outcome, Stage, run_stages
+from headgate.bench.workloads import Workload
+from headgate.engine.engine import EngineSettings
+from headgate.engine.kernels.reference import ReferenceKernels
+
+CPU = torch.device("cpu")
+SMALL = Sizes(
+    hidden=32, width=40, heads=4, kv_heads=2, head_dim=16, experts=6, expert_width=24, per_token=2, tokens=(1, 5),
+    decoding=((0, 1), (150, 151)), prompts=((3, 20), (30, 31)), window=9,
+)  # fmt: skip
+CEILINGS = Ceilings("test", 1, 1e9, {"bfloat16": 1e12})
+# What the machine with the GPU has beside the standard library; the gateway's packages are not among it.
+ABSENT = ("aiohttp", "anthropic", "llguidance", "msgspec", "openai", "pydantic", "redis", "uvloop")
+
+
+def test_a_stage_that_fails_keeps_what_it_had_and_stops_nobody() -> None:
+    now, outcomes = [0.0], list[Outcome]()
+
+    def works(seconds: float) -> Iterator[Line]:
+        now[0] += seconds
+        yield Line("a", "good")
+
+    def breaks() -> Iterator[Line]:
+        yield from works(1)
+        raise RuntimeError("device-side assert")
+
+    course = [
+        Stage("first", 10, breaks),
+        Stage("second", 10, lambda: works(50)),
+        Stage("too long", 60, lambda: works(1)),
+        Stage("short", 40, lambda: works(1)),
+    ]
+    run_stages(course, 100, outcomes.append, lambda: now[0])
+    assert [(o.name, o.seconds, len(o.lines), o.failure, o.ok) for o in outcomes] == [
+        ("first", 1, 1, "RuntimeError: device-side assert", False),
+        ("second", 50, 1, "", True),
+        ("too long", 0, 0, "not run: 49 s were left", False),
+        ("short", 1, 1, "", True),
+    ]
+    assert outcomes[0].as_json()["ok"] is False
+
+
+def test_what_is_wrong_is_marked() -> None:
+    console = Console(width=100, record=True, quiet=False)
+    print_outcome(Outcome("kernels", 1.25, (Line("norm", "error 3e-1", ok=False), Line("gate", "fine"))), console)
+    assert console.export_text().splitlines() == ["kernels: 1.2 s", "  WRONG norm: error 3e-1", "  gate: fine"]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_no_small_error(bad: float) -> None:
+    sound = torch.tensor([3.0, 4.0])
+    assert relative_error(sound, sound) == 0
+    assert relative_error(sound * 1.1, sound) == pytest.approx(0.1)
+    assert relative_error(torch.tensor([bad, 4.0]), sound) == float("inf")
+    assert relative_error(sound, torch.tensor([bad, 4.0])) == float("inf")
+
+
+class Broken(ReferenceKernels):
+    """One operation leaves a row out, another gives something else each time."""
+
+    calls = 0
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        out = torch.empty(gate_up.shape[0], gate_up.shape[1] // 2)
+        out[1:] = super().swiglu(gate_up)[1:]
+        return out
+
+    def paged_attention(self, *arguments: object) -> Tensor:
+        self.calls += 1
+        return super().paged_attention(*arguments) * (1 + 1e-7 * self.calls)  # type: ignore[arg-type]
+
+
+def test_checks_find_what_is_wrong_and_nothing_else() -> None:
+    def wrong(kernels: ReferenceKernels) -> set[str]:
+        lines = kernel_checks(kernels, CPU, torch.float32, SMALL)
+        return {line.name.split(",")[0] for line in lines if not line.ok}
+
+    # Plain torch rounds activations to int8 too, which Triton's layer does not.
+    assert wrong(ReferenceKernels()) == {"int8 weights"}
+    assert wrong(Broken()) == {"int8 weights", "swiglu", "attention"}
+
+
+def test_times_are_told_as_shares_of_what_was_measured() -> None:
+    plain = ReferenceKernels()
+    seconds = iter([0.5, 2.0, 0.25, 1.0])
+    moves = timed(Work("copy", lambda _: None, moved=250_000_000), plain, plain, CEILINGS, lambda _: next(seconds))
+    assert (moves.figures["share"], moves.figures["plain_torch_seconds"]) == (0.5, 2.0)
+    counts = timed(Work("product", lambda _: None, flops=10**11), plain, plain, CEILINGS, lambda _: next(seconds))
+    assert counts.figures["share"] == pytest.approx(0.4)
+    assert counts.text == "250,000.0 µs, 0.40 TFLOP/s (40%); plain torch 1,000,000.0 µs"
+
+
+def test_everything_that_is_timed_runs() -> None:
+    plain, draw, called = ReferenceKernels(), Draw(CPU, torch.float32), list[str]()
+    works = [
+        *row_work(draw, SMALL, 3),
+        *attention_work(draw, SMALL, (1, 2), 40, 20),
+        *linear_work(draw, (plain,), 32, 48, (2,)),
+        *mixture_work(draw, SMALL, (plain,), (1, 4)),
+    ]
+    for work in works:
+        work.run(plain)
+        called.append(work.name.split(",")[0])
+        assert bool(work.moved) != bool(work.flops)
+    assert called == ["norm of a sum", "swiglu", "heads", *["attention"] * 3, "int8 weights", *["mixture"] * 2]
+    # Keys and values of 40 tokens with 2 heads of 16 float32.
+    assert works[3].moved == 2 * 40 * 2 * 16 * 4
+    assert gpu_ceilings(CPU, lambda _: 0.5, copied=1 << 10, edge=8).read_bytes_s == 4096
+
+
+def test_answers_are_those_of_transformers(tiny_checkpoint: Path) -> None:
+    prompts = [(11, 200, 37), tuple(range(20, 60))]
+    ours = engine_tokens(tiny_checkpoint, prompts, 9, "reference", "cpu")
+    theirs = transformers_tokens(tiny_checkpoint, prompts, 9, "cpu")
+    assert [len(answer) for answer in ours] == [9, 9]
+    assert compared("tiny", ours, theirs).ok
+    other = compared("tiny", ours, [theirs[0], [*theirs[1][:4], -5, *theirs[1][5:]]])
+    assert not other.ok
+    assert other.text.endswith("same tokens of each: [9, 4]")
+
+
+def test_engine_is_timed(tiny_checkpoint: Path) -> None:
+    settings = EngineSettings(device="cpu", kernels="reference", prefix_cache=False, kv_bytes=1 << 22)
+    work = Workload("prompt", ((30, 1),)), Workload("two", ((5, 3), (9, 4)))
+    lines = [*engine_speed(tiny_checkpoint, settings, CEILINGS, work)]
+    assert [line.name for line in lines] == ["prompt", "two"]
+    assert "decode_tokens_s" in lines[1].figures
+    script = workloads()[-1]
+    assert len(script.requests) == 256
+    assert all(100 <= n <= 1024 for request in script.requests for n in request)
+
+
+def test_it_says_what_it_needs() -> None:
+    result = CliRunner().invoke(bench, ["gpu"])
+    assert result.exit_code == 2
+    assert result.output == "headgate bench gpu needs a CUDA device, and torch sees none here\n"
+
+
+def test_a_bare_host_can_run_it() -> None:
+    block = f"import sys; sys.modules.update(dict.fromkeys({ABSENT}))"
+    run = "import runpy; runpy.run_module('headgate.bench.gpu_check', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", f"{block}; {run}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr[-3000:]
+    assert "needs a CUDA device" in done.stderr

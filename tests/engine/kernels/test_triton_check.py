@@ -1,0 +1,20 @@
+"""The checks that a machine with a GPU is asked pass in the interpreter, where new memory is NaN at first."""
+
+from __future__ import annotations
+
+import torch
+from triton_cases import in_the_interpreter, triton_kernels
+
+from headgate.bench.gpu_check_kernels import Sizes, kernel_checks
+
+pytestmark = in_the_interpreter
+
+
+def test_checks_pass() -> None:
+    sizes = Sizes(
+        hidden=48, width=40, heads=4, kv_heads=2, head_dim=24, experts=6, expert_width=24, per_token=2, tokens=(17,),
+        decoding=((0, 1), (299, 300)), prompts=((3, 30), (30, 31)), window=20,
+    )  # fmt: skip
+    lines = [*kernel_checks(triton_kernels(), torch.device("cpu"), torch.float32, sizes)]
+    assert not [line for line in lines if not line.ok]
+    assert len(lines) == 9 + 2 * 3 + 1 + 1
