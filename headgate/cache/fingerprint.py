@@ -24,7 +24,7 @@ class CacheQuery(msgspec.Struct, frozen=True):
     revision: str
     """Revision of the weights and epoch of the configuration: a change forgets every older answer."""
     context: bytes
-    """`canonical_json` of everything else: earlier messages, system text, tools, response format, sampling, stop…"""
+    """Everything else, equal for equal requests only: earlier messages, system text, tools, format, sampling, stop…"""
     text: str
     """The last user text."""
 

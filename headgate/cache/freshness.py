@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from headgate.cache.guards.lexicon import LANGUAGES, NOT_ABOUT_NOW, TIME_SENSITIVE, TIME_SENSITIVE_PHRASES
 
@@ -42,6 +43,9 @@ _TOOLS = (LANGUAGES - {"english", "french", "german", "spanish", "go", "latin", 
 }
 """Where one of these is named, how to get the current date is a question for code, which stays."""
 
+_NEEDED = frozenset(max(phrase.split(), key=len) for phrase in TIME_SENSITIVE_PHRASES)
+"""A word of each phrase."""
+
 
 def time_sensitive(text: str) -> bool:
     """Whether a text asks about now: "today's weather", "the latest release", "how old is she".
@@ -54,15 +58,19 @@ def time_sensitive(text: str) -> bool:
     # 's is taken off, so that "today's" is found.
     words = [word.removesuffix("'s") for word in _WORD.findall(plain)]
     spoken = f" {' '.join(words)} "
-    if TIME_SENSITIVE.isdisjoint(words) and not any(f" {phrase} " in spoken for phrase in TIME_SENSITIVE_PHRASES):
+    if TIME_SENSITIVE.isdisjoint(words) and not _has_phrase(words, spoken):
         return False
     if not _TOOLS.isdisjoint(words) and _HOW_TO.search(spoken) is not None:
         spoken = _DATE_IN_CODE.sub(" ", spoken)
     for otherwise in NOT_ABOUT_NOW:
         spoken = otherwise.sub(" ", spoken)
-    if not TIME_SENSITIVE.isdisjoint(spoken.split()):
-        return True
-    return any(f" {phrase} " in spoken for phrase in TIME_SENSITIVE_PHRASES)
+    words = spoken.split()
+    return not TIME_SENSITIVE.isdisjoint(words) or _has_phrase(words, spoken)
+
+
+def _has_phrase(words: Sequence[str], spoken: str) -> bool:
+    """Whether one of the phrases is among words; most texts have not even a word that one would need."""
+    return not _NEEDED.isdisjoint(words) and any(f" {phrase} " in spoken for phrase in TIME_SENSITIVE_PHRASES)
 
 
 def _asked(text: str) -> str:

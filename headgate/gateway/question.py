@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
+from typing import Literal
 
 import msgspec
 
 from headgate.cache.fingerprint import CacheQuery, Fingerprint, Fingerprinter, canonical_json
 from headgate.cache.freshness import time_sensitive
 from headgate.gateway.destinations import Destination
-from headgate.gateway.request import ChatRequest
+from headgate.gateway.request import ChatRequest, Message, Sampling
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import TeamCacheSection
 
-KEY_EPOCH = "3"
+KEY_EPOCH = "4"
 """Raised when the key's contents change their meaning, so that a shared store never mixes the two."""
 
 Share = Literal["team", "user"]
@@ -29,6 +29,20 @@ _NO_MATTER = (
 """Fields of a request that do not change its answer, or that the key has elsewhere. All others are in it."""
 _GREEDY_NO_MATTER = ("temperature", "top_p", "top_k", "min_p", "seed")
 """Fields of the sampling that change nothing where the likeliest token is taken."""
+
+
+def _all_but(kind: type, *names: str) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind) if field.name not in names)
+
+
+_MATTERS = _all_but(ChatRequest, *_NO_MATTER, "messages", "sampling")
+_SAMPLING, _GREEDY = _all_but(Sampling), _all_but(Sampling, *_GREEDY_NO_MATTER)
+_TURN = _all_but(Message, "content")
+_matters, _turn = attrgetter(*_MATTERS), attrgetter(*_TURN)
+_sampling, _greedy = attrgetter(*_SAMPLING), attrgetter(*_GREEDY)
+# Values go into the key without their names, so that it has to be said once which they are.
+_FORMS = {greedy: " ".join([*_MATTERS, "|", *(_GREEDY if greedy else _SAMPLING), "|", *_TURN]) for greedy in (0, 1)}
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +158,7 @@ def question_of(
         scope=_scope(request, principal, policy),
         model=request.model,
         revision=_revision(candidates, policy.epoch, variant),
-        context=canonical_json(_context(request, greedy=greedy)),
+        context=_context(request, greedy=greedy),
         text=normalized(text) if text and policy.normalize_text else text or "",
     )
     team = principal.team
@@ -192,17 +206,14 @@ def _revision(candidates: Sequence[Destination], epoch: str, variant: str) -> st
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _context(request: ChatRequest, *, greedy: bool) -> dict[str, Any]:
-    """Everything that can change the answer, but for the last user text."""
-    fields: dict[str, Any] = msgspec.to_builtins(request)
-    for name in _NO_MATTER:
-        del fields[name]
-    if greedy:
-        for name in _GREEDY_NO_MATTER:
-            del fields["sampling"][name]
-    if request.last_user_text is not None:
-        del fields["messages"][-1]["content"]
-    # A model reads and writes properties in their order, which canonical JSON would lose.
-    for name in ("tools", "response_format"):
-        fields[name] = json.dumps(fields[name])
-    return fields
+def _context(request: ChatRequest, *, greedy: bool) -> bytes:
+    """Everything that can change the answer, but for the last user text; equal for equal requests only.
+
+    Fields have types, so that equal numbers are written alike, but for those in schemas: there, as in the order of
+    properties, a model reads what is written.
+    """
+    sampling, messages = (_greedy if greedy else _sampling)(request.sampling), request.messages
+    told = (_FORMS[greedy], _matters(request), sampling, messages)
+    if request.last_user_text is None:
+        return _encode(told)
+    return _encode((*told[:-1], messages[:-1], _turn(messages[-1])))
