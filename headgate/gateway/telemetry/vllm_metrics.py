@@ -14,8 +14,8 @@ from headgate.engine.local import LocalModel
 from headgate.engine.request import FinishReason
 from headgate.engine.tally import Spread, Tally
 from headgate.gateway.telemetry import catalogue
-from headgate.gateway.telemetry.catalogue import Vllm
 from headgate.gateway.telemetry.families import CounterFamily, GaugeFamily, HistogramFamily, Scraped
+from headgate.gateway.telemetry.vllm_catalogue import Vllm
 
 _ENGINE = "0"
 
