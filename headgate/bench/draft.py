@@ -97,7 +97,7 @@ def draft(model: str, weights: WeightFormat, batch: int, new: int, rounds: int) 
     Greedy, random prompts, no cache hits. The share is of what the machine can read, were the weights and the context
     read once for each token, as they are without a draft.
     """
-    console = Console(width=110)
+    console = Console(width=140)
     with tempfile.TemporaryDirectory() as scratch:
         engine = Engine(EngineSettings(prefix_cache=False))
         engine.load(ModelSpec("bench", model_folder(model, Path(scratch)), weights=weights))

@@ -241,8 +241,10 @@ class LocalDestination:
         if draft is None:
             return ()
         if draft.token_ids and draft.model == self.id and max(draft.token_ids) < self._info.vocab_size:
-            return draft.token_ids
-        return await self.encode(draft.text)
+            tokens = draft.token_ids
+        else:
+            tokens = await self.encode(draft.text)
+        return tokens[: self._info.context_length]
 
     def _check_vocabulary(self, request: ChatRequest) -> None:
         if request.sampling.logit_bias:

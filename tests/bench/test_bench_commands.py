@@ -63,6 +63,15 @@ def test_grammar_bench_compares_with_and_without(tiny_checkpoint: Path) -> None:
     assert "with a schema" in done.output
 
 
+def test_draft_bench_compares_drafts_and_their_answers(tiny_checkpoint: Path) -> None:
+    options = ["--model", str(tiny_checkpoint), "--weights", "native", "--batch", "2", "--new", "24", "--rounds", "1"]
+    done = CliRunner().invoke(bench, ["draft", *options], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert done.output.count("the same answers") == 4
+    names = [line.split("  ")[1] for line in done.output.splitlines() if "accepted" in line]
+    assert names == ["none", "itself", "a tenth other", "noise"]
+
+
 def test_engine_bench_names_what_it_knows(tmp_path: Path) -> None:
     result = CliRunner().invoke(bench, ["engine", "--model", str(tmp_path / "none")])
     assert result.exit_code == 2

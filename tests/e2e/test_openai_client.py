@@ -53,6 +53,25 @@ def test_every_name_answers_and_says_who_it_was(client: OpenAI, model: str) -> N
     assert reply._request_id == raw.headers["x-request-id"]
 
 
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.0, "seed": 3}])
+def test_a_prediction_changes_no_answer(client: OpenAI, sampling: dict[str, Any]) -> None:
+    ask: dict[str, Any] = {"model": "large", "messages": ASK, "max_tokens": 40, **sampling, **CARRIES_ON}
+    alone = client.chat.completions.create(**ask)
+    said = alone.choices[0].message.content
+    assert said is not None
+    for text in (said, said[:20] + " or so" + said[20:], "Something else."):
+        reply = client.chat.completions.create(prediction={"type": "content", "content": text}, **ask)
+        assert reply.choices[0].message.content == said
+        assert reply.usage is not None
+        assert alone.usage is not None
+        assert reply.usage.completion_tokens == alone.usage.completion_tokens
+        details = reply.usage.completion_tokens_details
+        assert details is not None
+        # Whether a draft is worth checking is a matter of how long steps take here.
+        assert details.accepted_prediction_tokens is not None
+        assert 0 <= details.accepted_prediction_tokens <= reply.usage.completion_tokens
+
+
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 3}])
 def test_the_joined_stream_is_the_whole_text(client: OpenAI, sampling: dict[str, Any]) -> None:
     ask: dict[str, Any] = {"model": "large", "messages": ASK, "max_tokens": 24, "extra_headers": FRESH, **sampling}

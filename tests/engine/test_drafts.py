@@ -289,6 +289,12 @@ def test_a_step_has_as_many_proposed_tokens_as_it_gains_by() -> None:
     assert planned(chunks=[decoding(()), decoding(so_far=20)]) == [0, 0], "nothing is known of steps of two"
     planner.see([decoding(), decoding()], 1, 1.0)
     assert planned(chunks=[decoding(()), decoding(so_far=20)]) == [0, 7], "17 tokens would take as long as 32"
+    for _ in range(4):
+        checked(32, 2.0)
+        checked(16, 1.8)
+        checked(4, 1.4)
+    assert planned() == [31]
+    assert planned(chunks=[decoding(()), decoding(so_far=20)]) == [0, 3], "others would wait twice as long"
     assert planned(chunks=[Chunk(decoding().sequence, 0, 2), decoding(so_far=20)]) == [0, 0], "a prompt is read"
 
 

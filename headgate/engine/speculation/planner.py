@@ -20,6 +20,10 @@ _WIDTHS = (1, 3, 7, 15, 31)
 """Most tokens proposed for one sequence: with the known one, powers of 2."""
 _GAIN = 1.05
 """How much faster tokens must be expected to come."""
+_LONGER = 1.5
+"""How much longer a step may take for others that are in it, whose tokens come no faster by its drafts."""
+_UNFELT_S = 0.01
+"""Seconds that a step may take in any case."""
 _UNKNOWN = 0.1
 """Of a step's time, what each further token is taken to cost until it was measured."""
 _LATEST = 4
@@ -97,6 +101,7 @@ class Planner:
             return {}
         able.sort(key=lambda one: -one.draft.first)
         line = [(len(chunks), plain), *self._checking.beyond(self._steps, len(chunks))]
+        longest = max(_LONGER * plain, _UNFELT_S)
         best, chosen = _GAIN * len(chunks) / plain, dict[int, int]()
         for width in _WIDTHS:
             counts, tokens, expected = dict[int, int](), len(chunks), float(len(chunks))
@@ -107,9 +112,9 @@ class Planner:
                 counts[one.number] = count
                 tokens += count
                 expected += one.draft.expected(count)
-                rate = expected / _on(line, tokens)
-                if rate > best:
-                    best, chosen = rate, counts.copy()
+                seconds = _on(line, tokens)
+                if expected / seconds > best and (len(chunks) == 1 or seconds <= longest):
+                    best, chosen = expected / seconds, counts.copy()
         return {one.number: one.draft.propose(chosen[one.number]) for one in able if one.number in chosen}
 
 
