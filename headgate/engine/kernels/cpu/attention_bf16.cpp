@@ -28,6 +28,9 @@
 #define MULTIPLY_ADD_EACH(sum, x, pair) \
     asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(x), "m"(*reinterpret_cast<const Pair*>(pair)))
 
+// Of products: inlined among much else, GCC 12 keeps their sums in memory, and a prompt takes twice as long.
+#define OWN_REGISTERS __attribute__((noinline))
+
 #include "attention_room.inc"
 
 #include "attention_keys.inc"
