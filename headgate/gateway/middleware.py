@@ -25,6 +25,7 @@ from headgate.gateway.teams.retries import retry_of
 from headgate.gateway.telemetry.access_log import AccessLog
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import CURRENT, RequestRecord
+from headgate.gateway.turns import Turns
 from headgate.gateway.wire import headers
 from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError, invalid, not_permitted, server_error, too_large
@@ -72,6 +73,7 @@ class Reception:
         self._tracing = tracing
         self._traces = traces
         self._feedback = feedback
+        self._turns = Turns()
 
     @web.middleware
     async def receive(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -96,6 +98,7 @@ class Reception:
         entered = False
         try:
             try:
+                await self._turns.wait()
                 if api or entry.endpoint.startswith(ADMIN_PREFIX):
                     self._admit(request, entry, admin=not api)
                     self._lifecycle.enter()
