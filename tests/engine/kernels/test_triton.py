@@ -64,11 +64,11 @@ def launch_attention() -> None:
 
 
 def launch_mixture() -> None:
-    """As a layer of a small Qwen3 mixture does, for one token, for some, for a prompt."""
+    """As a layer of a small Qwen3 mixture does, for one token and for a prompt."""
     expert = ExpertWeights(torch.zeros(1024, 1024).bfloat16(), torch.zeros(1024, 512).bfloat16())
     weights = MixtureWeights(torch.zeros(8, 1024).bfloat16(), [expert] * 8, 4, normalize=True)
     mixture = triton_kernels().mixture(weights, "native")
-    for tokens in (1, 64, 512):
+    for tokens in (1, 512):
         mixture(torch.zeros(tokens, 1024).bfloat16())
 
 
@@ -85,7 +85,7 @@ def launch_linear() -> None:
     [
         (launch_row_kernels, ["_norm", "_norm", "_gate", "_place", "_place"]),
         (launch_attention, ["_attend", "_combine", "_attend"] * 2),
-        (launch_mixture, ["_route", "_product", "_product", "_weigh"] * 3),
+        (launch_mixture, ["_route", "_product", "_product", "_weigh"] * 2),
         (launch_linear, ["_weight_only"] * 2),
     ],
     ids=["rows", "attention", "mixture", "linear"],

@@ -65,7 +65,7 @@ def _product(
     tile = tl.program_id(0)
     expert = tl.load(experts + tile).to(tl.int64)
     if expert < count:
-        pair = tl.load(pairs + tile * rows + tl.arange(0, rows))
+        pair = tl.load(pairs + tile * rows + tl.arange(0, rows)).to(tl.int64)
         real = pair < most
         column = tl.program_id(1) * columns + tl.arange(0, columns)
         inside = column < outputs
