@@ -191,6 +191,17 @@ def test_what_is_checked_there_is_checked_indeed(models: tuple[LocalModel, ...])
     assert tight.stats().preemptions > before, "they have room one after the other only"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_an_answer_ends_where_it_ends_though_its_draft_goes_on(models: tuple[LocalModel, ...], seed: int) -> None:
+    drawn = SamplingParams(temperature=0.9, seed=seed, max_tokens=NEW, ignore_eos=True)
+    ((own,),) = ask_all(models[0], [Asked(prompt_of(30), drawn)])
+    for ending in (replace(drawn, stop_token_ids=(own.tokens[NEW // 2],)), replace(drawn, max_tokens=NEW // 2)):
+        ((without,),) = ask_all(models[0], [Asked(prompt_of(30), ending)])
+        ((said,),) = ask_all(models[0], [Asked(prompt_of(30), ending)], [own.tokens])
+        assert said.roughly == without.roughly
+        assert said.tokens == own.tokens[: len(said.tokens)]
+
+
 @pytest.mark.parametrize("weights", ["native", "int8"])
 @pytest.mark.skipif(not native_status().usable, reason=f"native kernels: {native_status().why}")
 def test_compiled_kernels_give_the_same_bits(tiny_checkpoint: Path, weights: WeightFormat) -> None:
