@@ -26,21 +26,28 @@ class Training:
     loss: float
     device: str
     continued: bool = False
-    """Whether it started with the weights of an earlier run."""
+    """Whether it started with weights of an earlier run."""
+    whole: bool = False
+    """Whether that was of the same depth; else it started with the first layers of a deeper model."""
 
 
 _TITLES = {
     "teacher": ("Headgate demo teacher", "a Qwen3-MoE-shaped mixture of experts"),
-    "student": ("Headgate demo student", "a Qwen3-shaped dense model, distilled from the demo teacher"),
+    "assistant": ("Headgate demo assistant", "a Qwen3-shaped dense model, distilled from the demo teacher"),
+    "student": (
+        "Headgate demo student",
+        "a Qwen3-shaped dense model, distilled from the demo teacher by way of an assistant with one layer more",
+    ),
     "undistilled": (
         "Headgate demo student, trained without distillation",
         "the demo student's architecture, data and steps without the teacher, kept to measure what distillation brings",
     ),
 }
 _OBJECTIVES = {
-    "teacher": "Cross-entropy on answer tokens, plus 0.005 times the load-balancing loss of the experts.",
-    "student": "0.5 * KL(teacher || student) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015){states}.",
-    "undistilled": "Cross-entropy on answer tokens.",
+    "teacher": "Cross-entropy on answer tokens, plus 0.005 times the load-balancing loss of the experts",
+    "assistant": "0.5 * KL(teacher || assistant) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015)",
+    "student": "0.5 * KL(assistant || student) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015)",
+    "undistilled": "Cross-entropy on answer tokens",
 }
 _STATES = (
     ", plus the difference of hidden states at all tokens (Romero et al. 2015), weighted 4 at first and 0 in the end"
@@ -90,12 +97,15 @@ Repeat it with `headgate bench demo`.
 
 
 def _objective(training: Training) -> str:
-    return _OBJECTIVES[training.name].format(states="" if training.continued else _STATES)
+    states = _STATES if training.name in ("assistant", "student") and not training.whole else ""
+    return f"{_OBJECTIVES[training.name]}{states}."
 
 
 def _start(training: Training) -> str:
-    if training.continued:
+    if training.whole:
         return "Started with the weights of an earlier run of the recipe."
+    if training.continued:
+        return "Started with the first layers of an earlier run's deeper model."
     return (
         "Started with induction heads (`headgate.training.induction`)." if training.shape.induction else "Random start."
     )

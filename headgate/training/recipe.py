@@ -1,9 +1,10 @@
 """Trains the demo pair from nothing: `python -m headgate.training.recipe --out DIR`.
 
-Tokenizer, teacher, student distilled from it, and the same student trained without the teacher; model cards with
-scores, loss plot. Needs the `train` extra. Running it again with the same folder continues from the last checkpoint;
-stages that are complete cost nothing. `--weights DIR --seed N` goes on from an earlier run's weights with other data,
-and with `--only student` it distils from that run's teacher. A pair is shipped by copying `DIR/teacher`,
+Tokenizer; teacher; an assistant distilled from it, with a layer more than the student; the student distilled from the
+assistant; and the same student trained without either. Model cards with scores, loss plot. Needs the `train` extra.
+Running it again with the same folder continues from the last checkpoint; stages that are complete cost nothing.
+`--weights DIR --seed N` goes on from an earlier run's weights with other data, and with `--only student` the student
+learns from that run's assistant, or from its teacher where it has none. A pair is shipped by copying `DIR/teacher`,
 `DIR/student` and `DIR/undistilled` to `headgate/engine/demo`. On a machine with several cores and no GPU, `torchrun
 --nproc-per-node 2 -m headgate.training.recipe --threads 1` uses two better than two threads do, with batches twice as
 large.
@@ -34,10 +35,10 @@ from headgate.training.loop import TrainSettings, train
 from headgate.training.losses import Loss, answer_loss, balanced_loss, distillation_loss
 from headgate.training.parallel import rank, world
 from headgate.training.progress import plot, progress
-from headgate.training.shapes import STUDENT, TEACHER, Shape, build, export, load_weights
+from headgate.training.shapes import ASSISTANT, STUDENT, TEACHER, Shape, build, export, load_weights
 
-Stage = Literal["teacher", "student", "undistilled"]
-STAGES: tuple[Stage, ...] = ("teacher", "student", "undistilled")
+Stage = Literal["teacher", "assistant", "student", "undistilled"]
+STAGES: tuple[Stage, ...] = ("teacher", "assistant", "student", "undistilled")
 TOKENS = 3840
 """Of a step, padding included."""
 CHUNK = 4096
@@ -131,22 +132,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run_stages(run: Run, stages: Sequence[Stage]) -> None:
     """Runs the stages in order.
 
-    `student` needs a complete teacher: of the run it starts from if `teacher` is not among the stages, else of its own,
-    which it trains first if there is none.
+    What teaches a stage is complete first: it is of the run that this one starts from if it is not among the stages,
+    else of its own, which trains it first if there is none.
     """
     # Weights are of use with their own tokenizer only.
     tokenizer = train_tokenizer(seed=run.seed) if run.start is None else load_tokenizer(run.start / "teacher")
     curves: dict[str, list[float]] = {}
-    teacher: Any = None
-    if run.start is not None and "student" in stages and "teacher" not in stages:
-        teacher = _started(run, run.start, tokenizer)
-    elif "teacher" in stages or "student" in stages:
-        teacher, curves["teacher"] = _stage(run, tokenizer, "teacher", TEACHER, balanced_loss(), run.seed)
-    # The students learn from other data than the teacher saw, so that its answers there are not remembered. Both see
-    # the same data and start from the same weights: they differ by the loss alone.
+    fresh = run.start is None
+    above: Any = None
+    if "teacher" in stages or (fresh and {"assistant", "student"}.intersection(stages)):
+        above, curves["teacher"] = _stage(run, tokenizer, "teacher", TEACHER, balanced_loss(), run.seed)
+    # The students learn from other data than the teacher saw, so that its answers there are not remembered. All see
+    # the same data; the student and its twin start from the same weights: they differ by the loss alone.
+    if "assistant" in stages or (fresh and "student" in stages):
+        above = above or _instructor(run, tokenizer, ("teacher",))
+        loss = distillation_loss(above)
+        above, curves["assistant"] = _stage(run, tokenizer, "assistant", ASSISTANT, loss, run.seed + 1, above)
     if "student" in stages:
-        loss = distillation_loss(teacher)
-        _, curves["student"] = _stage(run, tokenizer, "student", STUDENT, loss, run.seed + 1, teacher)
+        # A teacher much larger than its student is understood less well than one between them (Mirzadeh et al. 2020,
+        # "Improved Knowledge Distillation via Teacher Assistant"), and costs more beside every step.
+        above = above or _instructor(run, tokenizer, ("assistant", "teacher"))
+        loss = distillation_loss(above)
+        _, curves["student"] = _stage(run, tokenizer, "student", STUDENT, loss, run.seed + 1, above)
     if "undistilled" in stages:
         _, curves["undistilled"] = _stage(run, tokenizer, "undistilled", STUDENT, answer_loss, run.seed + 1)
     if rank() == 0:
@@ -160,16 +167,15 @@ def _stage(
     shape: Shape,
     loss: Loss,
     seed: int,
-    teacher: Any = None,
+    instructor: Any = None,
 ) -> tuple[Any, list[float]]:
-    """Trains one model, or completes it from its last state; with a `teacher` also on its hidden states."""
+    """Trains one model, or completes it from its last state; with an `instructor` also on its hidden states."""
     model = build(shape, tokenizer, seed=seed)
-    if run.start is not None:
-        load_weights(model, run.start / name)
+    reads = run.start is not None and load_weights(model, run.start / name)
     model = prepare(model.to(run.device), compiled=run.compiled)
-    # A student that goes on can read already; new maps to the teacher's states would first pull it away.
-    if teacher is not None and run.start is None:
-        attach(model, teacher)
+    # A student that goes on whole can read already; new maps to its instructor's states would first pull it away.
+    if instructor is not None and not reads:
+        attach(model, instructor)
     settings = TrainSettings(run.steps_teacher if name == "teacher" else run.steps_student, rate=run.rate)
     with progress(name, settings.steps) as report:
         losses = train(model, demo_stream(tokenizer, seed), loss, settings, run.out / f"{name}.pt", report=report)
@@ -190,16 +196,20 @@ def _stage(
         loss=sum(losses[-100:]) / len(losses[-100:]),
         device=run.device,
         continued=run.start is not None,
+        whole=reads,
     )
     given = evaluate(folder, distinct(each_cell(run.samples, seed=run.seed, split="test")))
     export(model, tokenizer, folder, card(training, given))
     return model, losses
 
 
-def _started(run: Run, start: Path, tokenizer: Tokenizer) -> Any:
-    """The teacher of an earlier run, as it is."""
-    model = build(TEACHER, tokenizer, seed=run.seed)
-    load_weights(model, start / "teacher")
+def _instructor(run: Run, tokenizer: Tokenizer, names: Sequence[Stage]) -> Any:
+    """The first of these that the run started from has, as it is."""
+    assert run.start is not None
+    folders = [run.start / name for name in names]
+    folder = next((folder for folder in folders if folder.exists()), folders[-1])
+    model = build(ASSISTANT if folder.name == "assistant" else TEACHER, tokenizer, seed=run.seed)
+    load_weights(model, folder)
     return prepare(model.to(run.device), compiled=run.compiled)
 
 

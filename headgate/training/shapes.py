@@ -1,4 +1,4 @@
-"""The two architectures of the demo pair, as `transformers` models, and how a trained model becomes a folder.
+"""The demo pair's architectures, and the assistant's between them, and how a trained model becomes a folder.
 
 `transformers` is imported inside the functions: reading shapes needs none of it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,8 @@ class Shape:
 
 
 TEACHER = Shape(hidden=256, layers=8, heads=8, kv_heads=4, mlp=192, experts=8, active=2, induction=True)
-STUDENT = Shape(hidden=192, layers=3, heads=6, kv_heads=3, mlp=512, induction=True)
+ASSISTANT = Shape(hidden=192, layers=3, heads=6, kv_heads=3, mlp=512, induction=True)
+STUDENT = replace(ASSISTANT, layers=2)
 
 
 def build(shape: Shape, tokenizer: Tokenizer, *, seed: int) -> Any:
@@ -80,18 +81,21 @@ def build(shape: Shape, tokenizer: Tokenizer, *, seed: int) -> Any:
     return model
 
 
-def load_weights(model: Any, folder: Path) -> None:
-    """Takes over the weights of a checkpoint folder that `export` wrote for the same shape, in place.
+def load_weights(model: Any, folder: Path) -> bool:
+    """Takes over the weights of a checkpoint folder that `export` wrote, in place; of more layers the first ones.
 
-    Raises `ValueError` naming the folder if there is no such checkpoint or it is of another shape.
+    Gives whether all of the folder's layers were taken. Raises `ValueError` naming the folder if there is no such
+    checkpoint or its sizes are others.
     """
     from transformers import AutoModelForCausalLM
 
     try:
         found = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-        model.load_state_dict(found.state_dict())
+        weights, known = found.state_dict(), model.state_dict().keys()
+        model.load_state_dict({name: weight for name, weight in weights.items() if name in known})
     except (OSError, RuntimeError) as error:
         raise ValueError(f"{folder} cannot be started from: {str(error).splitlines()[0]}") from error
+    return len(weights) == len(known)
 
 
 def export(model: Any, tokenizer: Tokenizer, folder: Path, card: str) -> None:
