@@ -54,7 +54,7 @@ WEATHER = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(tiny_checkpoint: Path) -> AsyncIterator[Client]:
     models = [
-        {"id": "student", "path": str(checkpoint("student")), "tier": "small"},
+        {"id": "teacher", "path": str(checkpoint("teacher")), "tier": "small"},
         {"id": "tiny", "path": str(tiny_checkpoint), "tier": "large"},
     ]
     with pytest.MonkeyPatch.context() as patch:
@@ -65,7 +65,7 @@ async def client(tiny_checkpoint: Path) -> AsyncIterator[Client]:
 
 async def test_it_fetches_models(client: Client) -> None:
     listed = await (await client.get("/v1/models")).json()
-    assert {"auto", "small", "large", "student"} <= {model["id"] for model in listed["data"]}
+    assert {"auto", "small", "large", "teacher"} <= {model["id"] for model in listed["data"]}
 
 
 async def test_a_chat_and_its_next_turn_are_streamed_with_usage(client: Client) -> None:

@@ -29,9 +29,9 @@ BUDGET_USD = 0.016
 WORKER = """
 import asyncio, random, sys, time
 from pathlib import Path
-from types import SimpleNamespace
 from headgate.cache.store.redis import RedisStore
 from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.request import Usage
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.accounts import Accounts, Payer
 from headgate.gateway.teams.budgets import Over
@@ -62,7 +62,7 @@ async def main(folder, url, budget):
                 await asyncio.sleep(0.001)
                 continue
             await asyncio.sleep(draw.choice([0, 0.001]))
-            used = SimpleNamespace(prompt_tokens=prompt, completion_tokens=draw.randint(0, most), cached_tokens=0)
+            used = Usage(prompt, draw.randint(0, most), 0)
             how = draw.choice(["whole", "left", "failed"])
             if how == "whole":
                 await bill.settled(used, 0.0, "generated")

@@ -42,7 +42,7 @@ def test_a_file_of_upstreams_alone_is_valid_and_no_secret_is_shown(tmp_path: Pat
         code, output = told(tmp_path, GOOD, command)
         assert code == 0, output
         assert not any(secret in output for secret in ("sk-secret", "org-secret", "hush-hush"))
-    assert "1 models (one)" in told(tmp_path, GOOD)[1]
+    assert "1 model (one)" in told(tmp_path, GOOD)[1]
 
 
 @pytest.mark.parametrize(
