@@ -53,8 +53,9 @@ class _Chunked(web.StreamResponse):
         return request.writer
 
     async def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send a chunk. ConnectionResetError where the client has left."""
-        await self._send(b"".join((b"%x\r\n" % len(data), data, b"\r\n")))
+        """Send a chunk, if there is something in it. ConnectionResetError where the client has left."""
+        if data:  # an empty chunk is the last
+            await self._send(b"".join((b"%x\r\n" % len(data), data, b"\r\n")))
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Send the last chunk, and that it is the last."""
