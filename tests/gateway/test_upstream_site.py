@@ -392,8 +392,7 @@ async def test_plain_completions_and_anthropics_messages_go_there_too() -> None:
             return await streamed(request, [*pieces, end])
 
         fake.script = script
-        reply = await client.post("/v1/completions", json={"model": "up", "prompt": "x", "max_tokens": 2})
-        body = await reply.json()
+        body = await (await client.post("/v1/completions", json={"model": "up", "prompt": "x", "max_tokens": 2})).json()
         assert (body["choices"][0]["text"], body["choices"][0]["finish_reason"]) == ("ab", "length")
         assert (fake.asked[0]["prompt"], fake.asked[0]["max_tokens"]) == ("x", 2)
         message = {"model": "up", "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
