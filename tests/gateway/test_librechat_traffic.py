@@ -59,7 +59,8 @@ async def client(tiny_checkpoint: Path) -> AsyncIterator[Client]:
     ]
     with pytest.MonkeyPatch.context() as patch:
         forget_environment(patch)
-        async with site(tiny_checkpoint, models=models) as found:
+        # The model that answers as the small one is the dearer of the two here: that must not move a request.
+        async with site(tiny_checkpoint, models=models, routing={"sessions": {"switch_gain": 1.0}}) as found:
             yield found
 
 
