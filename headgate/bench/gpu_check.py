@@ -28,8 +28,10 @@ from headgate.bench.gpu_check_speed import attention_work, gpu_ceilings, linear_
 from headgate.bench.gpu_check_stages import Line, Outcome, Stage, run_stages
 from headgate.engine.engine import EngineSettings
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
+from headgate.engine.quant.linear import WeightFormat
 
 _KINDS: tuple[KernelSet, KernelSet] = "triton", "reference"
+_ROUNDED: tuple[WeightFormat, ...] = "int8", "int4"
 _MIXTURE = Sizes(hidden=2048)
 """Qwen3-30B-A3B's."""
 _KV_BYTES = 32 << 30
@@ -123,8 +125,9 @@ def _timed(device: torch.device, ceilings: Ceilings) -> Iterator[Line]:
         for work in chain(
             *(row_work(draw, sizes, tokens) for tokens in (1, 128, 8192)),
             attention_work(draw, sizes, (1, 8, 32, 128), 1024, 8192),
-            linear_work(draw, (ours, plain), 4096, 14336, (1, 4, 16, 256)),
-            mixture_work(draw, _MIXTURE, (ours, plain), (1, 4, 32, 128, 2048)),
+            *(linear_work(draw, (ours, plain), 4096, 14336, fmt, (1, 4, 16, 256)) for fmt in _ROUNDED),
+            mixture_work(draw, _MIXTURE, (ours, plain), "native", (1, 4, 32, 128, 2048)),
+            *(mixture_work(draw, _MIXTURE, (ours, plain), fmt, (1, 32)) for fmt in _ROUNDED),
         ):
             yield timed(work, ours, plain, ceilings, median_seconds)
 

@@ -15,13 +15,15 @@ from headgate.bench.gpu_check_stages import Line
 from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, Kernels, KVLayer
 from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights, ReferenceMixture
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.quant.linear import DenseLinear, quantize_rows
+from headgate.engine.quant.int4 import thin
+from headgate.engine.quant.linear import DenseLinear, WeightFormat, quantize_rows
 
 ALLOWED = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 """Most relative error by dtype: products of float32 with sums in float32, or two to three roundings to the dtype."""
 _INT8_ALLOWED = 1e-2
 """Of a head rounded to 255 levels of its largest element, an error of 2 ** -8 / sqrt(3) of that at most, typically."""
 _REFERENCE = ReferenceKernels()
+_ROUNDED: tuple[WeightFormat, ...] = "int8", "int4"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,7 @@ def kernel_checks(kernels: Kernels, device: torch.device, dtype: torch.dtype, si
         for name, spans in (("decoding", sizes.decoding), ("prompts", sizes.prompts)):
             yield from _attention_checks(kernels, draw, sizes, name, spans)
         yield from _linear_checks(kernels, draw, sizes)
-        weights = mixture_weights(draw, sizes)
-        mixture, exact = kernels.mixture(weights, "native"), ReferenceMixture(in_float64(weights), DenseLinear)
-        for tokens in sizes.tokens:
-            x = draw(tokens, sizes.hidden)
-            yield _line(f"mixture, {tokens} tokens", draw, mixture(x), exact(x.double()), again=mixture(x))
+        yield from _mixture_checks(kernels, draw, sizes)
 
 
 @contextmanager
@@ -165,11 +163,21 @@ def projected(draw: Draw, sizes: Sizes, tokens: int) -> list[Tensor]:
 
 def _linear_checks(kernels: Kernels, draw: Draw, sizes: Sizes) -> Iterator[Line]:
     weight = draw(sizes.width, sizes.hidden, scale=sizes.hidden**-0.5)
-    values, scales = quantize_rows(weight)
-    layer, exact = kernels.linear(weight, None, "int8"), values.double() * scales.double()
-    for tokens in sizes.tokens:
-        x = draw(tokens, sizes.hidden)
-        yield _line(f"int8 weights, {tokens} tokens", draw, layer(x), x.double() @ exact.T, again=layer(x))
+    for fmt in _ROUNDED:
+        layer, exact = kernels.linear(weight, None, fmt), rounded(weight, fmt)
+        for tokens in sizes.tokens:
+            x = draw(tokens, sizes.hidden)
+            yield _line(f"{fmt} weights, {tokens} tokens", draw, layer(x), x.double() @ exact.T, again=layer(x))
+
+
+def _mixture_checks(kernels: Kernels, draw: Draw, sizes: Sizes) -> Iterator[Line]:
+    weights = mixture_weights(draw, sizes)
+    for fmt in ("native", *_ROUNDED):
+        mixture, exact = kernels.mixture(weights, fmt), ReferenceMixture(in_float64(weights, fmt), DenseLinear)
+        for tokens in sizes.tokens:
+            x = draw(tokens, sizes.hidden)
+            name = "mixture" if fmt == "native" else f"{fmt} mixture"
+            yield _line(f"{name}, {tokens} tokens", draw, mixture(x), exact(x.double()), again=mixture(x))
 
 
 def paged(
@@ -196,11 +204,22 @@ def mixture_weights(draw: Draw, sizes: Sizes) -> MixtureWeights:
     return MixtureWeights(router, experts, sizes.per_token, normalize=True)
 
 
-def in_float64(weights: MixtureWeights) -> MixtureWeights:
-    """The same numbers."""
+def rounded(weight: Tensor, fmt: WeightFormat) -> Tensor:
+    """What a layer computes with that keeps the weight in a format, in float64."""
+    if fmt == "native":
+        return weight.double()
+    if fmt == "int8":
+        values, scales = quantize_rows(weight)
+        return values.double() * scales.double()
+    codes = thin(weight)
+    return codes.expand()[:, : weight.shape[1]].double() * codes.scales.double().unsqueeze(1)
+
+
+def in_float64(weights: MixtureWeights, fmt: WeightFormat = "native") -> MixtureWeights:
+    """The same numbers, those of experts as they are in a format."""
 
     def wide(expert: ExpertWeights) -> ExpertWeights:
-        return ExpertWeights(expert.gate_up.double(), expert.down.double())
+        return ExpertWeights(rounded(expert.gate_up, fmt), rounded(expert.down, fmt))
 
     shared, gate = weights.shared, weights.shared_gate
     return replace(

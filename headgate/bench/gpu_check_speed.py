@@ -14,6 +14,7 @@ from headgate.bench.ceilings import Ceilings, device_name
 from headgate.bench.gpu_check_kernels import Draw, Sizes, mixture_weights, paged, projected
 from headgate.bench.gpu_check_stages import Line
 from headgate.engine.kernels.interface import HeadNorms, Kernels, KVLayer
+from headgate.engine.quant.linear import WeightFormat
 
 Timer = Callable[[Callable[[], object]], float]
 """Median seconds of a call, with cold caches."""
@@ -71,14 +72,14 @@ def row_work(draw: Draw, sizes: Sizes, tokens: int) -> Iterator[Work]:
 
 
 def linear_work(
-    draw: Draw, kernels: Sequence[Kernels], inputs: int, outputs: int, tokens: Sequence[int]
+    draw: Draw, kernels: Sequence[Kernels], inputs: int, outputs: int, fmt: WeightFormat, tokens: Sequence[int]
 ) -> Iterator[Work]:
-    """A layer of int8 weights, of which the reference quantises the activations too."""
+    """A layer of rounded weights, of which the reference rounds the activations too."""
     weight = draw(outputs, inputs, scale=inputs**-0.5)
-    layers = {id(each): each.linear(weight, None, "int8") for each in kernels}
+    layers = {id(each): each.linear(weight, None, fmt) for each in kernels}
     for count in tokens:
         call = partial(_applied, layers, draw(count, inputs))
-        yield Work(f"int8 weights, {inputs} to {outputs}, {count} tokens", call, layers[id(kernels[0])].nbytes)
+        yield Work(f"{fmt} weights, {inputs} to {outputs}, {count} tokens", call, layers[id(kernels[0])].nbytes)
 
 
 def attention_work(draw: Draw, sizes: Sizes, batches: Sequence[int], context: int, prompt: int) -> Iterator[Work]:
@@ -105,15 +106,17 @@ def _attention(draw: Draw, sizes: Sizes, spans: Sequence[tuple[int, int]]) -> tu
     return call, 2 * layer.keys[0].nbytes * sum(batch.contexts)
 
 
-def mixture_work(draw: Draw, sizes: Sizes, kernels: Sequence[Kernels], tokens: Sequence[int]) -> Iterator[Work]:
+def mixture_work(
+    draw: Draw, sizes: Sizes, kernels: Sequence[Kernels], fmt: WeightFormat, tokens: Sequence[int]
+) -> Iterator[Work]:
     """A layer of experts, which reads those that are chosen: with random weights nearly all, from some tokens on."""
     weights = mixture_weights(draw, sizes)
-    mixtures = {id(each): each.mixture(weights, "native") for each in kernels}
+    mixtures = {id(each): each.mixture(weights, fmt) for each in kernels}
     for count in tokens:
         x = draw(count, sizes.hidden)
         chosen = torch.unique(F.linear(x, weights.router).topk(sizes.per_token).indices).numel()
         read = chosen * mixtures[id(kernels[0])].expert_nbytes
-        yield Work(f"mixture, {count} tokens, {chosen} experts", partial(_applied, mixtures, x), read)
+        yield Work(f"{fmt} mixture, {count} tokens, {chosen} experts", partial(_applied, mixtures, x), read)
 
 
 def _applied(layers: Mapping[int, Callable[[Tensor], Tensor]], x: Tensor, kernels: Kernels) -> object:

@@ -105,9 +105,10 @@ def test_checks_find_what_is_wrong_and_nothing_else() -> None:
         lines = kernel_checks(kernels, CPU, torch.float32, SMALL)
         return {line.name.split(",")[0] for line in lines if not line.ok}
 
-    # Plain torch rounds activations to int8 too, which Triton's layer does not.
-    assert wrong(ReferenceKernels()) == {"int8 weights"}
-    assert wrong(Broken()) == {"int8 weights", "swiglu", "attention"}
+    # Plain torch rounds activations to int8 too, which Triton's layers do not.
+    plain = {f"{fmt} {layer}" for fmt in ("int8", "int4") for layer in ("weights", "mixture")}
+    assert wrong(ReferenceKernels()) == plain
+    assert wrong(Broken()) == plain | {"swiglu", "attention"}
 
 
 def test_times_are_told_as_shares_of_what_was_measured() -> None:
@@ -125,14 +126,14 @@ def test_everything_that_is_timed_runs() -> None:
     works = [
         *row_work(draw, SMALL, 3),
         *attention_work(draw, SMALL, (1, 2), 40, 20),
-        *linear_work(draw, (plain,), 32, 48, (2,)),
-        *mixture_work(draw, SMALL, (plain,), (1, 4)),
+        *linear_work(draw, (plain,), 32, 48, "int4", (2,)),
+        *mixture_work(draw, SMALL, (plain,), "native", (1, 4)),
     ]
     for work in works:
         work.run(plain)
         called.append(work.name.split(",")[0])
         assert bool(work.moved) != bool(work.flops)
-    assert called == ["norm of a sum", "swiglu", "heads", *["attention"] * 3, "int8 weights", *["mixture"] * 2]
+    assert called == ["norm of a sum", "swiglu", "heads", *["attention"] * 3, "int4 weights", *["native mixture"] * 2]
     # Keys and values of 40 tokens with 2 heads of 16 float32.
     assert works[3].moved == 2 * 40 * 2 * 16 * 4
     assert gpu_ceilings(CPU, lambda _: 0.5, copied=1 << 10, edge=8).read_bytes_s == 4096

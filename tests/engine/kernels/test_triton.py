@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from triton_cases import needs_triton, triton_kernels
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer
 from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
+from headgate.engine.quant.linear import WeightFormat
 
 pytestmark = [needs_triton, pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="needs the compiler")]
 
@@ -64,19 +66,21 @@ def launch_attention() -> None:
 
 
 def launch_mixture() -> None:
-    """As a layer of a small Qwen3 mixture does, for one token and for a prompt."""
+    """As a layer of a small Qwen3 mixture does in each format, for one token, for some and for a prompt."""
     expert = ExpertWeights(torch.zeros(1024, 1024).bfloat16(), torch.zeros(1024, 512).bfloat16())
     weights = MixtureWeights(torch.zeros(8, 1024).bfloat16(), [expert] * 8, 4, normalize=True)
-    mixture = triton_kernels().mixture(weights, "native")
-    for tokens in (1, 512):
-        mixture(torch.zeros(tokens, 1024).bfloat16())
+    for fmt in get_args(WeightFormat):
+        mixture = triton_kernels().mixture(weights, fmt)
+        for tokens in (1, 9, 512):
+            mixture(torch.zeros(tokens, 1024).bfloat16())
 
 
 def launch_linear() -> None:
-    """As a projection of Qwen3-0.6B does, of one token and of a prompt's."""
-    layer = triton_kernels().linear(torch.zeros(1024, 1024).bfloat16(), None, "int8")
-    for tokens in (1, 300):
-        layer(torch.zeros(tokens, 1024).bfloat16())
+    """As a projection of Qwen3-0.6B does, of one token, of some and of a prompt's."""
+    for fmt in ("int8", "int4"):
+        layer = triton_kernels().linear(torch.zeros(1024, 1024).bfloat16(), None, fmt)
+        for tokens in (1, 4, 300):
+            layer(torch.zeros(tokens, 1024).bfloat16())
 
 
 @pytest.mark.parametrize("capability", sorted(SHARED))
@@ -85,8 +89,8 @@ def launch_linear() -> None:
     [
         (launch_row_kernels, ["_norm", "_norm", "_gate", "_place", "_place"]),
         (launch_attention, ["_attend", "_combine", "_attend"] * 2),
-        (launch_mixture, ["_route", "_product", "_product", "_weigh"] * 2),
-        (launch_linear, ["_weight_only"] * 2),
+        (launch_mixture, ["_route", "_product", "_product", "_weigh"] * 9),
+        (launch_linear, ["_one_row", "_rows", "_rows"] * 2),
     ],
     ids=["rows", "attention", "mixture", "linear"],
 )

@@ -17,4 +17,4 @@ def test_checks_pass() -> None:
     )  # fmt: skip
     lines = [*kernel_checks(triton_kernels(), torch.device("cpu"), torch.float32, sizes)]
     assert not [line for line in lines if not line.ok]
-    assert len(lines) == 9 + 2 * 3 + 1 + 1
+    assert len(lines) == 9 + 2 * 3 + 2 + 3

@@ -6,8 +6,8 @@ import pytest
 import torch
 from triton_cases import in_the_interpreter, triton_kernels
 
-from headgate.engine.quant.int4 import thin
-from headgate.engine.quant.linear import WeightFormat, quantize_rows
+from headgate.bench.gpu_check_kernels import rounded
+from headgate.engine.quant.linear import WeightFormat
 
 pytestmark = in_the_interpreter
 
@@ -25,15 +25,12 @@ def test_only_the_weights_are_rounded(
     bias = torch.randn(outputs, generator=generator).to(dtype) if biased else None
     x = torch.randn(tokens, inputs, generator=generator).to(dtype)
     layer = triton_kernels().linear(weight, bias, fmt)
-    if fmt == "int8":
-        values, scales = quantize_rows(weight)
-    else:
-        codes = thin(weight)
-        values, scales = codes.expand()[:, :inputs], codes.scales.unsqueeze(1)
-    expected = x.double() @ (values.double() * scales.double()).T + (bias.double() if bias is not None else 0.0)
+    expected = x.double() @ rounded(weight, fmt).T + (bias.double() if bias is not None else 0.0)
     tolerance = 1e-5 if dtype == torch.float32 else 2e-3
     torch.testing.assert_close(layer(x).double(), expected, rtol=tolerance, atol=tolerance)
-    assert layer.nbytes == inputs * outputs + 4 * outputs + (bias.nbytes if bias is not None else 0)
+    # 32 codes take 16 bytes, their step and centre one each.
+    stored = inputs if fmt == "int8" else -(-inputs // 32) * 18
+    assert layer.nbytes == outputs * (stored + 4) + (bias.nbytes if bias is not None else 0)
 
 
 def test_no_tokens() -> None:

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from test_experts import make, tokens
 from triton_cases import in_the_interpreter, triton_kernels
 
-from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights, ReferenceMixture
-from headgate.engine.quant.linear import DenseLinear
+from headgate.bench.gpu_check_kernels import in_float64
+from headgate.engine.kernels.mixture import MixtureWeights, ReferenceMixture
+from headgate.engine.quant.linear import DenseLinear, WeightFormat
 
 pytestmark = in_the_interpreter
 
 
-def exact(weights: MixtureWeights, x: torch.Tensor) -> torch.Tensor:
-    def doubled(expert: ExpertWeights) -> ExpertWeights:
-        return ExpertWeights(expert.gate_up.double(), expert.down.double())
-
-    wide = replace(
-        weights,
-        router=weights.router.double(),
-        experts=[doubled(expert) for expert in weights.experts],
-        shared=doubled(weights.shared) if weights.shared is not None else None,
-        shared_gate=weights.shared_gate.double() if weights.shared_gate is not None else None,
-    )
-    return ReferenceMixture(wide, DenseLinear)(x.double())
+def exact(weights: MixtureWeights, x: torch.Tensor, fmt: WeightFormat = "native") -> torch.Tensor:
+    return ReferenceMixture(in_float64(weights, fmt), DenseLinear)(x.double())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -56,6 +45,18 @@ def test_tokens_pass_their_experts(
     assert got.dtype == dtype
     tolerance = 1e-4 if dtype == torch.float32 else 1e-2
     torch.testing.assert_close(got.double(), exact(weights, x), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("fmt", ["int8", "int4"])
+@pytest.mark.parametrize(("count", "shared"), [(3, 20), (24, 0)])
+def test_rounded_experts(count: int, shared: int, fmt: WeightFormat) -> None:
+    weights = make(72, 40, 5, 2, shared=shared)
+    x = tokens(weights, count)
+    mixture = triton_kernels().mixture(weights, fmt)
+    torch.testing.assert_close(mixture(x).double(), exact(weights, x, fmt), rtol=1e-4, atol=1e-4)
+    # 80 outputs of 72 inputs and 72 of 40, with a scale each; four bits come in groups of 32 inputs, 18 bytes each.
+    per_expert = 80 * (72 + 4) + 72 * (40 + 4) if fmt == "int8" else 80 * (3 * 18 + 4) + 72 * (2 * 18 + 4)
+    assert mixture.expert_nbytes == per_expert
 
 
 def test_what_is_not_finite_stays_in_its_row() -> None:

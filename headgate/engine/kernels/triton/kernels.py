@@ -14,6 +14,7 @@ from headgate.engine.kernels.triton import attention, heads, rows
 from headgate.engine.kernels.triton.linear import WeightOnlyLinear
 from headgate.engine.kernels.triton.mixture import TritonMixture
 from headgate.engine.kernels.triton.plan import TritonPlan
+from headgate.engine.kernels.triton.stored import Stored
 from headgate.engine.quant.linear import Linear, WeightFormat
 
 
@@ -26,7 +27,7 @@ class TritonKernels(ReferenceKernels):
         """See Kernels. Products of unquantised weights are cuBLAS's."""
         if fmt == "native":
             return super().linear(weight, bias, fmt)
-        return WeightOnlyLinear(weight, bias, fmt, importance)
+        return WeightOnlyLinear(Stored.of(weight, fmt, importance), bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """See Kernels."""
@@ -65,4 +66,4 @@ class TritonKernels(ReferenceKernels):
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""
-        return TritonMixture(weights) if fmt == "native" else super().mixture(weights, fmt)
+        return TritonMixture(weights, fmt, lambda weight: self.linear(weight, None, fmt))

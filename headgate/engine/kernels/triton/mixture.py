@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
+from headgate.engine.kernels.mixture import MixtureWeights
+from headgate.engine.kernels.triton.products import Tile, row_product, tile_product
 from headgate.engine.kernels.triton.rows import swiglu
+from headgate.engine.kernels.triton.stored import Stored
+from headgate.engine.quant.linear import Linear, WeightFormat
 
 _ALONE = 32
 """Pairs of token and expert up to which each is a tile of its own: sorting them would take longer than it saves, as few
@@ -44,6 +49,8 @@ def _route(
 def _product(
     x: tl.tensor,
     weight: tl.tensor,
+    scales: tl.tensor,
+    groups: tl.tensor,
     out: tl.tensor,
     pairs: tl.tensor,
     experts: tl.tensor,
@@ -52,6 +59,7 @@ def _product(
     share: tl.tensor,
     inputs: tl.tensor,
     outputs: tl.tensor,
+    fmt: tl.constexpr,
     gated: tl.constexpr,
     rows: tl.constexpr,
     columns: tl.constexpr,
@@ -59,37 +67,41 @@ def _product(
 ) -> None:
     """A program per tile of pairs of one expert and run of its outputs; pair p reads row p // `share` of x.
 
-    Tiles of one expert follow each other in the launch, so that they find its weights in the second-level cache.
-    `gated`: gate and up are computed side by side and leave as silu(gate) * up, which is a third of the traffic.
+    Tiles of one expert follow each other in the launch, so that they find its weights in the second-level cache. Of one
+    row each, tiles are the pairs themselves. `gated`: gates and ups are computed in turns and leave as silu(gate) * up,
+    which is a third of the traffic.
     """
     tile = tl.program_id(0)
     expert = tl.load(experts + tile).to(tl.int64)
     if expert < count:
-        pair = tl.load(pairs + tile * rows + tl.arange(0, rows)).to(tl.int64)
-        real = pair < most
-        column = tl.program_id(1) * columns + tl.arange(0, columns)
-        inside = column < outputs
-        step = tl.arange(0, depth)
-        line = x + (pair // share)[:, None] * inputs
-        first = weight + (expert * outputs * (2 if gated else 1) + column)[:, None] * inputs
-        sums = tl.zeros([rows, columns], tl.float32)
-        ups = tl.zeros([rows, columns], tl.float32)
-        for begin in range(0, inputs, depth):
-            at = begin + step
-            there = at < inputs
-            a = tl.load(line + at[None, :], mask=real[:, None] & there[None, :], other=0.0)
-            cell, fits = first + at[None, :], inside[:, None] & there[None, :]
-            w = tl.load(cell, mask=fits, other=0.0)
-            sums += tl.dot(a, tl.trans(w), input_precision="ieee")
-            if gated:
-                u = tl.load(cell + outputs * inputs, mask=fits, other=0.0)
-                ups += tl.dot(a, tl.trans(u), input_precision="ieee")
+        turn = tl.program_id(1) * columns + tl.arange(0, columns)
+        column = turn
         if gated:
+            column = turn // 2 + turn % 2 * (outputs // 2)
+        inside = turn < outputs
+        output = expert * outputs + column
+        if rows == 1:
+            pair = tile.to(tl.int64)
+            row = x + pair // share * inputs
+            sums = row_product(row, weight, groups, output, inside, inputs, fmt, columns, depth)[:, None]
+            pair, real = pair + tl.zeros([1], tl.int64), tl.full([1], True, tl.int1)
+        else:
+            pair = tl.load(pairs + tile * rows + tl.arange(0, rows)).to(tl.int64)
+            real = pair < most
+            sums = tile_product(
+                x, pair // share, real, weight, groups, output, inside, inputs, fmt, rows, columns, depth
+            )
+        if scales is not None:
+            sums = sums * tl.load(scales + output, mask=inside, other=0.0)[:, None]
+        if gated:
+            gate, up = tl.split(tl.permute(tl.reshape(sums, [columns // 2, 2, rows]), [0, 2, 1]))
             # Rounded where the operations one by one round.
-            gate = sums.to(x.dtype.element_ty).to(tl.float32)
-            sums = gate / (1.0 + tl.exp(-gate)) * ups.to(x.dtype.element_ty).to(tl.float32)
-        place = out + pair[:, None] * outputs + column[None, :]
-        tl.store(place, sums.to(out.dtype.element_ty), mask=real[:, None] & inside[None, :])
+            gate = gate.to(out.dtype.element_ty).to(tl.float32)
+            sums = gate / (1.0 + tl.exp(-gate)) * up.to(out.dtype.element_ty).to(tl.float32)
+            turn = tl.program_id(1) * (columns // 2) + tl.arange(0, columns // 2)
+            outputs = outputs // 2
+        place = out + pair[None, :] * outputs + turn[:, None]
+        tl.store(place, sums.to(out.dtype.element_ty), mask=real[None, :] & (turn < outputs)[:, None])
 
 
 @triton.jit
@@ -128,40 +140,44 @@ def _weigh(
 
 
 class TritonMixture:
-    """Implements Mixture in the compute dtype, without waiting for the device: nothing is read back to the host."""
+    """Implements Mixture without waiting for the device: nothing is read back to the host."""
 
-    def __init__(self, weights: MixtureWeights) -> None:
+    def __init__(self, weights: MixtureWeights, fmt: WeightFormat, linear: Callable[[Tensor], Linear]) -> None:
+        """`fmt` is that of the experts that the router chooses from; `linear` makes the layers of the shared one."""
         self._per_token, self._normalize = weights.per_token, weights.normalize
         self._count, hidden = weights.router.shape
         self._router = weights.router.float()
-        self._shared, self._shared_gate = weights.shared, weights.shared_gate
-        self._gate_up = self._down = weights.router.new_empty(0)
+        shared = weights.shared
+        self._shared = (linear(shared.gate_up), linear(shared.down)) if shared is not None else None
+        self._shared_gate = weights.shared_gate
+        self._gate_up = self._down = Stored(fmt, hidden, weights.router[:0])
         for number, expert in enumerate(weights.experts):
+            gate_up, down = Stored.of(expert.gate_up, fmt), Stored.of(expert.down, fmt)
             if not number:
-                self._gate_up = expert.gate_up.new_empty(self._count, *expert.gate_up.shape)
-                self._down = expert.down.new_empty(self._count, hidden, expert.down.shape[1])
-            self._gate_up[number], self._down[number] = expert.gate_up, expert.down
+                self._gate_up, self._down = gate_up.room(self._count), down.room(self._count)
+            self._gate_up.put(number, gate_up)
+            self._down.put(number, down)
 
     def __call__(self, x: Tensor) -> Tensor:
         """See Mixture. The last bits of a token's result may depend on how many it is computed with: tiles differ."""
         tokens, hidden = x.shape
         if not tokens:
             return x
-        x, width = x.contiguous(), self._down.shape[2]
+        x, width = x.contiguous(), self._down.inputs
         chosen, weights = self._routed(x)
         most = chosen.numel()
-        size = _tile_rows(most, self._count)
-        pairs, experts = _alone(chosen, size) if most <= _ALONE else _by_expert(chosen, self._count, size)
+        size = 1 if most <= _ALONE else _tile_rows(most, self._count)
+        pairs, experts = (chosen, chosen.flatten()) if size == 1 else _by_expert(chosen, self._count, size)
         between, parts = x.new_empty(most, width), x.new_empty(most, hidden)
-        columns, depth = (64, 64) if x.element_size() == 2 else (32, 32)
-        warps = 4 if size < 128 else 8
-        for given, weight, out, share, gated in (
-            (x, self._gate_up, between, self._per_token, True),
-            (between, self._down, parts, 1, False),
+        for given, weight, out, share in (
+            (x, self._gate_up, between, self._per_token),
+            (between, self._down, parts, 1),
         ):
-            _product[(experts.shape[0], triton.cdiv(out.shape[1], columns))](
-                given, weight, out, pairs, experts, self._count, most, share, given.shape[1], out.shape[1], gated,
-                size, columns, depth, num_warps=warps, num_stages=3,
+            tile = Tile.of(size, weight.fmt, x.element_size())
+            _product[(experts.shape[0], triton.cdiv(weight.outputs, tile.columns))](
+                given, weight.values, weight.scales, weight.groups, out, pairs, experts, self._count, most, share,
+                weight.inputs, weight.outputs, weight.fmt, weight is self._gate_up, size, tile.columns, tile.depth,
+                num_warps=tile.warps, num_stages=3,
             )  # fmt: skip
         added, gates = self._passed_by_all(x)
         out, block = torch.empty_like(x), min(1024, triton.next_power_of_2(hidden))
@@ -183,23 +199,20 @@ class TritonMixture:
         """What the shared expert makes of x, and the logits of its gate; none without one."""
         if self._shared is None or self._shared_gate is None:
             return None, None
-        between = swiglu(F.linear(x, self._shared.gate_up))
-        return F.linear(between, self._shared.down), F.linear(x.float(), self._shared_gate.float())
+        gate_up, down = self._shared
+        return down(swiglu(gate_up(x))), F.linear(x.float(), self._shared_gate.float())
 
     @property
     def nbytes(self) -> int:
         """See Mixture."""
         gate = self._shared_gate.nbytes if self._shared_gate is not None else 0
-        return self._router.nbytes + gate + _nbytes(self._shared) + self._gate_up.nbytes + self._down.nbytes
+        shared = sum(layer.nbytes for layer in self._shared) if self._shared is not None else 0
+        return self._router.nbytes + gate + shared + self._gate_up.nbytes + self._down.nbytes
 
     @property
     def expert_nbytes(self) -> int:
         """See Mixture."""
         return (self._gate_up.nbytes + self._down.nbytes) // self._count
-
-
-def _nbytes(expert: ExpertWeights | None) -> int:
-    return expert.gate_up.nbytes + expert.down.nbytes if expert is not None else 0
 
 
 def _tile_rows(pairs: int, experts: int) -> int:
@@ -208,15 +221,8 @@ def _tile_rows(pairs: int, experts: int) -> int:
     return min(max(average, 16), 128)
 
 
-def _alone(chosen: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Pairs int32 [tiles, size] and expert of each tile, where each pair is a tile by itself."""
-    pairs = torch.full((chosen.numel(), size), chosen.numel(), dtype=torch.int32, device=chosen.device)
-    pairs[:, 0] = torch.arange(chosen.numel(), dtype=torch.int32, device=chosen.device)
-    return pairs, chosen.flatten()
-
-
 def _by_expert(chosen: Tensor, count: int, size: int) -> tuple[Tensor, Tensor]:
-    """The same with pairs sorted by expert, each expert's filled up to whole tiles.
+    """Pairs int32 [tiles, size], sorted by expert, each expert's filled up to whole tiles, and the tiles' experts.
 
     As many tiles as there can be, whatever was chosen, so that the host need not know: those past the last have expert
     `count`.

@@ -1,0 +1,79 @@
+"""Weights as the products read them: plain, as int8, or packed to four bits, for one layer or for all its experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from headgate.engine.quant.int4 import Thinned, thin
+from headgate.engine.quant.linear import WeightFormat, quantize_rows
+
+_CODES = 8
+"""Codes in a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """[outputs, inputs] weights of a layer, or [experts, outputs, inputs] of its experts, in one format.
+
+    Attributes:
+        values: in the compute dtype or int8, as they are; of int4 int32 words of the codes of eight inputs that follow
+            each other, the first in the lowest bits. The last group is filled up: its further inputs count as 0.
+        scales: float32 [..., outputs] of int8 and int4; None for the compute dtype's.
+        groups: int16 [..., outputs, groups] of int4, a group's step in the low byte and its centre in the high one.
+    """
+
+    fmt: WeightFormat
+    inputs: int
+    values: Tensor
+    scales: Tensor | None = None
+    groups: Tensor | None = None
+
+    @classmethod
+    def of(cls, weight: Tensor, fmt: WeightFormat, importance: Tensor | None = None) -> Stored:
+        """`weight` [outputs, inputs] in floating point; the others as in `Kernels.linear`."""
+        inputs = weight.shape[1]
+        if fmt == "native":
+            return cls(fmt, inputs, weight)
+        if fmt == "int4":
+            return cls(fmt, inputs, *_packed(thin(weight, importance)))
+        values, scales = quantize_rows(weight)
+        return cls(fmt, inputs, values, scales.flatten())
+
+    def room(self, experts: int) -> Stored:
+        """For so many weights like this one, to be `put` there: they need not be in memory together before."""
+        values, *others = (t.new_empty(experts, *t.shape) if t is not None else None for t in self.tensors)
+        assert values is not None
+        return Stored(self.fmt, self.inputs, values, *others)
+
+    def put(self, expert: int, weight: Stored) -> None:
+        """Copy an expert's weight to its place."""
+        for kept, part in zip(self.tensors, weight.tensors, strict=True):
+            if kept is not None and part is not None:
+                kept[expert] = part
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """The values and what belongs to them."""
+        return tuple(getattr(self, field.name) for field in fields(self)[2:])
+
+    @property
+    def outputs(self) -> int:
+        """Of the layer, or of one expert."""
+        return self.values.shape[-2]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors if tensor is not None)
+
+
+def _packed(codes: Thinned) -> tuple[Tensor, Tensor, Tensor]:
+    """`Stored`'s values, scales and groups."""
+    nibbles = codes.codes.view(codes.codes.shape[0], -1, _CODES).int()
+    shifts = torch.arange(0, 4 * _CODES, 4, dtype=torch.int32, device=nibbles.device)
+    # Bits of different places: their sum is their union, and the highest may overflow into the sign.
+    words = (nibbles << shifts).sum(dim=2, dtype=torch.int32)
+    return words, codes.scales, codes.steps.to(torch.int16) | (codes.centres.to(torch.int16) << 8)
