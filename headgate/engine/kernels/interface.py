@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from headgate.engine.kernels.device_rows import RowKernels
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 
@@ -241,6 +242,10 @@ class Kernels(Protocol):
 
     def drawing(self) -> Drawing | None:
         """How tokens that are not just the likeliest are drawn; None where the sampler does it by stock operators."""
+        ...
+
+    def rows(self) -> RowKernels | None:
+        """How steps go whose inputs lie on the device; None where there are none."""
         ...
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:

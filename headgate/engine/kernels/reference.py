@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, Kernels, KVLayer
+from headgate.engine.kernels.device_rows import RowKernels
+from headgate.engine.kernels.interface import AttentionBatch, Drawing, HeadNorms, Kernels, KVLayer
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
+from headgate.engine.kernels.reference_plan import Decodes, Prompt, ReferencePlan
+from headgate.engine.kernels.reference_rows import ReferenceRows
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear, quantize_rows
 
 if TYPE_CHECKING:
@@ -19,45 +21,6 @@ if TYPE_CHECKING:
 
 _RUN = 128
 """Logits of which the maximum is taken together."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Decodes:
-    """Rows of single-token queries with similar contexts, attended in one call."""
-
-    rows: Tensor
-    slots: Tensor
-    """[rows, longest] int64; past a row's context it repeats slot numbers that the mask hides."""
-    distance: Tensor
-    """[rows, longest]: positions from the query back to the key; negative past the context."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Prompt:
-    """Consecutive query rows of one sequence."""
-
-    start: int
-    stop: int
-    slots: Tensor
-    distance: Tensor
-    """[queries, context]: positions from the query back to the key; negative for later keys."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReferencePlan:
-    """Gather indices and distances of one step; masks are made once per window."""
-
-    decodes: list[_Decodes]
-    prompts: list[_Prompt]
-    masks: dict[tuple[int, int | None], Tensor] = field(default_factory=dict)
-
-    def mask(self, part: _Decodes | _Prompt, window: int | None) -> Tensor:
-        """True where the query sees the key."""
-        key = (id(part), window)
-        if key not in self.masks:
-            visible = part.distance >= 0
-            self.masks[key] = visible if window is None else visible & (part.distance < window)
-        return self.masks[key]
 
 
 def _gather(layer: KVLayer, slots: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -172,7 +135,7 @@ class ReferenceKernels:
             slots = (tables.unsqueeze(-1) * batch.block_size + offsets).flatten(1)[:, :longest]
             newest = torch.tensor([batch.contexts[i] - 1 for i in group])
             decodes.append(
-                _Decodes(
+                Decodes(
                     torch.tensor([starts[i] for i in group]).to(device),
                     slots.to(device),
                     (newest.unsqueeze(1) - torch.arange(longest)).to(device),
@@ -186,7 +149,7 @@ class ReferenceKernels:
             table = torch.tensor(batch.tables[i][: -(-context // batch.block_size)])
             slots = (table.unsqueeze(-1) * batch.block_size + offsets).flatten()[:context]
             distance = torch.arange(context - count, context).unsqueeze(1) - torch.arange(context)
-            prompts.append(_Prompt(starts[i], starts[i] + count, slots.to(device), distance.to(device)))
+            prompts.append(Prompt(starts[i], starts[i] + count, slots.to(device), distance.to(device)))
         return ReferencePlan(decodes, prompts)
 
     def paged_attention(self, q: Tensor, layer: KVLayer, plan: ReferencePlan, window: int | None) -> Tensor:
@@ -231,8 +194,12 @@ class ReferenceKernels:
         # A NaN anywhere in a row is its maximum.
         return torch.where(best.values.isfinite(), tokens, -1)
 
-    def drawing(self) -> None:
+    def drawing(self) -> Drawing | None:
         """See Kernels."""
+
+    def rows(self) -> RowKernels:
+        """See Kernels."""
+        return ReferenceRows()
 
     def whole_step(self, spec: DecoderSpec, weights: DecoderWeights) -> None:
         """See Kernels. Plain torch has an operation at a time."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, float32
 
 _MASK64 = (1 << 64) - 1
@@ -23,9 +24,9 @@ def _signed32(value: int) -> int:
 
 
 # Odd multiplier of Weyl sequences (golden ratio), and the multipliers of Chris Wellons' "lowbias32" search.
-_WEYL = _signed32(0x9E3779B9)
-_MULTIPLIER_1 = _signed32(0x21F0AAAD)
-_MULTIPLIER_2 = _signed32(0xD35A2D97)
+WEYL = _signed32(0x9E3779B9)
+MULTIPLIER_1 = _signed32(0x21F0AAAD)
+MULTIPLIER_2 = _signed32(0xD35A2D97)
 
 
 def _splitmix64(value: int) -> int:
@@ -47,13 +48,28 @@ def row_key(seed: int, choice: int, position: int) -> tuple[int, int]:
     return _signed32(key >> 32), _signed32(key)
 
 
+def step_keys(streams: Tensor, positions: Tensor) -> Tensor:
+    """int32 [rows, 2], the halves of `row_key`, from what `stream_key` gave as int64 [rows], and positions int64."""
+    value = (streams ^ positions) + _signed64(0x9E3779B97F4A7C15)
+    # The masks turn torch's arithmetic shifts into logical ones; products wrap.
+    value = (value ^ (value >> 30 & (1 << 34) - 1)) * _signed64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> 27 & (1 << 37) - 1)) * _signed64(0x94D049BB133111EB)
+    value = value ^ (value >> 31 & (1 << 33) - 1)
+    low = value & 0xFFFFFFFF
+    return torch.stack([value >> 32, low - (low >> 31 << 32)], dim=1).to(torch.int32)
+
+
+def _signed64(value: int) -> int:
+    return value - (value >> 63 << 64)
+
+
 def _mix(value: Tensor) -> Tensor:
     """A bijection of int32 in which every input bit flips every output bit with probability near 1/2. In place."""
     # The masks turn torch's arithmetic shift into a logical one; products wrap.
     value ^= (value >> 16) & 0xFFFF
-    value *= _MULTIPLIER_1
+    value *= MULTIPLIER_1
     value ^= (value >> 15) & 0x1FFFF
-    value *= _MULTIPLIER_2
+    value *= MULTIPLIER_2
     value ^= (value >> 15) & 0x1FFFF
     return value
 
@@ -70,7 +86,7 @@ def gumbel(keys: Sequence[Tensor], token_ids: Tensor) -> Tensor:
         another is about as rare as it should be.
     """
     high, low = keys
-    bits = _mix(_mix(token_ids * _WEYL + high) ^ low)
+    bits = _mix(_mix(token_ids * WEYL + high) ^ low)
     # An exponential from the lower tail, -log(1 - u): the winner of the race has the smallest exponential, and near
     # zero a float32 u keeps all its bits. -log(u) would spend them at the losing end.
     uniform = (bits & 0x7FFFFFFF).to(float32).add_(0.5).mul_(2.0**-31).clamp_(max=1.0 - 2.0**-24)

@@ -15,12 +15,14 @@ from compiled_triton import compiling
 from triton_cases import needs_triton, triton_kernels
 
 from headgate.engine.kernels.choice import choose_kernels
+from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer
 from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
 from headgate.engine.quant.linear import WeightFormat
 
 pytestmark = [needs_triton, pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="needs the compiler")]
 
+SAMPLED = ["_survey", "_race", "_choose"]
 HERE = Path(__file__).parent
 SHARED = {80: 163 << 10, 90: 227 << 10}
 """Bytes of shared memory that a program may have, by compute capability (CUDA C++ Programming Guide, table 30)."""
@@ -83,6 +85,20 @@ def launch_linear() -> None:
             layer(torch.zeros(tokens, 1024).bfloat16())
 
 
+def launch_decoding() -> None:
+    """As a step of four rows does with the vocabulary of Qwen3-0.6B, and as the sampler does without rows."""
+    kernels = triton_kernels()
+    state = RowState.empty(8, 2560, 151_936, 16, 100, torch.device("cpu"))
+    step = kernels.rows().begin(state, torch.arange(4))
+    kept = torch.zeros(16, 8, 128).bfloat16()
+    kernels.paged_attention(torch.zeros(4, 16, 128).bfloat16(), KVLayer(kept, kept), step.plan, None)
+    logits, wide = torch.zeros(4, 151_936).bfloat16(), torch.ones(4).double()
+    chosen, _ = kernels.rows().choose(logits, state, torch.arange(4), step.keys)
+    kernels.rows().advance(state, torch.arange(4), chosen)
+    kernels.likeliest(logits)
+    kernels.drawing()(logits, wide.float(), torch.zeros(4, dtype=torch.int64), wide, wide, step.keys)
+
+
 @pytest.mark.parametrize("capability", sorted(SHARED))
 @pytest.mark.parametrize(
     ("launch", "names"),
@@ -91,8 +107,12 @@ def launch_linear() -> None:
         (launch_attention, ["_attend", "_combine", "_attend"] * 2),
         (launch_mixture, ["_route", "_product", "_product", "_weigh"] * 9),
         (launch_linear, ["_one_row", "_rows", "_rows"] * 2),
+        (
+            launch_decoding,
+            ["_begin", "_attend", "_combine", *SAMPLED, "_advance", "_survey", "_choose", *SAMPLED],
+        ),
     ],
-    ids=["rows", "attention", "mixture", "linear"],
+    ids=["rows", "attention", "mixture", "linear", "decoding"],
 )
 def test_what_is_launched_compiles(
     launch: Callable[[], None], names: list[str], capability: int, tmp_path: Path

@@ -164,6 +164,9 @@ class CpuKernels:
         """See Kernels."""
         return self._draw
 
+    def rows(self) -> None:
+        """See Kernels. The whole step takes as many steps as it is asked for."""
+
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""
         packed = self.pack_experts(weights, fmt)

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, Drawing, HeadNorms, KVLayer
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.kernels.triton import attention, heads, rows
+from headgate.engine.kernels.triton import attention, heads, rows, sampling
+from headgate.engine.kernels.triton.decoding import TritonRows
 from headgate.engine.kernels.triton.linear import WeightOnlyLinear
 from headgate.engine.kernels.triton.mixture import TritonMixture
 from headgate.engine.kernels.triton.plan import TritonPlan
@@ -63,6 +64,18 @@ class TritonKernels(ReferenceKernels):
     def paged_attention(self, q: Tensor, layer: KVLayer, plan: Any, window: int | None) -> Tensor:
         """See Kernels."""
         return attention.paged_attention(q.contiguous(), layer, plan, window)
+
+    def likeliest(self, logits: Tensor) -> Tensor:
+        """See Kernels."""
+        return sampling.likeliest(logits)
+
+    def drawing(self) -> Drawing:
+        """See Kernels."""
+        return sampling.draw
+
+    def rows(self) -> TritonRows:
+        """See Kernels."""
+        return TritonRows()
 
     def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
         """See Kernels."""

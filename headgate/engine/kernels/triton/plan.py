@@ -12,9 +12,12 @@ from headgate.engine.kernels.interface import AttentionBatch
 
 _FEW = 16
 """Rows of a tile, a row being one head of one query: the least that tensor cores take."""
-_LEAST_SPAN, _MOST_SPLITS = 128, 32
+LEAST_SPAN, MOST_SPLITS = 128, 32
 """Keys of a sequence that one program reads, and programs that share a sequence's: at 1,024 keys there are 8 of each
 key head, so that batch 1 already fills half of a large GPU, and at 128,000 there is little to combine."""
+_PROGRAMS = 256
+"""Of each key head in a step that only the device knows, sequences and their splits together: with eight of these, as
+many as the largest GPU holds at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +25,13 @@ class Tiles:
     """Consecutive queries of a sequence that are attended together: int32 [tiles, 2], sequence and first query.
 
     `few` has the sequences whose queries fit one tile of `few_queries`; their keys are read by up to `splits` programs
-    each. `many` has the others, in tiles of `many_queries`.
+    each. `many` has the others, in tiles of `many_queries`. `programs` share the splits of a sequence out.
     """
 
     few: Tensor
     few_queries: int
     splits: int
+    programs: int
     many: Tensor
     many_queries: int
 
@@ -78,11 +82,37 @@ class TritonPlan:
             ]
             pairs = torch.tensor([*((i, 0) for i in few), *many], dtype=torch.int32).to(self.geometry.device)
             splits = max((-(-context // span) for context, span in (self.spans[i] for i in few)), default=1)
-            self.tiled[group, rows] = Tiles(pairs[: len(few)], few_queries, splits, pairs[len(few) :], many_queries)
+            self.tiled[group, rows] = Tiles(
+                pairs[: len(few)], few_queries, splits, splits, pairs[len(few) :], many_queries
+            )
         return self.tiled[group, rows]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """Geometry of a step of one token per sequence that only the device knows; what is launched depends on shapes.
+
+    Attributes:
+        geometry: as in TritonPlan.
+        pairs: int32 [sequences, 2], the tile of each.
+        tables: int32, likewise.
+        longest: the most tokens that a sequence can have.
+    """
+
+    geometry: Tensor
+    pairs: Tensor
+    tables: Tensor
+    longest: int
+    block_size: int
+
+    def tiles(self, group: int, rows: int) -> Tiles:  # noqa: ARG002
+        """See TritonPlan. As many programs share a sequence's keys as fill a GPU, however long it turns out to be."""
+        splits = min(MOST_SPLITS, -(-self.longest // LEAST_SPAN))
+        programs = max(1, min(splits, _PROGRAMS // len(self.pairs)))
+        return Tiles(self.pairs, 1, splits, programs, self.pairs[:0], 1)
 
 
 def _span(context: int) -> int:
     """Of the context alone: how a sequence is split, and so what it gets, does not depend on its neighbours."""
-    shortest = -(-context // _MOST_SPLITS)
-    return max(_LEAST_SPAN, 1 << (shortest - 1).bit_length())
+    shortest = -(-context // MOST_SPLITS)
+    return max(LEAST_SPAN, 1 << (shortest - 1).bit_length())

@@ -1,0 +1,114 @@
+"""Steps on rows that the device holds: their inputs, and what becomes of the rows."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from headgate.engine.kernels.device_rows import DeviceStep, RowState
+from headgate.engine.kernels.triton import sampling
+from headgate.engine.kernels.triton.noise import splitmix64
+from headgate.engine.kernels.triton.plan import LEAST_SPAN, MOST_SPLITS, DecodePlan
+
+
+@triton.jit
+def _begin(
+    order: tl.tensor,
+    numbers: tl.tensor,
+    tables: tl.tensor,
+    tokens: tl.tensor,
+    positions: tl.tensor,
+    slots: tl.tensor,
+    keys: tl.tensor,
+    geometry: tl.tensor,
+    tiles: tl.tensor,
+    blocks: tl.tensor,
+    block_size: tl.tensor,
+    columns: tl.constexpr,
+    least_span: tl.constexpr,
+    most_splits: tl.constexpr,
+) -> None:
+    """A program per row of the step."""
+    line = tl.program_id(0)
+    row = tl.load(order + line)
+    of = numbers + row * columns
+    position = tl.load(of + 1)
+    tl.store(tokens + line, tl.load(of))
+    tl.store(positions + line, position)
+    block = tl.load(tables + row * blocks + position // block_size).to(tl.int64)
+    tl.store(slots + line, block * block_size + position % block_size)
+    # The token that is drawn has the next position.
+    key = splitmix64(tl.load(of + 2).to(tl.uint64, bitcast=True) ^ (position + 1).to(tl.uint64, bitcast=True))
+    tl.store(keys + 2 * line, (key >> 32).to(tl.int32))
+    tl.store(keys + 2 * line + 1, (key & 0xFFFFFFFF).to(tl.int32))
+    span = position * 0 + least_span
+    while span * most_splits < position + 1:
+        span *= 2
+    tl.store(geometry + 5 * line, line)
+    tl.store(geometry + 5 * line + 1, 1)
+    tl.store(geometry + 5 * line + 2, (position + 1).to(tl.int32))
+    tl.store(geometry + 5 * line + 3, (row * blocks).to(tl.int32))
+    tl.store(geometry + 5 * line + 4, span.to(tl.int32))
+    tl.store(tiles + 2 * line, line)
+    tl.store(tiles + 2 * line + 1, 0)
+
+
+@triton.jit
+def _advance(
+    order: tl.tensor,
+    numbers: tl.tensor,
+    choices: tl.tensor,
+    counts: tl.tensor,
+    chosen: tl.tensor,
+    last: tl.tensor,
+    width: tl.tensor,
+    columns: tl.constexpr,
+    settings: tl.constexpr,
+) -> None:
+    """A program per row of the step."""
+    line = tl.program_id(0)
+    row = tl.load(order + line)
+    if row != last:
+        token = tl.maximum(tl.load(chosen + line), 0)
+        of = numbers + row * columns
+        tl.store(of, token)
+        tl.store(of + 1, tl.load(of + 1) + 1)
+        choice = choices + row * settings
+        if (tl.load(choice + 3) != 1.0) | (tl.load(choice + 4) != 0.0) | (tl.load(choice + 5) != 0.0):
+            count = counts + row * width + token
+            tl.store(count, tl.load(count) + 1)
+
+
+class TritonRows:
+    """Implements the RowKernels protocol."""
+
+    def begin(self, state: RowState, order: Tensor) -> DeviceStep:
+        """See RowKernels."""
+        rows = len(order)
+
+        def numbers(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.empty(shape, dtype=dtype, device=order.device)
+
+        tokens, positions, slots = (numbers(rows) for _ in range(3))
+        keys = numbers(rows, 2, dtype=torch.int32)
+        geometry, tiles = numbers(rows, 5, dtype=torch.int32), numbers(rows, 2, dtype=torch.int32)
+        blocks = state.tables.shape[1]
+        _begin[(rows,)](
+            order, state.numbers, state.tables, tokens, positions, slots, keys, geometry, tiles, blocks,
+            state.block_size, state.numbers.shape[1], LEAST_SPAN, MOST_SPLITS, num_warps=1,
+        )  # fmt: skip
+        plan = DecodePlan(geometry, tiles, state.tables, blocks * state.block_size, state.block_size)
+        return DeviceStep(tokens, positions, slots, keys, plan)
+
+    def choose(self, logits: Tensor, state: RowState, order: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """See RowKernels."""
+        return sampling.choose(logits, state, order, keys)
+
+    def advance(self, state: RowState, order: Tensor, chosen: Tensor) -> None:
+        """See RowKernels."""
+        _advance[(len(order),)](
+            order, state.numbers, state.choices, state.counts, chosen, state.rows, state.counts.shape[1],
+            state.numbers.shape[1], state.choices.shape[1], num_warps=1,
+        )  # fmt: skip
