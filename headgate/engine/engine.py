@@ -14,14 +14,17 @@ from typing import Literal
 
 import torch
 
+from headgate.engine.ahead import AheadDecoder
 from headgate.engine.errors import CheckpointError
-from headgate.engine.kernels.choice import KernelSet, choose_kernels
+from headgate.engine.graphs import GraphRecorder
+from headgate.engine.kernels.choice import KernelSet, choose_kernels, row_kernels
 from headgate.engine.kv.budget import kv_budget
 from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
 from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
 from headgate.engine.loop import Listener, StepLoop
+from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder
 from headgate.engine.models.tensors import read_json
 from headgate.engine.quant.linear import WeightFormat
@@ -72,6 +75,8 @@ class EngineSettings:
         threads: for operators on the CPU; None leaves torch's own choice.
         prefix_cache: reuse the blocks of equal prefixes within a tenant.
         kernels: "auto" (compiled ones where they were built), "reference" (plain torch) or "triton" (CUDA, on trial).
+        decode_ahead: begin a step of decoding before the last one was read, by CUDA graphs on CUDA. None: where the
+            kernels are those of Triton. True is refused where kernels have no such steps.
         keep_quantized: write quantised weights to disk beside their checkpoint, and map them at the next start.
     """
 
@@ -88,6 +93,7 @@ class EngineSettings:
     threads: int | None = None
     prefix_cache: bool = True
     kernels: KernelSet = "auto"
+    decode_ahead: bool | None = None
     keep_quantized: bool = True
 
 
@@ -109,6 +115,7 @@ class Engine:
         self._models: dict[str, LocalModel] = {}
         self.device = _device(settings.device)
         self._kernels = choose_kernels(settings.kernels, self.device)
+        self._row_kernels = row_kernels(self._kernels, settings.decode_ahead, self.device)
         logger.info("kernels: %s", self._kernels.why)
 
     @property
@@ -187,10 +194,12 @@ class Engine:
         kept = kv_dtype(settings.kv_dtype, decoder.dtype)
         key = secrets.token_bytes(32)
         tables = KVTables(blocks, settings.block_size, key, prefix_cache=settings.prefix_cache, dtype=str(kept))
-        store = KVStore(decoder.spec, blocks, settings.block_size, kept, self.device)
+        ahead = self._row_kernels is not None
+        store = KVStore(decoder.spec, blocks + ahead, settings.block_size, kept, self.device)
+        longest = min(context_length, tables.capacity_tokens)
         lane = Lane(
             Scheduler(tables, self._limits),
-            Runner(decoder, store, settings.block_size),
+            Runner(decoder, store, settings.block_size, self._ahead(decoder, store, longest)),
             context_length=context_length,
             eos_ids=tokenizer.eos_ids,
             clock=self._clock,
@@ -222,6 +231,14 @@ class Engine:
             max_step_tokens=settings.max_step_tokens,
         )
         return LocalModel(info, tokenizer, template, self._loop)
+
+    def _ahead(self, decoder: Decoder, store: KVStore, longest: int) -> AheadDecoder | None:
+        if self._row_kernels is None:
+            return None
+        record = GraphRecorder() if self.device.type == "cuda" else None
+        return AheadDecoder(
+            decoder, store, self._row_kernels, most=self._settings.max_running, longest=longest, record=record
+        )
 
     def _kv_bytes_per_token(self, loaded: LoadedDecoder) -> int:
         decoder = loaded.decoder

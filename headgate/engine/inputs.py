@@ -95,7 +95,7 @@ def decode_batch(chunks: Seq[Chunk], size: int, forms: Forms | None = None) -> D
         sequence, start = chunk.sequence, chunk.start
         sampling, first = sequence.request.sampling, len(ends)
         ends.extend(sequence.ends)
-        row = (sequence.tokens[start], start, len(tables), first, len(ends) - first, _stream(sequence), sampling.top_k)
+        row = (sequence.tokens[start], start, len(tables), first, len(ends) - first, stream(sequence), sampling.top_k)
         rows.extend(row)
         choices.extend((0.0 if sampling.greedy else sampling.temperature, sampling.top_p, sampling.min_p))
         tables.extend(sequence.table.blocks)
@@ -112,7 +112,7 @@ def decode_batch(chunks: Seq[Chunk], size: int, forms: Forms | None = None) -> D
     )
 
 
-def _stream(sequence: Sequence) -> int:
+def stream(sequence: Sequence) -> int:
     """What `stream_key` gives for the sequence, as int64; 0 for one that draws nothing."""
     if sequence.request.sampling.greedy:
         return 0

@@ -53,6 +53,8 @@ class ModelStats:
     """Background work's share of the step time, by tokens computed."""
     pinned_blocks: int
     """Blocks of prompts that stay in the prefix cache."""
+    unrecorded: int = 0
+    """Sizes of decode steps that are still to be recorded as CUDA graphs."""
 
     @property
     def kv_usage(self) -> float:
@@ -129,6 +131,7 @@ class Lane:
             background_preemptions=self._scheduler.background.preemptions,
             background_seconds=self._background_seconds,
             pinned_blocks=self._scheduler.pins.blocks,
+            unrecorded=self._runner.unrecorded,
         )
 
     def resident(self, tenant: str, prompt: tuple[int, ...]) -> int:
@@ -220,8 +223,10 @@ class Lane:
                 sequence.started_at = started
                 sequence.queue_s = started - sequence.submitted_at
         chunks, proposing = self._propose(chunks)
-        most = min(_MOST_STEPS, int(run_s / self._pace)) if self._runner.repeats and not proposing else 1
-        most = self._scheduler.repeats(chunks, most)
+        most, ahead = 1, 0
+        if not proposing and self._runner.repeats(chunks):
+            ahead = self._runner.ahead
+            most = self._scheduler.repeats(chunks, min(_MOST_STEPS, max(1, int(run_s / self._pace)) + ahead))
         try:
             sampled = self._runner.run(chunks, most, interrupt or Interrupt())
         except Exception as error:
@@ -232,7 +237,7 @@ class Lane:
         steps = max(len(s.tokens) for s in sampled if isinstance(s, Sampled)) or 1 if most > 1 else 1
         self._planner.see(chunks, steps, now - started)
         if most > 1:
-            chunks = self._scheduler.repeated(chunks, steps)
+            chunks = self._scheduler.repeated(chunks, steps, min(most, steps + ahead))
         self._account(chunks, steps, now - started)
         if not proposing:
             self._pace = (now - started) / steps
@@ -247,6 +252,12 @@ class Lane:
         broken = {s.sequence for s in sampled if s.broken}
         self._scheduler.commit([c for c in chunks if c.sequence not in broken] if broken else chunks)
         return [self._report(s, now) for s in sampled]
+
+    def prepare(self, *, idle: bool) -> bool:
+        """Do a piece of work that makes later steps faster; False if there is none, or, unless `idle`, none that is
+        much wanted.
+        """
+        return self._runner.prepare(idle=idle)
 
     def check(self) -> None:
         """Raise AssertionError when the scheduler's or the cache's invariants do not hold."""

@@ -210,8 +210,13 @@ class StepLoop:
             return lane.fail_all(f"{type(error).__name__}: {error}")
 
     def _take_commands(self, out: list[Delta]) -> bool:
-        """Carry out what is in the inbox, waiting for something if all lanes are idle. True when told to stop."""
+        """Carry out what is in the inbox, waiting for something if all lanes are idle. True when told to stop.
+
+        While nobody wants anything, or where many wait for it, one of the lanes prepares something.
+        """
         wait = all(lane.idle for lane in self._lanes.values())
+        if self._inbox.empty() and any(lane.prepare(idle=wait) for lane in self._lanes.values()):
+            wait = False
         self._interrupt.clear()  # whoever puts something in sets it after that
         # Only this thread takes from the inbox: what is in it stays until it looks.
         while wait or not self._inbox.empty():

@@ -12,6 +12,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from headgate.engine.ahead import AheadDecoder, Decoded
 from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, tensor
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
@@ -86,32 +87,55 @@ class Probed:
 class Runner:
     """Builds the step's inputs, runs the decoder, samples."""
 
-    def __init__(self, decoder: Decoder, store: KVStore, block_size: int) -> None:
+    def __init__(self, decoder: Decoder, store: KVStore, block_size: int, decoding: AheadDecoder | None = None) -> None:
+        """`decoding`: for steps of one token per sequence, where they can be begun before the last one was read."""
         self._decoder = decoder
         self._store = store
         self._block_size = block_size
+        self._ahead = decoding
         self._sampler = Sampler(decoder.spec.vocab_size, decoder.device, decoder.kernels)
         self._forward_seconds = 0.0
 
     @property
     def forward_seconds(self) -> float:
-        """Seconds in the decoder and its output layer so far. On an accelerator: until their work was queued."""
-        return self._forward_seconds
+        """Seconds in the decoder and its output layer so far.
+
+        On an accelerator: until their work was queued, or, a step ahead, until what they gave was there.
+        """
+        return self._forward_seconds + (0.0 if self._ahead is None else self._ahead.seconds)
 
     @property
-    def repeats(self) -> bool:
-        """Whether `run` computes several steps in a row."""
-        return self._decoder.decodes
+    def ahead(self) -> int:
+        """Of the steps in a row that `run` begins, how many it leaves for the next run to read."""
+        return 0 if self._ahead is None else 1
+
+    def repeats(self, chunks: Seq[Chunk]) -> bool:
+        """Whether `run` computes several steps in a row of these."""
+        if self._ahead is not None:
+            return self._ahead.takes(chunks)
+        return self._decoder.decodes and all(c.sequence.direct and c.count == 1 and c.samples for c in chunks)
+
+    @property
+    def unrecorded(self) -> int:
+        """Steps that are still to be recorded; may be asked from another thread."""
+        return 0 if self._ahead is None else self._ahead.unrecorded
+
+    def prepare(self, *, idle: bool) -> bool:
+        """Do a piece of work that makes later steps faster; False if there is none to be done now."""
+        return self._ahead is not None and self._ahead.record_one(idle=idle)
 
     def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
         """Compute the chunks, sample for those that end at their sequence's last known token, probe or score others.
 
-        Where `repeats`, and all sequences only lack the token that each step gives them, up to `most` steps follow each
-        other; all sequences get equally many tokens. See `Decoder.decode` for what ends them early.
+        Where they are such as `repeats` asks for, up to `most` steps follow each other, of which `ahead` are left to be
+        read; all sequences get equally many tokens. See `Decoder.decode` for what ends them early.
 
         Call it in torch's inference mode.
         """
-        if self._decoder.decodes and all(c.sequence.direct and c.count == 1 and c.samples for c in chunks):
+        if self._ahead is not None and self._ahead.takes(chunks):
+            found = self._ahead.run(chunks, most, interrupt)
+            return [_sampled(chunk.sequence, decoded) for chunk, decoded in zip(chunks, found, strict=True)]
+        if self._ahead is None and self.repeats(chunks):
             return self._decode(chunks, most, interrupt)
         inputs = StepInputs.of(chunks, self._block_size)
         device, cache = self._decoder.device, self._store.layers
@@ -238,6 +262,15 @@ class Runner:
             scores = tuple(_token_score(token, row, top) for token, row in islice(rows, len(chunk.scored)))
             scored.append(Scored(chunk.sequence, scores, any(math.isnan(s.logprob) for s in scores)))
         return scored
+
+
+def _sampled(sequence: Sequence, decoded: Decoded) -> Sampled:
+    if decoded.tokens[-1] < 0:
+        return Sampled(sequence, ())
+    if sequence.request.sampling.logprobs is None:
+        return Sampled(sequence, decoded.tokens)
+    told = [TokenLogprob(*one) for one in zip(decoded.tokens, decoded.logprobs, strict=True)]
+    return Sampled(sequence, decoded.tokens, told)
 
 
 def _token_score(token: int, row: Seq[float], top: int) -> TokenScore:

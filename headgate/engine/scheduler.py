@@ -217,7 +217,7 @@ class Scheduler:
             return 1
         for chunk in chunks:
             sequence = chunk.sequence
-            if chunk.count > 1 or not sequence.direct or not chunk.samples:
+            if chunk.count > 1 or not chunk.samples:
                 return 1
             most = min(most, sequence.limit - len(sequence.tokens))
         tables, size = self.tables, self.tables.block_size
@@ -228,14 +228,14 @@ class Scheduler:
             tables.extend(chunk.sequence.table, chunk.start + most)
         return most
 
-    def repeated(self, chunks: list[Chunk], times: int) -> list[Chunk]:
+    def repeated(self, chunks: list[Chunk], times: int, begun: int) -> list[Chunk]:
         """What was computed when the step that these chunks were scheduled for came `times` times in a row.
 
-        Leaves everything as if each had been scheduled: blocks for steps that did not come are given back.
+        Leaves everything as if each had been scheduled: blocks for more than the `begun` steps are given back.
         """
         for chunk in chunks:
             self._charge(chunk.sequence, times - 1)
-            self.tables.trim(chunk.sequence.table, chunk.start + times)
+            self.tables.trim(chunk.sequence.table, chunk.start + begun)
         return [Chunk(chunk.sequence, chunk.start, times) for chunk in chunks]
 
     def draft(self, chunk: Chunk, tokens: Seq[int]) -> Chunk:

@@ -47,6 +47,7 @@ def make_engine(settings: Settings) -> Engine:
             threads=section.threads,
             prefix_cache=section.prefix_cache,
             kernels=section.kernels,
+            decode_ahead=section.decode_ahead,
             keep_quantized=section.keep_quantized,
         )
     )

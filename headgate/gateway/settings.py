@@ -102,6 +102,10 @@ class EngineSection(Section):
         description="auto: compiled kernels where they were built; reference: plain torch; triton: those for CUDA, on "
         "trial (docs/gpu.md).",
     )
+    decode_ahead: bool | None = Field(
+        default=None,
+        description="Begin a step of decoding before the last one was read, by CUDA graphs; null: with triton kernels.",
+    )
     keep_quantized: bool = Field(
         default=True, description="Keep quantized weights on disk beside their checkpoint, for the next start."
     )

@@ -42,23 +42,43 @@ class MemoryModel:
         self.forward_seconds = 0.0
         self.chunks: list[Chunk] = []
         self.early = 100
+        self.ahead = 0
+        self.unrecorded = 0
+        self._flight: dict[Sequence, tuple[int, int]] = {}
 
-    @property
-    def repeats(self) -> bool:
-        return True
+    def repeats(self, chunks: Seq[Chunk]) -> bool:
+        return all(c.sequence.direct and c.count == 1 and c.samples for c in chunks)
+
+    def prepare(self, *, idle: bool) -> bool:  # noqa: ARG002
+        return False
 
     def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
-        """Up to `most` steps, no more after one that ends a sequence, nor after the `self.early`-th."""
+        """Up to `most` steps, no more after one that ends a sequence, nor after the `self.early`-th.
+
+        With `ahead` the last step is only begun, which writes to its slots: the next run, if it is of the same
+        sequences, finds them written.
+        """
+        flight, self._flight = self._flight, {}
+        if all(c.count == 1 and flight.get(c.sequence, (-1, 0))[0] == c.start for c in chunks):
+            assert all(flight[c.sequence][1] == self._slot(c, c.start) for c in chunks), "its block was taken"
         assert not interrupt.flag
         assert most == 1 or all(c.count == 1 and c.samples and not c.sequence.background for c in chunks)
         self.chunks = list(chunks)
         found: dict[Sequence, list[int]] = {c.sequence: [] for c in chunks if c.samples}
-        for step in range(min(most, self.early)):
+        steps = 0
+        for step in range(min(max(1, most - self.ahead), self.early)):
+            steps += 1
             self._compute(chunks, found, step)
             for sequence, tokens in found.items():
                 tokens.append(following((*sequence.tokens, *tokens)))
             if any(tokens[-1] in sequence.ends for sequence, tokens in found.items()):
                 break
+        if self.ahead and most > 1:
+            for chunk in chunks:
+                known = (*chunk.sequence.tokens, *found[chunk.sequence])
+                slot = self._slot(chunk, chunk.start + steps)
+                self._flight[chunk.sequence] = chunk.start + steps, slot
+                self._slots[slot] = self._meaning(chunk, known, chunk.start + steps)
         for chunk in chunks:
             if chunk.drafted:
                 known = chunk.sequence.tokens

@@ -71,11 +71,17 @@ def assert_idle(engine: Engine, model: str = "m") -> None:
 class Steps:
     """Stands in for a runner: in a run of steps it goes on until somebody interrupts."""
 
-    repeats = True
     forward_seconds = 0.0
+    ahead = unrecorded = 0
 
     def __init__(self) -> None:
         self.long = threading.Event()
+
+    def repeats(self, chunks: Sequence[Chunk]) -> bool:
+        return all(chunk.samples for chunk in chunks)
+
+    def prepare(self, *, idle: bool) -> bool:  # noqa: ARG002
+        return False
 
     def run(self, chunks: Sequence[Chunk], most: int, interrupt: Interrupt) -> list[Sampled]:
         if most > 1:

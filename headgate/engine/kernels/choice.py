@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from headgate.engine.kernels.cpu.kernels import CpuKernels, native_status
+from headgate.engine.kernels.device_rows import RowKernels
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.kernels.reference import ReferenceKernels
 
@@ -40,6 +41,20 @@ def choose_kernels(wanted: KernelSet, device: torch.device) -> KernelChoice:
     if not status.usable:
         return KernelChoice(ReferenceKernels(), False, f"plain torch; {status.why}")
     return KernelChoice(CpuKernels(), True, status.why)
+
+
+def row_kernels(chosen: KernelChoice, wanted: bool | None, device: torch.device) -> RowKernels | None:
+    """How these kernels decode with all that a step takes on the device; None where they are not to.
+
+    Raises:
+        ValueError: they are `wanted` to, and cannot.
+    """
+    if wanted is False or (wanted is None and not (device.type == "cuda" and chosen.native)):
+        return None
+    rows = chosen.kernels.rows()
+    if rows is None and wanted:
+        raise ValueError("decode_ahead is true, which the compiled kernels of the CPU do not know; use null or false")
+    return rows
 
 
 def _triton(device: torch.device) -> KernelChoice:

@@ -38,7 +38,7 @@ class RowState:
         tables: int32 [rows + 1, blocks], the blocks of each sequence.
         counts: int32 [rows + 1, vocabulary], how often each token was generated, and PROMPTED. Kept for rows with
             penalties only.
-        bias_tokens: int32 [rows + 1, BIASES], distinct ones, then zeros.
+        bias_tokens: int32 [rows + 1, BIASES], distinct ones at first.
         bias_values: float32, likewise.
         block_size: slots per block.
     """

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from headgate.engine.kernels.device_rows import (
+    BIASED,
+    BIASES,
     FREQUENCY,
     MIN_P,
     POSITION,
@@ -68,9 +70,10 @@ class ReferenceRows:
 
 
 def _adjusted(scores: Tensor, state: RowState, order: Tensor) -> Tensor:
-    """See `processors.process`; `scores` may be written to. Where a row has fewer biases, the others are 0."""
+    """See `processors.process`; `scores` may be written to."""
     choices, counts = state.choices[order], state.counts[order]
-    scores.scatter_add_(1, state.bias_tokens[order].long(), state.bias_values[order])
+    biased = torch.arange(BIASES, device=order.device) < state.numbers[order, BIASED].unsqueeze(1)
+    scores.scatter_add_(1, state.bias_tokens[order].long(), state.bias_values[order].masked_fill(~biased, 0.0))
     repetition = choices[:, REPETITION : REPETITION + 1].float()
     scores = torch.where(counts > 0, torch.where(scores < 0, scores * repetition, scores / repetition), scores)
     times = counts % PROMPTED

@@ -40,7 +40,7 @@ class KVStore:
     def __init__(
         self, spec: DecoderSpec, blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self._block_size = block_size
+        self.blocks, self.block_size = blocks, block_size
         shape = (blocks * block_size, spec.kv_heads, spec.head_dim)
 
         def layer() -> KVLayer:
@@ -66,7 +66,7 @@ class KVStore:
         Returns:
             Float32 [2 * kv_heads * head_dim]: the last token's values, then the mean of all.
         """
-        layer, size = self.layers[len(self.layers) // 2], self._block_size
+        layer, size = self.layers[len(self.layers) // 2], self.block_size
         device = layer.values.device
         starts = torch.tensor(blocks[: -(-count // size)], device=device) * size
         slots = (starts[:, None] + torch.arange(size, device=device)).flatten()[:count]
@@ -82,12 +82,12 @@ class KVStore:
     def clear(self, blocks: Sequence[int]) -> None:
         """Zero the blocks. A NaN left in one would reach its next owner: masked keys weigh 0, and 0 * NaN is NaN."""
         for block in blocks:
-            self._zero(slice(block * self._block_size, (block + 1) * self._block_size))
+            self._zero(slice(block * self.block_size, (block + 1) * self.block_size))
 
     def clear_tokens(self, blocks: Sequence[int], positions: Sequence[int]) -> None:
         """Zero what the sequence with these blocks has at positions."""
         for position in positions:
-            slot = blocks[position // self._block_size] * self._block_size + position % self._block_size
+            slot = blocks[position // self.block_size] * self.block_size + position % self.block_size
             self._zero(slice(slot, slot + 1))
 
     def _zero(self, slots: slice) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headgate.engine.kernels.device_rows import DeviceStep
 from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, HeadNorms, Kernels, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
 from headgate.engine.models.rotation import Rotation
@@ -124,17 +126,38 @@ class Decoder:
         table = self._rotation.table(max(batch.contexts))
         if self._whole_step is not None:
             return self._whole_step(tokens, positions, batch, cache, table, rows, logits=False)
+        plan = self.kernels.plan(batch, self.device)
+        return self._layers(tokens, positions, table, plan, batch.slots, cache, rows)
+
+    def decoded(self, step: DeviceStep, cache: Sequence[KVLayer], longest: int) -> Tensor:
+        """Logits of a step whose inputs lie on the device, a row per token; nothing in it waits for the device.
+
+        `longest`: most tokens of any sequence there will ever be: what holds their angles must not move.
+        """
+        table = self._rotation.table(longest)
+        return self.logits(self._layers(step.tokens, step.positions, table, step.plan, step.slots, cache, None))
+
+    def _layers(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        table: tuple[Tensor, Tensor],
+        plan: Any,
+        slots: Tensor,
+        cache: Sequence[KVLayer],
+        rows: Tensor | None,
+    ) -> Tensor:
+        """See `hidden`; all rows without `rows`."""
         kernels, spec, weights = self.kernels, self.spec, self._weights
-        plan = kernels.plan(batch, self.device)
         cos, sin = (by_position.index_select(0, positions) for by_position in table)
         residual = F.embedding(tokens, weights.embedding)
         x = kernels.rms_norm(residual, weights.layers[0].input_norm, spec.norm_eps)
         for number, layer in enumerate(weights.layers):
             q, k, v = self._project(layer, x)
-            q = kernels.rotate_and_write(q, k, v, self._head_norms(layer), cos, sin, cache[number], batch.slots)
+            q = kernels.rotate_and_write(q, k, v, self._head_norms(layer), cos, sin, cache[number], slots)
             attended = kernels.paged_attention(q, cache[number], plan, spec.windows[number])
             x = layer.output(attended.flatten(1))
-            if number == spec.layers - 1:
+            if rows is not None and number == spec.layers - 1:
                 # Past the last attention only the rows that are sampled matter.
                 x, residual = x.index_select(0, rows), residual.index_select(0, rows)
             x, residual = kernels.add_rms_norm(x, residual, layer.mlp_norm, spec.norm_eps)

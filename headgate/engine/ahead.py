@@ -1,0 +1,190 @@
+"""Decoding a step ahead of the host: while it reads what one step gave, the device computes the next.
+
+A step takes its tokens from the step before, on the device. So the host learns a step late that a sequence has ended,
+and what the step after that computed for it is nobody's: it is written behind all that is known of the sequence, into
+blocks that were the sequence's when it was launched. Whoever gets these blocks writes to them later, as the device does
+one thing after the other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headgate.engine.graphs import Bucket, Buckets, Recorder
+from headgate.engine.inputs import Interrupt
+from headgate.engine.kernels.device_rows import RowKernels, RowState
+from headgate.engine.kv.store import KVStore
+from headgate.engine.models.decoder import Decoder
+from headgate.engine.rows import Rows
+from headgate.engine.scheduler import Chunk
+from headgate.engine.sequence import Sequence
+
+
+class _Result:
+    """What a step gives, on its way to the host."""
+
+    def __init__(self, out: Tensor) -> None:
+        on_device = out.device.type == "cuda"
+        self._host = torch.empty(out.shape, dtype=out.dtype, pin_memory=on_device)
+        self._host.copy_(out, non_blocking=True)
+        self._there: Any = torch.cuda.Event() if on_device else None  # type: ignore[no-untyped-call]
+        if self._there is not None:
+            self._there.record()
+
+    def read(self) -> tuple[list[int], list[float]]:
+        """Tokens and their log-probabilities; waits for them."""
+        if self._there is not None:
+            self._there.synchronize()
+        tokens, logprobs = self._host.tolist()
+        return [int(token) for token in tokens], logprobs
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step that nobody has read yet: of each sequence, where it is in the step, its position, how often preempted."""
+
+    result: _Result
+    lines: dict[Sequence, tuple[int, int, int]]
+
+    def lines_of(self, chunks: Seq[Chunk]) -> list[int] | None:
+        """Where the chunks' sequences are in it; None unless it computes what they want, of all of them.
+
+        It does not once a step of another kind has computed that.
+        """
+        lines = []
+        for chunk in chunks:
+            line, position, preemptions = self.lines.get(chunk.sequence, (0, -1, 0))
+            if position != chunk.start or preemptions != chunk.sequence.preemptions:
+                return None
+            lines.append(line)
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A sequence's next tokens, the last of them -1 if its logits were not finite; and their log-probabilities."""
+
+    tokens: list[int]
+    logprobs: list[float]
+
+
+class AheadDecoder:
+    """Runs of steps in which each sequence gets a token."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        store: KVStore,
+        kernels: RowKernels,
+        *,
+        most: int,
+        longest: int,
+        record: Recorder | None,
+    ) -> None:
+        """For up to `most` sequences of up to `longest` tokens.
+
+        `store` has a block more than sequences have: the last one is written to by rows that fill steps up.
+        """
+        device, spare = decoder.device, store.blocks - 1
+        self._decoder, self._store, self._kernels, self._longest = decoder, store, kernels, longest
+        width = -(-longest // store.block_size)
+        self._state = RowState.empty(most, width, decoder.spec.vocab_size, store.block_size, spare, device)
+        self._rows = Rows(self._state)
+        self._buckets = Buckets(most, self._state.rows, device, self._step, record)
+        self._flight: _Flight | None = None
+        self.seconds = 0.0
+        """In launching steps and waiting for what they give."""
+
+    @property
+    def unrecorded(self) -> int:
+        """See Buckets.left."""
+        return self._buckets.left
+
+    def record_one(self, *, idle: bool) -> bool:
+        """See Buckets."""
+        return self._buckets.record_one(idle=idle)
+
+    def takes(self, chunks: Seq[Chunk]) -> bool:
+        """Whether each of these lacks the one token that is to be computed, and nothing stands in the way."""
+        return len(chunks) <= self._state.rows and all(
+            c.count == 1 and not c.drafted and c.samples and self._rows.takes(c.sequence) for c in chunks
+        )
+
+    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Decoded]:
+        """What up to `most` steps give to these sequences, equally many tokens to all of them.
+
+        With more than one the last step that was begun is left for the next run to read. They end early after a step
+        that ends a sequence, and after the one during which `interrupt` was set.
+        """
+        started = time.perf_counter()
+        try:
+            return self._run(chunks, most, interrupt)
+        except BaseException:
+            self._rows.forget()
+            raise
+        finally:
+            self.seconds += time.perf_counter() - started
+
+    def _run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Decoded]:
+        flight, self._flight = self._flight, None
+        lines = flight.lines_of(chunks) if flight is not None else None
+        waiting: deque[tuple[_Result, Seq[int]]] = deque()
+        if flight is not None and lines is not None:
+            waiting.append((flight.result, lines))
+        under_way = begun = len(waiting)
+        found = [Decoded([], []) for _ in chunks]
+        bucket, steps, ended = self._buckets.of(len(chunks)), 0, False
+        if most > under_way:
+            bucket.place(self._rows.place(chunks, under_way))
+        while steps < max(most - 1, 1) and not ended:
+            while begun < min(most, steps + 2):
+                waiting.append((self._launch(bucket), range(len(chunks))))
+                begun += 1
+            result, at = waiting.popleft()
+            ended = self._read(result, at, chunks, found) or bool(interrupt.flag)
+            steps += 1
+        if begun > under_way:
+            self._rows.moved(chunks, begun - under_way)
+        if waiting:
+            result, at = waiting.popleft()
+            self._flight = _Flight(
+                result,
+                {
+                    c.sequence: (line, c.start + steps, c.sequence.preemptions)
+                    for c, line in zip(chunks, at, strict=True)
+                },
+            )
+        return found
+
+    def _read(self, result: _Result, lines: Seq[int], chunks: Seq[Chunk], found: Seq[Decoded]) -> bool:
+        """Add what a step gave; whether one of the sequences ends by it."""
+        tokens, logprobs = result.read()
+        ended = False
+        for chunk, line, decoded in zip(chunks, lines, found, strict=True):
+            token = tokens[line]
+            decoded.tokens.append(token)
+            decoded.logprobs.append(logprobs[line])
+            ended = ended or token < 0 or token in chunk.sequence.ends
+        return ended
+
+    def _launch(self, bucket: Bucket) -> _Result:
+        if not bucket.recorded:
+            bucket.misses += 1
+        bucket.launch()
+        return _Result(bucket.out)
+
+    def _step(self, bucket: Bucket) -> None:
+        """A step from its rows to its results, without a word from the host."""
+        begun = self._kernels.begin(self._state, bucket.order)
+        logits = self._decoder.decoded(begun, self._store.layers, self._longest)
+        chosen, logprobs = self._kernels.choose(logits, self._state, bucket.order, begun.keys)
+        self._kernels.advance(self._state, bucket.order, chosen)
+        bucket.out[0].copy_(chosen)
+        bucket.out[1].copy_(logprobs)

@@ -1,0 +1,267 @@
+"""Decoding a step ahead of the host: answers are those of one step after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.graphs import Bucket, Buckets, sizes
+from headgate.engine.kernels.choice import choose_kernels
+from headgate.engine.kernels.device_rows import POSITION, RowState
+from headgate.engine.kernels.reference_rows import ReferenceRows
+from headgate.engine.local import LocalModel
+from headgate.engine.sampling.params import SamplingParams
+
+CPU = torch.device("cpu")
+AHEAD = EngineSettings(device="cpu", kernels="reference", block_size=4, decode_ahead=True)
+GREEDY = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
+WARM = SamplingParams(temperature=0.9, max_tokens=20, ignore_eos=True, seed=5)
+Asked = tuple[tuple[int, ...], SamplingParams, int, tuple[str, ...]]
+
+
+@contextmanager
+def serving(folder: Path, settings: EngineSettings, blocks: int | None = None) -> Iterator[LocalModel]:
+    if blocks is not None:
+        with serving(folder, settings) as model:
+            settings = replace(settings, kv_bytes=blocks * settings.block_size * model.info.kv_bytes_per_token)
+    engine = Engine(settings)
+    engine.load(ModelSpec("m", folder, dtype="float32"))
+    engine.start()
+    try:
+        yield engine.models["m"]
+    finally:
+        engine.stop()
+
+
+async def answer(model: LocalModel, name: int, asked: Asked) -> list[Any]:
+    """Of each choice: tokens, text, log-probabilities to four places, why it ended and after how many tokens."""
+    prompt, sampling, n, stop = asked
+    tokens: list[list[int]] = [[] for _ in range(n)]
+    texts, logprobs, ends = [""] * n, [list[float]() for _ in range(n)], [("", 0)] * n
+    async for delta in model.generate(str(name), prompt, sampling, n=n, stop=stop):
+        tokens[delta.index].extend(delta.token_ids)
+        texts[delta.index] += delta.text
+        logprobs[delta.index].extend(round(entry.logprob, 4) for entry in delta.logprobs)
+        if delta.finish is not None:
+            ends[delta.index] = delta.finish.reason, delta.finish.completion_tokens
+    return [*zip(tokens, texts, logprobs, ends, strict=True)]
+
+
+def answers(model: LocalModel, asked: list[Asked]) -> list[list[Any]]:
+    async def together() -> list[list[Any]]:
+        return await asyncio.gather(*(answer(model, name, one) for name, one in enumerate(asked)))
+
+    return asyncio.run(together())
+
+
+def assert_all_is_given_back(model: LocalModel) -> None:
+    stats = model.stats()
+    assert (stats.running, stats.waiting, stats.kv_blocks_used) == (0, 0, 0)
+
+
+def questions(text: str) -> list[Asked]:
+    """All that decides about tokens, or ends them; `text` is in what the first of them gets."""
+    prompt = tuple(range(5, 30))
+    return [
+        (prompt, GREEDY, 1, ()),
+        (prompt, GREEDY, 1, (text,)),
+        ((7, 8, 9), replace(GREEDY, max_tokens=1), 1, ()),
+        ((7, 8, 9), replace(GREEDY, max_tokens=2), 1, ()),
+        ((40, 41), replace(WARM, top_k=9, top_p=0.8, max_tokens=33), 3, ()),
+        ((40, 41, 42), replace(WARM, min_p=0.05, logprobs=0, max_tokens=11), 1, ()),
+        (prompt, replace(WARM, top_p=0.7, frequency_penalty=1.5, presence_penalty=-0.5), 2, ()),
+        (prompt, replace(GREEDY, repetition_penalty=1.7, logit_bias=((17, 2.5), (17, 1.0), (60, -4.0))), 1, ()),
+        (prompt, replace(GREEDY, stop_token_ids=tuple(range(0, 300, 7))), 1, ()),
+    ]
+
+
+@pytest.fixture(scope="module")
+def asked_and_told(tiny_checkpoint: Path) -> tuple[list[Asked], list[list[Any]]]:
+    """What is asked, and what one step after the other makes of it."""
+    with serving(tiny_checkpoint, replace(AHEAD, decode_ahead=False)) as plain:
+        [[(_, text, *_)]] = answers(plain, questions("?")[:1])
+        asked = questions(text[len(text) // 2 :][:3])
+        return asked, answers(plain, asked)
+
+
+@pytest.mark.parametrize(
+    ("settings", "blocks"),
+    [(AHEAD, None), (replace(AHEAD, max_running=3, max_step_tokens=7), None), (replace(AHEAD, max_running=6), 24)],
+    ids=["all at once", "in turns", "preempted"],
+)
+def test_answers_are_the_same(
+    settings: EngineSettings, blocks: int | None, tiny_checkpoint: Path, asked_and_told: tuple[list[Asked], list[Any]]
+) -> None:
+    asked, told = asked_and_told
+    with serving(tiny_checkpoint, settings, blocks) as model:
+        assert answers(model, asked) == told
+        assert_all_is_given_back(model)
+        # Rows, blocks and counts that others had.
+        assert answers(model, asked[::-1]) == told[::-1]
+        assert_all_is_given_back(model)
+        assert (model.stats().preemptions > 0) == (blocks is not None)
+
+
+def test_who_reports_likely_tokens_or_has_many_biases_is_served_beside_the_others(
+    tiny_checkpoint: Path, asked_and_told: tuple[list[Asked], list[Any]]
+) -> None:
+    asked, told = asked_and_told
+    many = tuple((token, -1.0) for token in range(100, 200))
+    others: list[Asked] = [((3, 4), replace(WARM, logprobs=2), 1, ()), ((3, 4), replace(WARM, logit_bias=many), 1, ())]
+    with serving(tiny_checkpoint, replace(AHEAD, decode_ahead=False)) as plain:
+        expected = answers(plain, others)
+    with serving(tiny_checkpoint, AHEAD) as model:
+        assert answers(model, [*asked, *others]) == [*told, *expected]
+
+
+def test_who_leaves_gives_all_back(tiny_checkpoint: Path, asked_and_told: tuple[list[Asked], list[Any]]) -> None:
+    async def leave_early(model: LocalModel) -> None:
+        stream = model.generate("leaves", (5, 6, 7), replace(GREEDY, max_tokens=400), n=3)
+        seen = 0
+        async for delta in stream:
+            seen += len(delta.token_ids)
+            if seen > 9:
+                break
+        await stream.aclose()
+
+    asked, told = asked_and_told
+    with serving(tiny_checkpoint, AHEAD) as model:
+        asyncio.run(leave_early(model))
+        assert answers(model, asked) == told
+        assert_all_is_given_back(model)
+
+
+def test_a_step_that_fails_fails_those_in_it(
+    tiny_checkpoint: Path, asked_and_told: tuple[list[Asked], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, told = asked_and_told
+    healthy, steps = ReferenceRows.choose, 0
+
+    def failing(self: ReferenceRows, *given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        nonlocal steps
+        steps += 1
+        if steps == 7:
+            raise RuntimeError("out of memory")
+        return healthy(self, *given)  # type: ignore[arg-type]
+
+    with serving(tiny_checkpoint, AHEAD) as model:
+        monkeypatch.setattr(ReferenceRows, "choose", failing)
+        (failed,) = answers(model, [((5, 6, 7), GREEDY, 3, ())])
+        assert [reason for *_, (reason, _) in failed] == ["error"] * 3
+        assert steps == 7
+        assert_all_is_given_back(model)
+        assert answers(model, asked) == told
+
+
+def test_a_sequence_without_a_next_token_fails_by_itself(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy = ReferenceRows.choose
+
+    def broken(
+        self: ReferenceRows, logits: torch.Tensor, state: RowState, order: torch.Tensor, keys: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        sick = state.numbers[order, POSITION] == 9
+        return healthy(self, logits.masked_fill(sick.unsqueeze(1), float("nan")), state, order, keys)
+
+    asked: list[Asked] = [((5, 6, 7), replace(GREEDY, max_tokens=7), 1, ()), ((5, 6, 7, 8), GREEDY, 1, ())]
+    with serving(tiny_checkpoint, AHEAD) as model:
+        whole, _ = answers(model, asked)
+        monkeypatch.setattr(ReferenceRows, "choose", broken)
+        sound, ((tokens, _, _, end),) = answers(model, asked)
+        assert sound == whole
+        assert end == ("error", len(tokens))
+        assert len(tokens) == 6
+        assert_all_is_given_back(model)
+
+
+def test_it_is_refused_where_there_are_no_such_steps() -> None:
+    native = choose_kernels("auto", CPU)
+    if not native.native:
+        pytest.skip(native.why)
+    with pytest.raises(ValueError, match="decode_ahead is true, which the compiled kernels of the CPU do not know"):
+        Engine(replace(AHEAD, kernels="auto"))
+
+
+def test_buckets_hold_any_number_and_little_more() -> None:
+    assert sizes(1) == [1]
+    assert sizes(5) == [1, 2, 4, 5]
+    assert sizes(130) == [1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128, 130]
+    for most in (1, 2, 7, 64, 200):
+        buckets = Buckets(most, 999, CPU, lambda _: None, None)
+        for rows in range(1, most + 1):
+            held = buckets.of(rows).rows
+            assert rows <= held <= min(most, 2 * rows)
+
+
+def test_rows_that_a_bucket_does_not_need_are_the_spare_one() -> None:
+    bucket = Bucket(4, 9, CPU, lambda _: None)
+    bucket.place([3, 1])
+    assert bucket.order.tolist() == [3, 1, 9, 9]
+    bucket.place([2, 3, 1])
+    assert bucket.order.tolist() == [2, 3, 1, 9]
+
+
+def recorded_buckets(broken: int = 0) -> tuple[Buckets, list[str]]:
+    """Buckets up to 4, and what is done with them; those of `broken` rows cannot be recorded."""
+    log: list[str] = []
+
+    def record(step: Callable[[], None]) -> Callable[[], None]:
+        log.append("record")
+        step()
+        if log[-1] == f"step of {broken}":
+            raise RuntimeError("cudaErrorStreamCaptureUnsupported")
+        return lambda: log.append("replay")
+
+    def step(bucket: Bucket) -> None:
+        assert bucket.order.tolist() == [9] * bucket.rows or "record" not in log[-1:]
+        log.append(f"step of {bucket.rows}")
+
+    return Buckets(4, 9, CPU, step, record), log
+
+
+def test_steps_are_recorded_one_by_one_when_nothing_else_is_to_be_done() -> None:
+    buckets, log = recorded_buckets()
+    buckets.of(2).place([1, 2])
+    buckets.of(2).launch()
+    assert not buckets.record_one(idle=False)
+    assert buckets.left == 3
+    assert [buckets.record_one(idle=True) for _ in range(4)] == [True, True, True, False]
+    assert buckets.left == 0
+    assert log == ["step of 2", "record", "step of 1", "record", "step of 2", "record", "step of 4"]
+    buckets.of(3).place([1, 2, 3])
+    buckets.of(3).launch()
+    assert log[-1] == "replay"
+    assert buckets.of(3).order.tolist() == [1, 2, 3, 9]
+
+
+def test_a_step_that_is_much_wanted_is_recorded_first_and_while_others_wait() -> None:
+    buckets, log = recorded_buckets()
+    buckets.of(4).misses = 128
+    buckets.of(2).misses = 3
+    assert buckets.record_one(idle=False)
+    assert log == ["record", "step of 4"]
+    assert not buckets.record_one(idle=False)
+    assert buckets.record_one(idle=True)
+    assert log[-1] == "step of 2"
+
+
+def test_a_step_that_cannot_be_recorded_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    buckets, log = recorded_buckets(broken=2)
+    with caplog.at_level(logging.ERROR):
+        while buckets.record_one(idle=True):
+            pass
+    assert "a step of 2 rows cannot be recorded" in caplog.text
+    buckets.of(2).launch()
+    assert log[-1] == "step of 2"
+    buckets.of(1).launch()
+    assert log[-1] == "replay"
