@@ -232,7 +232,8 @@ def in_float64(weights: MixtureWeights, fmt: WeightFormat = "native") -> Mixture
 
 
 def _normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return _REFERENCE.rms_norm(x.double(), weight.double(), eps)
+    expected: Tensor = _REFERENCE.rms_norm(x.double(), weight.double(), eps)
+    return expected
 
 
 def _expanded(layer: KVLayer) -> tuple[Tensor, Tensor]:

@@ -39,6 +39,9 @@ from headgate.engine.text.tool_calls import ToolFormat, tool_format
 
 logger = logging.getLogger(__name__)
 
+_TELLING_S = 3.0
+"""Seconds between two lines of the log on how far a model is read."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
@@ -177,6 +180,7 @@ class Engine:
             fmt=spec.weights,
             device=self.device,
             keep_packed=self._settings.keep_quantized,
+            progress=self._telling(spec),
         )
         vocab_size = loaded.decoder.spec.vocab_size
         if tokenizer.vocab_size > vocab_size:
@@ -185,6 +189,18 @@ class Engine:
             )
         logger.info("loaded %s from %s in %.2f s", spec.name, spec.path, self._clock() - started)
         return loaded, tokenizer
+
+    def _telling(self, spec: ModelSpec) -> Callable[[int, int], None]:
+        """Of how far the weights were read, where that takes long."""
+        told = self._clock()
+
+        def tell(layers: int, whole: int) -> None:
+            nonlocal told
+            if self._clock() - told >= _TELLING_S:
+                told = self._clock()
+                logger.info("loading %s: %d of %d layers", spec.name, layers, whole)
+
+        return tell
 
     def _serve(self, spec: ModelSpec, loaded: LoadedDecoder, tokenizer: Tokenizer, blocks: int) -> LocalModel:
         settings, decoder = self._settings, loaded.decoder

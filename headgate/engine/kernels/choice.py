@@ -65,4 +65,6 @@ def _triton(device: torch.device) -> KernelChoice:
     # Triton takes a second to import and half a gigabyte on disk: nobody else should need it.
     from headgate.engine.kernels.triton.kernels import TritonKernels
 
-    return KernelChoice(TritonKernels(), True, "Triton, by the setting kernels: triton")
+    # What takes fp8 (e4m3) came with the GPUs of 8.9.
+    fp8 = torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= (8, 9)
+    return KernelChoice(TritonKernels(fp8=fp8), True, "Triton, by the setting kernels: triton")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from headgate.engine.kernels.device_rows import RowKernels
-from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts
+from headgate.engine.kernels.mixture import Fp8Expert, Mixture, MixtureWeights, PackedExperts
+from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 
 if TYPE_CHECKING:
@@ -165,8 +166,29 @@ class Drawing(Protocol):
         ...
 
 
+class Fp8Layers(Protocol):
+    """Layers that keep a checkpoint's own fp8 weights, and round activations alike."""
+
+    def linear(self, weight: Fp8Weight, bias: Tensor | None) -> Linear:
+        """The layer of `weight`; `bias` [outputs] in the compute dtype."""
+        ...
+
+    def mixture(self, weights: MixtureWeights, experts: Iterable[Fp8Expert], shared: Fp8Expert | None) -> Mixture:
+        """The layer of these experts; those of `weights` are not read."""
+        ...
+
+
 class Kernels(Protocol):
-    """The operations of a decoder step. `tokens` is the number of rows of the step, whatever their sequence."""
+    """The operations of a decoder step. `tokens` is the number of rows of the step, whatever their sequence.
+
+    Attributes:
+        fp8: what keeps the weights of fp8 checkpoints as they are; None where they are expanded.
+
+    `into`, where an operation has it, is the layer that takes the result next, and alone: it may come in a form that
+    only that layer knows.
+    """
+
+    fp8: Fp8Layers | None
 
     def linear(
         self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None
@@ -185,11 +207,13 @@ class Kernels(Protocol):
         """What `linear` makes of the weight that `pack` made this of; `bias` [outputs]."""
         ...
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, into: object = None) -> Any:
         """Normalise the last dimension by its root mean square, then scale by `weight` [width]."""
         ...
 
-    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    def add_rms_norm(
+        self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, into: object = None
+    ) -> tuple[Any, Tensor]:
         """(rms_norm(x + residual), x + residual), both [tokens, hidden]. May overwrite its arguments."""
         ...
 
@@ -197,7 +221,7 @@ class Kernels(Protocol):
         """Rotate the halves of each head. x [tokens, heads, head_dim]; cos and sin [tokens, head_dim / 2] fp32."""
         ...
 
-    def swiglu(self, gate_up: Tensor) -> Tensor:
+    def swiglu(self, gate_up: Tensor, into: object = None) -> Any:
         """silu(first half) * second half: [tokens, 2 * width] to [tokens, width]."""
         ...
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import Linear, PackedWeight
 
 
@@ -22,6 +23,14 @@ class ExpertWeights:
 
     gate_up: Tensor
     down: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Fp8Expert:
+    """One expert of an fp8 checkpoint; see ExpertWeights."""
+
+    gate_up: Fp8Weight
+    down: Fp8Weight
 
 
 @dataclass(frozen=True, slots=True)

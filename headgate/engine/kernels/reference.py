@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.engine.kernels.device_rows import RowKernels
-from headgate.engine.kernels.interface import AttentionBatch, Drawing, HeadNorms, Kernels, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, Drawing, Fp8Layers, HeadNorms, Kernels, KVLayer
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
 from headgate.engine.kernels.reference_plan import Decodes, Prompt, ReferencePlan
 from headgate.engine.kernels.reference_rows import ReferenceRows
@@ -54,6 +54,8 @@ def rotate_and_write(
 class ReferenceKernels:
     """Implements the Kernels protocol with stock torch operators."""
 
+    fp8: Fp8Layers | None = None
+
     def linear(
         self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None
     ) -> Linear:
@@ -67,14 +69,16 @@ class ReferenceKernels:
         """See Kernels."""
         raise NotImplementedError(f"{fmt}: plain torch packs nothing")
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, into: object = None) -> Any:  # noqa: ARG002
         """See Kernels. Zhang and Sennrich 2019."""
         return F.rms_norm(x, (x.shape[-1],), weight, eps)
 
-    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    def add_rms_norm(
+        self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, into: object = None
+    ) -> tuple[Any, Tensor]:
         """See Kernels."""
         residual = residual + x
-        return self.rms_norm(residual, weight, eps), residual
+        return self.rms_norm(residual, weight, eps, into), residual
 
     def rope(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """See Kernels. Su et al. 2021, in the half-split layout of Hugging Face checkpoints."""
@@ -82,7 +86,7 @@ class ReferenceKernels:
         cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
         return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
-    def swiglu(self, gate_up: Tensor) -> Tensor:
+    def swiglu(self, gate_up: Tensor, into: object = None) -> Any:  # noqa: ARG002
         """See Kernels. Shazeer 2020."""
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate) * up

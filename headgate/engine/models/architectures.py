@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
+from headgate.engine.models.quantized import check_quantization
 from headgate.engine.models.spec import DecoderSpec, ExpertsSpec, RopeSpec, WeightNames
 
 
@@ -42,10 +43,7 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
     activation = config.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         raise CheckpointError(f"config.json: hidden_act {activation!r} is not supported; it must be 'silu'")
-    quantization = config.get("quantization_config")
-    if quantization:
-        method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-        raise CheckpointError(f"config.json: quantization_config {method!r} is not supported; use plain weights")
+    check_quantization(config)
     return reader(_Config(config), name)
 
 

@@ -151,7 +151,7 @@ class Decoder:
         kernels, spec, weights = self.kernels, self.spec, self._weights
         cos, sin = (by_position.index_select(0, positions) for by_position in table)
         residual = F.embedding(tokens, weights.embedding)
-        x = kernels.rms_norm(residual, weights.layers[0].input_norm, spec.norm_eps)
+        x = kernels.rms_norm(residual, weights.layers[0].input_norm, spec.norm_eps, weights.layers[0].qkv)
         for number, layer in enumerate(weights.layers):
             q, k, v = self._project(layer, x)
             q = kernels.rotate_and_write(q, k, v, self._head_norms(layer), cos, sin, cache[number], slots)
@@ -160,11 +160,16 @@ class Decoder:
             if rows is not None and number == spec.layers - 1:
                 # Past the last attention only the rows that are sampled matter.
                 x, residual = x.index_select(0, rows), residual.index_select(0, rows)
-            x, residual = kernels.add_rms_norm(x, residual, layer.mlp_norm, spec.norm_eps)
-            x = self._feed_forward(layer.mlp, x)
-            following = weights.norm if number == spec.layers - 1 else weights.layers[number + 1].input_norm
-            x, residual = kernels.add_rms_norm(x, residual, following, spec.norm_eps)
-        return x
+            mlp = layer.mlp
+            x, residual = kernels.add_rms_norm(
+                x, residual, layer.mlp_norm, spec.norm_eps, mlp.gate_up if isinstance(mlp, Mlp) else mlp
+            )
+            x = self._feed_forward(mlp, x)
+            if number < spec.layers - 1:
+                following = weights.layers[number + 1]
+                x, residual = kernels.add_rms_norm(x, residual, following.input_norm, spec.norm_eps, following.qkv)
+        normed: Tensor = kernels.add_rms_norm(x, residual, weights.norm, spec.norm_eps)[0]
+        return normed
 
     def _project(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         spec = self.spec
@@ -187,7 +192,7 @@ class Decoder:
 
     def _feed_forward(self, mlp: Mlp | Mixture, x: Tensor) -> Tensor:
         if isinstance(mlp, Mlp):
-            return mlp.down(self.kernels.swiglu(mlp.gate_up(x)))
+            return mlp.down(self.kernels.swiglu(mlp.gate_up(x), mlp.down))
         return mlp(x)
 
 

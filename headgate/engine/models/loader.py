@@ -6,7 +6,7 @@ import ctypes
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -15,14 +15,16 @@ import torch
 from torch import Tensor
 
 from headgate.engine.kernels.interface import Kernels, Mlp
-from headgate.engine.kernels.mixture import ExpertWeights, Mixture, MixtureWeights, PackedExperts
+from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, Mixture, MixtureWeights, PackedExperts
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
+from headgate.engine.models.keeping import packed_cache
+from headgate.engine.models.quantized import Matrix, read_matrix, stays_fp8
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.models.tensors import CheckpointTensors, read_json
+from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
-from headgate.engine.quant.packed_cache import PackedCache, content_digest, layout_digest
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 _MLP_NAMES = ("gate_proj", "up_proj", "down_proj")
@@ -72,12 +74,16 @@ def load_decoder(
     fmt: WeightFormat = "native",
     device: torch.device | None = None,
     keep_packed: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> LoadedDecoder:
     """Load the checkpoint in `folder`.
 
     `dtype` "auto" is bfloat16 unless the checkpoint is in float32. `fmt` is the format the linear layers are kept in;
     embedding, norms and routers stay in `dtype`. With `keep_packed` weights that are quantised here are written to disk
-    for the next time, and those of the last time are used: see `quant.packed_cache`.
+    for the next time, and those of the last time are used: see `quant.packed_cache`. `progress` is told how many layers
+    of how many were read.
+
+    fp8 weights stay fp8 where the kernels can compute with them and `fmt` is native; elsewhere they are expanded.
 
     Raises:
         CheckpointError: naming the file and the tensor or key that is missing, damaged, unexpected or misshapen.
@@ -91,10 +97,10 @@ def load_decoder(
         device = device or torch.device("cpu")
         cache = None
         if keep_packed and device.type == "cpu":
-            cache = _packed_cache(folder, source, config, kernels, compute, fmt)
+            cache = packed_cache(folder, source, config, kernels, compute, fmt)
         kept = cache.load() if cache is not None else None
         reader = _Reader(source, spec, kernels, compute, device, fmt, kept or {})
-        weights = reader.weights()
+        weights = reader.weights(progress or (lambda _done, _all: None))
         if cache is not None and reader.packed:
             cache.save({**(kept or {}), **reader.packed})
         _return_freed_memory()
@@ -106,6 +112,9 @@ def load_decoder(
         parameters - _idle_expert_parameters(spec),
         _revision(config, source),
     )
+
+
+_Matrices = Mapping[str, Matrix]
 
 
 class _Reader:
@@ -128,10 +137,12 @@ class _Reader:
         self._device = device
         self._format = fmt
         self._kept = kept
+        # Whoever wants another format gets it, of the weights that fp8 stands for.
+        self._fp8 = kernels.fp8 if fmt == "native" else None
         self.packed: dict[str, Tensor] = {}
         """Parts of all packed weights by name, if any had to be packed; empty if all were kept."""
 
-    def weights(self) -> DecoderWeights:
+    def weights(self, progress: Callable[[int, int], None]) -> DecoderWeights:
         spec = self._spec
         embedding = self._tensor("model.embed_tokens.weight", spec.vocab_size, spec.hidden)
         norm = self._tensor("model.norm.weight", spec.hidden)
@@ -139,9 +150,13 @@ class _Reader:
             head = self._pack("lm_head", ["model.embed_tokens.weight"], lambda: embedding, spec.vocab_size, None, norm)
         else:
             head = self._linear(("lm_head",), (spec.vocab_size,), spec.hidden, False, norm)
+        layers = list[Layer]()
+        for number in range(spec.layers):
+            layers.append(self._layer(number))
+            progress(number + 1, spec.layers)
         return DecoderWeights(
             embedding=embedding,
-            layers=[self._layer(number) for number in range(spec.layers)],
+            layers=layers,
             norm=norm,
             head=head,
         )
@@ -191,9 +206,13 @@ class _Reader:
             experts=(self._read(expert) for expert in experts),
             per_token=spec.per_token,
             normalize=spec.normalize,
-            shared=self._read(shared_expert) if shared_expert and kept is None else None,
             shared_gate=self._tensor(f"{at}.mlp.shared_expert_gate.weight", 1, hidden) if shared else None,
         )
+        fp8 = self._fp8_mixture(weights, experts, shared_expert)
+        if fp8 is not None:
+            return fp8
+        if shared_expert is not None and kept is None:
+            weights = replace(weights, shared=self._read(shared_expert))
         packed = kept or self._kernels.pack_experts(weights, self._format)
         if packed is None:
             return self._kernels.mixture(weights, self._format)
@@ -202,18 +221,35 @@ class _Reader:
             self._keep(f"{name}/down", packed.down)
         return self._kernels.packed_mixture(weights, packed, self._format)
 
-    def _expert(self, at: str, width: int, names: tuple[str, str, str]) -> dict[str, Tensor]:
+    def _fp8_mixture(
+        self, weights: MixtureWeights, experts: Sequence[_Matrices], shared: _Matrices | None
+    ) -> Mixture | None:
+        """The layer whose experts stay in fp8; None where they are not, or cannot stay."""
+        fp8 = self._fp8
+        every = experts if shared is None else [*experts, shared]
+        if fp8 is None or not stays_fp8([matrix for expert in every for matrix in expert.values()]):
+            return None
+        read = (self._read_fp8(expert) for expert in experts)
+        return fp8.mixture(weights, read, self._read_fp8(shared) if shared is not None else None)
+
+    def _read_fp8(self, expert: _Matrices) -> Fp8Expert:
+        gate, up, down = (m.to(self._device) for m in expert.values() if isinstance(m, Fp8Weight))
+        gate_up = Fp8Weight.stacked([gate, up])
+        assert gate_up is not None
+        self._release(list(expert))
+        return Fp8Expert(gate_up, down)
+
+    def _expert(self, at: str, width: int, names: tuple[str, str, str]) -> dict[str, Matrix]:
         """The matrices gate, up and down by name, still mapped: what the checkpoint must have is checked here."""
         hidden = self._spec.hidden
         shapes = ((width, hidden), (width, hidden), (hidden, width))
         tensors = [f"{at}.{name}.weight" for name in names]
-        return {name: self._source.get(name, shape) for name, shape in zip(tensors, shapes, strict=True)}
+        return {name: read_matrix(self._source, name, shape) for name, shape in zip(tensors, shapes, strict=True)}
 
-    def _read(self, expert: Mapping[str, Tensor]) -> ExpertWeights:
-        gate, up, down = (self._convert(tensor) for tensor in expert.values())
+    def _read(self, expert: _Matrices) -> ExpertWeights:
+        gate, up, down = (self._convert(matrix) for matrix in expert.values())
         read = ExpertWeights(torch.cat((gate, up)), down)
-        for name in expert:
-            self._source.release(name)
+        self._release(list(expert))
         return read
 
     def _linear(
@@ -221,14 +257,23 @@ class _Reader:
     ) -> Linear:
         """One layer of the checkpoint's layers `names` stacked, in one product instead of several; behind `norm`."""
         # Looked up even where a packed form was kept: what the checkpoint must have is checked the same.
-        sources = [self._source.get(f"{n}.weight", (w, inputs)) for n, w in zip(names, widths, strict=True)]
+        tensors = [f"{name}.weight" for name in names]
+        sources = [
+            read_matrix(self._source, name, (width, inputs)) for name, width in zip(tensors, widths, strict=True)
+        ]
         biases = [self._tensor(f"{n}.bias", w) for n, w in zip(names, widths, strict=True)] if bias else None
+        both = _stack(biases) if biases else None
+        low = [source.to(self._device) for source in sources if isinstance(source, Fp8Weight)] if self._fp8 else []
+        stacked = Fp8Weight.stacked(low) if len(low) == len(sources) else None
+        if self._fp8 is not None and stacked is not None:
+            self._release(tensors)
+            return self._fp8.linear(stacked, both)
         return self._pack(
             "+".join(names),
-            [f"{name}.weight" for name in names],
+            tensors,
             lambda: _stack([self._convert(source) for source in sources]),
             sum(widths),
-            _stack(biases) if biases else None,
+            both,
             norm,
         )
 
@@ -287,8 +332,10 @@ class _Reader:
     def _tensor(self, name: str, *shape: int) -> Tensor:
         return self._convert(self._source.get(name, shape))
 
-    def _convert(self, tensor: Tensor) -> Tensor:
-        return tensor.to(device=self._device, dtype=self._dtype)
+    def _convert(self, matrix: Matrix) -> Tensor:
+        if isinstance(matrix, Fp8Weight):
+            return matrix.to(self._device).expand(self._dtype)
+        return matrix.to(device=self._device, dtype=self._dtype)
 
 
 def _return_freed_memory() -> None:
@@ -302,36 +349,6 @@ def _return_freed_memory() -> None:
 def _stack(tensors: list[Tensor]) -> Tensor:
     # A single tensor stays memory-mapped where its dtype and device allow.
     return torch.cat(tensors) if len(tensors) > 1 else tensors[0]
-
-
-def _packed_cache(
-    folder: Path,
-    source: CheckpointTensors,
-    config: Mapping[str, Any],
-    kernels: Kernels,
-    dtype: torch.dtype,
-    fmt: WeightFormat,
-) -> PackedCache | None:
-    """The cache of this checkpoint's weights in a format that can be kept; None if it cannot."""
-    layout = layout_digest(lambda probe: _pack_probe(kernels, probe, fmt))
-    if layout is None:
-        return None
-    name = f"{fmt}-{str(dtype).removeprefix('torch.')}"
-    made_of = json.dumps([name, layout, content_digest(source.files), config], sort_keys=True)
-    return PackedCache(folder, name, sha256(made_of.encode()).hexdigest())
-
-
-def _pack_probe(kernels: Kernels, probe: Tensor, fmt: WeightFormat) -> PackedWeight | None:
-    """What a layer and a mixture of an expert and a shared one become, as one weight."""
-    single = kernels.pack(probe, fmt, importance_behind(torch.arange(1.0, probe.shape[1] + 1)))
-    width = probe.shape[0] // 2
-    expert = ExpertWeights(probe, probe.t()[:, :width].contiguous())
-    mixture = MixtureWeights(probe[:1], [expert], 1, True, ExpertWeights(probe[:60], expert.down[:, :30]), probe[:1])
-    experts = kernels.pack_experts(mixture, fmt)
-    if single is None or experts is None:
-        return None
-    weights = (single, experts.gate_up, experts.down)
-    return PackedWeight(*(torch.cat([getattr(w, f.name).flatten() for w in weights]) for f in fields(PackedWeight)))
 
 
 def _idle_expert_parameters(spec: DecoderSpec) -> int:

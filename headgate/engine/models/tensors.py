@@ -33,6 +33,11 @@ _DTYPES = {
 }
 
 
+_SCALES = ("_scale", "_scale_inv")
+# Of these, activations' own scales are what a checkpoint would have them rounded by: here each token brings its own.
+_UNUSED = (".inv_freq", ".masked_bias", ".input_scale")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file.
 
@@ -70,7 +75,7 @@ class CheckpointTensors:
         Raises:
             CheckpointError: a file is missing or is no safetensors file.
         """
-        self._folder = folder
+        self.folder = folder
         self._files: dict[Path, mmap.mmap] = {}
         self._places: dict[str, _Place] = {}
         self._used: set[str] = set()
@@ -91,8 +96,8 @@ class CheckpointTensors:
 
     @property
     def parameters_named(self) -> int:
-        """Numbers in all tensors of the files, used or not."""
-        return sum(math.prod(place.shape) for place in self._places.values())
+        """Numbers in all tensors of the files, used or not, scales of others aside."""
+        return sum(math.prod(p.shape) for name, p in self._places.items() if not name.endswith(_SCALES))
 
     @property
     def files(self) -> list[Path]:
@@ -102,8 +107,17 @@ class CheckpointTensors:
     def __contains__(self, name: str) -> bool:
         return name in self._places
 
-    def get(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor, still memory-mapped.
+    def dtype(self, name: str) -> torch.dtype | None:
+        """The tensor's, None where there is no such tensor or torch has no such dtype."""
+        place = self._places.get(name)
+        return _DTYPES.get(place.dtype) if place is not None else None
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor that is there."""
+        return self._places[name].shape
+
+    def get(self, name: str, shape: tuple[int, ...], *, counts: bool = True) -> Tensor:
+        """The tensor, still memory-mapped. `counts`: its numbers are parameters.
 
         Raises:
             CheckpointError: it is missing, of another shape, or not floating point.
@@ -111,7 +125,7 @@ class CheckpointTensors:
         place = self._places.get(name)
         if place is None:
             where = ", ".join(p.name for p in self.files)
-            raise CheckpointError(f"{self._folder}: tensor {name!r} is missing from {where}")
+            raise CheckpointError(f"{self.folder}: tensor {name!r} is missing from {where}")
         if place.shape != shape:
             raise CheckpointError(f"{place.path}: tensor {name!r} has shape {place.shape}, config.json means {shape}")
         dtype = _DTYPES.get(place.dtype)
@@ -122,7 +136,7 @@ class CheckpointTensors:
         count = (place.stop - place.start) // dtype.itemsize
         if name not in self._used:
             self._used.add(name)
-            self.parameters += count
+            self.parameters += count if counts else 0
         if not count:
             return torch.empty(shape, dtype=dtype)
         return torch.frombuffer(self._files[place.path], dtype=dtype, count=count, offset=place.start).view(shape)
@@ -141,9 +155,7 @@ class CheckpointTensors:
             CheckpointError: there are some; one is named.
         """
         ignored = {"lm_head.weight"} if tied_head else set()
-        left = sorted(
-            n for n in self._places.keys() - self._used - ignored if not n.endswith((".inv_freq", ".masked_bias"))
-        )
+        left = sorted(n for n in self._places.keys() - self._used - ignored if not n.endswith(_UNUSED))
         if left:
             raise CheckpointError(
                 f"{self._places[left[0]].path}: tensor {left[0]!r} and {len(left) - 1} more belong to no part of the "
@@ -151,15 +163,15 @@ class CheckpointTensors:
             )
 
     def _paths(self) -> Iterator[Path]:
-        index = self._folder / "model.safetensors.index.json"
+        index = self.folder / "model.safetensors.index.json"
         if not index.exists():
-            yield self._folder / "model.safetensors"
+            yield self.folder / "model.safetensors"
             return
         names = read_json(index).get("weight_map")
         if not isinstance(names, dict):
             raise CheckpointError(f"{index}: weight_map must be an object of tensor names to file names")
         for name in sorted(set(names.values())):
-            yield self._folder / name
+            yield self.folder / name
 
 
 def _places(path: Path, content: mmap.mmap) -> Iterator[tuple[str, _Place]]:

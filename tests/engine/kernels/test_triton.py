@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import torch
@@ -17,7 +16,8 @@ from triton_cases import needs_triton, triton_kernels
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer
-from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
+from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, MixtureWeights
+from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import WeightFormat
 
 pytestmark = [needs_triton, pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="needs the compiler")]
@@ -68,12 +68,13 @@ def launch_attention() -> None:
 
 
 def launch_mixture() -> None:
-    """As a layer of a small Qwen3 mixture does in each format, for one token, for some and for a prompt."""
+    """As a layer of a small Qwen3 mixture does, for one token, for some or for a prompt."""
     expert = ExpertWeights(torch.zeros(1024, 1024).bfloat16(), torch.zeros(1024, 512).bfloat16())
     weights = MixtureWeights(torch.zeros(8, 1024).bfloat16(), [expert] * 8, 4, normalize=True)
-    for fmt in get_args(WeightFormat):
+    given: list[tuple[WeightFormat, tuple[int, ...]]] = [("native", (1, 512)), ("int8", (9,)), ("int4", (1, 512))]
+    for fmt, counts in given:
         mixture = triton_kernels().mixture(weights, fmt)
-        for tokens in (1, 9, 512):
+        for tokens in counts:
             mixture(torch.zeros(tokens, 1024).bfloat16())
 
 
@@ -99,13 +100,52 @@ def launch_decoding() -> None:
     kernels.drawing()(logits, wide.float(), torch.zeros(4, dtype=torch.int64), wide, wide, step.keys)
 
 
+def launch_fp8() -> None:
+    """A norm and a layer behind it, for one token, some and a prompt; a gate; experts; rows that come as they are."""
+    from headgate.engine.kernels.triton.linear import StoredLinear
+    from headgate.engine.kernels.triton.stored import Stored
+
+    kernels, weight = triton_kernels(), torch.zeros(1024).bfloat16()
+    for blocks in (False, True):
+        kept = Fp8Weight.of(torch.zeros(1024, 1024), blocks=blocks)
+        layer = StoredLinear(Stored.of_fp8(kept), None)
+        for tokens in (1, 4, 300):
+            layer(kernels.rms_norm(torch.zeros(tokens, 1024).bfloat16(), weight, 1e-6, layer))
+        kernels.swiglu(torch.zeros(4, 6144).bfloat16(), layer)
+        layer(torch.zeros(1, 1024).bfloat16())
+        expert = Fp8Expert(kept, Fp8Weight.of(torch.zeros(1024, 512), blocks=blocks))
+        weights = MixtureWeights(torch.zeros(8, 1024).bfloat16(), (), 4, normalize=True)
+        assert kernels.fp8 is not None
+        kernels.fp8.mixture(weights, [expert] * 8, None)(torch.zeros(512, 1024).bfloat16())
+
+
+def test_fp8_compiles_for_the_gpus_that_have_it(tmp_path: Path) -> None:
+    with compiling(90, tmp_path) as compiled:
+        launch_fp8()
+    experts = ["_route", "_round", "_product", "_round", "_product", "_weigh"]
+    layers = ["_norm", "_one_row", "_norm", "_rows", "_norm", "_rows", "_gate"]
+    assert [kernel.name for kernel in compiled] == [
+        *layers,
+        "_round",
+        "_one_row",
+        *experts,
+        *layers,
+        "_one_row",
+        *experts,
+    ]
+    assert all(kernel.metadata.shared <= SHARED[90] for kernel in compiled)
+    tiles = [kernel for kernel in compiled if kernel.name in ("_rows", "_product")]
+    # Tiles of 64 rows and more are multiplied as they are, by the instruction that came with these GPUs.
+    assert sum("wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3" in kernel.asm["ptx"] for kernel in tiles) == 6
+
+
 @pytest.mark.parametrize("capability", sorted(SHARED))
 @pytest.mark.parametrize(
     ("launch", "names"),
     [
         (launch_row_kernels, ["_norm", "_norm", "_gate", "_place", "_place"]),
         (launch_attention, ["_attend", "_combine", "_attend"] * 2),
-        (launch_mixture, ["_route", "_product", "_product", "_weigh"] * 9),
+        (launch_mixture, ["_route", "_product", "_product", "_weigh"] * 5),
         (launch_linear, ["_one_row", "_rows", "_rows"] * 2),
         (
             launch_decoding,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
+import torch
 
 if TYPE_CHECKING:
     from headgate.engine.kernels.triton.kernels import TritonKernels
@@ -18,8 +20,28 @@ in_the_interpreter = pytest.mark.skipif(
 )
 
 
+@pytest.fixture
+def right_fp8(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conversions to and from fp8 as GPUs and torch make them: the interpreter's own round wrongly."""
+    from triton import language
+    from triton.runtime import interpreter
+
+    theirs = interpreter._convert_float
+
+    def convert(given: Any, before: Any, after: Any, rounding: Any) -> Any:
+        if after == language.float8e4nv:
+            numbers = torch.from_numpy(theirs(given, before, language.float32, None).view(np.float32))
+            return numbers.to(torch.float8_e4m3fn).view(torch.uint8).numpy()
+        if before == language.float8e4nv:
+            numbers = torch.from_numpy(np.ascontiguousarray(given).view(np.uint8)).view(torch.float8_e4m3fn).float()
+            return theirs(numbers.numpy(), language.float32, after, rounding)
+        return theirs(given, before, after, rounding)
+
+    monkeypatch.setattr(interpreter, "_convert_float", convert)
+
+
 def triton_kernels() -> TritonKernels:
     """The kernels; importing them decides how they run in this process."""
     from headgate.engine.kernels.triton.kernels import TritonKernels
 
-    return TritonKernels()
+    return TritonKernels(fp8=True)

@@ -20,7 +20,7 @@ from headgate.engine.kernels.cpu.packed import (
 )
 from headgate.engine.kernels.cpu.plan import CpuPlan
 from headgate.engine.kernels.cpu.step import CpuStep
-from headgate.engine.kernels.interface import AttentionBatch, Drawing, HeadNorms, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, Drawing, Fp8Layers, HeadNorms, KVLayer
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
 from headgate.engine.kernels.reference import rotate_and_write
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
@@ -62,6 +62,8 @@ class CpuKernels:
     `native_status` says whether it can be used.
     """
 
+    fp8: Fp8Layers | None = None
+
     def __init__(self) -> None:
         ops = torch.ops.headgate
         # The overloads themselves: going through the packet costs as much as a small operator.
@@ -98,12 +100,19 @@ class CpuKernels:
         """See Kernels."""
         return NativeInt4Linear(weight, outputs, bias) if fmt == "int4" else NativeInt8Linear(weight, outputs, bias)
 
-    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, into: object = None) -> Tensor:  # noqa: ARG002
         """See Kernels."""
         y: Tensor = self._rms_norm(x, weight, eps)
         return y
 
-    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    def add_rms_norm(
+        self,
+        x: Tensor,
+        residual: Tensor,
+        weight: Tensor,
+        eps: float,
+        into: object = None,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor]:
         """See Kernels. Both arguments are overwritten."""
         self._add_rms_norm(x, residual, weight, eps)
         return x, residual
@@ -113,7 +122,7 @@ class CpuKernels:
         y: Tensor = self._rope(x, cos, sin)
         return y
 
-    def swiglu(self, gate_up: Tensor) -> Tensor:
+    def swiglu(self, gate_up: Tensor, into: object = None) -> Tensor:  # noqa: ARG002
         """See Kernels."""
         y: Tensor = self._swiglu(gate_up)
         return y

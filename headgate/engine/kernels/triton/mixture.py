@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,10 +13,11 @@ import triton.language as tl
 from torch import Tensor
 
 from headgate.engine.kernels.mixture import MixtureWeights
+from headgate.engine.kernels.triton.linear import takes
 from headgate.engine.kernels.triton.products import Tile, row_product, tile_product
-from headgate.engine.kernels.triton.rows import swiglu
-from headgate.engine.kernels.triton.stored import Stored
-from headgate.engine.quant.linear import Linear, WeightFormat
+from headgate.engine.kernels.triton.rows import Rounded, exact, swiglu, taken
+from headgate.engine.kernels.triton.stored import Fp8Format, Stored
+from headgate.engine.quant.linear import Linear
 
 _ALONE = 32
 """Pairs of token and expert up to which each is a tile of its own: sorting them would take longer than it saves, as few
@@ -48,6 +51,8 @@ def _route(
 @triton.jit
 def _product(
     x: tl.tensor,
+    x_scales: tl.tensor,
+    span: tl.tensor,
     weight: tl.tensor,
     scales: tl.tensor,
     groups: tl.tensor,
@@ -82,17 +87,19 @@ def _product(
         output = expert * outputs + column
         if rows == 1:
             pair = tile.to(tl.int64)
-            row = x + pair // share * inputs
-            sums = row_product(row, weight, groups, output, inside, inputs, fmt, columns, depth)[:, None]
+            row = pair // share
+            of_row = None if x_scales is None else x_scales + row
+            sums = row_product(
+                x + row * inputs, of_row, span, weight, scales, groups, output, inside, inputs, fmt, columns, depth
+            )[:, None]
             pair, real = pair + tl.zeros([1], tl.int64), tl.full([1], True, tl.int1)
         else:
             pair = tl.load(pairs + tile * rows + tl.arange(0, rows)).to(tl.int64)
             real = pair < most
             sums = tile_product(
-                x, pair // share, real, weight, groups, output, inside, inputs, fmt, rows, columns, depth
-            )
-        if scales is not None:
-            sums = sums * tl.load(scales + output, mask=inside, other=0.0)[:, None]
+                x, x_scales, span, pair // share, real, weight, scales, groups, output, inside, inputs, fmt, rows,
+                columns, depth,
+            )  # fmt: skip
         if gated:
             gate, up = tl.split(tl.permute(tl.reshape(sums, [columns // 2, 2, rows]), [0, 2, 1]))
             # Rounded where the operations one by one round.
@@ -142,45 +149,60 @@ def _weigh(
 class TritonMixture:
     """Implements Mixture without waiting for the device: nothing is read back to the host."""
 
-    def __init__(self, weights: MixtureWeights, fmt: WeightFormat, linear: Callable[[Tensor], Linear]) -> None:
-        """`fmt` is that of the experts that the router chooses from; `linear` makes the layers of the shared one."""
+    def __init__(
+        self,
+        weights: MixtureWeights,
+        experts: Iterable[tuple[Stored, Stored]],
+        shared: tuple[Linear, Linear] | None,
+    ) -> None:
+        """`experts`: `gate_up` and `down` of those the router chooses from, in order; `weights` gives the rest.
+
+        `shared`: these layers of the expert that all tokens pass.
+        """
         self._per_token, self._normalize = weights.per_token, weights.normalize
-        self._count, hidden = weights.router.shape
+        self._count = weights.router.shape[0]
         self._router = weights.router.float()
-        shared = weights.shared
-        self._shared = (linear(shared.gate_up), linear(shared.down)) if shared is not None else None
-        self._shared_gate = weights.shared_gate
-        self._gate_up = self._down = Stored(fmt, hidden, weights.router[:0])
-        for number, expert in enumerate(weights.experts):
-            gate_up, down = Stored.of(expert.gate_up, fmt), Stored.of(expert.down, fmt)
-            if not number:
-                self._gate_up, self._down = gate_up.room(self._count), down.room(self._count)
+        self._shared, self._shared_gate = shared, weights.shared_gate
+        pairs = iter(experts)
+        first = next(pairs)
+        self._gate_up, self._down = (part.room(self._count) for part in first)
+        for number, (gate_up, down) in enumerate(chain([first], pairs)):
             self._gate_up.put(number, gate_up)
             self._down.put(number, down)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """See Mixture. The last bits of a token's result may depend on how many it is computed with: tiles differ."""
-        tokens, hidden = x.shape
+    @property
+    def takes(self) -> Fp8Format | None:
+        """As what rows come best; None for as they are."""
+        return self._gate_up.fp8
+
+    def __call__(self, x: Tensor | Rounded) -> Tensor:
+        """See Mixture. The last bits of a token's result may depend on how many it is computed with: tiles differ.
+
+        fp8 experts take rows that were rounded already.
+        """
+        x = x if isinstance(x, Rounded) else x.contiguous()
+        plain = exact(x)
+        tokens, hidden = plain.shape
         if not tokens:
-            return x
-        x, width = x.contiguous(), self._down.inputs
-        chosen, weights = self._routed(x)
+            return plain
+        chosen, weights = self._routed(plain)
         most = chosen.numel()
         size = 1 if most <= _ALONE else _tile_rows(most, self._count)
         pairs, experts = (chosen, chosen.flatten()) if size == 1 else _by_expert(chosen, self._count, size)
-        between, parts = x.new_empty(most, width), x.new_empty(most, hidden)
+        between, parts = plain.new_empty(most, self._down.inputs), plain.new_empty(most, hidden)
         for given, weight, out, share in (
             (x, self._gate_up, between, self._per_token),
             (between, self._down, parts, 1),
         ):
-            tile = Tile.of(size, weight.fmt, x.element_size())
+            values, scales, span = taken(given, weight.fmt, size)
+            tile = Tile.of(size, weight.fmt, values.element_size())
             _product[(experts.shape[0], triton.cdiv(weight.outputs, tile.columns))](
-                given, weight.values, weight.scales, weight.groups, out, pairs, experts, self._count, most, share,
-                weight.inputs, weight.outputs, weight.fmt, weight is self._gate_up, size, tile.columns, tile.depth,
-                num_warps=tile.warps, num_stages=3,
+                values, scales, span, weight.values, weight.scales, weight.groups, out, pairs, experts, self._count,
+                most, share, weight.inputs, weight.outputs, weight.fmt, weight is self._gate_up, size, tile.columns,
+                tile.depth, num_warps=tile.warps, num_stages=3,
             )  # fmt: skip
         added, gates = self._passed_by_all(x)
-        out, block = torch.empty_like(x), min(1024, triton.next_power_of_2(hidden))
+        out, block = torch.empty_like(plain), min(1024, triton.next_power_of_2(hidden))
         grid = tokens, triton.cdiv(hidden, block)
         _weigh[grid](parts, weights, added, gates, out, hidden, self._per_token, self._normalize, block)
         return out
@@ -195,12 +217,14 @@ class TritonMixture:
         _route[(x.shape[0],)](logits, weights, chosen, self._count, self._per_token, block)
         return chosen, weights
 
-    def _passed_by_all(self, x: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def _passed_by_all(self, x: Tensor | Rounded) -> tuple[Tensor | None, Tensor | None]:
         """What the shared expert makes of x, and the logits of its gate; none without one."""
         if self._shared is None or self._shared_gate is None:
             return None, None
         gate_up, down = self._shared
-        return down(swiglu(gate_up(x))), F.linear(x.float(), self._shared_gate.float())
+        given: Any = x if takes(gate_up) else exact(x)
+        between: Any = swiglu(gate_up(given), takes(down))
+        return down(between), F.linear(exact(x).float(), self._shared_gate.float())
 
     @property
     def nbytes(self) -> int:

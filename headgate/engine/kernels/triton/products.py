@@ -1,7 +1,7 @@
 """Products of rows and stored weights, as parts of kernels: of one row by itself, or of tiles of rows by tensor cores.
 
-Weights become the activations' dtype, or float32, in registers. Integers up to 256 are exact in bfloat16 and float16:
-only the sums round, and int8's and int4's scales come after them.
+int8 and int4 weights become the activations' dtype, or float32, in registers. Integers up to 256 are exact in bfloat16
+and float16: only the sums round, and scales come after them. fp8 weights are multiplied by fp8 activations.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.kernels.triton.stored import StoredFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,19 @@ class Tile:
     warps: int
 
     @classmethod
-    def of(cls, rows: int, fmt: WeightFormat, size: int) -> Tile:
+    def of(cls, rows: int, fmt: StoredFormat, size: int) -> Tile:
         """For `rows` rows of activations of `size` bytes per element: 1 for `row_product`, 16 to 128 for tiles.
 
-        Few rows read weights and little else: narrow tiles make the programs that read them many.
+        Few rows read weights and little else: narrow tiles make the programs that read them many. What three stages
+        hold fits in shared memory, and what a thread unpacks of int4 in its registers.
         """
         if rows == 1:
-            return cls(8, {"native": 1024 // size, "int8": 512, "int4": 1024}[fmt], 4)
+            if fmt == "fp8 blocks":
+                return cls(16, 128, 4)
+            return cls(8, 1024 // size if fmt == "native" else 1024 if fmt == "int4" else 512, 4)
         columns, depth, warps = (32, 256, 2) if rows == 16 else (64, 64, 8 if rows == 128 else 4)
-        # What three stages hold fits in shared memory, and what a thread unpacks of int4 in its registers.
+        if fmt in ("fp8 rows", "fp8 blocks"):
+            return cls(columns, 128, warps)
         narrow = fmt == "native" or size > 2 or (fmt == "int4" and rows == 16)
         return cls(columns, depth // 2 if narrow else depth, warps)
 
@@ -67,9 +71,21 @@ def _groups(
 
 
 @triton.jit
+def rounded(value: tl.tensor, run: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """float32 [count] as fp8, and float32 [count / run] scales: of each `run` elements the largest becomes 448."""
+    runs = tl.reshape(value, [value.shape[0] // run, run])
+    most = tl.max(tl.abs(runs), axis=1)
+    step = tl.where(most == 0.0, 1.0, most / 448.0)
+    return tl.reshape((runs / step[:, None]).to(tl.float8e4nv), [value.shape[0]]), step
+
+
+@triton.jit
 def row_product(
     row: tl.tensor,
+    row_scales: tl.tensor,
+    span: tl.tensor,
     weight: tl.tensor,
+    scales: tl.tensor,
     groups: tl.tensor,
     output: tl.tensor,
     inside: tl.tensor,
@@ -80,7 +96,9 @@ def row_product(
 ) -> tl.tensor:
     """float32 [columns]: the row at `row` times the weights' rows `output` int64 [columns], where `inside`.
 
-    By ordinary arithmetic, without padding to what tensor cores take: it is the weights' way from memory that counts.
+    By ordinary arithmetic, without padding to what tensor cores take; it is the weights' way from memory that counts.
+    `row_scales` are those of fp8 activations, the next run's `span` further on; without them blocks are met by
+    activations that are rounded here.
     """
     if fmt == "int4":
         few = tl.zeros([columns, depth // 32], tl.float32)
@@ -97,19 +115,39 @@ def row_product(
         for begin in tl.range(0, inputs, depth, num_stages=3):
             at = begin + tl.arange(0, depth)
             there = at < inputs
-            given = tl.load(row + at, mask=there, other=0.0).to(tl.float32)
-            w = tl.load(weight + output[:, None] * inputs + at[None, :], mask=inside[:, None] & there[None, :], other=0)
-            wide += given[None, :] * w.to(tl.float32)
+            given = tl.load(row + at, mask=there, other=0.0)
+            w = tl.load(
+                weight + output[:, None] * inputs + at[None, :], mask=inside[:, None] & there[None, :], other=0.0
+            )
+            if fmt == "fp8 blocks":
+                tl.static_assert(depth == 128)
+                block = begin // 128
+                scale = tl.load(scales + output // 128 * tl.cdiv(inputs, 128) + block, mask=inside, other=0.0)
+                if row_scales is None:
+                    given, step = rounded(given.to(tl.float32), 128)
+                    scale = scale * tl.sum(step, axis=0)
+                else:
+                    scale = scale * tl.load(row_scales + block * span)
+                wide += w.to(tl.float32) * given.to(tl.float32)[None, :] * scale[:, None]
+            else:
+                wide += w.to(tl.float32) * given.to(tl.float32)[None, :]
         sums = tl.sum(wide, axis=1)
+    if fmt == "fp8 rows":
+        sums = sums * tl.load(row_scales)
+    if fmt != "native" and fmt != "fp8 blocks":
+        sums = sums * tl.load(scales + output, mask=inside, other=0.0)
     return sums
 
 
 @triton.jit
 def tile_product(
     x: tl.tensor,
+    x_scales: tl.tensor,
+    span: tl.tensor,
     line: tl.tensor,
     real: tl.tensor,
     weight: tl.tensor,
+    scales: tl.tensor,
     groups: tl.tensor,
     output: tl.tensor,
     inside: tl.tensor,
@@ -121,7 +159,8 @@ def tile_product(
 ) -> tl.tensor:
     """float32 [columns, rows]: the weights' rows `output` times rows `line` int64 [rows] of x, where `inside`, `real`.
 
-    The weights are the first operand, which tensor cores take from registers, where they are unpacked.
+    The weights are the first operand, which tensor cores take from registers, where they are unpacked. `x_scales` are
+    those of fp8 activations, one per row, the next run's `span` further on.
     """
     sums = tl.zeros([columns, rows], tl.float32)
     first = x + line[:, None] * inputs
@@ -134,6 +173,20 @@ def tile_product(
             codes, step, base = _groups(weight, groups, output, group, inside, tl.cdiv(inputs, 32))
             w = tl.reshape((codes * step[:, :, None] + base[:, :, None]).to(a.dtype), [columns, depth])
         else:
-            w = tl.load(weight + output[:, None] * inputs + at[None, :], mask=inside[:, None] & there, other=0)
-        sums += tl.dot(w.to(a.dtype), tl.trans(a), input_precision="ieee")
+            w = tl.load(weight + output[:, None] * inputs + at[None, :], mask=inside[:, None] & there, other=0.0)
+        if fmt == "fp8 blocks":
+            tl.static_assert(depth == 128)
+            block = begin // 128
+            scale = tl.load(scales + output // 128 * tl.cdiv(inputs, 128) + block, mask=inside, other=0.0)
+            step = tl.load(x_scales + block * span + line, mask=real, other=0.0)
+            sums += tl.dot(w, tl.trans(a)) * (scale[:, None] * step[None, :])
+        elif fmt == "fp8 rows":
+            # Hopper's tensor cores add up fp8 products in fewer bits than float32 has: not too many in a row.
+            sums += tl.dot(w, tl.trans(a), max_num_imprecise_acc=depth)
+        else:
+            sums += tl.dot(w.to(a.dtype), tl.trans(a), input_precision="ieee")
+    if fmt == "fp8 rows":
+        sums = sums * tl.load(x_scales + line, mask=real, other=0.0)[None, :]
+    if fmt != "native" and fmt != "fp8 blocks":
+        sums = sums * tl.load(scales + output, mask=inside, other=0.0)[:, None]
     return sums

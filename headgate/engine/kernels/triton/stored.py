@@ -1,14 +1,19 @@
-"""Weights as the products read them: plain, as int8, or packed to four bits, for one layer or for all its experts."""
+"""Weights as the products read them: plain, int8, packed to four bits or fp8, for one layer or for all its experts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.int4 import Thinned, thin
 from headgate.engine.quant.linear import WeightFormat, quantize_rows
+
+Fp8Format = Literal["fp8 rows", "fp8 blocks"]
+StoredFormat = WeightFormat | Fp8Format
 
 _CODES = 8
 """Codes in a word."""
@@ -19,13 +24,14 @@ class Stored:
     """[outputs, inputs] weights of a layer, or [experts, outputs, inputs] of its experts, in one format.
 
     Attributes:
-        values: in the compute dtype or int8, as they are; of int4 int32 words of the codes of eight inputs that follow
-            each other, the first in the lowest bits. The last group is filled up: its further inputs count as 0.
-        scales: float32 [..., outputs] of int8 and int4; None for the compute dtype's.
+        values: in the compute dtype, int8 or e4m3, as they are; of int4 int32 words of the codes of eight inputs that
+            follow each other, the first in the lowest bits. The last group is filled up: its further inputs count as 0.
+        scales: float32 [..., outputs]; those of fp8 blocks, of which experts have whole ones, [..., blocks of outputs,
+            blocks of inputs]; None for the compute dtype's.
         groups: int16 [..., outputs, groups] of int4, a group's step in the low byte and its centre in the high one.
     """
 
-    fmt: WeightFormat
+    fmt: StoredFormat
     inputs: int
     values: Tensor
     scales: Tensor | None = None
@@ -42,6 +48,12 @@ class Stored:
         values, scales = quantize_rows(weight)
         return cls(fmt, inputs, values, scales.flatten())
 
+    @classmethod
+    def of_fp8(cls, weight: Fp8Weight) -> Stored:
+        """A checkpoint's own."""
+        fmt: Fp8Format = "fp8 blocks" if weight.blocks else "fp8 rows"
+        return cls(fmt, weight.values.shape[1], weight.values.contiguous(), weight.scales.contiguous())
+
     def room(self, experts: int) -> Stored:
         """For so many weights like this one, to be `put` there: they need not be in memory together before."""
         values, *others = (t.new_empty(experts, *t.shape) if t is not None else None for t in self.tensors)
@@ -52,12 +64,17 @@ class Stored:
         """Copy an expert's weight to its place."""
         for kept, part in zip(self.tensors, weight.tensors, strict=True):
             if kept is not None and part is not None:
-                kept[expert] = part
+                kept[expert].copy_(part)
 
     @property
     def tensors(self) -> tuple[Tensor | None, ...]:
         """The values and what belongs to them."""
         return tuple(getattr(self, field.name) for field in fields(self)[2:])
+
+    @property
+    def fp8(self) -> Fp8Format | None:
+        """The format if it is one of fp8."""
+        return self.fmt if self.fmt == "fp8 rows" or self.fmt == "fp8 blocks" else None
 
     @property
     def outputs(self) -> int:

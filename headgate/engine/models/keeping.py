@@ -1,0 +1,50 @@
+"""Which quantised weights on disk are those of a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headgate.engine.kernels.interface import Kernels
+from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
+from headgate.engine.models.tensors import CheckpointTensors
+from headgate.engine.quant.int4 import importance_behind
+from headgate.engine.quant.linear import PackedWeight, WeightFormat
+from headgate.engine.quant.packed_cache import PackedCache, content_digest, layout_digest
+
+
+def packed_cache(
+    folder: Path,
+    source: CheckpointTensors,
+    config: Mapping[str, Any],
+    kernels: Kernels,
+    dtype: torch.dtype,
+    fmt: WeightFormat,
+) -> PackedCache | None:
+    """The cache of this checkpoint's weights in a format that can be kept; None if it cannot."""
+    layout = layout_digest(lambda probe: _pack_probe(kernels, probe, fmt))
+    if layout is None:
+        return None
+    name = f"{fmt}-{str(dtype).removeprefix('torch.')}"
+    made_of = json.dumps([name, layout, content_digest(source.files), config], sort_keys=True)
+    return PackedCache(folder, name, sha256(made_of.encode()).hexdigest())
+
+
+def _pack_probe(kernels: Kernels, probe: Tensor, fmt: WeightFormat) -> PackedWeight | None:
+    """What a layer and a mixture of an expert and a shared one become, as one weight."""
+    single = kernels.pack(probe, fmt, importance_behind(torch.arange(1.0, probe.shape[1] + 1)))
+    width = probe.shape[0] // 2
+    expert = ExpertWeights(probe, probe.t()[:, :width].contiguous())
+    mixture = MixtureWeights(probe[:1], [expert], 1, True, ExpertWeights(probe[:60], expert.down[:, :30]), probe[:1])
+    experts = kernels.pack_experts(mixture, fmt)
+    if single is None or experts is None:
+        return None
+    weights = (single, experts.gate_up, experts.down)
+    return PackedWeight(*(torch.cat([getattr(w, f.name).flatten() for w in weights]) for f in fields(PackedWeight)))
