@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+import torch
 
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.engine import EngineBench
 from headgate.bench.gpu_check_stages import Line
 from headgate.bench.workloads import Workload, decode
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.models.loader import Dtype
 
 
 def workloads(longest: int = 1024, sequences: int = 256) -> tuple[Workload, ...]:
@@ -31,10 +36,8 @@ def engine_speed(
     folder: Path, settings: EngineSettings, ceilings: Ceilings, work: Sequence[Workload]
 ) -> Iterator[Line]:
     """A line per workload: one round to warm up, which compiles what is missing, and one that counts."""
-    engine = Engine(settings)
-    engine.load(ModelSpec("bench", folder))
-    engine.start()
-    try:
+    with started(folder, settings) as engine:
+        yield from recorded(engine)
         runner = EngineBench(engine, "bench")
         for workload in work:
             runner.run(workload)
@@ -44,5 +47,53 @@ def engine_speed(
                 figures["decode_tokens_s"] = figure.decode_tokens_s
             text = f"{figure.tokens_s:,.0f} tokens/s, {figure.rate:,.0f} {figure.unit} ({figure.share:.0%})"
             yield Line(workload.name, f"{text}, {figure.overhead:.0%} of the time outside the forward pass", figures)
+
+
+def engine_profile(folder: Path, settings: EngineSettings, work: Sequence[Workload]) -> Iterator[Line]:
+    """Where the device's time goes: a line per workload and kernel, those that take most."""
+    with started(folder, settings) as engine:
+        yield from recorded(engine)
+        runner = EngineBench(engine, "bench")
+        for workload in work:
+            runner.run(workload)
+            before = engine.models["bench"].stats().steps
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+                total = runner.run(workload).total_s
+            steps = engine.models["bench"].stats().steps - before
+            spent = [(e.key, e.self_device_time_total / 1e6, e.count) for e in profiler.key_averages()]
+            yield from kernel_shares(workload.name, spent, steps, total)
+
+
+def kernel_shares(
+    name: str, spent: Sequence[tuple[str, float, int]], steps: int, total_s: float, most: int = 15
+) -> Iterator[Line]:
+    """How busy the device was, then the `most` dearest of its (kernel, seconds, launches)."""
+    busy = sum(seconds for _, seconds, _ in spent)
+    text = f"{steps} steps of {total_s / steps * 1e6:,.0f} µs, the device busy for {busy / total_s:.0%} of them"
+    yield Line(name, text, {"steps": steps, "seconds": total_s, "busy_seconds": busy})
+    for kernel, seconds, count in sorted(spent, key=lambda each: -each[1])[:most]:
+        text = f"{seconds / steps * 1e6:,.1f} µs a step, {seconds / busy:.0%}, {count / steps:.1f} launches"
+        yield Line(f"{name}: {kernel[:80]}", text, {"seconds": seconds, "launches": count})
+
+
+@contextmanager
+def started(folder: Path, settings: EngineSettings, dtype: Dtype = "auto") -> Iterator[Engine]:
+    """An engine that serves the checkpoint as `bench`."""
+    engine = Engine(settings)
+    engine.load(ModelSpec("bench", folder, dtype=dtype))
+    engine.start()
+    try:
+        yield engine
     finally:
         engine.stop()
+
+
+def recorded(engine: Engine) -> Iterator[Line]:
+    """Wait until steps are recorded that are to be; how long that took."""
+    model, began = engine.models["bench"], time.perf_counter()
+    left = model.stats().unrecorded
+    while model.stats().unrecorded:
+        time.sleep(0.02)
+    if left:
+        seconds = time.perf_counter() - began
+        yield Line("recording", f"{left} sizes of steps in {seconds:.1f} s", {"sizes": left, "seconds": seconds})

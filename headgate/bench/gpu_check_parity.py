@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from headgate.bench.gpu_check_engine import recorded, started
 from headgate.bench.gpu_check_stages import Line
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.demo import checkpoint
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import EngineSettings
 from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.params import SamplingParams
@@ -24,30 +27,39 @@ def parity(kernels: KernelSet, device: str) -> Iterator[Line]:
     """The demo models in float32, where rounding decides next to nothing: all prompts at once, then transformers."""
     lengths = (1, 5, 17, 64, 130, 600)
     prompts = [prompt for prompt, _ in Prompts(4000).fill(Workload("parity", tuple((n, _NEW) for n in lengths)))]
+    greedy = SamplingParams(temperature=0.0, max_tokens=_NEW, ignore_eos=True)
     for name in ("student", "teacher"):
         folder = checkpoint(name)
-        ours = engine_tokens(folder, prompts, _NEW, kernels, device)
         theirs = transformers_tokens(folder, prompts, _NEW, device)
-        yield compared(f"{name}, greedy, float32", ours, theirs)
+        for ahead, how in ((True, "a step ahead"), (False, "step by step")):
+            ours = engine_tokens(folder, prompts, greedy, kernels, device, ahead=ahead)
+            yield compared(f"{name}, greedy, {how}", ours, theirs, "transformers")
+    drawn = replace(greedy, temperature=0.8, top_k=20, top_p=0.95, seed=1, frequency_penalty=0.4)
+    first, second = (engine_tokens(folder, prompts, drawn, kernels, device, ahead=ahead) for ahead in (True, False))
+    yield compared(f"{name}, drawn, a step ahead", first, second, "one step after the other")
 
 
-def compared(name: str, ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -> Line:
+def compared(name: str, ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]], whose: str) -> Line:
     """How far each answer is the same from its beginning."""
     same = [
         next((i for i, (a, b) in enumerate(zip(x, y, strict=True)) if a != b), len(x))
         for x, y in zip(ours, theirs, strict=True)
     ]
     whole = sum(count == len(x) for count, x in zip(same, ours, strict=True))
-    text = f"{whole} of {len(ours)} answers the same as those of transformers; same tokens of each: {same}"
+    text = f"{whole} of {len(ours)} answers the same as those of {whose}; same tokens of each: {same}"
     return Line(name, text, {"answers": len(ours), "same": whole}, whole == len(ours))
 
 
 def engine_tokens(
-    folder: Path, prompts: Sequence[tuple[int, ...]], new: int, kernels: KernelSet, device: str
+    folder: Path,
+    prompts: Sequence[tuple[int, ...]],
+    sampling: SamplingParams,
+    kernels: KernelSet,
+    device: str,
+    *,
+    ahead: bool,
 ) -> list[list[int]]:
-    """What the engine writes, greedily, with all prompts in flight together."""
-    engine = Engine(EngineSettings(device=device, kernels=kernels, prefix_cache=False, kv_bytes=1 << 28))
-    engine.load(ModelSpec("parity", folder, dtype="float32"))
+    """What the engine writes with all prompts in flight together, once steps are recorded that are to be."""
     answers: dict[str, list[int]] = {str(i): [] for i in range(len(prompts))}
     errors, left, done = list[str](), len(prompts), threading.Event()
 
@@ -62,14 +74,14 @@ def engine_tokens(
         if not left:
             done.set()
 
-    engine.start()
-    try:
-        sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
+    settings = EngineSettings(
+        device=device, kernels=kernels, prefix_cache=False, max_running=8, kv_bytes=1 << 28, decode_ahead=ahead
+    )
+    with started(folder, settings, "float32") as engine:
+        deque(recorded(engine))
         for i, prompt in enumerate(prompts):
-            engine.submit(Request(str(i), "parity", prompt, sampling), arrive)
+            engine.submit(Request(str(i), "bench", prompt, sampling), arrive)
         done.wait()
-    finally:
-        engine.stop()
     if errors:
         raise RuntimeError("; ".join(errors))
     return [*answers.values()]

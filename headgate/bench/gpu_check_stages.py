@@ -45,6 +45,10 @@ class Outcome:
         return asdict(self) | {"ok": self.ok}
 
 
+class StageFailed(Exception):
+    """Why a stage that runs elsewhere did not come to its end."""
+
+
 def run_stages(
     stages: Sequence[Stage],
     budget_s: float,
@@ -65,6 +69,8 @@ def run_stages(
         try:
             for line in stage.work():
                 lines.append(line)  # one by one: what came before an error counts
+        except StageFailed as error:
+            failure = str(error)
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"[:2000]
         report(Outcome(stage.name, clock() - began, tuple(lines), failure))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +17,10 @@ from torch import Tensor
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.cli import bench
 from headgate.bench.gpu_check import print_outcome
-from headgate.bench.gpu_check_engine import engine_speed, workloads
+from headgate.bench.gpu_check_engine import engine_speed, kernel_shares, workloads
 from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks, relative_error
 from headgate.bench.gpu_check_parity import compared, engine_tokens, transformers_tokens
+from headgate.bench.gpu_check_rows import SETTINGS, choosing_work, row_checks
 from headgate.bench.gpu_check_speed import (
     Work,
     attention_work,
@@ -32,6 +34,8 @@ from headgate.bench.gpu_check_stages import Line, Outcome, Stage, run_stages
 from headgate.bench.workloads import Workload
 from headgate.engine.engine import EngineSettings
 from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.kernels.reference_rows import ReferenceRows
+from headgate.engine.sampling.params import SamplingParams
 
 CPU = torch.device("cpu")
 SMALL = Sizes(
@@ -141,13 +145,40 @@ def test_everything_that_is_timed_runs() -> None:
 
 def test_answers_are_those_of_transformers(tiny_checkpoint: Path) -> None:
     prompts = [(11, 200, 37), tuple(range(20, 60))]
-    ours = engine_tokens(tiny_checkpoint, prompts, 9, "reference", "cpu")
+    sampling = SamplingParams(temperature=0.0, max_tokens=9, ignore_eos=True)
+    ours = engine_tokens(tiny_checkpoint, prompts, sampling, "reference", "cpu", ahead=True)
     theirs = transformers_tokens(tiny_checkpoint, prompts, 9, "cpu")
     assert [len(answer) for answer in ours] == [9, 9]
-    assert compared("tiny", ours, theirs).ok
-    other = compared("tiny", ours, [theirs[0], [*theirs[1][:4], -5, *theirs[1][5:]]])
+    assert compared("tiny", ours, theirs, "them").ok
+    other = compared("tiny", ours, [theirs[0], [*theirs[1][:4], -5, *theirs[1][5:]]], "them")
     assert not other.ok
     assert other.text.endswith("same tokens of each: [9, 4]")
+
+
+def test_steps_on_rows_are_checked() -> None:
+    class Wrong(ReferenceRows):
+        def choose(self, *given: Any) -> tuple[Tensor, Tensor]:
+            chosen, logprobs = super().choose(*given)
+            return torch.where(chosen < 0, chosen, (chosen + 1) % 300), logprobs
+
+    def wrong(rows: ReferenceRows) -> set[str]:
+        return {line.name for line in row_checks(rows, Draw(CPU, torch.float32), 300, 2) if not line.ok}
+
+    assert not wrong(ReferenceRows())
+    assert wrong(Wrong()) == {"log-probabilities", *(f"chosen by {name}" for name in SETTINGS)}
+    (work,) = choosing_work(Draw(CPU, torch.float32), (3,), 300, ("top_p",))
+    work.run(ReferenceKernels())
+    assert (work.name, work.moved) == ("choosing by top_p, 3 tokens", 3 * 300 * 4)
+
+
+def test_a_profile_says_where_the_time_goes() -> None:
+    spent = [("norm", 0.1, 40), ("product", 0.5, 80), ("copy", 0.0, 1)]
+    whole, *kernels = kernel_shares("batch 1", spent, 20, 0.8, most=2)
+    assert whole.text == "20 steps of 40,000 µs, the device busy for 75% of them"
+    assert [line.text for line in kernels] == [
+        "25,000.0 µs a step, 83%, 4.0 launches",
+        "5,000.0 µs a step, 17%, 2.0 launches",
+    ]
 
 
 def test_engine_is_timed(tiny_checkpoint: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from triton_cases import in_the_interpreter, triton_kernels
 
-from headgate.bench.gpu_check_kernels import Sizes, kernel_checks
+from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks
+from headgate.bench.gpu_check_rows import row_checks
 
 pytestmark = in_the_interpreter
 
@@ -18,3 +19,8 @@ def test_checks_pass() -> None:
     lines = [*kernel_checks(triton_kernels(), torch.device("cpu"), torch.float32, sizes)]
     assert not [line for line in lines if not line.ok]
     assert len(lines) == 9 + 2 * 3 + 2 + 3
+
+
+def test_checks_of_steps_on_rows_pass() -> None:
+    lines = [*row_checks(triton_kernels().rows(), Draw(torch.device("cpu"), torch.float32), 2100, 1)]
+    assert not [line for line in lines if not line.ok]

@@ -36,7 +36,7 @@ def logits_of(rows: int, width: int, seed: int, levels: float) -> torch.Tensor:
     dtype=st.sampled_from([torch.float32, torch.float16]),
     wanted=st.lists(st.tuples(choices, top_ks), min_size=1, max_size=4),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_rows_get_what_the_definition_gives(
     width: int, seed: int, levels: float, dtype: torch.dtype, wanted: list[tuple[tuple[float, ...], int]]
 ) -> None:
@@ -57,7 +57,7 @@ def test_rows_get_what_the_definition_gives(
     seed=st.integers(0, 1000),
     wanted=st.lists(st.tuples(choices, top_ks), min_size=1, max_size=4),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_the_sampler_draws_the_same_with_these_kernels(
     width: int, seed: int, wanted: list[tuple[tuple[float, ...], int]]
 ) -> None:

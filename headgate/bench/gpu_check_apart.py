@@ -1,0 +1,115 @@
+"""`headgate bench gpu`, its process: stages run in one apart, which a broken kernel may take down or keep for ever.
+
+After an illegal access CUDA refuses all further work of a process, and what hangs on a GPU cannot be interrupted.
+Either costs its own stage here: the next one begins in a new process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+
+from headgate.bench.gpu_check_stages import Line, Stage, StageFailed
+
+_START_S = 120.0
+"""Until a process is there, with all that it imports."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a stage ended, and whether its process can go on."""
+
+    text: str
+    usable: bool
+
+
+class Apart:
+    """Stages in a process of their own, one after the other."""
+
+    def __init__(self, make: Callable[[], Iterable[Stage]]) -> None:
+        """`make` is called there; it must be one that can be pickled."""
+        self._make = make
+        self._process: SpawnProcess | None = None
+        self._connection: Connection | None = None
+
+    def lines(self, name: str, limit_s: float) -> Iterator[Line]:
+        """What the stage of this name gives; StageFailed when it fails, takes longer, or takes the process with it."""
+        connection = self._connection or self._start()
+        end = time.monotonic() + limit_s
+        connection.send(name)
+        while (said := self._next(connection, end - time.monotonic(), f"not done after {limit_s:.0f} s")) is not None:
+            if isinstance(said, _Failure):
+                if not said.usable:
+                    self.close()
+                raise StageFailed(said.text)
+            yield said
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        if self._process is not None and self._connection is not None:
+            self._process.kill()
+            self._process.join()
+            self._connection.close()
+        self._process = self._connection = None
+
+    def _start(self) -> Connection:
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        self._connection = ours
+        self._process = context.Process(target=_serve, args=(theirs, self._make), daemon=False)
+        self._process.start()
+        theirs.close()  # or nobody would notice that the process has ended
+        self._next(ours, _START_S, f"no process after {_START_S:.0f} s")
+        return ours
+
+    def _next(self, connection: Connection, wait_s: float, late: str) -> Line | _Failure | None:
+        try:
+            if not connection.poll(max(0.0, wait_s)):
+                self.close()
+                raise StageFailed(late)
+            said: Line | _Failure | None = connection.recv()
+        except (EOFError, OSError):
+            assert self._process is not None
+            self._process.join()
+            code = self._process.exitcode
+            self.close()
+            raise StageFailed(f"its process ended with {code}") from None
+        return said
+
+
+def _serve(connection: Connection, make: Callable[[], Iterable[Stage]]) -> None:
+    """Run stages by name until the other side has gone."""
+    stages = {stage.name: stage for stage in make()}
+    connection.send(None)
+    while True:
+        try:
+            name = connection.recv()
+        except EOFError:
+            return
+        connection.send(_run(stages[name], connection))
+
+
+def _run(stage: Stage, connection: Connection) -> _Failure | None:
+    try:
+        for line in stage.work():
+            connection.send(line)
+        _synchronize()  # what fails late fails in the stage that launched it
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"[:2000]
+        try:
+            _synchronize()
+        except Exception:
+            return _Failure(text, usable=False)
+        return _Failure(text, usable=True)
+    return None
+
+
+def _synchronize() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.synchronize()

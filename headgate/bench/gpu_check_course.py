@@ -1,0 +1,108 @@
+"""`headgate bench gpu`: what it does, in order of worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from itertools import chain
+from pathlib import Path
+
+import torch
+
+from headgate.bench.ceilings import Ceilings
+from headgate.bench.checkpoints import write_random
+from headgate.bench.gpu_check_engine import engine_profile, engine_speed, workloads
+from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks
+from headgate.bench.gpu_check_parity import parity
+from headgate.bench.gpu_check_rows import choosing_work, row_checks
+from headgate.bench.gpu_check_speed import attention_work, gpu_ceilings, linear_work, mixture_work, row_work, timed
+from headgate.bench.gpu_check_stages import Line, Stage
+from headgate.bench.workloads import decode
+from headgate.engine.engine import EngineSettings
+from headgate.engine.kernels.choice import KernelSet, choose_kernels
+from headgate.engine.quant.linear import WeightFormat
+
+_KINDS: tuple[KernelSet, KernelSet] = "triton", "reference"
+_ROUNDED: tuple[WeightFormat, ...] = "int8", "int4"
+_MIXTURE = Sizes(hidden=2048)
+"""Qwen3-30B-A3B's."""
+_ENGINE = EngineSettings(device="cuda", prefix_cache=False, max_running=256, max_step_tokens=8192, kv_bytes=32 << 30)
+"""Memory for nearly all of 256 sequences of Qwen3-0.6B at once, and few enough for a GPU of 48 GB."""
+
+
+def stages(scratch: Path) -> Iterator[Stage]:
+    """What is most worth knowing first. All of them use the same folder `scratch`."""
+    device = torch.device("cuda")
+
+    @cache
+    def ceilings() -> Ceilings:
+        return gpu_ceilings(device, median_seconds)
+
+    def engine(shape: str, kernels: KernelSet, *, ahead: bool) -> Iterator[Line]:
+        settings = replace(_ENGINE, kernels=kernels, decode_ahead=ahead)
+        return engine_speed(write_random(shape, scratch), settings, ceilings(), workloads())
+
+    def profile() -> Iterator[Line]:
+        settings = replace(_ENGINE, kernels="triton", decode_ahead=True)
+        return engine_profile(write_random("qwen3-0.6b", scratch), settings, (decode(1), decode(32)))
+
+    def speed(shape: str, kernels: KernelSet, *, ahead: bool) -> Stage:
+        name = f"speed of the engine, {shape}, {kernels}, {'a step ahead' if ahead else 'step by step'}"
+        return Stage(name, 60, partial(engine, shape, kernels, ahead=ahead))
+
+    yield Stage("ceilings", 20, lambda: _ceilings(ceilings()))
+    yield Stage("kernels, bfloat16", 50, partial(_checked, device, torch.bfloat16))
+    yield Stage("steps on rows", 30, partial(_rows_checked, device))
+    yield Stage("parity", 60, partial(parity, "triton", "cuda"))
+    yield speed("qwen3-0.6b", "triton", ahead=True)
+    yield Stage("profile of the engine", 30, profile)
+    yield speed("qwen3-moe", "triton", ahead=True)
+    yield Stage("kernels, float32", 40, partial(_checked, device, torch.float32))
+    yield Stage("speed of kernels", 60, lambda: _timed(device, ceilings()))
+    for shape in ("qwen3-0.6b", "qwen3-moe"):
+        yield speed(shape, "triton", ahead=False)
+    for shape in ("qwen3-0.6b", "qwen3-moe"):
+        yield speed(shape, "reference", ahead=False)
+
+
+def _ceilings(found: Ceilings) -> Iterator[Line]:
+    figures = {"bytes_s": found.read_bytes_s, "bfloat16_flops": found.peak("bfloat16")}
+    yield Line("copy", f"{found.read_bytes_s / 1e12:.2f} TB/s", figures)
+    yield Line("bfloat16 product", f"{found.peak('bfloat16') / 1e12:.0f} TFLOP/s")
+
+
+def _rows_checked(device: torch.device) -> Iterator[Line]:
+    kernels = choose_kernels("triton", device).kernels.rows()
+    assert kernels is not None
+    with torch.inference_mode():
+        for dtype in (torch.bfloat16, torch.float32):
+            for line in row_checks(kernels, Draw(device, dtype)):
+                yield replace(line, name=f"{line.name}, {str(dtype).removeprefix('torch.')}")
+
+
+def _checked(device: torch.device, dtype: torch.dtype) -> Iterator[Line]:
+    with torch.inference_mode():
+        yield from kernel_checks(choose_kernels("triton", device).kernels, device, dtype, Sizes())
+
+
+def _timed(device: torch.device, ceilings: Ceilings) -> Iterator[Line]:
+    ours, plain = (choose_kernels(kind, device).kernels for kind in _KINDS)
+    draw, sizes = Draw(device, torch.bfloat16), Sizes()
+    with torch.inference_mode():
+        for work in chain(
+            *(row_work(draw, sizes, tokens) for tokens in (1, 128, 8192)),
+            attention_work(draw, sizes, (1, 8, 32, 128), 1024, 8192),
+            *(linear_work(draw, (ours, plain), 4096, 14336, fmt, (1, 4, 16, 256)) for fmt in _ROUNDED),
+            mixture_work(draw, _MIXTURE, (ours, plain), "native", (1, 4, 32, 128, 2048)),
+            *(mixture_work(draw, _MIXTURE, (ours, plain), fmt, (1, 32)) for fmt in _ROUNDED),
+            choosing_work(draw, (1, 128)),
+        ):
+            yield timed(work, ours, plain, ceilings, median_seconds)
+
+
+def median_seconds(call: Callable[[], object]) -> float:
+    """Of a call on the GPU, by its events, with the second-level cache emptied before each."""
+    from triton.testing import do_bench
+
+    return float(do_bench(call, return_mode="median")) / 1e3
