@@ -164,7 +164,7 @@ async def test_a_spent_budget_is_spent_for_all_and_for_good(gateways: list[Gatew
 
 async def test_while_redis_is_away_each_spends_its_part_of_what_was_left(redis: RedisProcess) -> None:
     clock = Time()
-    async with two(redis, 0.2, clock) as (first, second):
+    async with two(redis, 1.0, clock) as (first, second):
         await first.spend("away", 4)
         held = await second.take("away")
         assert isinstance(held, Hold)

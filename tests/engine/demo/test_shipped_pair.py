@@ -12,7 +12,8 @@ def test_shipped_folders_are_complete_and_within_forty_megabytes() -> None:
     total = 0
     for name in NAMES:
         folder = checkpoint(name)
-        names = {path.name for path in folder.iterdir()}
+        # Whoever has served them from here has their packed weights beside them; those are not shipped.
+        names = {path.name for path in folder.iterdir() if path.name != ".headgate"}
         assert names == {
             "README.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
             "tokenizer_config.json",
