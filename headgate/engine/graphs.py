@@ -88,7 +88,7 @@ class Buckets:
         try:
             bucket.launch = self._record(bucket.launch)
             logger.info("recorded a step of %d rows, %d sizes are left", bucket.rows, self.left)
-        except RuntimeError:
+        except Exception:
             logger.exception("a step of %d rows cannot be recorded; it stays slower", bucket.rows)
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from array import array
@@ -17,6 +18,7 @@ from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, tensor
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.decoder import Decoder
+from headgate.engine.rehearsal import rehearse
 from headgate.engine.request import LIKELIEST, PromptState, TokenLogprob, TokenScore
 from headgate.engine.sampling.forms import GuidedForms
 from headgate.engine.sampling.grammar import GrammarError, Guide
@@ -25,6 +27,8 @@ from headgate.engine.sampling.sampler import NonFiniteLogits, Sampler, SamplingR
 from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.verifier import holding
+
+logger = logging.getLogger(__name__)
 
 _SCORE_ROWS = 32
 """Rows whose logits are there at a time where tokens are scored: enough to keep the output layer's product efficient,
@@ -93,6 +97,7 @@ class Runner:
         self._store = store
         self._block_size = block_size
         self._ahead = decoding
+        self._rehearsed = False
         self._sampler = Sampler(decoder.spec.vocab_size, decoder.device, decoder.kernels)
         self._forward_seconds = 0.0
 
@@ -122,7 +127,16 @@ class Runner:
 
     def prepare(self, *, idle: bool) -> bool:
         """Do a piece of work that makes later steps faster; False if there is none to be done now."""
-        return self._ahead is not None and self._ahead.record_one(idle=idle)
+        if self._ahead is None or not self._ahead.unrecorded:
+            return False
+        if not self._rehearsed and idle:
+            self._rehearsed = True
+            try:
+                rehearse(self._decoder, self._store, self._sampler)
+            except Exception:
+                logger.exception("a step that nobody asked for failed; so may those of the first requests")
+            return True
+        return self._ahead.record_one(idle=idle)
 
     def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
         """Compute the chunks, sample for those that end at their sequence's last known token, probe or score others.

@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 import torch
 
+from headgate.engine.ahead import AheadDecoder
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
-from headgate.engine.graphs import Bucket, Buckets, sizes
+from headgate.engine.graphs import Bucket, Buckets, GraphRecorder, sizes
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.device_rows import POSITION, RowState
+from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
+from headgate.engine.kv.store import KVStore
 from headgate.engine.local import LocalModel
+from headgate.engine.models.loader import load_decoder
+from headgate.engine.runner import Runner
 from headgate.engine.sampling.params import SamplingParams
 
 CPU = torch.device("cpu")
@@ -265,3 +270,88 @@ def test_a_step_that_cannot_be_recorded_stays_as_it_is(caplog: pytest.LogCapture
     assert log[-1] == "step of 2"
     buckets.of(1).launch()
     assert log[-1] == "replay"
+
+
+def test_graphs_are_captured_after_a_step_that_compiles_and_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    log: list[str] = []
+
+    class Stream:
+        def wait_stream(self, _: object) -> None:
+            log.append("wait")
+
+    class Graph:
+        def pool(self) -> str:
+            return "pool"
+
+        def replay(self) -> None:
+            log.append("replay")
+
+    @contextmanager
+    def entered(name: str, **options: object) -> Iterator[None]:
+        log.append(f"{name} with {options.get('pool')}" if options else name)
+        yield
+        log.append("end")
+
+    cuda = torch.cuda
+    monkeypatch.setattr(cuda, "Stream", Stream)
+    monkeypatch.setattr(cuda, "current_stream", Stream)
+    monkeypatch.setattr(cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(cuda, "stream", lambda _: entered("stream"))
+    monkeypatch.setattr(cuda, "graph", lambda _, **options: entered("graph", **options))
+    record = GraphRecorder()
+    replay = record(lambda: log.append("step"))
+    warm = ["wait", "stream", "step", "end", "wait"]
+    assert log == [*warm, "graph with None", "step", "end"]
+    record(lambda: log.append("other"))
+    assert "graph with pool" in log
+    del log[:]
+    replay()
+    assert log == ["replay"]
+
+
+@pytest.fixture
+def recording(tiny_checkpoint: Path) -> tuple[Runner, KVStore, list[int]]:
+    """A runner whose steps can be recorded, which is noted."""
+    decoder = load_decoder(tiny_checkpoint, ReferenceKernels(), dtype="float32", device=CPU).decoder
+    store, recorded = KVStore(decoder.spec, 9, 4, decoder.dtype, CPU), list[int]()
+
+    def record(step: Callable[[], None]) -> Callable[[], None]:
+        step()
+        recorded.append(1)
+        return step
+
+    ahead = AheadDecoder(decoder, store, ReferenceRows(), most=5, longest=32, record=record)
+    return Runner(decoder, store, 4, ahead), store, recorded
+
+
+def test_what_nobody_waits_for_is_prepared_in_memory_that_nobody_has(
+    recording: tuple[Runner, KVStore, list[int]],
+) -> None:
+    runner, store, recorded = recording
+    with torch.inference_mode():
+        assert not runner.prepare(idle=False)
+        pieces = 0
+        while runner.prepare(idle=True):
+            pieces += 1
+    assert (pieces, len(recorded), runner.unrecorded) == (1 + 4, 4, 0)
+    spare = slice(8 * store.block_size, 9 * store.block_size)
+    for layer in store.layers:
+        for kept in (layer.keys, layer.values):
+            assert kept[spare].abs().sum() > 0
+            kept[spare] = 0
+            assert not kept.any()
+
+
+def test_what_fails_while_nobody_waits_harms_nobody(
+    recording: tuple[Runner, KVStore, list[int]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> torch.Tensor:
+        raise RuntimeError("out of resource: shared memory")
+
+    runner, _, recorded = recording
+    monkeypatch.setattr(ReferenceKernels, "paged_attention", fails)
+    with torch.inference_mode():
+        while runner.prepare(idle=True):
+            pass
+    assert not recorded
+    assert caplog.text.count("out of resource: shared memory") >= 5
