@@ -81,10 +81,7 @@ def write_shape(name: str, config: Mapping[str, Any], folder: Path, *, spread: f
     target = folder / name
     if (target / "model.safetensors").exists():
         return target
-    target.mkdir(parents=True, exist_ok=True)
-    for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-        shutil.copy(demo_checkpoint("student") / file, target / file)
-    (target / "config.json").write_text(json.dumps(config, indent=1))
+    write_without_weights(name, config, folder)
     generator = torch.Generator().manual_seed(0)
     tensors = {
         name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=generator) * spread
@@ -93,6 +90,16 @@ def write_shape(name: str, config: Mapping[str, Any], folder: Path, *, spread: f
     unfinished = target / "model.safetensors.part"
     save_file({name: tensor.bfloat16() for name, tensor in tensors.items()}, unfinished)
     unfinished.rename(target / "model.safetensors")
+    return target
+
+
+def write_without_weights(name: str, config: Mapping[str, Any], folder: Path) -> Path:
+    """Its files but the weights."""
+    target = folder / name
+    target.mkdir(parents=True, exist_ok=True)
+    for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(demo_checkpoint("student") / file, target / file)
+    (target / "config.json").write_text(json.dumps(config, indent=1))
     return target
 
 

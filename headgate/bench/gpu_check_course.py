@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from headgate.bench.ceilings import Ceilings
-from headgate.bench.checkpoints import write_random
+from headgate.bench.checkpoints import write_random, write_without_weights
 from headgate.bench.gpu_check_engine import engine_profile, engine_speed, workloads
+from headgate.bench.gpu_check_fp8 import fp8_checks, fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks
 from headgate.bench.gpu_check_parity import parity
 from headgate.bench.gpu_check_rows import choosing_work, row_checks
 from headgate.bench.gpu_check_speed import attention_work, gpu_ceilings, linear_work, mixture_work, row_work, timed
 from headgate.bench.gpu_check_stages import Line, Stage
-from headgate.bench.workloads import decode
+from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
+from headgate.bench.workloads import Workload, decode
 from headgate.engine.engine import EngineSettings
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
 from headgate.engine.quant.linear import WeightFormat
@@ -51,6 +54,16 @@ def stages(scratch: Path) -> Iterator[Stage]:
         name = f"speed of the engine, {shape}, {kernels}, {'a step ahead' if ahead else 'step by step'}"
         return Stage(name, 60, partial(engine, shape, kernels, ahead=ahead))
 
+    def large(name: str, config: Mapping[str, Any], work: Sequence[Workload], *, fp8: bool) -> Iterator[Line]:
+        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=128, kv_bytes=16 << 30)
+        folder = write_without_weights(name, config, scratch)
+        tensors = partial(RandomTensors, device=device, fp8=fp8)
+        yield from engine_speed(folder, settings, ceilings(), work, tensors)
+
+    def heavy(name: str, config: Mapping[str, Any], work: Sequence[Workload], *, fp8: bool) -> Stage:
+        kind = "fp8" if fp8 else "bfloat16"
+        return Stage(f"speed of the engine, {name}, {kind}", 60, partial(large, name, config, work, fp8=fp8))
+
     yield Stage("ceilings", 20, lambda: _ceilings(ceilings()))
     yield Stage("kernels, bfloat16", 50, partial(_checked, device, torch.bfloat16))
     yield Stage("steps on rows", 30, partial(_rows_checked, device))
@@ -58,6 +71,10 @@ def stages(scratch: Path) -> Iterator[Stage]:
     yield speed("qwen3-0.6b", "triton", ahead=True)
     yield Stage("profile of the engine", 30, profile)
     yield speed("qwen3-moe", "triton", ahead=True)
+    yield Stage("fp8 layers", 30, partial(_fp8_checked, device))
+    yield heavy("llama-3-8b", LLAMA_3_8B, (decode(1), decode(32)), fp8=True)
+    yield heavy("qwen3-30b-a3b", QWEN3_30B_A3B, (decode(1), Workload("128 after 1024", ((1024, 64),) * 128)), fp8=True)
+    yield heavy("llama-3-8b", LLAMA_3_8B, (Workload("prompt of 8192", ((8192, 1),)), decode(1)), fp8=False)
     yield Stage("kernels, float32", 40, partial(_checked, device, torch.float32))
     yield Stage("speed of kernels", 60, lambda: _timed(device, ceilings()))
     for shape in ("qwen3-0.6b", "qwen3-moe"):
@@ -86,6 +103,11 @@ def _checked(device: torch.device, dtype: torch.dtype) -> Iterator[Line]:
         yield from kernel_checks(choose_kernels("triton", device).kernels, device, dtype, Sizes())
 
 
+def _fp8_checked(device: torch.device) -> Iterator[Line]:
+    with torch.inference_mode():
+        yield from fp8_checks(choose_kernels("triton", device).kernels, Draw(device, torch.bfloat16), Sizes())
+
+
 def _timed(device: torch.device, ceilings: Ceilings) -> Iterator[Line]:
     ours, plain = (choose_kernels(kind, device).kernels for kind in _KINDS)
     draw, sizes = Draw(device, torch.bfloat16), Sizes()
@@ -96,6 +118,8 @@ def _timed(device: torch.device, ceilings: Ceilings) -> Iterator[Line]:
             *(linear_work(draw, (ours, plain), 4096, 14336, fmt, (1, 4, 16, 256)) for fmt in _ROUNDED),
             mixture_work(draw, _MIXTURE, (ours, plain), "native", (1, 4, 32, 128, 2048)),
             *(mixture_work(draw, _MIXTURE, (ours, plain), fmt, (1, 32)) for fmt in _ROUNDED),
+            fp8_work(draw, (ours, plain), 4096, 14336, (1, 16, 64, 2048)),
+            fp8_mixture_work(draw, _MIXTURE, (ours, plain), (1, 32, 128, 2048)),
             choosing_work(draw, (1, 128)),
         ):
             yield timed(work, ours, plain, ceilings, median_seconds)

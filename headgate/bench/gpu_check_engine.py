@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from headgate.bench.gpu_check_stages import Line
 from headgate.bench.workloads import Workload, decode
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.models.loader import Dtype
+from headgate.engine.models.tensors import CheckpointTensors, Tensors
 
 
 def workloads(longest: int = 1024, sequences: int = 256) -> tuple[Workload, ...]:
@@ -33,10 +34,14 @@ def workloads(longest: int = 1024, sequences: int = 256) -> tuple[Workload, ...]
 
 
 def engine_speed(
-    folder: Path, settings: EngineSettings, ceilings: Ceilings, work: Sequence[Workload]
+    folder: Path,
+    settings: EngineSettings,
+    ceilings: Ceilings,
+    work: Sequence[Workload],
+    tensors: Callable[[Path], Tensors] = CheckpointTensors,
 ) -> Iterator[Line]:
     """A line per workload: one round to warm up, which compiles what is missing, and one that counts."""
-    with started(folder, settings) as engine:
+    with started(folder, settings, tensors=tensors) as engine:
         yield from recorded(engine)
         runner = EngineBench(engine, "bench")
         for workload in work:
@@ -77,9 +82,14 @@ def kernel_shares(
 
 
 @contextmanager
-def started(folder: Path, settings: EngineSettings, dtype: Dtype = "auto") -> Iterator[Engine]:
-    """An engine that serves the checkpoint as `bench`."""
-    engine = Engine(settings)
+def started(
+    folder: Path,
+    settings: EngineSettings,
+    dtype: Dtype = "auto",
+    tensors: Callable[[Path], Tensors] = CheckpointTensors,
+) -> Iterator[Engine]:
+    """An engine that serves the checkpoint as `bench`; `tensors` opens it."""
+    engine = Engine(settings, tensors=tensors)
     engine.load(ModelSpec("bench", folder, dtype=dtype))
     engine.start()
     try:

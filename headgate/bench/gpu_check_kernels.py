@@ -15,13 +15,12 @@ from headgate.bench.gpu_check_stages import Line
 from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, Kernels, KVLayer
 from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights, ReferenceMixture
 from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.quant.fp8 import E4M3
 from headgate.engine.quant.int4 import thin
 from headgate.engine.quant.linear import DenseLinear, WeightFormat, quantize_rows
 
 ALLOWED = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 """Most relative error by dtype: products of float32 with sums in float32, or two to three roundings to the dtype."""
-_INT8_ALLOWED = 1e-2
-"""Of a head rounded to 255 levels of its largest element, an error of 2 ** -8 / sqrt(3) of that at most, typically."""
 _REFERENCE = ReferenceKernels()
 _ROUNDED: tuple[WeightFormat, ...] = "int8", "int4"
 
@@ -91,10 +90,10 @@ class Draw:
         return torch.randperm(count, generator=self._generator).tolist()
 
 
-def _line(
+def judged(
     name: str, draw: Draw, got: Tensor, expected: Tensor, *, allowed: float | None = None, again: Tensor | None = None
 ) -> Line:
-    """`again` is what a second call gave: other bits mean a race."""
+    """How far `got` is from what is expected; `again` is what a second call gave: other bits mean a race."""
     error, allowed = relative_error(got, expected), allowed or ALLOWED[draw.dtype]
     if again is not None and not torch.equal(got, again):
         return Line(name, f"not the same twice, by {relative_error(again, got):.1e}", ok=False)
@@ -106,13 +105,13 @@ def _line(
 def _row_checks(kernels: Kernels, draw: Draw, sizes: Sizes, tokens: int) -> Iterator[Line]:
     at, eps = f"{tokens} tokens", 1e-6
     x, residual, weight = draw(tokens, sizes.hidden), draw(tokens, sizes.hidden), draw(sizes.hidden)
-    yield _line(f"norm, {at}", draw, kernels.rms_norm(x, weight, eps), _normed(x, weight, eps))
+    yield judged(f"norm, {at}", draw, kernels.rms_norm(x, weight, eps), _normed(x, weight, eps))
     total = x + residual
     normed, kept = kernels.add_rms_norm(x.clone(), residual.clone(), weight, eps)
-    yield _line(f"norm of a sum, {at}", draw, normed, _normed(total, weight, eps))
-    yield _line(f"sum, {at}", draw, kept, total)
+    yield judged(f"norm of a sum, {at}", draw, normed, _normed(total, weight, eps))
+    yield judged(f"sum, {at}", draw, kept, total)
     gate_up = draw(tokens, 2 * sizes.width, scale=3.0)
-    yield _line(f"swiglu, {at}", draw, kernels.swiglu(gate_up), _REFERENCE.swiglu(gate_up.double()))
+    yield judged(f"swiglu, {at}", draw, kernels.swiglu(gate_up), _REFERENCE.swiglu(gate_up.double()))
     dim, kv_heads = sizes.head_dim, sizes.kv_heads
     q, k, v = projected(draw, sizes, tokens)
     norms = HeadNorms(draw(dim), draw(dim), eps)
@@ -124,15 +123,15 @@ def _row_checks(kernels: Kernels, draw: Draw, sizes: Sizes, tokens: int) -> Iter
     wanted = KVLayer(empty.double(), empty.double())
     expected = _REFERENCE.rotate_and_write(q.double(), k.double(), v.double(), exact, *turns, wanted, slots)
     layer = KVLayer(empty.clone(), empty.clone())
-    yield _line(f"queries, {at}", draw, kernels.rotate_and_write(q, k, v, norms, *turns, layer, slots), expected)
-    yield _line(f"keys, {at}", draw, layer.keys, wanted.keys)
-    yield _line(f"values, {at}", draw, layer.values, wanted.values)
-    scales = empty[..., 0].float()
-    int8 = KVLayer(empty.to(torch.int8), empty.to(torch.int8), scales.clone(), scales.clone())
-    kernels.rotate_and_write(q, k, v, norms, *turns, int8, slots)
-    keys, values = _expanded(int8)
-    yield _line(f"int8 keys, {at}", draw, keys, wanted.keys, allowed=_INT8_ALLOWED)
-    yield _line(f"int8 values, {at}", draw, values, wanted.values, allowed=_INT8_ALLOWED)
+    yield judged(f"queries, {at}", draw, kernels.rotate_and_write(q, k, v, norms, *turns, layer, slots), expected)
+    yield judged(f"keys, {at}", draw, layer.keys, wanted.keys)
+    yield judged(f"values, {at}", draw, layer.values, wanted.values)
+    for name, (dtype, allowed) in _rounded_caches(kernels).items():
+        layer = rounded_layer(dtype, *empty.shape, device=empty.device)
+        kernels.rotate_and_write(q, k, v, norms, *turns, layer, slots)
+        keys, values = _expanded(layer)
+        yield judged(f"{name} keys, {at}", draw, keys, wanted.keys, allowed=allowed)
+        yield judged(f"{name} values, {at}", draw, values, wanted.values, allowed=allowed)
 
 
 def _attention_checks(
@@ -141,17 +140,34 @@ def _attention_checks(
     batch, slots = paged(spans, draw.order)
     q = draw(sum(batch.counts), sizes.heads, sizes.head_dim)
     layer = KVLayer(*(draw(slots, sizes.kv_heads, sizes.head_dim) for _ in range(2)))
-    int8 = KVLayer(*(torch.zeros_like(t, dtype=torch.int8) for t in (layer.keys, layer.values)), *(
-        torch.zeros(slots, sizes.kv_heads, device=draw.device) for _ in range(2)
-    ))  # fmt: skip
-    _REFERENCE.write_kv(int8, layer.keys, layer.values, torch.arange(slots, device=draw.device))
+    caches = [("", layer, None), (", window", layer, sizes.window)]
+    for kind, (dtype, _) in _rounded_caches(kernels).items():
+        low = rounded_layer(dtype, *layer.keys.shape, device=draw.device)
+        _REFERENCE.write_kv(low, layer.keys, layer.values, torch.arange(slots, device=draw.device))
+        caches.append((f", {kind}", low, None))
     plan, exact_plan = kernels.plan(batch, draw.device), _REFERENCE.plan(batch, draw.device)
-    for kind, kept, window in (("", layer, None), (", window", layer, sizes.window), (", int8", int8, None)):
+    for kind, kept, window in caches:
         got = kernels.paged_attention(q, kept, plan, window)
         keys, values = _expanded(kept)
         expected = _REFERENCE.paged_attention(q.double(), KVLayer(keys, values), exact_plan, window)
         again = kernels.paged_attention(q, kept, plan, window)
-        yield _line(f"attention, {name}{kind}", draw, got, expected, again=again)
+        yield judged(f"attention, {name}{kind}", draw, got, expected, again=again)
+
+
+def _rounded_caches(kernels: Kernels) -> dict[str, tuple[torch.dtype, float]]:
+    """By name the dtypes that keys and values may be rounded to, with the most relative error of that.
+
+    Of a head rounded to 255 levels of its largest element, 2 ** -8 / sqrt(3) of that typically; of three bits of
+    fraction 2 ** -4 / sqrt(3).
+    """
+    kinds = {"int8": (torch.int8, 1e-2)}
+    return kinds | {"fp8": (E4M3, 4e-2)} if kernels.fp8_cache else kinds
+
+
+def rounded_layer(dtype: torch.dtype, slots: int, kv_heads: int, head_dim: int, *, device: torch.device) -> KVLayer:
+    """An empty layer of a cache in 8 bits."""
+    keys, values = (torch.zeros(slots, kv_heads, head_dim, device=device).to(dtype) for _ in range(2))
+    return KVLayer(keys, values, *(torch.zeros(slots, kv_heads, device=device) for _ in range(2)))
 
 
 def projected(draw: Draw, sizes: Sizes, tokens: int) -> list[Tensor]:
@@ -167,7 +183,7 @@ def _linear_checks(kernels: Kernels, draw: Draw, sizes: Sizes) -> Iterator[Line]
         layer, exact = kernels.linear(weight, None, fmt), rounded(weight, fmt)
         for tokens in sizes.tokens:
             x = draw(tokens, sizes.hidden)
-            yield _line(f"{fmt} weights, {tokens} tokens", draw, layer(x), x.double() @ exact.T, again=layer(x))
+            yield judged(f"{fmt} weights, {tokens} tokens", draw, layer(x), x.double() @ exact.T, again=layer(x))
 
 
 def _mixture_checks(kernels: Kernels, draw: Draw, sizes: Sizes) -> Iterator[Line]:
@@ -177,7 +193,7 @@ def _mixture_checks(kernels: Kernels, draw: Draw, sizes: Sizes) -> Iterator[Line
         for tokens in sizes.tokens:
             x = draw(tokens, sizes.hidden)
             name = "mixture" if fmt == "native" else f"{fmt} mixture"
-            yield _line(f"{name}, {tokens} tokens", draw, mixture(x), exact(x.double()), again=mixture(x))
+            yield judged(f"{name}, {tokens} tokens", draw, mixture(x), exact(x.double()), again=mixture(x))
 
 
 def paged(

@@ -26,7 +26,7 @@ from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
 from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder
-from headgate.engine.models.tensors import read_json
+from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.request import Request
 from headgate.engine.runner import Runner
@@ -74,7 +74,8 @@ class EngineSettings:
         pinned_share: part of a model's KV cache that prompts may hold which are to stay in it.
         kv_bytes: KV cache of all models together; None takes a quarter of the host's memory or 80 % of what the GPU
             has left after the weights. On the CPU memory is used as blocks are, not at once.
-        kv_dtype: "auto" (the dtype a model computes in) or "int8" (half of that memory and reading, see KVLayer).
+        kv_dtype: "auto" (the dtype a model computes in), "int8" (half of that memory and reading, see KVLayer) or "fp8"
+            (as much, of plain torch or on GPUs that compute with it).
         threads: for operators on the CPU; None leaves torch's own choice.
         prefix_cache: reuse the blocks of equal prefixes within a tenant.
         kernels: "auto" (compiled ones where they were built), "reference" (plain torch) or "triton" (CUDA, on trial).
@@ -103,7 +104,14 @@ class EngineSettings:
 class Engine:
     """Models of one device, behind one step thread."""
 
-    def __init__(self, settings: EngineSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        tensors: Callable[[Path], Tensors] = CheckpointTensors,
+    ) -> None:
+        """`tensors` opens a checkpoint's folder."""
         self._settings = settings
         self._limits = Limits(
             settings.max_step_tokens,
@@ -114,12 +122,17 @@ class Engine:
             settings.pinned_share,
         )
         self._clock = clock
+        self._tensors = tensors
         self._loop = StepLoop(threads=settings.threads, clock=clock)
         self._models: dict[str, LocalModel] = {}
         self.device = _device(settings.device)
         self._kernels = choose_kernels(settings.kernels, self.device)
         self._row_kernels = row_kernels(self._kernels, settings.decode_ahead, self.device)
         logger.info("kernels: %s", self._kernels.why)
+        if settings.kv_dtype == "fp8" and not self._kernels.kernels.fp8_cache:
+            raise ValueError(
+                f"kv_dtype is 'fp8', which these kernels cannot keep ({self._kernels.why}); int8 takes as little memory"
+            )
 
     @property
     def models(self) -> Mapping[str, LocalModel]:
@@ -181,6 +194,7 @@ class Engine:
             device=self.device,
             keep_packed=self._settings.keep_quantized,
             progress=self._telling(spec),
+            tensors=self._tensors,
         )
         vocab_size = loaded.decoder.spec.vocab_size
         if tokenizer.vocab_size > vocab_size:

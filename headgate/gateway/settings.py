@@ -89,8 +89,10 @@ class EngineSection(Section):
         gt=0,
         description="Memory of all KV caches together; null: a quarter of the host's, or most of a GPU's.",
     )
-    kv_dtype: Literal["auto", "int8"] = Field(
-        default="auto", description="Keys and values in the models' dtype, or int8: half the memory and reading."
+    kv_dtype: Literal["auto", "int8", "fp8"] = Field(
+        default="auto",
+        description="Keys and values in the models' dtype, or int8: half the memory and reading. fp8: as much, less "
+        "exact; for GPUs.",
     )
     usd_per_device_hour: float = Field(
         default=0.0, ge=0, description="What an hour of the device costs: prices what the answer cache saves."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from rich.console import Console
 from torch import Tensor
 
 from headgate.bench.ceilings import Ceilings
+from headgate.bench.checkpoints import write_without_weights
 from headgate.bench.cli import bench
 from headgate.bench.gpu_check import print_outcome
 from headgate.bench.gpu_check_engine import engine_speed, kernel_shares, workloads
+from headgate.bench.gpu_check_fp8 import fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks, relative_error
 from headgate.bench.gpu_check_parity import compared, engine_tokens, transformers_tokens
 from headgate.bench.gpu_check_rows import SETTINGS, choosing_work, row_checks
@@ -31,6 +34,7 @@ from headgate.bench.gpu_check_speed import (
     timed,
 )
 from headgate.bench.gpu_check_stages import Line, Outcome, Stage, run_stages
+from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
 from headgate.bench.workloads import Workload
 from headgate.engine.engine import EngineSettings
 from headgate.engine.kernels.reference import ReferenceKernels
@@ -132,12 +136,24 @@ def test_everything_that_is_timed_runs() -> None:
         *attention_work(draw, SMALL, (1, 2), 40, 20),
         *linear_work(draw, (plain,), 32, 48, "int4", (2,)),
         *mixture_work(draw, SMALL, (plain,), "native", (1, 4)),
+        *fp8_work(draw, (plain,), 32, 48, (2,)),
+        *fp8_mixture_work(draw, SMALL, (plain,), (1,)),
     ]
     for work in works:
         work.run(plain)
         called.append(work.name.split(",")[0])
         assert bool(work.moved) != bool(work.flops)
-    assert called == ["norm of a sum", "swiglu", "heads", *["attention"] * 3, "int4 weights", *["native mixture"] * 2]
+    assert called == [
+        "norm of a sum",
+        "swiglu",
+        "heads",
+        *["attention"] * 3,
+        "int4 weights",
+        *["native mixture"] * 2,
+        "fp8 rows",
+        "fp8 blocks",
+        "fp8 mixture",
+    ]
     # Keys and values of 40 tokens with 2 heads of 16 float32.
     assert works[3].moved == 2 * 40 * 2 * 16 * 4
     assert gpu_ceilings(CPU, lambda _: 0.5, copied=1 << 10, edge=8).read_bytes_s == 4096
@@ -190,6 +206,19 @@ def test_engine_is_timed(tiny_checkpoint: Path) -> None:
     script = workloads()[-1]
     assert len(script.requests) == 256
     assert all(100 <= n <= 1024 for request in script.requests for n in request)
+
+
+@pytest.mark.parametrize("fp8", [False, True])
+def test_models_that_nobody_wrote_are_timed(tmp_path: Path, *, fp8: bool) -> None:
+    small = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "vocab_size": 4096}  # fmt: skip
+    experts = {"head_dim": 16, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
+    settings = EngineSettings(device="cpu", kernels="reference", prefix_cache=False, kv_bytes=1 << 22)
+    for name, config in (("dense", {**LLAMA_3_8B, **small}), ("mixture", {**QWEN3_30B_A3B, **small, **experts})):
+        folder = write_without_weights(name, config, tmp_path)
+        tensors = partial(RandomTensors, device=CPU, fp8=fp8)
+        (line,) = engine_speed(folder, settings, CEILINGS, (Workload("two", ((5, 3), (9, 4))),), tensors)
+        assert "decode_tokens_s" in line.figures
 
 
 def test_it_says_what_it_needs() -> None:

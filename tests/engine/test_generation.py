@@ -15,7 +15,8 @@ import transformers
 from tiny_models import ARCHITECTURES, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
-from headgate.engine.kernels.choice import KernelSet
+from headgate.engine.kernels.choice import KernelSet, choose_kernels
+from headgate.engine.kv.store import KVDtype
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.params import SamplingParams
 
@@ -96,12 +97,14 @@ def test_greedy_tokens_whatever_happens_around(folder: Path) -> None:
         assert model.stats().kv_blocks_used == 0
 
 
-@pytest.mark.parametrize("kernels", ["auto", "reference"])
-def test_int8_keys_and_values_write_nearly_the_same_in_less_memory(tiny_checkpoint: Path, kernels: KernelSet) -> None:
+@pytest.mark.parametrize(("kernels", "kind"), [("auto", "int8"), ("reference", "int8"), ("reference", "fp8")])
+def test_rounded_keys_and_values_write_nearly_the_same_in_less_memory(
+    tiny_checkpoint: Path, kernels: KernelSet, kind: KVDtype
+) -> None:
     prompts = prompts_of([37, 5, 64, 90])
     with serving(tiny_checkpoint, EngineSettings(kernels=kernels)) as model:
         expected, exact_bytes = asyncio.run(complete_all(model, prompts)), model.info.kv_bytes_per_token
-    budget = EngineSettings(kernels=kernels, kv_dtype="int8", max_step_tokens=13, max_running=5, block_size=4)
+    budget = EngineSettings(kernels=kernels, kv_dtype=kind, max_step_tokens=13, max_running=5, block_size=4)
     with serving(tiny_checkpoint, budget) as model:
         got, info = asyncio.run(complete_all(model, prompts)), model.info
         again = asyncio.run(complete_all(model, prompts))
@@ -114,6 +117,14 @@ def test_int8_keys_and_values_write_nearly_the_same_in_less_memory(tiny_checkpoi
     config = json.loads((tiny_checkpoint / "config.json").read_text())
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     assert info.kv_bytes_per_token * 4 * head_dim == exact_bytes * (head_dim + 4)
+
+
+def test_compiled_kernels_keep_no_fp8() -> None:
+    native = choose_kernels("auto", torch.device("cpu"))
+    if not native.native:
+        pytest.skip(native.why)
+    with pytest.raises(ValueError, match=r"kv_dtype is 'fp8', which these kernels cannot keep .*int8 takes as little"):
+        Engine(EngineSettings(device="cpu", kv_dtype="fp8"))
 
 
 def test_several_choices_share_the_prompt(tiny_checkpoint: Path) -> None:

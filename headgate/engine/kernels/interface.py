@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class KVLayer:
     """Keys and values of one layer. Each [slots, kv_heads, head_dim]; a block is `block_size` consecutive slots.
 
-    int8 ones have float32 scales [slots, kv_heads]: a head of a token is scale * q with scale = max|x| / 127.
+    int8 and fp8 (e4m3) ones have float32 scales [slots, kv_heads]: a head of a token is scale * q with
+    scale = max|x| / 127, or / 448.
     """
 
     keys: Tensor
@@ -183,12 +184,14 @@ class Kernels(Protocol):
 
     Attributes:
         fp8: what keeps the weights of fp8 checkpoints as they are; None where they are expanded.
+        fp8_cache: whether keys and values may be fp8.
 
     `into`, where an operation has it, is the layer that takes the result next, and alone: it may come in a form that
     only that layer knows.
     """
 
     fp8: Fp8Layers | None
+    fp8_cache: bool
 
     def linear(
         self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None
@@ -226,7 +229,7 @@ class Kernels(Protocol):
         ...
 
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
-        """Store [tokens, kv_heads, head_dim] keys and values at `slots` [tokens], rounded to int8 where these are."""
+        """Store [tokens, kv_heads, head_dim] keys and values at `slots` [tokens], rounded where these have scales."""
         ...
 
     def rotate_and_write(

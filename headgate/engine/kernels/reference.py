@@ -13,6 +13,7 @@ from headgate.engine.kernels.interface import AttentionBatch, Drawing, Fp8Layers
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
 from headgate.engine.kernels.reference_plan import Decodes, Prompt, ReferencePlan
 from headgate.engine.kernels.reference_rows import ReferenceRows
+from headgate.engine.quant.fp8 import round_activations
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear, quantize_rows
 
 if TYPE_CHECKING:
@@ -25,11 +26,18 @@ _RUN = 128
 
 def _gather(layer: KVLayer, slots: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """Keys and values of the slots, [slots, kv_heads, head_dim] in the dtype of `like`."""
-    keys, values = layer.keys.index_select(0, slots), layer.values.index_select(0, slots)
     if layer.key_scales is None or layer.value_scales is None:
-        return keys, values
-    by_keys, by_values = (scales.index_select(0, slots) for scales in (layer.key_scales, layer.value_scales))
-    return (keys * by_keys.unsqueeze(-1)).to(like.dtype), (values * by_values.unsqueeze(-1)).to(like.dtype)
+        return layer.keys.index_select(0, slots), layer.values.index_select(0, slots)
+    keys, values = (_expanded(*kept, slots, like.dtype) for kept in (
+        (layer.keys, layer.key_scales), (layer.values, layer.value_scales)
+    ))  # fmt: skip
+    return keys, values
+
+
+def _expanded(kept: Tensor, scales: Tensor, slots: Tensor, dtype: torch.dtype) -> Tensor:
+    # Of eight-bit floats torch moves only the bits everywhere.
+    rounded = kept.view(torch.int8).index_select(0, slots).view(kept.dtype)
+    return (rounded.float() * scales.index_select(0, slots).unsqueeze(-1)).to(dtype)
 
 
 def rotate_and_write(
@@ -55,6 +63,7 @@ class ReferenceKernels:
     """Implements the Kernels protocol with stock torch operators."""
 
     fp8: Fp8Layers | None = None
+    fp8_cache = True
 
     def linear(
         self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None
@@ -100,8 +109,11 @@ class ReferenceKernels:
             if scales is None:
                 cache.index_copy_(0, slots, given)
                 continue
-            rounded, scale = quantize_rows(given.flatten(0, 1))
-            cache.index_copy_(0, slots, rounded.view(given.shape))
+            heads = given.flatten(0, 1)
+            rounded, scale = (
+                quantize_rows(heads) if cache.dtype == torch.int8 else round_activations(heads, blocks=False)
+            )
+            cache.view(torch.int8).index_copy_(0, slots, rounded.view(torch.int8).view(given.shape))
             scales.index_copy_(0, slots, scale.view(given.shape[:2]))
 
     def rotate_and_write(

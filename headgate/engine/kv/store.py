@@ -10,20 +10,22 @@ import torch
 
 from headgate.engine.kernels.interface import KVLayer
 from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.quant.fp8 import E4M3
 
 _LINE, _HUGE_PAGE = 64, 1 << 21  # bytes
-KVDtype = Literal["auto", "int8"]
-"""How keys and values are kept: in the dtype of the arithmetic, or as int8 with a scale per token and head."""
+KVDtype = Literal["auto", "int8", "fp8"]
+"""How keys and values are kept: in the dtype of the arithmetic, or in 8 bits with a scale per token and head. int8 is
+the more exact: a head's elements differ less in size than a float's exponent allows for."""
 
 
 def kv_dtype(wanted: KVDtype, dtype: torch.dtype) -> torch.dtype:
     """Of the cache of a model that computes in `dtype`."""
-    return torch.int8 if wanted == "int8" else dtype
+    return dtype if wanted == "auto" else torch.int8 if wanted == "int8" else E4M3
 
 
 def kv_bytes_per_token(spec: DecoderSpec, dtype: torch.dtype) -> int:
     """Bytes one token's keys and values take over all layers, scales included."""
-    scale_bytes = 4 if dtype == torch.int8 else 0
+    scale_bytes = 4 if dtype.itemsize == 1 else 0
     return 2 * spec.layers * spec.kv_heads * (spec.head_dim * dtype.itemsize + scale_bytes)
 
 
@@ -34,7 +36,7 @@ _OUTLINED_AT_ONCE = 4096
 class KVStore:
     """Per layer one tensor of keys and one of values, [blocks * block_size, kv_heads, head_dim].
 
-    int8 ones have scales beside them, see KVLayer.
+    int8 and fp8 ones have scales beside them, see KVLayer.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class KVStore:
 
         def layer() -> KVLayer:
             keys, values = _zeros(shape, dtype, device), _zeros(shape, dtype, device)
-            if dtype != torch.int8:
+            if dtype.itemsize > 1:
                 return KVLayer(keys, values)
             scales = (_zeros(shape[:2], torch.float32, device) for _ in range(2))
             return KVLayer(keys, values, *scales)

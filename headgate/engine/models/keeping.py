@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
-from headgate.engine.models.tensors import CheckpointTensors
+from headgate.engine.models.tensors import Tensors
 from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import PackedWeight, WeightFormat
 from headgate.engine.quant.packed_cache import PackedCache, content_digest, layout_digest
@@ -22,7 +22,7 @@ from headgate.engine.quant.packed_cache import PackedCache, content_digest, layo
 
 def packed_cache(
     folder: Path,
-    source: CheckpointTensors,
+    source: Tensors,
     config: Mapping[str, Any],
     kernels: Kernels,
     dtype: torch.dtype,

@@ -21,7 +21,7 @@ from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
 from headgate.engine.models.keeping import packed_cache
 from headgate.engine.models.quantized import Matrix, read_matrix, stays_fp8
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import CheckpointTensors, read_json
+from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
@@ -75,13 +75,14 @@ def load_decoder(
     device: torch.device | None = None,
     keep_packed: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    tensors: Callable[[Path], Tensors] = CheckpointTensors,
 ) -> LoadedDecoder:
     """Load the checkpoint in `folder`.
 
     `dtype` "auto" is bfloat16 unless the checkpoint is in float32. `fmt` is the format the linear layers are kept in;
     embedding, norms and routers stay in `dtype`. With `keep_packed` weights that are quantised here are written to disk
     for the next time, and those of the last time are used: see `quant.packed_cache`. `progress` is told how many layers
-    of how many were read.
+    of how many were read. `tensors` opens the folder's.
 
     fp8 weights stay fp8 where the kernels can compute with them and `fmt` is native; elsewhere they are expanded.
 
@@ -93,7 +94,7 @@ def load_decoder(
     stated = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
     compute = _DTYPES[dtype] if dtype != "auto" else _DTYPES.get(stated, torch.bfloat16)
     with torch.inference_mode():
-        source = CheckpointTensors(folder)
+        source = tensors(folder)
         device = device or torch.device("cpu")
         cache = None
         if keep_packed and device.type == "cpu":
@@ -122,7 +123,7 @@ class _Reader:
 
     def __init__(
         self,
-        source: CheckpointTensors,
+        source: Tensors,
         spec: DecoderSpec,
         kernels: Kernels,
         dtype: torch.dtype,
@@ -358,7 +359,7 @@ def _idle_expert_parameters(spec: DecoderSpec) -> int:
     return len(spec.moe_layers) * idle * 3 * spec.hidden * spec.experts.width
 
 
-def _revision(config: Mapping[str, Any], source: CheckpointTensors) -> str:
+def _revision(config: Mapping[str, Any], source: Tensors) -> str:
     digest = sha256(json.dumps(config, sort_keys=True).encode())
     for path in source.files:
         # The header names every tensor with shape and offsets; size and time stand for the rest without reading it.

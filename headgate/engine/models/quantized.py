@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.tensors import CheckpointTensors
+from headgate.engine.models.tensors import Tensors
 from headgate.engine.quant.fp8 import BLOCK, E4M3, Fp8Weight
 
 Matrix = Tensor | Fp8Weight
@@ -43,7 +43,7 @@ def check_quantization(config: Mapping[str, Any]) -> None:
             raise _refusal(f"quantization_config with blocks of {block}", f"they must be [{BLOCK}, {BLOCK}]")
 
 
-def read_matrix(source: CheckpointTensors, name: str, shape: tuple[int, int]) -> Matrix:
+def read_matrix(source: Tensors, name: str, shape: tuple[int, int]) -> Matrix:
     """The tensor `name` [outputs, inputs] as the checkpoint has it, still memory-mapped.
 
     Raises:
@@ -62,7 +62,7 @@ def stays_fp8(experts: Sequence[Matrix]) -> bool:
     return len(found) == len(experts) and whole and len({matrix.blocks for matrix in found}) == 1
 
 
-def _read_fp8(source: CheckpointTensors, name: str, shape: tuple[int, int]) -> Fp8Weight:
+def _read_fp8(source: Tensors, name: str, shape: tuple[int, int]) -> Fp8Weight:
     """With its scales; one for the whole tensor becomes one for each output."""
     outputs, inputs = shape
     values = source.get(name, shape)

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -53,6 +53,49 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: must hold a JSON object, holds {type(content).__name__}")
     return content
+
+
+class Tensors(Protocol):
+    """The tensors of a checkpoint by name, each to be used."""
+
+    folder: Path
+    parameters: int
+    """Numbers in the tensors that were got so far."""
+
+    @property
+    def files(self) -> list[Path]:
+        """The weight files."""
+        ...
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def dtype(self, name: str) -> torch.dtype | None:
+        """The tensor's, None where there is no such tensor or torch has no such dtype."""
+        ...
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor that is there."""
+        ...
+
+    def get(self, name: str, shape: tuple[int, ...], *, counts: bool = True) -> Tensor:
+        """The tensor. `counts`: its numbers are parameters.
+
+        Raises:
+            CheckpointError: it is missing, of another shape, or not floating point.
+        """
+        ...
+
+    def release(self, name: str) -> None:
+        """Give the memory back that reading the tensor took; it can still be read."""
+        ...
+
+    def refuse_leftovers(self, *, tied_head: bool) -> None:
+        """Weights that nothing used would mean that the model is not what it was trained as.
+
+        Raises:
+            CheckpointError: there are some; one is named.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,21 @@ def launch_fp8() -> None:
         kernels.fp8.mixture(weights, [expert] * 8, None)(torch.zeros(512, 1024).bfloat16())
 
 
+def launch_fp8_cache() -> None:
+    """Heads written, and attention of a decoded token and of a prompt."""
+    kernels, angles, slots = triton_kernels(), torch.zeros(4, 64), torch.zeros(4, dtype=torch.int64)
+    kept = torch.zeros(16, 8, 128).to(torch.float8_e4m3fn)
+    layer = KVLayer(kept, kept, *torch.zeros(2, 16, 8))
+    q, k = torch.zeros(4, 16, 128).bfloat16(), torch.zeros(4, 8, 128).bfloat16()
+    kernels.rotate_and_write(q, k, k, None, angles, angles, layer, slots)
+    batch = AttentionBatch([300, 1], [310, 1100], [list(range(20)), list(range(70))], slots, 16)
+    kernels.paged_attention(torch.zeros(301, 16, 128).bfloat16(), layer, kernels.plan(batch, torch.device("cpu")), None)
+
+
 def test_fp8_compiles_for_the_gpus_that_have_it(tmp_path: Path) -> None:
+    with compiling(90, tmp_path) as compiled:
+        launch_fp8_cache()
+    assert [kernel.name for kernel in compiled] == ["_place", "_attend", "_combine", "_attend"]
     with compiling(90, tmp_path) as compiled:
         launch_fp8()
     experts = ["_route", "_round", "_product", "_round", "_product", "_weigh"]

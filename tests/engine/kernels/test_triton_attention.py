@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from kernel_cases import CPU, NAN, Step, expected_attention, make_step
-from triton_cases import in_the_interpreter, triton_kernels
+from triton_cases import in_the_interpreter, right_fp8, triton_kernels
 
 from headgate.engine.kernels.interface import KVLayer
 
@@ -52,12 +52,14 @@ def test_queries_see_their_sequence_and_nothing_else(
     near(attend(step, window), expected_attention(step, window))
 
 
+@pytest.mark.usefixtures(right_fp8.__name__)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn], ids=["int8", "fp8"])
 @pytest.mark.parametrize("spans", [DECODING, MIXED])
-def test_int8_keys_and_values(spans: list[tuple[int, int]]) -> None:
+def test_rounded_keys_and_values(spans: list[tuple[int, int]], dtype: torch.dtype) -> None:
     step = make_step(spans, torch.float32, kv_heads=2, group=2, dim=16, block_size=16, window=None)
     generator = torch.Generator().manual_seed(1)
     slots = step.seen.numel()
-    keys, values = torch.randint(-127, 128, (2, slots, 2, 16), generator=generator, dtype=torch.int8)
+    keys, values = torch.randint(-127, 128, (2, slots, 2, 16), generator=generator).to(dtype)
     scales = torch.rand(2, slots, 2, generator=generator) / 50
     scales[:, ~step.seen] = NAN
     kept = KVLayer(keys, values, *scales)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from fp8_checkpoints import BLOCKS, ROWS, write_fp8
+from fp8_checkpoints import BLOCKS, write_fp8
 from test_experts import make, tokens
 from triton_cases import in_the_interpreter, right_fp8, triton_kernels
 
@@ -147,21 +146,20 @@ def test_torch_multiplies_where_it_can() -> None:
     assert torch.equal(many, StockProduct(weight)(x, bias))
 
 
-@pytest.mark.parametrize("scheme", [BLOCKS, ROWS], ids=["blocks", "rows"])
-def test_a_checkpoint_stays_fp8(scheme: dict[str, Any], tmp_path: Path) -> None:
+def test_a_checkpoint_stays_fp8(tmp_path: Path) -> None:
     shape = SHAPES["qwen3-moe"] | {
         "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128,
         "moe_intermediate_size": 128, "num_experts": 3, "num_experts_per_tok": 2, "vocab_size": 40,
         "intermediate_size": 128, "mlp_only_layers": [0],
     }  # fmt: skip
-    low, twin = write_fp8(write_shape("plain", shape, tmp_path, spread=0.1), tmp_path, scheme)
+    low, twin = write_fp8(write_shape("plain", shape, tmp_path, spread=0.1), tmp_path, BLOCKS)
     found = []
     for folder in (low, twin):
         decoder = load_decoder(folder, triton_kernels(), dtype="float32").decoder
         store = KVStore(decoder.spec, 2, 8, torch.float32, torch.device("cpu"))
-        batch = AttentionBatch([9], [9], [[1, 0]], torch.arange(9), 8)
-        tokens, rows = torch.arange(9), torch.tensor([0, 8])
-        found.append((decoder.weight_bytes, decoder.forward(tokens, torch.arange(9), batch, store.layers, rows)))
+        batch = AttentionBatch([3], [3], [[0]], torch.arange(3), 8)
+        tokens, rows = torch.arange(3), torch.tensor([0, 2])
+        found.append((decoder.weight_bytes, decoder.forward(tokens, torch.arange(3), batch, store.layers, rows)))
     (bytes_low, got), (bytes_twin, expected) = found
     assert bytes_low < 0.4 * bytes_twin
     assert 0.005 < (got - expected).norm() / expected.norm() < 0.1

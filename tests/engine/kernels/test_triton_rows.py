@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from kernel_cases import NAN, REFERENCE, randn
-from triton_cases import in_the_interpreter, triton_kernels
+from triton_cases import in_the_interpreter, right_fp8, triton_kernels
 
 from headgate.engine.kernels.interface import HeadNorms, KVLayer
 
@@ -91,11 +91,13 @@ def test_heads_are_normed_turned_and_kept(
     assert torch.equal(layers[0].values.double(), layers[1].values)
 
 
-def test_int8_keys_and_values_are_those_of_the_reference() -> None:
+@pytest.mark.usefixtures(right_fp8.__name__)
+@pytest.mark.parametrize("kept", [torch.int8, torch.float8_e4m3fn], ids=["int8", "fp8"])
+def test_rounded_keys_and_values_are_those_of_the_reference(kept: torch.dtype) -> None:
     parts, _, angles = projected(torch.float32, 6, 2, 2, 24, normed=False)
     parts[1][2, 0] = 0.0
     parts[2][3, 1, 5] = NAN
-    layers = [KVLayer(*torch.zeros(2, 9, 2, 24, dtype=torch.int8), *torch.zeros(2, 9, 2)) for _ in range(2)]
+    layers = [KVLayer(*torch.zeros(2, 9, 2, 24).to(kept), *torch.zeros(2, 9, 2)) for _ in range(2)]
     slots = torch.tensor([7, 0, 3, 8, 4, 1])
     for kernels, layer in zip((triton_kernels(), REFERENCE), layers, strict=True):
         kernels.rotate_and_write(*parts, None, angles.cos(), angles.sin(), layer, slots)
@@ -105,9 +107,10 @@ def test_int8_keys_and_values_are_those_of_the_reference() -> None:
     sound = torch.ones(9, 2, dtype=torch.bool)
     sound[8, 1] = False
     for got, expected in ((ours.keys, theirs.keys), (ours.values, theirs.values)):
-        # A quotient within an ulp of a tie may fall to either side.
-        assert (got.int() - expected.int())[sound].abs().max() <= 1
-        assert (got != expected)[sound].sum() <= 1
+        # A quotient within an ulp of a tie may fall to either side, which are a bit apart.
+        bits, wanted_bits = got.view(torch.int8), expected.view(torch.int8)
+        assert (bits.int() - wanted_bits.int())[sound].abs().max() <= 1
+        assert (bits != wanted_bits)[sound].sum() <= 1
     for scale, wanted in ((ours.key_scales, theirs.key_scales), (ours.value_scales, theirs.value_scales)):
         assert scale is not None
         assert wanted is not None

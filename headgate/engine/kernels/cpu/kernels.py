@@ -63,6 +63,7 @@ class CpuKernels:
     """
 
     fp8: Fp8Layers | None = None
+    fp8_cache = False
 
     def __init__(self) -> None:
         ops = torch.ops.headgate

@@ -49,16 +49,18 @@ def _store(
     inside: tl.tensor,
     half: tl.tensor,
 ) -> None:
-    """To `row`, rounded to int8 where there are scales, whose `place` gets this head's."""
+    """To `row`, rounded to int8 or fp8 where there are scales, whose `place` gets this head's."""
     if scales is not None:
         most = tl.maximum(tl.max(tl.abs(first), axis=0), tl.max(tl.abs(second), axis=0))
         # A maximum passes over NaN. An infinite scale lets it be seen: what is read back is 0 * inf.
         sound = tl.sum(tl.where((first == first) & (second == second), 0, 1), axis=0) == 0
-        step = tl.where(sound, tl.where(most == 0.0, 1.0, most / 127.0), float("inf"))
+        largest: tl.constexpr = 127.0 if row.dtype.element_ty == tl.int8 else 448.0
+        step = tl.where(sound, tl.where(most == 0.0, 1.0, most / largest), float("inf"))
         tl.store(scales + place, step)
-        # Adding 1.5 * 2^23 leaves no bit for a fraction: the sum rounds to the nearest integer, ties to even.
-        first = (tl.where(sound, first / step, 0.0) + 12582912.0) - 12582912.0
-        second = (tl.where(sound, second / step, 0.0) + 12582912.0) - 12582912.0
+        first, second = tl.where(sound, first / step, 0.0), tl.where(sound, second / step, 0.0)
+        if row.dtype.element_ty == tl.int8:
+            # Adding 1.5 * 2^23 leaves no bit for a fraction: the sum rounds to the nearest integer, ties to even.
+            first, second = (first + 12582912.0) - 12582912.0, (second + 12582912.0) - 12582912.0
     tl.store(row + pair, first.to(row.dtype.element_ty), mask=inside)
     tl.store(row + half + pair, second.to(row.dtype.element_ty), mask=inside)
 

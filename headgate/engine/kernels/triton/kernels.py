@@ -26,6 +26,7 @@ class TritonKernels(ReferenceKernels):
     def __init__(self, *, fp8: bool) -> None:
         """`fp8`: whether the device multiplies fp8, from compute capability 8.9 on."""
         self.fp8 = TritonFp8() if fp8 else None
+        self.fp8_cache = fp8
 
     def linear(
         self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None
