@@ -79,6 +79,7 @@ class Attending {
             const int64_t after = begin / kSection * kSection + kSection, end = after < task.end ? after : task.end;
             each([](Attending& head) { head.reset(); });
             for (int64_t start = begin; start < end; start += kTile) {
+                if (heads->few_) Coming(heads->a_.cache, sizeof(K), task, start, count).read();
                 Coming coming = heads->after(start, count, next);
                 each([&](Attending& head) { head.tile(start, end - start < kTile ? end - start : kTile, coming); });
                 coming.ask_rest();
