@@ -12,7 +12,9 @@
 namespace headgate {
 namespace {
 
-constexpr int64_t kMostPanels = 8;  // of one piece of a product, so that a thread that lost its core holds up little
+// Of one piece of a product, so that a thread that lost its core, or was the last to begin one, holds up little.
+constexpr int64_t kMostPanels = 8;
+constexpr int64_t kMostProducts = 16 * 1024 * 1024;  // or one panel
 constexpr int64_t kLeastBytes = 32 * 1024;  // of weights that a piece is worth, where there are pieces for all threads
 
 int64_t widest(const StepModel& model, int64_t rows, int64_t samples) {
@@ -123,19 +125,20 @@ class Walk {
     void multiply(const Product& product, int64_t x, int64_t rows, void* out, const F& then) {
         const void* from = at(product.takes_rows() ? x : space_.prepared);
         const auto multiply = [&](int64_t begin, int64_t end) { product.multiply(from, rows, out, begin, end); };
-        share_panels(product.pieces(), product.piece_bytes(), multiply, then);
+        share_panels(product.pieces(), product.piece_bytes(), rows, multiply, then);
     }
 
     void multiply(const Product& product, int64_t x, int64_t rows, void* out) {
         multiply(product, x, rows, out, [] {});
     }
 
-    // Panels of so many bytes.
+    // Panels of so many bytes, times so many rows.
     template <typename F, typename G>
-    void share_panels(int64_t panels, int64_t bytes, const F& f, const G& then) {
+    void share_panels(int64_t panels, int64_t bytes, int64_t rows, const F& f, const G& then) {
         const int64_t each = panels / (member_.places() * std::max<int64_t>(2, kLeastBytes / bytes));
         const int64_t pieces = member_.places() * std::clamp<int64_t>(each, 1, 16);
-        member_.share(panels, std::max(pieces, (panels + kMostPanels - 1) / kMostPanels), f, then);
+        const int64_t most = std::clamp<int64_t>(kMostProducts / (bytes * rows), 1, kMostPanels);
+        member_.share(panels, std::max(pieces, (panels + most - 1) / most), f, then);
     }
 
     Placement placement(const StepLayer& layer) const {
@@ -240,7 +243,7 @@ class Walk {
                 const auto multiply = [&](int64_t begin, int64_t end) {
                     gate_up.multiply_gated(at(space_.prepared), rows_, at(space_.gated), begin, end);
                 };
-                share_panels(pieces, 2 * gate_up.piece_bytes(), multiply, then);
+                share_panels(pieces, 2 * gate_up.piece_bytes(), rows_, multiply, then);
             };
             prepare_after(product, down, space_.gated);
         } else {
