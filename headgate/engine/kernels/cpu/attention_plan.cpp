@@ -51,31 +51,36 @@ AttentionPlan plan_attention(const Span* spans, int64_t sequences, const int32_t
     const int64_t rows_per_task = std::max<int64_t>(1, each / group);
     for (int64_t i = 0; i < sequences; ++i) {
         const Span& s = spans[i];
-        const int64_t splits = splits_of(s);
-        for (int64_t done = 0; done < s.count; done += rows_per_task) {
-            const int64_t rows = std::min(rows_per_task, s.count - done), position = s.context - s.count + done;
-            const int64_t begin = first_key(position, window), end = position + rows;
-            plan.products += rows * group * kv_heads * (end - begin) * dim;
-            const int64_t heads = s.count == 1 ? together : 1;
-            plan.scratch_floats = std::max(plan.scratch_floats, heads * way.scratch_floats(rows * group, dim));
-            const auto add = [&](int64_t from, int64_t until, int64_t split) {
-                for (int64_t head = 0; head < kv_heads; ++head) {
-                    if (head % heads == 0) plan.begins.push_back(static_cast<int64_t>(plan.tasks.size()));
-                    float* partial = splits == 1 ? nullptr : place + (head * splits + split) * group * partial_floats(dim);
-                    plan.tasks.push_back({tables + s.table, s.row + done, rows, position, head, from, until, partial});
+        const auto add = [&](int64_t done, int64_t head, int64_t from, int64_t until, float* partial) {
+            const int64_t rows = std::min(rows_per_task, s.count - done);
+            plan.products += rows * group * (until - from) * dim;
+            plan.tasks.push_back({tables + s.table, s.row + done, rows, s.context - s.count + done, head, from, until, partial});
+        };
+        const int64_t heads = s.count == 1 ? together : 1;
+        plan.scratch_floats =
+            std::max(plan.scratch_floats, heads * way.scratch_floats(std::min(rows_per_task, s.count) * group, dim));
+        if (s.count > 1) {
+            // Head by head, whose keys and values may still be in a cache, what takes longest first, so that threads end together.
+            const int64_t last = (s.count - 1) / rows_per_task * rows_per_task;
+            for (int64_t head = 0; head < kv_heads; ++head)
+                for (int64_t done = last; done >= 0; done -= rows_per_task) {
+                    const int64_t position = s.context - s.count + done;
+                    plan.begins.push_back(static_cast<int64_t>(plan.tasks.size()));
+                    add(done, head, first_key(position, window), std::min(position + rows_per_task, s.context), nullptr);
                 }
-            };
-            if (splits == 1) {
-                add(begin, end, 0);
-                continue;
-            }
-            for (int64_t split = 0; split < splits; ++split) {
-                const int64_t section = (begin / kSection + split) * kSection;
-                add(std::max(begin, section), std::min(section + kSection, end), split);
-            }
-            for (int64_t head = 0; head < kv_heads; ++head, place += splits * group * partial_floats(dim))
-                plan.merges.push_back({place, splits, s.row, head});
+            continue;
         }
+        const int64_t splits = splits_of(s), begin = first_key(s.context - 1, window);
+        for (int64_t split = 0; split < splits; ++split) {
+            const int64_t section = (begin / kSection + split) * kSection;
+            for (int64_t head = 0; head < kv_heads; ++head) {
+                if (head % heads == 0) plan.begins.push_back(static_cast<int64_t>(plan.tasks.size()));
+                float* partial = splits == 1 ? nullptr : place + (head * splits + split) * group * partial_floats(dim);
+                add(0, head, std::max(begin, section), std::min(section + kSection, s.context), partial);
+            }
+        }
+        for (int64_t head = 0; splits > 1 && head < kv_heads; ++head, place += splits * group * partial_floats(dim))
+            plan.merges.push_back({place, splits, s.row, head});
     }
     return plan;
 }
