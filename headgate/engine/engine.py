@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
@@ -22,6 +23,7 @@ from headgate.engine.kv.budget import kv_budget
 from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
+from headgate.engine.largest_step import largest_step
 from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
 from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.models.decoder import Decoder
@@ -73,7 +75,8 @@ class EngineSettings:
         background_step_tokens: most tokens of a step of background work only.
         pinned_share: part of a model's KV cache that prompts may hold which are to stay in it.
         kv_bytes: KV cache of all models together; None takes a quarter of the host's memory or 80 % of what the GPU
-            has left after the weights. On the CPU memory is used as blocks are, not at once.
+            has left after the weights, less where the largest step, which is tried, needs more. On the CPU memory is
+            used as blocks are, not at once.
         kv_dtype: "auto" (the dtype a model computes in), "int8" (half of that memory and reading, see KVLayer) or "fp8"
             (as much, of plain torch or on GPUs that compute with it).
         threads: for operators on the CPU; None leaves torch's own choice.
@@ -157,7 +160,11 @@ class Engine:
         # small models feel most. A thread that ends takes its pool along.
         with ThreadPoolExecutor(1, thread_name_prefix="load") as loading:
             loaded = [(spec, *parts) for spec, parts in zip(specs, loading.map(self._read, specs), strict=True)]
-        budget = self._settings.kv_bytes if self._settings.kv_bytes is not None else kv_budget(self.device)
+        budget = (
+            self._settings.kv_bytes
+            if self._settings.kv_bytes is not None
+            else kv_budget(self.device, self._largest_steps(loaded))
+        )
         per_token = sum(self._kv_bytes_per_token(loaded_decoder) for _, loaded_decoder, _ in loaded)
         blocks = budget // (per_token * self._settings.block_size)
         if blocks < 1:
@@ -269,6 +276,14 @@ class Engine:
         return AheadDecoder(
             decoder, store, self._row_kernels, most=self._settings.max_running, longest=longest, record=record
         )
+
+    def _largest_steps(
+        self, loaded: Iterable[tuple[ModelSpec, LoadedDecoder, Tokenizer]]
+    ) -> Iterator[Callable[[], object]]:
+        settings = self._settings
+        for _, each, _ in loaded:
+            kept = kv_dtype(settings.kv_dtype, each.decoder.dtype)
+            yield partial(largest_step, each.decoder, self._limits, settings.block_size, kept)
 
     def _kv_bytes_per_token(self, loaded: LoadedDecoder) -> int:
         decoder = loaded.decoder

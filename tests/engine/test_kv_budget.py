@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
-from headgate.engine.kv.budget import host_memory, kv_budget
+from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.kv.budget import host_memory, kv_budget, measured_budget
+from headgate.engine.largest_step import largest_step
+from headgate.engine.models.loader import load_decoder
+from headgate.engine.scheduler import Limits
 
 GIB = 2**30
 
@@ -23,4 +29,41 @@ def test_without_a_bound_the_machine_has_what_it_has(tmp_path: Path) -> None:
 
 
 def test_keys_and_values_get_a_quarter_of_it() -> None:
-    assert kv_budget(torch.device("cpu")) == host_memory() // 4
+    def never() -> None:
+        raise AssertionError("on the CPU no step is tried")
+
+    assert kv_budget(torch.device("cpu"), [never]) == host_memory() // 4
+
+
+class Gpu:
+    """A device whose steps take what they say."""
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+
+    def peak(self, work: Callable[[], object]) -> int:
+        taken = work()
+        assert isinstance(taken, int)
+        return taken
+
+    def free(self) -> int:
+        return self._free
+
+
+@pytest.mark.parametrize(
+    ("free", "steps", "budget"),
+    [(100, (), 80), (100, (5,), 80), (100, (20, 50, 3), 45), (9, (50,), 0)],
+)
+def test_a_gpu_keeps_room_for_the_largest_step_of_any_model(free: int, steps: tuple[int, ...], budget: int) -> None:
+    works = [lambda taken=taken: taken for taken in steps]  # type: ignore[misc]
+    assert measured_budget(Gpu(free), works) == budget
+
+
+@pytest.mark.parametrize(("tokens", "running", "rows"), [(40, 7, 7), (10_000, 64, 64)])
+def test_the_largest_step_fills_its_tokens_and_rows(
+    tiny_checkpoint: Path, tokens: int, running: int, rows: int
+) -> None:
+    decoder = load_decoder(tiny_checkpoint, ReferenceKernels()).decoder
+    limits = Limits(tokens, running, 0.5, 0, 64, 0.1)
+    for kept in (decoder.dtype, torch.int8):
+        assert largest_step(decoder, limits, 16, kept).shape == (rows, decoder.spec.vocab_size)

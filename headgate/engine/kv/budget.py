@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
@@ -14,11 +15,54 @@ import torch
 _BOUNDS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
-def kv_budget(device: torch.device) -> int:
-    """Bytes for all KV caches together: 80 % of what a GPU has left, or a quarter of the memory there is."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0] * 0.8)
-    return host_memory() // 4
+class Memory(Protocol):
+    """Of a device."""
+
+    def peak(self, work: Callable[[], object]) -> int:
+        """Most bytes that `work` takes at a time, beyond what was taken before."""
+        ...
+
+    def free(self) -> int:
+        """Bytes that nobody has taken."""
+        ...
+
+
+class CudaMemory:
+    """Implements Memory: torch's allocator tells of peaks, the driver of what other processes leave."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def peak(self, work: Callable[[], object]) -> int:
+        """See Memory."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+        before = torch.cuda.memory_allocated(self._device)
+        work()
+        torch.cuda.synchronize(self._device)
+        return torch.cuda.max_memory_allocated(self._device) - before
+
+    def free(self) -> int:
+        """See Memory. What the allocator keeps for later is given back first."""
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(self._device)[0]
+
+
+def kv_budget(device: torch.device, steps: Iterable[Callable[[], object]]) -> int:
+    """Bytes for all KV caches together: what `steps` leave of a GPU, or a quarter of the memory there is.
+
+    `steps`: the largest of each model, which take turns.
+    """
+    return measured_budget(CudaMemory(device), steps) if device.type == "cuda" else host_memory() // 4
+
+
+def measured_budget(memory: Memory, steps: Iterable[Callable[[], object]]) -> int:
+    """80 % of what is free, or 90 % of what the largest step leaves of it if that is less.
+
+    Graphs, choosing tokens and fragments take some beside the step.
+    """
+    peak = max((memory.peak(step) for step in steps), default=0)
+    free = memory.free()
+    return max(0, min(free * 8 // 10, (free - peak) * 9 // 10))
 
 
 def host_memory(bounds: Iterable[Path] = _BOUNDS) -> int:

@@ -1,0 +1,25 @@
+"""The step that takes the most memory: tried before what is left is divided."""
+
+from __future__ import annotations
+
+import torch
+
+from headgate.engine.kernels.interface import AttentionBatch
+from headgate.engine.kv.store import KVStore
+from headgate.engine.models.decoder import Decoder
+from headgate.engine.scheduler import Limits
+
+
+def largest_step(decoder: Decoder, limits: Limits, block_size: int, kept: torch.dtype) -> torch.Tensor:
+    """Compute a prompt that fills a step, and the logits of as many rows as may run, with a cache of its own.
+
+    `kept` is the cache's dtype. Returns the logits; what tokens the prompt has does not matter.
+    """
+    device = decoder.device
+    tokens = min(limits.max_step_tokens, decoder.spec.context_length)
+    blocks = -(-tokens // block_size)
+    store = KVStore(decoder.spec, blocks, block_size, kept, device)
+    places = torch.arange(tokens, device=device)
+    batch = AttentionBatch([tokens], [tokens], [range(blocks)], places, block_size)
+    with torch.inference_mode():
+        return decoder.forward(torch.zeros_like(places), places, batch, store.layers, places[-limits.max_running :])
