@@ -151,10 +151,10 @@ def test_a_failing_step_fails_its_requests_only(engine: Engine, monkeypatch: pyt
     kernels = type(choose_kernels("auto", engine.device).kernels)
     healthy = kernels.swiglu
 
-    def broken(self: Kernels, gate_up: torch.Tensor) -> torch.Tensor:
+    def broken(self: Kernels, gate_up: torch.Tensor, into: object) -> torch.Tensor:
         if gate_up.shape[0] >= len(prompt):
             raise RuntimeError("out of memory")
-        return healthy(self, gate_up)
+        return healthy(self, gate_up, into)
 
     engine.submit(Request("long", "other", (1, 2, 3), GREEDY), bystander)
     bystander.next()
