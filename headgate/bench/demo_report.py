@@ -109,7 +109,7 @@ def dialogues(console: Console, figures: DemoFigures, count: int) -> None:
             verdict = "right" if answer.right else "wrong"
             lines.append(f"  {name} ({verdict}): {_indented(answer.text)}")
         if not all(figures.models[name].answers[place].right for name in NAMES):
-            lines.append(f"  reference: {_indented(sample.answer)}")
+            lines.append(f"  reference: {_indented(sample.written)}")
         # Not as markup: brackets belong to the texts.
         console.print("\n".join(lines) + "\n", markup=False, highlight=False, soft_wrap=True)
 

@@ -284,7 +284,7 @@ def write_demo_tasks(path: Path, *, samples: int, seed: int) -> None:
             *generate(max(1, samples // 10), seed=seed, split="calibration"),
         ):
             messages = [{"role": turn.role, "content": turn.content} for turn in sample.messages]
-            record: dict[str, Any] = {"messages": [*messages, {"role": "assistant", "content": sample.answer}]}
+            record: dict[str, Any] = {"messages": [*messages, {"role": "assistant", "content": sample.written}]}
             if sample.tools:
                 record["tools"] = list(sample.tools)
             file.write(json.dumps({**record, "split": sample.split}, ensure_ascii=False) + "\n")

@@ -304,7 +304,7 @@ def _record(answer: Answer) -> dict[str, object]:
         "family": sample.family,
         "level": sample.difficulty,
         "messages": [[turn.role, turn.content] for turn in sample.messages],
-        "expected": sample.answer,
+        "expected": sample.written,
         "given": answer.text,
         "ended": answer.ended,
     }

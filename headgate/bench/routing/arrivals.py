@@ -41,7 +41,7 @@ def arrivals(count: int, rate: float, seed: int) -> list[Arrival]:
             sample = next(samples)
             before.append(Message("user", sample.prompt))
             found.append(Arrival(at, f"{seed}-{session}", sample, tuple(before)))
-            before.append(Message("assistant", sample.answer))
+            before.append(Message("assistant", sample.written))
             at += draw.expovariate(1 / _TURN_GAP_S) if rate < math.inf else 0.0
     return sorted(found, key=lambda arrival: arrival.at)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -92,7 +93,8 @@ def train_tokenizer(*, seed: int = 0, samples: int = 60_000, vocabulary: int = V
 
 def _texts(samples: int, seed: int) -> Iterator[str]:
     for sample in generate(samples, seed=seed, turns=0.0):
-        for text, _ in conversation_segments(sample):
+        # Working only repeats what the prompt says.
+        for text, _ in conversation_segments(replace(sample, working="")):
             yield _MARKED.sub("\n", text)
 
 
@@ -143,4 +145,4 @@ def conversation_segments(sample: Sample) -> list[tuple[str, bool]]:
             prompt = "\n"
         else:
             prompt += f"{TURN_START}{message.role}\n{message.content}{TURN_END}\n"
-    return [*segments, (f"{prompt}{TURN_START}assistant\n", False), (f"{sample.answer}{TURN_END}", True)]
+    return [*segments, (f"{prompt}{TURN_START}assistant\n", False), (f"{sample.written}{TURN_END}", True)]

@@ -179,14 +179,14 @@ class _Mixture:
             others = [known for known in self._families if known.grading != "call"]
             for _ in range(rng.choice((1, 1, 2, 3)) if others else 0):
                 earlier = draw_task(rng, rng.choice(others), 1, self._split)
-                messages += [Message("user", earlier.prompt), Message("assistant", earlier.answer)]
+                messages += [Message("user", earlier.prompt), Message("assistant", earlier.written)]
             if chosen.name == "small_talk" and level == 2:
                 return self._recall(messages)
         task, draw = _drawn(rng, chosen, level, self._split)
         messages.append(Message("user", task.prompt))
         if further and draw.given is not None:
             for following in _asked_next(rng, chosen, task, draw, further):
-                messages += [Message("assistant", task.answer), Message("user", following.question)]
+                messages += [Message("assistant", task.written), Message("user", following.question)]
                 task = following
         return Sample(
             messages=tuple(messages),
@@ -197,6 +197,7 @@ class _Mixture:
             split=self._split,
             grading=chosen.grading,
             tools=task.tools,
+            working=task.working,
         )
 
     def _recall(self, messages: list[Message]) -> Sample:

@@ -12,21 +12,29 @@ if TYPE_CHECKING:
 Grading = Literal["text", "json", "number", "call"]
 """How an answer counts as right.
 
-- `text`: it is the reference, but for outer white space.
+- `text`: it is the reference, but for outer white space. Where the reference has working, what comes before the answer
+  is not graded.
 - `json`: it parses to the same structure (key order does not matter; 1 and 1.0 differ).
 - `number`: its last number is the reference's last number. What comes before, such as working steps, is not graded.
 - `call`: it is one `<tool_call>` block whose JSON is the reference's structure.
 """
 
+SO = ", so "
+"""Stands between working and answer."""
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+
+
+def written(working: str, answer: str) -> str:
+    """Working and answer as one text."""
+    return f"{working}{SO}{answer}" if working else answer
 
 
 def grade(sample: Sample, text: str) -> bool:
     """Whether `text` answers the sample rightly, by its family's `Grading`."""
     given, wanted = text.strip(), sample.answer
     if sample.grading == "text":
-        return given == wanted
+        return (given.rpartition(SO)[2] if sample.working else given) == wanted
     if sample.grading == "number":
         numbers = _NUMBER.findall(given)
         return bool(numbers) and numbers[-1] == _NUMBER.findall(wanted)[-1]

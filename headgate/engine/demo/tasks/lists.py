@@ -251,9 +251,11 @@ def lists(draw: Draw) -> Task:
     named = min(count, len(_PLACES))
     place = draw.number(0, named)
     nth, answer = ("last", words[-1]) if place == named else (_PLACES[place], words[place])
+    read = place + 1 if place < named else 0
     if draw.level > 1 and draw.chance(0.15):
-        nth, answer = "second to last", words[-2]
-    return Task(ask(draw, _PLACE, _shown(draw, words), nth=nth), answer, f"{nth}|{text}")
+        nth, answer, read = "second to last", words[-2], count
+    prompt = ask(draw, _PLACE, _shown(draw, words), nth=nth)
+    return Task(prompt, answer, f"{nth}|{text}", working=_numbered(words[:read]))
 
 
 def _shown(draw: Draw, items: Sequence[str]) -> str:
@@ -304,7 +306,9 @@ def _repeated(draw: Draw, kind: str, count: int) -> Task:
     if kind == "unique":
         return Task(ask(draw, _UNIQUE, text), ", ".join(dict.fromkeys(words)), f"unique|{text}")
     item = draw.pick(different)
-    return Task(ask(draw, _OFTEN, _shown(draw, words), item=item), str(words.count(item)), f"often|{item}|{text}")
+    prompt = ask(draw, _OFTEN, _shown(draw, words), item=item)
+    counted = (f"{word} {words[: i + 1].count(item)}" if word == item else word for i, word in enumerate(words))
+    return Task(prompt, str(words.count(item)), f"often|{item}|{text}", working=", ".join(counted))
 
 
 def _common(draw: Draw, vocabulary: tuple[str, ...], count: int) -> Task:
@@ -317,11 +321,16 @@ def _common(draw: Draw, vocabulary: tuple[str, ...], count: int) -> Task:
     second = draw.shuffled([both, *rest[first_count - 1 :]])
     a, b = ", ".join(first), ", ".join(second)
     prompt = ask(draw, _COMMON, draw.style(_TWO_LISTS).format(a=a, b=b))
-    return Task(prompt, both, f"common|{a}|{b}")
+    compared = (f"{word} {'yes' if word == both else 'no'}" for word in first[: first.index(both) + 1])
+    return Task(prompt, both, f"common|{a}|{b}", working=", ".join(compared))
 
 
 def _counted(words: Sequence[str]) -> str:
     """The number of items. Longer lists are counted aloud, one item at a time, with the result at the end."""
     if len(words) <= 4:
         return str(len(words))
-    return ", ".join(f"{place} {word}" for place, word in enumerate(words, 1)) + f": {len(words)}"
+    return f"{_numbered(words)}: {len(words)}"
+
+
+def _numbered(words: Sequence[str]) -> str:
+    return ", ".join(f"{place} {word}" for place, word in enumerate(words, 1))

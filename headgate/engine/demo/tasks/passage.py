@@ -1,8 +1,12 @@
-"""Questions about a given passage."""
+"""Questions about a given passage.
+
+From level 2 on the working says in one form what the text says in many: what is known of the person asked about, or,
+where a person is asked for, who does what, up to the right one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.engine.demo.tasks.draw import Draw
@@ -197,6 +201,7 @@ def passage(draw: Draw) -> Task:
                 pass
             facts[who, relation] = what
     sentences = [_statement(draw.pick(relation.statements), who, what) for (who, relation), what in facts.items()]
+    said_of = dict(zip(facts, sentences, strict=True))
     if level == 2 and draw.chance(0.3):
         dropped = draw.number(0, 3)
         del facts[list(facts)[dropped]], sentences[dropped]
@@ -212,16 +217,19 @@ def passage(draw: Draw) -> Task:
             other_role = draw.pick([known for known in _ROLES if known != role])
             other = draw.pick(((third, role, fourth), (first, other_role, third), (third, other_role, first)))
             sentences.append(draw.pick(_LINKS).format(a=other[0], b=other[2], role=other[1]))
-    text = " ".join(draw.shuffled(sentences))
+    sentences = draw.shuffled(sentences)
+    text = " ".join(sentences)
+    told = _Told(sorted(facts, key=lambda fact: sentences.index(said_of[fact])), facts)
     draw.settled()
     if linked and (level < 3 or draw.chance(0.25)):
         question = draw.phrase(_WHO_IS).format(a=first, role=role)
-        answer, asked = second, f"{first}'s {role}"
+        answer, asked, steps = second, f"{first}'s {role}", [_linked(first, second, role)]
     elif level > 1 and draw.chance(0.1):
         missing = [(who, relation) for who in [*people, stranger] for relation in said if (who, relation) not in facts]
         who, relation = draw.pick([(who, relation) for who, relation in missing if not linked or who != stranger]
                                   or missing)  # fmt: skip
         question, answer = draw.phrase(relation.questions).format(who=who), NOT_SAID
+        steps = told.of(who)
         asked = f"{relation.does}, {who}"
     else:
         who, relation = draw.pick([(who, relation) for who, relation in facts if not linked or who == second]
@@ -233,10 +241,39 @@ def passage(draw: Draw) -> Task:
             owned = "{who}'s" in template or draw.styled(0.5)
             question = template.format(who=f"{first}'s {role}" if owned else f"the {role} of {first}")
             answer, asked = _statement(relation.statements[0], who, what), f"{relation.does}, {first}'s {role}"
+            steps = [_linked(first, second, role), *told.of(who)]
         elif draw.chance(0.3):
             question = draw.phrase(_WHO).format(does=_statement(relation.does, who, what))
             answer, asked = who, f"who {_statement(relation.does, who, what)}"
+            steps = told.up_to(who, relation)
         else:
             question, answer = draw.phrase(relation.questions).format(who=who), what
+            steps = told.of(who)
     prompt = draw.phrase(_PASSAGE).format(text=text, question=question)
-    return Task(prompt, answer, f"{text}|{asked}", question=question)
+    working = ", ".join(steps) if level > 1 else ""
+    return Task(prompt, answer, f"{text}|{asked}", question=question, working=working)
+
+
+def _linked(first: str, second: str, role: str) -> str:
+    return _LINKS[0].format(a=first, b=second, role=role).rstrip(".")
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a text says, in its order, each fact as `<who> <does>`."""
+
+    order: Sequence[tuple[str, _Relation]]
+    facts: Mapping[tuple[str, _Relation], str]
+
+    def of(self, who: str) -> list[str]:
+        """All of one person; of a stranger, that there is nothing."""
+        found = [self._fact(person, relation) for person, relation in self.order if person == who]
+        return found or [f"nothing of {who}"]
+
+    def up_to(self, who: str, wanted: _Relation) -> list[str]:
+        """Who stands in the relation, up to the person."""
+        people = [person for person, relation in self.order if relation is wanted]
+        return [self._fact(person, wanted) for person in people[: people.index(who) + 1]]
+
+    def _fact(self, who: str, relation: _Relation) -> str:
+        return f"{who} {_statement(relation.does, who, self.facts[who, relation])}"

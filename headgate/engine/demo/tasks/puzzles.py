@@ -158,13 +158,16 @@ def _syllogism(draw: Draw) -> Task:
         last = between[-1]
         rules = [rule.replace(f" {a}s ", f" {last}s ").replace(f" {a} ", f" {last} ") for rule in rules]
         rules = [f"All {a}s are {between[0]}s.", f"All {between[0]}s are {last}s.", *rules]
+    chain = [] if form == 2 else list(rules)
     if draw.level > 1:
         # A rule about a third kind, which decides nothing.
         rules.append(draw.pick((f"All {c}s are {second}.", f"No {c} is {second}.", f"Some {c}s are {second}.")))
     lines = [*rules, known] if draw.level == 1 else draw.shuffled([*rules, known])
     text = " ".join(lines)
     prompt = _worded(draw, text, _IS_IT, what=f"{name} {asked}", turned=f"{name} is {asked}")
-    return Task(prompt, answer, f"syllogism|{text}|{name} {asked}")
+    # The rules in the order in which one leads to the next, without one that decides nothing.
+    working = ", ".join(line.rstrip(".") for line in [known, *chain])
+    return Task(prompt, answer, f"syllogism|{text}|{name} {asked}", working=working)
 
 
 def _kinds(draw: Draw, count: int) -> list[str]:
@@ -277,19 +280,20 @@ def _series(draw: Draw) -> Task:
     start = draw.number(*((1, 20), (1, 60), (1, 99), (100, 499))[draw.level - 1])
     if form == "up":
         items = [start + step * place for place in range(4)]
-        working = f"{items[-1]} + {step} = {items[-1] + step}"
+        answer = f"{items[-1]} + {step} = {items[-1] + step}"
     elif form == "down":
         items = [start + step * (4 - place) for place in range(4)]
-        working = f"{items[-1]} - {step} = {items[-1] - step}"
+        answer = f"{items[-1]} - {step} = {items[-1] - step}"
     elif form == "double":
         items = [(1 + start % 12 + 12 * (draw.level == BEYOND)) * 2**place for place in range(4)]
-        working = f"{items[-1]} * 2 = {items[-1] * 2}"
+        answer = f"{items[-1]} * 2 = {items[-1] * 2}"
     else:
         # The steps grow by one: 5, 7, 10, 14.
         items = [start, start + step, start + 2 * step + 1, start + 3 * step + 3]
-        working = f"{items[-1]} + {step + 3} = {items[-1] + step + 3}"
+        answer = f"{items[-1]} + {step + 3} = {items[-1] + step + 3}"
     text = ", ".join(map(str, items))
-    return Task(draw.phrase(_NEXT).format(items=text), working, f"series|{text}")
+    steps = " ".join(f"{after - before:+d}" for before, after in pairwise(items))
+    return Task(draw.phrase(_NEXT).format(items=text), answer, f"series|{text}", working=steps)
 
 
 _ODD_ONE = (
@@ -329,5 +333,7 @@ def _odd_one(draw: Draw) -> Task:
     group, other = draw.some(tuple(GROUPS), 2)
     same = draw.some(GROUPS[group], draw.number(*((2, 3), (3, 4), (5, 6), (7, 8))[draw.level - 1]))
     odd = draw.pick(GROUPS[other])
-    text = ", ".join(draw.shuffled([*same, odd]))
-    return Task(draw.phrase(_ODD_ONE).format(items=text), odd, f"odd one|{text}")
+    words = draw.shuffled([*same, odd])
+    text = ", ".join(words)
+    sorts = ", ".join(f"{word} {other if word == odd else group}" for word in words)
+    return Task(draw.phrase(_ODD_ONE).format(items=text), odd, f"odd one|{text}", working=sorts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from headgate.engine.demo.tasks.draw import BEYOND, Draw, Split
-from headgate.engine.demo.tasks.grading import Grading
+from headgate.engine.demo.tasks.grading import Grading, written
 
 Tools = tuple[Mapping[str, Any], ...]
 """Function tools in OpenAI's form: `{"type": "function", "function": {"name", "description", "parameters"}}`."""
@@ -28,7 +28,8 @@ class Task:
     `content` is the canonical form of what is asked, whatever the wording: the same content has the same answer. Its
     hash decides the split, so the same content never occurs in two of them. Where the answers are a closed list, the
     content includes the wording. `question` is the prompt without what is asked about, where that can be told apart:
-    what a user would ask next who has already sent the rest.
+    what a user would ask next who has already sent the rest. `working` is what a model had better write first, where
+    an answer takes more than one look.
     """
 
     prompt: str
@@ -36,6 +37,12 @@ class Task:
     content: str
     tools: Tools = ()
     question: str = ""
+    working: str = ""
+
+    @property
+    def written(self) -> str:
+        """What a model is to write: the working, if there is one, and the answer."""
+        return written(self.working, self.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A conversation that ends with a user turn, and the answer that is expected next."""
+    """A conversation that ends with a user turn, and the answer that is expected next, perhaps after some working."""
 
     messages: tuple[Message, ...]
     answer: str
@@ -71,8 +78,14 @@ class Sample:
     split: Split
     grading: Grading = "text"
     tools: Tools = ()
+    working: str = ""
 
     @property
     def prompt(self) -> str:
         """The last user text."""
         return self.messages[-1].content
+
+    @property
+    def written(self) -> str:
+        """What a model is to write: the working, if there is one, and the answer."""
+        return written(self.working, self.answer)

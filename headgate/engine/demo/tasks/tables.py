@@ -1,4 +1,8 @@
-"""Looking things up in lists and small tables."""
+"""Looking things up in lists and small tables.
+
+The working reads out what is looked through, up to what is found: finding the next cell is easy for a small model where
+finding the one that matters at once is not.
+"""
 
 from __future__ import annotations
 
@@ -251,21 +255,23 @@ def _list(draw: Draw) -> Task:
     items = draw.values(draw.pick(_LISTED), draw.number(2, 3) + (1, 2, 4, 6)[draw.level - 1])
     draw.settled()
     kind = draw.pick(("item", "place", "last", "length") if draw.level > 1 else ("item", "item", "place"))
+    read = len(items)
     # No further than the places have names, which are to be known.
     place = draw.number(1, min(len(items), len(_NTH)))
     if kind == "item":
         question = draw.phrase(_ITEM).format(n=place, nth=_NTH[place - 1])
-        answer = items[place - 1]
+        answer, read = items[place - 1], place
     elif kind == "place":
-        question, answer = draw.phrase(_PLACE).format(item=items[place - 1]), str(place)
+        question, answer, read = draw.phrase(_PLACE).format(item=items[place - 1]), str(place), place
     elif kind == "last":
-        question, answer, place = draw.phrase(_LAST), items[-1], 0
+        question, answer, place, read = draw.phrase(_LAST), items[-1], 0, 0
     else:
         question, answer, place = draw.phrase(_LENGTH), str(len(items)), 0
     bullet = draw.style(_BULLETS)
     table = "\n".join(bullet.format(n=number, item=item) for number, item in enumerate(items, 1))
     prompt = draw.phrase(_LIST_LAYOUT).format(table=table, question=question)
-    return Task(prompt, answer, f"{kind} {place}|{', '.join(items)}", question=question)
+    working = ", ".join(f"{number} {item}" for number, item in enumerate(items[:read], 1))
+    return Task(prompt, answer, f"{kind} {place}|{', '.join(items)}", question=question, working=working)
 
 
 def _column(draw: Draw, values: tuple[str, ...] | Numbers, count: int, taken: set[str]) -> list[str]:
@@ -309,17 +315,26 @@ def _grid(draw: Draw) -> Task:
     row, value = labels[place], columns[asked][place]
     if kind == "cell":
         question, answer, what = draw.phrase(_CELL).format(column=asked, row=row), value, row
+        steps = [f"{name} {columns[name][place]}" for name in names]
     elif kind == "row":
         question = draw.phrase(_ROW).format(head=subject.head, column=asked, value=value)
         answer, what = row, value
+        steps = [f"{cell} {label}" for cell, label in zip(columns[asked][: place + 1], labels, strict=False)]
     elif kind == "count":
         question = draw.phrase(_COUNT).format(many=subject.many, column=asked, value=value)
         answer, what = str(columns[asked].count(value)), value
+        steps = [
+            f"{cell} {columns[asked][: i + 1].count(value)}" if cell == value else cell
+            for i, cell in enumerate(columns[asked])
+        ]
     else:
         highest = draw.chance(0.6)
         question = draw.phrase(_MOST).format(head=subject.head, column=asked, most=draw.style(_HIGHEST[highest]))
         ranked = sorted(range(rows), key=lambda i: int(columns[asked][i]), reverse=highest)
         answer, what = labels[ranked[0]], "highest" if highest else "lowest"
+        steps = [f"{cell} {label}" for cell, label in zip(columns[asked], labels, strict=True)]
+        steps.append(f"{what} {columns[asked][ranked[0]]}")
     text = draw.style(_TWO_COLUMNS if len(names) == 1 else _GRIDS)(table)
     prompt = draw.phrase(_LAYOUT).format(table=text, question=question)
-    return Task(prompt, answer, f"{kind} {asked} {what}|{_joined(',')(table)}", question=question)
+    content = f"{kind} {asked} {what}|{_joined(',')(table)}"
+    return Task(prompt, answer, content, question=question, working=", ".join(steps))

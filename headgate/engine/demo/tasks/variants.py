@@ -97,5 +97,5 @@ def _near_miss(
 def _sample(task: Task, chosen: Family, level: int, split: Split) -> Sample:
     message = Message("user", task.prompt)
     return Sample(
-        (message,), task.answer, chosen.name, level, task.content, split, grading=chosen.grading, tools=task.tools
+        (message,), task.answer, chosen.name, level, task.content, split, chosen.grading, task.tools, task.working
     )
