@@ -104,7 +104,7 @@ def test_every_family_and_level_makes_gradable_samples(known) -> None:
         assert {sample.difficulty for sample in samples} == {level}
         assert {sample.family for sample in samples} == {known.name}
         assert all(sample.messages[-1].role == "user" and sample.answer for sample in samples)
-        assert all(grade(sample, sample.answer) for sample in samples)
+        assert all(grade(sample, sample.answer) and grade(sample, sample.written) for sample in samples)
 
 
 @BY_NAME
@@ -115,6 +115,20 @@ def test_changed_answers_are_rejected(known) -> None:
         # Without its last digit an answer may end in a working step with the same number.
         assert known.grading == "number" or not grade(sample, sample.answer[:-1])
         assert known.grading == "number" or not grade(sample, "x" + sample.answer)
+
+
+def test_working_is_not_graded_where_the_task_has_any() -> None:
+    samples = list(generate(400, seed=5))
+    worked = [sample for sample in samples if sample.working]
+    assert {sample.family for sample in worked} == {"passage", "tables", "lists", "puzzles"}
+    for sample in worked:
+        assert sample.written == f"{sample.working}, so {sample.answer}"
+        assert grade(sample, f"otherwise, so {sample.answer}")
+        assert not grade(sample, sample.working)
+        assert not grade(sample, f"{sample.written}, so something else")
+    plain = [sample for sample in samples if not sample.working and sample.grading == "text"]
+    assert all(sample.written == sample.answer for sample in plain)
+    assert not any(grade(sample, f"otherwise, so {sample.answer}") for sample in plain)
 
 
 def _json_sample(value: object) -> Sample:

@@ -95,7 +95,7 @@ def test_chat_template_gives_the_trained_layout(tokenizer: Tokenizer, folder: Pa
         pieces = [number for text, _ in segments for number in tokenizer.encode(text).ids]
         assert pieces == tokenizer.encode(prompt + segments[-1][0]).ids
         assert fast.encode(prompt) == tokenizer.encode(prompt).ids
-        assert segments[-1] == (f"{sample.answer}<|im_end|>", True)
+        assert segments[-1] == (f"{sample.written}<|im_end|>", True)
 
 
 def test_chat_template_renders_calls_made_before(folder: Path) -> None:

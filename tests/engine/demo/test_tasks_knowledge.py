@@ -103,6 +103,10 @@ def test_syllogisms_follow(level: int) -> None:
         if kind == "syllogism":
             name, asked = rest[0].split(" ", 1)
             assert task.answer == follows(text, name, asked), task
+            # From what the working repeats the same follows.
+            repeated = [f"{line}." for line in task.working.split(", ")]
+            assert set(repeated) <= set(re.findall(r"[^.]+\.", text.replace(". ", "."))), task
+            assert follows(" ".join(repeated), name, asked) == task.answer, task
             answers[task.answer] += 1
     assert min(answers[answer] for answer in (YES, NO, UNSAID)) > 25
 
@@ -119,12 +123,14 @@ def test_series_parity_and_odd_one_out(level: int) -> None:
             wanted = 2 * d if ratio else d + (d - c) + ((d - c) - (c - b))
             formula, result = task.answer.split(" = ")
             assert int(result) == wanted == eval(formula)
+            assert [int(step) for step in task.working.split()] == [b - a, c - b, d - c]
         elif kind == "parity":
             digits = [int(number[-1]) for number in text.split(" + ")]
             assert task.answer.split()[-1] == ("even", "odd")[sum(digits) % 2]
         elif kind == "odd one":
             counts = Counter(member[word] for word in text.split(", "))
             assert counts[member[task.answer]] == 1
+            assert task.working == ", ".join(f"{word} {member[word]}" for word in text.split(", "))
             assert len(counts) == 2
 
 

@@ -40,7 +40,7 @@ def test_other_wording_leaves_content_and_answer(make: Callable[[Draw], Task], l
         draw = Draw(random.Random(seed), random.Random(seed), level, split)
         task = make(draw)
         again = make(Draw(random.Random(-1), random.Random(seed + 1000), level, split, script=draw.made))
-        assert (again.answer, again.content) == (task.answer, task.content)
+        assert (again.written, again.content) == (task.written, task.content)
         prompts, same = prompts + 1, same + (task.prompt == again.prompt)
         assert not re.search(r"[{}]|  |\.\.", re.sub(r"^{.*}$", "", task.prompt)), task.prompt
         assert len(task.prompt.split()) < 130
@@ -143,6 +143,45 @@ def _solve(text: str, asked: str) -> str:
     return relation.statements[0].format(who=links[who], what=what, a_what=extract.a(what))
 
 
+def _follows(task: Task, text: str, asked: str) -> None:
+    """The working says what the text says, all that decides, and the answer can be read from it alone."""
+    steps = task.working.split(", ")
+    if steps[0].startswith("nothing of "):
+        assert steps[0].removeprefix("nothing of ") not in text
+        assert (len(steps), task.answer) == (1, passage.NOT_SAID)
+        return
+    facts = {}
+    for step in steps:
+        who, does = step.split(" ", 1)
+        relation = next(
+            (r for r in passage._RELATIONS if (found := _match(r.does, does)) and found["what"] in text), None
+        )
+        if relation is not None:
+            found = _match(relation.does, does)
+            assert found
+            said = (_said(template, who, found["what"]) for template in relation.statements)
+            assert any(sentence in text for sentence in said), step
+            facts[who, relation.does] = found["what"]
+        else:
+            assert re.search(r" is the [a-z ]+ of ", step), step
+    if asked.startswith("who "):
+        assert steps[-1] == f"{task.answer} {asked[4:]}"
+        assert all(not step.endswith(asked[4:]) for step in steps[:-1])
+    elif "'s " not in asked:
+        does, who = asked.rsplit(", ", 1)
+        assert facts.get((who, does), passage.NOT_SAID) == task.answer
+        assert {person for person, _ in facts} == {who}
+    else:
+        assert " is the " in steps[0]
+        # Whoever the answer is, or is about, has been found first.
+        assert steps[0].split(" ")[0] in task.answer
+
+
+def _said(template: str, who: str, what: str) -> str:
+    """A statement of a relation about somebody."""
+    return template.format(who=who, what=what, a_what=extract.a(what))
+
+
 @pytest.mark.parametrize(("level", "split"), CASES)
 def test_passages_answer_follows_from_their_sentences(level: int, split: Split) -> None:
     answers = []
@@ -150,6 +189,9 @@ def test_passages_answer_follows_from_their_sentences(level: int, split: Split) 
         text, asked = task.content.rsplit("|", 1)
         assert text in task.prompt
         assert _solve(text, asked) == task.answer, task
+        assert bool(task.working) == (level > 1)
+        if task.working:
+            _follows(task, text, asked)
         answers.append(task.answer)
     unsaid = answers.count(passage.NOT_SAID)
     assert unsaid == 0 if level == 1 else 1 <= unsaid <= 20
@@ -165,6 +207,8 @@ def test_tables_answer_what_the_rows_say(level: int, split: Split) -> None:
             place = int(rest[0])
             wanted = {"item": items[place - 1], "place": str(place), "last": items[-1], "length": str(len(items))}
             assert task.answer == wanted[kind]
+            read = {"last": 0, "length": len(items)}.get(kind, place)
+            assert task.working == ", ".join(f"{at + 1} {items[at]}" for at in range(read))
             continue
         head, *rows = list(csv.reader(data.splitlines()))
         assert len({row[0] for row in rows}) == len(rows)
@@ -181,6 +225,19 @@ def test_tables_answer_what_the_rows_say(level: int, split: Split) -> None:
             edge = max(numbers) if what == "highest" else min(numbers)
             found = [row[0] for row in rows if int(row[column]) == edge]
         assert found == [task.answer]
+        steps = task.working.split(", ")
+        if kind == "cell":
+            own = next(row for row in rows if row[0] == what)
+            assert dict(step.split(" ") for step in steps) == dict(zip(head[1:], own[1:], strict=True))
+        elif kind == "count":
+            assert [step.split(" ")[0] for step in steps] == [row[column] for row in rows]
+            matched = [step.split(" ")[1] for step in steps if " " in step]
+            assert matched == [str(n + 1) for n in range(int(task.answer))]
+        else:
+            if kind != "row":
+                assert steps.pop() == f"{what} {edge}"
+            read = len(rows) if kind != "row" else 1 + [row[0] for row in rows].index(task.answer)
+            assert [tuple(step.split(" ")) for step in steps] == [(row[column], row[0]) for row in rows[:read]]
         assert all(cell in task.prompt for row in rows for cell in row)
 
 

@@ -131,15 +131,24 @@ def test_answers_about_lists_are_the_expected_ones(draw: Draw) -> None:
     if kind == "common":
         first, second = (set(part.split(", ")) for part in rest.split("|"))
         assert first & second == {task.answer}
+        told = dict(step.split(" ") for step in task.working.split(", "))
+        assert told == {word: "yes" if word == task.answer else "no" for word in told}
+        assert set(told) <= first
     elif kind == "often":
         item, text = rest.split("|")
         assert task.answer == str(Counter(text.split(", "))[item])
+        assert re.findall(rf"{item} (\d+)", task.working) == [str(n + 1) for n in range(int(task.answer))]
+        assert re.sub(r" \d+", "", task.working) == text
     elif kind == "count":
         assert task.answer.split(" ")[-1] == _listed(kind, rest)
         if ":" in task.answer:
             assert re.findall(r"\d+ ([^\d,:]+)", task.answer) == rest.split(", ")
     else:
         assert task.answer == _listed(kind, rest)
+        if task.working:
+            read = [step.split(" ") for step in task.working.split(", ")]
+            assert read == [[str(n), word] for n, word in enumerate(rest.split(", ")[: len(read)], 1)]
+            assert (read[-2] if kind == "second to last" else read[-1])[1] == task.answer
     if kind in ("sort", "ascending", "descending"):
         items = rest.split(", ")
         assert len(set(items)) == len(items)
@@ -153,7 +162,7 @@ def test_other_wording_keeps_content_and_answer(make: Callable[[Draw], Task]) ->
         first = Draw(random.Random(seed), random.Random(1), seed % 3 + 1, "train")
         task = make(first)
         again = make(Draw(random.Random(0), random.Random(2), seed % 3 + 1, "train", first.made))
-        assert (again.content, again.answer) == (task.content, task.answer)
+        assert (again.content, again.written) == (task.content, task.written)
 
 
 def test_each_intent_has_enough_different_wordings() -> None:
