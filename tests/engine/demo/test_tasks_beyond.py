@@ -98,9 +98,9 @@ def _samples(name: str, level: int, count: int) -> Iterator[Sample]:
 def test_references_are_right_belong_to_the_split_and_are_short_enough(name: str) -> None:
     tokenizer = Tokenizer.from_file(str(checkpoint("student") / "tokenizer.json"))
     for sample in _samples(name, BEYOND, 120):
-        assert grade(sample, sample.answer)
+        assert grade(sample, sample.written)
         assert split_of(name, sample.content) == "test"
-        answer = len(tokenizer.encode(sample.answer).ids)
+        answer = len(tokenizer.encode(sample.written).ids)
         asked = len(tokenizer.encode(sample.prompt + "".join(map(json.dumps, sample.tools))).ids)
         # The end token included. Nothing longer than 400 was trained on, so length alone is not what is harder.
         assert answer < LONGEST_ANSWER
