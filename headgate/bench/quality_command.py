@@ -54,7 +54,9 @@ _MODELS: tuple[Name, ...] = ("student", "teacher")
 def quality(samples: int, answered: int, seed: int, json_file: Path | None, only: tuple[str, ...]) -> None:
     """Compare formats of weights, keys and values of the demo pair: perplexity of held-out answers, accuracy, KL."""
     console = Console(width=140)
-    read = distinct(each_cell(samples, seed=seed, split="test"))
+    # How likely a text is tells something only of a model that would write such: the students do not write working.
+    plain = [sample for sample in each_cell(samples, seed=seed, split="test") if not sample.working]
+    read = distinct(plain)
     asked = distinct(each_cell(answered, seed=seed + 1, split="test")) if answered else []
     found: dict[str, dict[Format, Measured]] = {}
     with Console(stderr=True).status("loading") as status:
