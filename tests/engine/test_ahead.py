@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from engine_site import serving
 
 from headgate.engine.ahead import AheadDecoder
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine, EngineSettings
 from headgate.engine.graphs import Bucket, Buckets, GraphRecorder, sizes
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.device_rows import POSITION, RowState
@@ -31,20 +32,6 @@ AHEAD = EngineSettings(device="cpu", kernels="reference", block_size=4, decode_a
 GREEDY = SamplingParams(temperature=0.0, max_tokens=20, ignore_eos=True)
 WARM = SamplingParams(temperature=0.9, max_tokens=20, ignore_eos=True, seed=5)
 Asked = tuple[tuple[int, ...], SamplingParams, int, tuple[str, ...]]
-
-
-@contextmanager
-def serving(folder: Path, settings: EngineSettings, blocks: int | None = None) -> Iterator[LocalModel]:
-    if blocks is not None:
-        with serving(folder, settings) as model:
-            settings = replace(settings, kv_bytes=blocks * settings.block_size * model.info.kv_bytes_per_token)
-    engine = Engine(settings)
-    engine.load(ModelSpec("m", folder, dtype="float32"))
-    engine.start()
-    try:
-        yield engine.models["m"]
-    finally:
-        engine.stop()
 
 
 async def answer(model: LocalModel, name: int, asked: Asked) -> list[Any]:

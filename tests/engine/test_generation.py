@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
+from engine_site import serving
 from tiny_models import ARCHITECTURES, MakeCheckpoint, write_tokenizer
 
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine, EngineSettings
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
 from headgate.engine.kv.store import KVDtype
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.params import SamplingParams
 
 NEW = 24
-
-
-@contextmanager
-def serving(folder: Path, settings: EngineSettings) -> Iterator[LocalModel]:
-    engine = Engine(settings)
-    engine.load(ModelSpec("m", folder, dtype="float32"))
-    engine.start()
-    try:
-        yield engine.models["m"]
-    finally:
-        engine.stop()
 
 
 async def complete(model: LocalModel, prompt: list[int], n: int = 1, **sampling: object) -> list[list[int]]:
