@@ -24,6 +24,7 @@ from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dt
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
 from headgate.engine.largest_step import largest_step
+from headgate.engine.limits import Limits
 from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
 from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.models.decoder import Decoder
@@ -32,7 +33,7 @@ from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.request import Request
 from headgate.engine.runner import Runner
-from headgate.engine.scheduler import Limits, Scheduler
+from headgate.engine.scheduler import Scheduler
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision
 from headgate.engine.text.reasoning import thinks

@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+import torch
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""What errors say that have no class of their own: those of torch's allocator for the CPU, of CUDA and of cuBLAS."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether a device's or the host's memory did not suffice, and less work may fit."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+
 
 class EngineError(Exception):
     """Base of what the engine raises on purpose."""

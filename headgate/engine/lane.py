@@ -6,60 +6,30 @@ import logging
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from headgate.engine.errors import PromptTooLong
+from headgate.engine.errors import PromptTooLong, lacks_memory
 from headgate.engine.inputs import Interrupt
-from headgate.engine.request import Delta, Finish, FinishReason, PromptState, Request, TokenLogprob, TokenScore
+from headgate.engine.request import (
+    Delta,
+    ErrorCause,
+    Finish,
+    FinishReason,
+    PromptState,
+    Request,
+    TokenLogprob,
+    TokenScore,
+)
 from headgate.engine.runner import Probed, Runner, Sampled, Scored
 from headgate.engine.scheduler import Chunk, Scheduler
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.planner import Planner
+from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
 
 logger = logging.getLogger(__name__)
 
 _MOST_STEPS = 64
 """Most steps in a row. Blocks for as many tokens are taken beforehand."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelStats:
-    """A model's gauges now and counters since start. Token counts are tokens, times seconds."""
-
-    running: int
-    waiting: int
-    pending_tokens: int
-    """Prompt tokens that running and waiting sequences still lack, as far as no block is known to hold them."""
-    kv_blocks_used: int
-    kv_blocks_total: int
-    prefix_queries: int
-    """Prompt tokens looked up in the prefix cache."""
-    prefix_hits: int
-    """Of these, tokens found."""
-    preemptions: int
-    prompt_tokens: int
-    """Prompt tokens computed, recomputation after a preemption included."""
-    generated_tokens: int
-    steps: int
-    step_seconds: float
-    forward_seconds: float
-    """Of these, inside the decoder and its output layer; the others build inputs and sample."""
-    failed_steps: int
-    background: int
-    """Background sequences that have not ended; `running` and `waiting` count none of them."""
-    background_preemptions: int
-    background_seconds: float
-    """Background work's share of the step time, by tokens computed."""
-    pinned_blocks: int
-    """Blocks of prompts that stay in the prefix cache."""
-    unrecorded: int = 0
-    """Sizes of decode steps that are still to be recorded as CUDA graphs."""
-
-    @property
-    def kv_usage(self) -> float:
-        """Share of the KV cache that sequences hold, 0 to 1."""
-        return self.kv_blocks_used / self.kv_blocks_total
 
 
 class Lane:
@@ -79,7 +49,7 @@ class Lane:
         self._clock = clock
         self._eos_ids = frozenset(eos_ids)
         self._arrivals = 0
-        self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = 0
+        self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = self._short_steps = 0
         self._step_seconds = self._background_seconds = 0.0
         self._noise = random.Random()
         self._pace = math.inf  # seconds of a step, by the latest without proposed tokens
@@ -127,6 +97,7 @@ class Lane:
             step_seconds=self._step_seconds,
             forward_seconds=self._runner.forward_seconds,
             failed_steps=self._failed_steps,
+            short_steps=self._short_steps,
             background=len(self._scheduler.background),
             background_preemptions=self._scheduler.background.preemptions,
             background_seconds=self._background_seconds,
@@ -207,7 +178,8 @@ class Lane:
         return [self._end(s, "cancelled") for s in waiting]
 
     def step(self, *, alone: bool = True, run_s: float = 0.0, interrupt: Interrupt | None = None) -> list[Delta]:
-        """Compute one step; returns what it added. A step that raises fails its own sequences only.
+        """Compute one step; returns what it added. A step that raises fails its own sequences only; one that does not
+        fit the device's memory adds nothing, and smaller ones follow.
 
         `alone`: whether no other model's users want the device; otherwise there is no step for background work only.
         `run_s`: about how many seconds may pass until this returns. Where steps take less, and nothing would be decided
@@ -230,9 +202,16 @@ class Lane:
         try:
             sampled = self._runner.run(chunks, most, interrupt or Interrupt())
         except Exception as error:
+            short = lacks_memory(error)
+            if short and self._scheduler.shrink(chunks):
+                self._short_steps += 1
+                logger.warning("a step of %d sequences does not fit the device's memory: %s", len(chunks), error)
+                return []
             logger.exception("a step of %d sequences failed", len(chunks))
             self._failed_steps += 1
-            return [self._fail(chunk.sequence, f"{type(error).__name__}: {error}") for chunk in chunks]
+            cause: ErrorCause = "memory" if short else "fault"
+            return [self._fail(chunk.sequence, f"{type(error).__name__}: {error}", cause) for chunk in chunks]
+        self._scheduler.room.fitted()
         now = self._clock()
         steps = max(len(s.tokens) for s in sampled if isinstance(s, Sampled)) or 1 if most > 1 else 1
         self._planner.see(chunks, steps, now - started)
@@ -272,7 +251,7 @@ class Lane:
 
     def _propose(self, chunks: list[Chunk]) -> tuple[list[Chunk], dict[Sequence, int]]:
         """The step with proposed tokens, if there are any that it gains by; and how many, by sequence."""
-        room = self._scheduler.limits.max_step_tokens - sum(chunk.count for chunk in chunks)
+        room = self._scheduler.room.tokens - sum(chunk.count for chunk in chunks)
         plan = self._planner.plan(chunks, room)
         if not plan:
             return chunks, {}
@@ -327,8 +306,8 @@ class Lane:
             return self._end(sequence, "stop", scores=scored.scores)
         return Delta(request.id, sequence.choice, scores=scored.scores, queue_s=sequence.queue_s)
 
-    def _fail(self, sequence: Sequence, error: str) -> Delta:
-        delta = self._end(sequence, "error", error=error, discard=True)
+    def _fail(self, sequence: Sequence, error: str, cause: ErrorCause = "fault") -> Delta:
+        delta = self._end(sequence, "error", error=error, cause=cause, discard=True)
         logger.error("request %s failed: %s", sequence.request.id, error)
         return delta
 
@@ -342,6 +321,7 @@ class Lane:
         scores: tuple[TokenScore, ...] = (),
         state: PromptState | None = None,
         error: str | None = None,
+        cause: ErrorCause | None = None,
         discard: bool = False,
     ) -> Delta:
         now = self._clock()
@@ -366,6 +346,7 @@ class Lane:
             accepted=0 if sequence.draft is None else sequence.draft.accepted,
             rejected=0 if sequence.draft is None else sequence.draft.rejected,
             error=error,
+            cause=cause,
         )
         if sequence.generates:
             self.tally.ended(finish)

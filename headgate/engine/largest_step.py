@@ -6,8 +6,8 @@ import torch
 
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
+from headgate.engine.limits import Limits
 from headgate.engine.models.decoder import Decoder
-from headgate.engine.scheduler import Limits
 
 
 def largest_step(decoder: Decoder, limits: Limits, block_size: int, kept: torch.dtype) -> torch.Tensor:

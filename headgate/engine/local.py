@@ -17,12 +17,12 @@ from typing import Any
 from headgate.engine.choice import ChoiceStream, TextDelta, merge, singly
 from headgate.engine.errors import ProbeFailed, ScoringFailed
 from headgate.engine.judged import Probe, Score
-from headgate.engine.lane import ModelStats
 from headgate.engine.loop import StepLoop
 from headgate.engine.mailbox import Mailbox
 from headgate.engine.request import Delta, Finish, Priority, Request, TokenLogprob
 from headgate.engine.sampling.grammar import Grammar, Grammars
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.reasoning import CLOSE, OPEN, ReasoningReader

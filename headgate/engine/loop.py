@@ -17,8 +17,9 @@ import torch
 
 from headgate.engine.errors import EngineStopped, UnknownModel
 from headgate.engine.inputs import Interrupt
-from headgate.engine.lane import Lane, ModelStats
+from headgate.engine.lane import Lane
 from headgate.engine.request import Delta, Request
+from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
 
 logger = logging.getLogger(__name__)

@@ -12,6 +12,8 @@ from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+ErrorCause = Literal["fault", "memory"]
+"""Something is wrong; or not even a step of a single token fitted the device's memory, which may do later."""
 Priority = Literal["interactive", "foreground", "background"]
 """Whose tokens a step computes first; background work gets what the others leave."""
 PromptState = NDArray[np.float32]
@@ -103,6 +105,8 @@ class Finish:
     rejected: int = 0
     """Tokens of the draft that were computed in vain."""
     error: str | None = None
+    cause: ErrorCause | None = None
+    """Of the error."""
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from headgate.engine.background import Background
 from headgate.engine.kv.pins import Pins
 from headgate.engine.kv.tables import KVTables
+from headgate.engine.limits import Limits, StepRoom
 from headgate.engine.sequence import Sequence
 
 Queue = tuple[int, str]
@@ -64,53 +65,13 @@ class Chunk:
         return range(max(self.start, first), self.start + self.count)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of one step.
-
-    Attributes:
-        max_step_tokens: token budget.
-        max_running: most sequences.
-        max_sequence_share: part of a step's tokens one prompt may take while others want some.
-        knee_tokens: step size up to which background work joins users' sequences; 0: it never does.
-        background_step_tokens: most tokens of a step with nothing but background work. It bounds how long a user who
-            arrives meanwhile waits.
-        pinned_share: part of the blocks that prompts may hold which are to stay in the prefix cache.
-    """
-
-    max_step_tokens: int = 512
-    max_running: int = 64
-    max_sequence_share: float = 0.5
-    knee_tokens: int = 0
-    background_step_tokens: int = 64
-    pinned_share: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.max_running < 1:
-            raise ValueError(f"max_running must be at least 1, got {self.max_running}")
-        if self.max_step_tokens <= self.max_running:
-            raise ValueError(
-                f"max_step_tokens must exceed max_running ({self.max_running}), so that prompts advance while every "
-                f"running sequence decodes; got {self.max_step_tokens}"
-            )
-        if not 0 < self.max_sequence_share <= 1:
-            raise ValueError(f"max_sequence_share must be in (0, 1], got {self.max_sequence_share}")
-        if not 0 <= self.knee_tokens <= self.max_step_tokens:
-            raise ValueError(
-                f"knee_tokens must be from 0 to max_step_tokens ({self.max_step_tokens}), got {self.knee_tokens}"
-            )
-        if not 0 <= self.pinned_share < 1:
-            raise ValueError(f"pinned_share must be in [0, 1), got {self.pinned_share}")
-        if self.background_step_tokens < 1:
-            raise ValueError(f"background_step_tokens must be at least 1, got {self.background_step_tokens}")
-
-
 class Scheduler:
     """Queues and running set of one model."""
 
     def __init__(self, tables: KVTables, limits: Limits) -> None:
         self.tables = tables
         self.limits = limits
+        self.room = StepRoom(limits.max_step_tokens)
         self.preemptions = 0
         self.queried_tokens = 0
         self.hit_tokens = 0
@@ -171,7 +132,7 @@ class Scheduler:
 
         `alone`: whether no other model's users want the device. Otherwise nothing runs that only has background work.
         """
-        budget = self.limits.max_step_tokens
+        budget = self.room.tokens
         granted: dict[Sequence, int] = {}
 
         preemptions, size = self.preemptions, self.tables.block_size
@@ -179,6 +140,8 @@ class Scheduler:
             known = len(sequence.tokens)
             if known - sequence.computed != 1 or not sequence.admitted:
                 continue
+            if len(granted) == budget:
+                break  # only where memory was short: the youngest wait
             # Most tokens go into a block that is there; asking for each costs more than all the rest of this loop.
             if known <= len(sequence.table.blocks) * size or self._make_room(sequence, granted):
                 granted[sequence] = 1
@@ -187,7 +150,7 @@ class Scheduler:
         for sequence in granted:
             self._charge(sequence, 1)
 
-        cap = max(1, int(self.limits.max_step_tokens * self.limits.max_sequence_share))
+        cap = max(1, int(self.room.tokens * self.limits.max_sequence_share))
         prompts: list[Sequence] = []
         if len(granted) < len(self.running):
             longer = (s for s in self.running if s.gap > 1)
@@ -245,6 +208,15 @@ class Scheduler:
             tokens = tokens[: len(table.blocks) * self.tables.block_size - known]
         self._charge(chunk.sequence, len(tokens))
         return Chunk(chunk.sequence, chunk.start, chunk.count + len(tokens), tokens)
+
+    def shrink(self, chunks: list[Chunk]) -> bool:
+        """The step does not fit the device's memory. Have the next ones be smaller, False where that is no use.
+
+        Leaves everything as it was before the step, but for what the tenants were charged.
+        """
+        for chunk in chunks:
+            self.tables.trim(chunk.sequence.table, len(chunk.sequence.tokens))
+        return self.room.shrink(sum(chunk.count for chunk in chunks), len(chunks))
 
     def commit(self, chunks: list[Chunk]) -> None:
         """The step's keys and values are written: count them as computed and share full blocks.
@@ -309,8 +281,8 @@ class Scheduler:
         limits = self.limits
         if not granted and not alone:
             return {}
-        alone_most = min(limits.background_step_tokens, limits.max_step_tokens)
-        most = limits.knee_tokens - sum(granted.values()) if granted else alone_most
+        most = limits.knee_tokens if granted else limits.background_step_tokens
+        most = min(most, self.room.tokens) - sum(granted.values())
         return self.background.schedule(most, limits.max_running - len(granted), admit=not self._waiting)
 
     def _make_room(self, sequence: Sequence, granted: dict[Sequence, int]) -> bool:

@@ -10,7 +10,7 @@ from headgate.engine.local import LocalModel
 from headgate.engine.text.reasoning import ReasoningReader
 from headgate.engine.text.tool_calls import CallPiece, ToolCallReader
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, ToolCallDelta
-from headgate.gateway.wire.errors import overloaded, server_error
+from headgate.gateway.wire.errors import out_of_memory, overloaded, server_error
 
 
 class Spoken:
@@ -75,6 +75,8 @@ def _identified(piece: CallPiece) -> ToolCallDelta:
 
 def _reason(delta: TextDelta) -> AnswerFinish | None:
     reason = None if delta.finish is None else delta.finish.reason
+    if delta.finish is not None and delta.finish.cause == "memory":
+        raise out_of_memory()
     if reason == "error":
         raise server_error("The model failed while generating; the request was not completed.")
     if reason == "cancelled":

@@ -6,17 +6,19 @@ context back. A block that is used twice, shared wrongly, or freed too early sho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 
 import numpy as np
+import torch
 
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
+from headgate.engine.limits import Limits
 from headgate.engine.request import TokenScore
 from headgate.engine.runner import Probed, Sampled, Scored
-from headgate.engine.scheduler import Chunk, Limits, Scheduler
+from headgate.engine.scheduler import Chunk, Scheduler
 from headgate.engine.sequence import Sequence
 from headgate.engine.speculation.verifier import holding
 
@@ -39,6 +41,7 @@ class MemoryModel:
         self._block_size = block_size
         self._slots: dict[int, tuple[str, tuple[int, ...]]] = {}
         self.fail_next = False
+        self.fits: Callable[[Seq[Chunk]], bool] = lambda _: True
         self.forward_seconds = 0.0
         self.chunks: list[Chunk] = []
         self.early = 100
@@ -64,6 +67,8 @@ class MemoryModel:
         assert not interrupt.flag
         assert most == 1 or all(c.count == 1 and c.samples and not c.sequence.background for c in chunks)
         self.chunks = list(chunks)
+        if not self.fits(chunks):
+            raise torch.OutOfMemoryError("CUDA out of memory")
         found: dict[Sequence, list[int]] = {c.sequence: [] for c in chunks if c.samples}
         steps = 0
         for step in range(min(max(1, most - self.ahead), self.early)):

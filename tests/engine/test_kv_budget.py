@@ -11,8 +11,8 @@ import torch
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.budget import host_memory, kv_budget, measured_budget
 from headgate.engine.largest_step import largest_step
+from headgate.engine.limits import Limits
 from headgate.engine.models.loader import load_decoder
-from headgate.engine.scheduler import Limits
 
 GIB = 2**30
 

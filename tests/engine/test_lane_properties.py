@@ -14,15 +14,16 @@ from lane_memory import BLOCK_SIZE, BLOCKS, EOS, LIMITS, following, lane_of
 
 from headgate.cache.prefix import PrefixIndex
 from headgate.engine.kv.pool import BlockPool, OutOfBlocks
+from headgate.engine.limits import Limits
 from headgate.engine.request import Delta, Priority, Request, TokenScore
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.scheduler import Chunk, Limits, Scheduler
+from headgate.engine.scheduler import Chunk, Scheduler
 
 PINNED = 3
 
 
 class LaneMachine(RuleBasedStateMachine):
-    """Submit, cancel, step and fail in any order."""
+    """Submit, cancel, step and fail in any order, with memory for steps of any size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,8 +109,12 @@ class LaneMachine(RuleBasedStateMachine):
         self.memory.fail_next = True
         hit = self.lane.step()
         self.memory.fail_next = False
-        self._take(hit)
+        self._take(hit, failing=True)
         assert all(d.finish is not None and d.finish.reason == "error" for d in hit)
+
+    @rule(tokens=st.integers(1, LIMITS.max_step_tokens))
+    def have_memory_for(self, tokens: int) -> None:
+        self.memory.fits = lambda chunks: sum(c.count for c in chunks) <= tokens
 
     @invariant()
     def consistent(self) -> None:
@@ -154,7 +159,7 @@ class LaneMachine(RuleBasedStateMachine):
         assert not (preempted and admitted), "nothing is admitted in a step that preempted"
         self._take(deltas)
 
-    def _take(self, deltas: Seq[Delta]) -> None:
+    def _take(self, deltas: Seq[Delta], *, failing: bool = False) -> None:
         for delta in deltas:
             assert delta.index in self.open[delta.request_id], "a choice ends once"
             tokens = self.received.setdefault((delta.request_id, delta.index), [])
@@ -162,6 +167,7 @@ class LaneMachine(RuleBasedStateMachine):
             self.scored.setdefault(delta.request_id, []).extend(delta.scores)
             if delta.finish is None:
                 continue
+            assert failing or delta.finish.reason != "error", "there is memory for a token"
             request = self.wanted[delta.request_id]
             assert delta.finish.completion_tokens == len(tokens)
             if request.score and delta.finish.reason == "stop":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from lane_memory import BLOCKS, lane_of
 
-from headgate.engine.errors import PromptTooLong
+from headgate.engine.errors import PromptTooLong, lacks_memory
+from headgate.engine.limits import Limits
 from headgate.engine.request import FinishReason, Priority, Request
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.scheduler import Limits
 
 PRIORITIES: dict[str, Priority] = {"first": "foreground", "second": "foreground", "youngest": "interactive"}
 
@@ -203,3 +204,66 @@ def test_an_idle_tenant_earns_no_credit() -> None:
         for chunk in memory.chunks:
             served[chunk.sequence.request.tenant] += chunk.count
     assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.35)
+
+
+def test_steps_get_smaller_where_memory_is_short_and_larger_again() -> None:
+    lane, _, memory = lane_of(Limits(max_step_tokens=16, max_running=4), blocks=400)
+    forever = SamplingParams(max_tokens=300, ignore_eos=True)
+
+    def sizes(steps: int) -> list[tuple[int, ...]]:
+        found = []
+        for _ in range(steps):
+            assert all(delta.finish is None for delta in lane.step())
+            lane.check()
+            found.append(tuple(c.count for c in memory.chunks))
+        return found
+
+    for name in "abc":
+        lane.submit(Request(name, "m", (1,) * 8, forever, tenant=name), 0.0)
+    memory.fits = lambda chunks: sum(c.count for c in chunks) < 3
+    assert sizes(4) == [(8, 8), (4, 4), (2, 2), (1, 1)], "prompts are read in smaller parts"
+    assert (lane.stats.short_steps, lane.stats.failed_steps, lane.stats.preemptions) == (3, 0, 0)
+    sizes(40)
+    assert [c.sequence.request.id for c in memory.chunks] == ["a", "b"], "the youngest wait"
+    memory.fits = lambda _: True
+    assert len(sizes(70)[-1]) == 3
+
+
+def test_who_does_not_fit_alone_is_given_up_and_the_others_go_on() -> None:
+    lane, scheduler, memory = lane_of(Limits(max_step_tokens=16, max_running=4), blocks=400)
+    few = SamplingParams(max_tokens=3, ignore_eos=True)
+    for name in ("first", "huge", "last"):
+        lane.submit(Request(name, "m", (1,) * 8, few, tenant=name), 0.0)
+    memory.fits = lambda chunks: all(c.sequence.request.id != "huge" for c in chunks)
+    ends = {}
+    while not lane.idle:
+        ends |= {d.request_id: d.finish for d in lane.step() if d.finish is not None}
+        lane.check()
+    assert {name: (end.reason, end.cause) for name, end in ends.items()} == {
+        "first": ("length", None),
+        "huge": ("error", "memory"),
+        "last": ("length", None),
+    }
+    assert ends["huge"].error == "OutOfMemoryError: CUDA out of memory"
+    assert scheduler.tables.free_blocks == 400
+
+
+@pytest.mark.parametrize(
+    ("error", "lacking"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), True),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), True),
+        (MemoryError(), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (ValueError("out of memory"), False),
+    ],
+)
+def test_what_says_that_memory_did_not_suffice(error: Exception, *, lacking: bool) -> None:
+    assert lacks_memory(error) is lacking
+
+
+def test_the_hosts_allocator_says_so_too() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 60)
+    assert lacks_memory(caught.value)

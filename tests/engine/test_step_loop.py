@@ -23,12 +23,13 @@ from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
+from headgate.engine.limits import Limits
 from headgate.engine.local import LocalModel
 from headgate.engine.loop import StepLoop
 from headgate.engine.request import Delta, Request
 from headgate.engine.runner import Sampled
 from headgate.engine.sampling.params import SamplingParams
-from headgate.engine.scheduler import Chunk, Limits, Scheduler
+from headgate.engine.scheduler import Chunk, Scheduler
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True)
 
@@ -153,7 +154,7 @@ def test_a_failing_step_fails_its_requests_only(engine: Engine, monkeypatch: pyt
 
     def broken(self: Kernels, gate_up: torch.Tensor, into: object) -> torch.Tensor:
         if gate_up.shape[0] >= len(prompt):
-            raise RuntimeError("out of memory")
+            raise RuntimeError("an illegal memory access")
         return healthy(self, gate_up, into)
 
     engine.submit(Request("long", "other", (1, 2, 3), GREEDY), bystander)
@@ -163,7 +164,7 @@ def test_a_failing_step_fails_its_requests_only(engine: Engine, monkeypatch: pyt
         engine.submit(Request("a", "m", prompt, GREEDY), inbox)
         failed = inbox.rest().finish
     assert failed is not None
-    assert (failed.reason, failed.error) == ("error", "RuntimeError: out of memory")
+    assert (failed.reason, failed.error) == ("error", "RuntimeError: an illegal memory access")
     assert_idle(engine)
     # The engine goes on: the other model's request, and the same one again, which finds nothing cached.
     engine.submit(Request("b", "m", prompt, SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)), inbox)

@@ -9,6 +9,7 @@ from typing import Any
 
 import openai
 import pytest
+import torch
 from gateway_site import Serve, break_third_step, events, gauges, until
 from team_files import write_team
 
@@ -118,6 +119,30 @@ async def test_a_step_that_fails_is_a_500_and_the_engine_goes_on(serve: Serve, m
     assert error["type"] == "server_error"
     assert "fire" not in error["message"], "what is inside stays in the log"
     assert (await client.post(CHAT, json=HELLO)).status == 200
+
+
+async def test_memory_for_nothing_is_a_503_and_memory_for_little_is_enough(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await serve()
+    plain = await (await client.post(CHAT, json=HELLO)).json()
+    real, fits = Runner.run, 0
+
+    def short(self: Runner, chunks: Any, *run: Any) -> Any:
+        if sum(chunk.count for chunk in chunks) > fits:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(self, chunks, *run)
+
+    monkeypatch.setattr(Runner, "run", short)
+    other = {**HELLO, "messages": [{"role": "user", "content": "What else is there to say?"}]}
+    response = await client.post(CHAT, json=other)
+    assert (response.status, response.headers["Retry-After"]) == (503, "1")
+    assert (await response.json())["error"]["code"] == "out_of_memory"
+    fits = 3
+    assert (await client.post(CHAT, json=other)).status == 200
+    again = await (await client.post(CHAT, json=HELLO, headers={"Cache-Control": "no-cache"})).json()
+    assert again["choices"] == plain["choices"]
+    assert (await gauges(client))["headgate_short_steps_total"] > 0
 
 
 async def test_a_stream_that_breaks_says_so_and_does_not_finish(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

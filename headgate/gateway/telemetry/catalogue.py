@@ -261,6 +261,11 @@ class Engine:
     )
     PREEMPTIONS = CounterFamily("headgate_preemptions_total", "Sequences recomputed for want of room.", ("model",))
     STEPS = CounterFamily("headgate_steps_total", "Steps of the engine.", ("model",))
+    SHORT_STEPS = CounterFamily(
+        "headgate_short_steps_total",
+        "Steps that did not fit the device's memory, after which smaller ones were taken.",
+        ("model",),
+    )
     FAILED_STEPS = CounterFamily("headgate_failed_steps_total", "Steps that failed the requests in them.", ("model",))
     STEP_SECONDS = CounterFamily("headgate_step_seconds_total", "Time spent in steps.", ("model",))
     BACKGROUND_SECONDS = CounterFamily(

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import Metric
 
-from headgate.engine.lane import ModelStats
 from headgate.engine.local import LocalModel
+from headgate.engine.stats import ModelStats
 from headgate.gateway.telemetry.catalogue import Engine
 from headgate.gateway.telemetry.families import CounterFamily, GaugeFamily, Scraped
 
@@ -22,6 +22,7 @@ _FIGURES: tuple[tuple[CounterFamily | GaugeFamily, Callable[[ModelStats], float]
     (Engine.PREFIX_HITS, lambda s: s.prefix_hits),
     (Engine.PREEMPTIONS, lambda s: s.preemptions),
     (Engine.STEPS, lambda s: s.steps),
+    (Engine.SHORT_STEPS, lambda s: s.short_steps),
     (Engine.FAILED_STEPS, lambda s: s.failed_steps),
     (Engine.STEP_SECONDS, lambda s: s.step_seconds),
     (Engine.BACKGROUND_SECONDS, lambda s: s.background_seconds),

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import Metric
 
-from headgate.engine.lane import ModelStats
 from headgate.engine.local import LocalModel
 from headgate.engine.request import FinishReason
+from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Spread, Tally
 from headgate.gateway.telemetry import catalogue
 from headgate.gateway.telemetry.families import CounterFamily, GaugeFamily, HistogramFamily, Scraped

@@ -49,6 +49,7 @@ _CAUSES: Mapping[str, str] = {
     OVERLOADED: "overloaded",
     "upstream_overloaded": "overloaded",
     "upstream_down": "down",
+    "out_of_memory": "memory",
     **{code: "down" for status, code in _STATUS.values() if status in (502, 504)},
 }
 

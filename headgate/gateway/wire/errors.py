@@ -190,6 +190,12 @@ def overloaded(message: str, after_s: float = 1.0) -> ApiError:
     return ApiError(503, message, type="server_error", code=OVERLOADED, headers=retry_after(after_s))
 
 
+def out_of_memory() -> ApiError:
+    """503: the engine's device has no memory for a single token more of the request; the official clients retry."""
+    message = "The model's device ran out of memory for this request; the others go on. Retry, or send a shorter one."
+    return ApiError(503, message, type="server_error", code="out_of_memory", headers=retry_after(1.0))
+
+
 def too_late(message: str, after_s: float) -> ApiError:
     """408: the answer did not begin in the time that the client has; the official clients retry after the seconds."""
     return ApiError(408, message, type="timeout_error", code="deadline_exceeded", headers=retry_after(after_s))

@@ -1,0 +1,46 @@
+"""What a model's lane tells of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStats:
+    """A model's gauges now and counters since start. Token counts are tokens, times seconds."""
+
+    running: int
+    waiting: int
+    pending_tokens: int
+    """Prompt tokens that running and waiting sequences still lack, as far as no block is known to hold them."""
+    kv_blocks_used: int
+    kv_blocks_total: int
+    prefix_queries: int
+    """Prompt tokens looked up in the prefix cache."""
+    prefix_hits: int
+    """Of these, tokens found."""
+    preemptions: int
+    prompt_tokens: int
+    """Prompt tokens computed, recomputation after a preemption included."""
+    generated_tokens: int
+    steps: int
+    step_seconds: float
+    forward_seconds: float
+    """Of these, inside the decoder and its output layer; the others build inputs and sample."""
+    failed_steps: int
+    short_steps: int
+    """Steps that did not fit the device's memory, after which smaller ones were taken."""
+    background: int
+    """Background sequences that have not ended; `running` and `waiting` count none of them."""
+    background_preemptions: int
+    background_seconds: float
+    """Background work's share of the step time, by tokens computed."""
+    pinned_blocks: int
+    """Blocks of prompts that stay in the prefix cache."""
+    unrecorded: int = 0
+    """Sizes of decode steps that are still to be recorded as CUDA graphs."""
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the KV cache that sequences hold, 0 to 1."""
+        return self.kv_blocks_used / self.kv_blocks_total
