@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -16,14 +17,26 @@ from headgate.bench.cache.policies import (
     Counts,
     Embedded,
     Labels,
-    Oracle,
+    Policy,
     Query,
     Rate,
-    Threshold,
     replay,
 )
+from headgate.bench.cache.side_by_side import (
+    MISSED,
+    Cosine,
+    Family,
+    Floats,
+    Guarded,
+    Judged,
+    Oracle,
+    Rows,
+    play,
+    same_key,
+    tally,
+)
 from headgate.bench.cache.slots import EDIT_TYPES, EditType
-from headgate.bench.cache.streams import TRAFFIC, Item, stream
+from headgate.bench.cache.streams import TRAFFIC, Item, Kind, stream
 
 
 def by_words(texts: Sequence[str]) -> Embedded:
@@ -47,6 +60,37 @@ def on_circle(**degrees: float) -> Embedded:
         {text: row for row, text in enumerate(degrees)},
         np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32),
     )
+
+
+class Threshold:
+    """Serves the closest candidate from a cosine on that a guard, if there is one, lets through."""
+
+    def __init__(self, similarity: float, guard: Callable[[str, str], bool] | None = None) -> None:
+        self.similarity = similarity
+        self.guard = guard
+
+    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
+        close = (candidate for candidate in candidates if candidate.similarity >= self.similarity)
+        guard = self.guard
+        return next((one for one in close if guard is None or not guard(one.text, query.text)), None)
+
+    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
+        pass
+
+
+class Best:
+    """Serves the candidate with the highest score."""
+
+    def __init__(self, least: float, score: Callable[[str, str], float]) -> None:
+        self.least = least
+        self.score = score
+
+    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
+        best = max(candidates, key=lambda one: self.score(one.text, query.text), default=None)
+        return best if best is not None and self.score(best.text, query.text) >= self.least else None
+
+    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
+        pass
 
 
 class Recorder:
@@ -115,7 +159,7 @@ def test_a_confirmed_request_can_stay_out_of_the_index() -> None:
 
 
 def test_the_guard_of_a_threshold_passes_on_to_the_next_candidate() -> None:
-    recorder = Threshold(0.9, guard=lambda old, new: "first" if (old, new) == ("b", "c") else None)
+    recorder = Threshold(0.9, guard=lambda old, new: (old, new) == ("b", "c"))
     items = [item("a", "2 C"), item("b", "1 C"), item("c", "2 C")]
     far = on_circle(a=0, b=30, c=20)
     assert replay(items, far, recorder).total == Counts(requests=3, possible=1, right=1)
@@ -133,33 +177,49 @@ def test_what_is_offered_is_the_closest_of_what_is_stored() -> None:
     assert recorder.offered[300] == ["c299", "c298"]
 
 
-def test_policies_on_a_stream() -> None:
-    tested = stream(TRAFFIC["natural"], deal(0)["test"], seed=3)[:400]
-    embedded = by_words([one.text for one in tested])
-    policies: dict[str, Threshold | Oracle] = {
-        "nothing": Threshold(np.inf),
-        "loose": Threshold(0.80),
-        "strict": Threshold(0.97),
-        "guarded": Threshold(0.80, guard=lambda old, new: None if old == new else "no"),
-        "oracle": Oracle([tested]),
-    }
-    outcomes = {name: replay(tested, embedded, policy) for name, policy in policies.items()}
-    bound = outcomes["oracle"].total
-    for name, outcome in outcomes.items():
+@pytest.mark.parametrize("kind", ["natural", "heavy"])
+def test_policies_side_by_side_do_what_each_does_alone(kind: Kind) -> None:
+    """On a stream of several tenants with repeats, bursts and near misses."""
+    items = stream(TRAFFIC[kind], deal(0)["test"], seed=3)[:400]
+    embedded = by_words([one.text for one in items])
+    texts, keys = list(embedded.rows), {one.text: one.key for one in items}
+
+    def vetoed(stored: str, asked: str) -> bool:
+        return zlib.crc32(f"{stored} {asked}".encode()) % 3 == 0
+
+    def score(stored: str, asked: str) -> float:
+        return zlib.crc32(f"{asked} {stored}".encode()) % 7 - 10.0 * vetoed(stored, asked)
+
+    def scores(asked: int, rows: Rows, _: Floats) -> list[float]:
+        return [score(texts[row], texts[asked]) for row in rows.tolist()]
+
+    families: list[Family] = [
+        Cosine([np.inf, 0.97, 0.8]),
+        Guarded([0.9, 0.8], lambda stored, asked: vetoed(texts[stored], texts[asked])),
+        Judged([np.inf, 6.0, 3.0, -1.0], scores),
+        Oracle(same_key(items, embedded)),
+    ]
+    alone: list[Policy] = [
+        *(Threshold(cosine) for cosine in (np.inf, 0.97, 0.8)),
+        *(Threshold(cosine, vetoed) for cosine in (0.9, 0.8)),
+        *(Best(least, score) for least in (np.inf, 6.0, 3.0, -1.0)),
+        Threshold(-1.0, lambda stored, asked: keys[stored] != keys[asked]),
+    ]
+    columns = play(items, embedded, families, candidates=3).T
+    found = [tally(items, column) for column in columns]
+    for one, column, policy in zip(found, columns, alone, strict=True):
+        outcome = replay(items, embedded, policy)
         total = outcome.total
-        assert total.requests == len(tested) == total.exact + total.right + total.wrong + total.missed, name
-        assert sum(outcome.wrong_by_edit.values()) == total.wrong
+        assert (one.right, one.wrong, one.exact) == (total.right, total.wrong, total.exact)
+        assert (column == MISSED).sum() == total.missed
+        assert one.by_edit == {edit: (own.requests, own.wrong) for edit, own in outcome.by_edit.items() if edit}
+        assert one.right == sum(right for right, _ in one.by_intent.values())
+        assert one.wrong == sum(wrong for _, wrong in one.by_intent.values()) == sum(outcome.wrong_by_edit.values())
         assert total.exact + total.right <= total.possible
-        assert sum((counts for counts in outcome.by_edit.values()), Counts()) == total
-    assert bound.wrong == 0 < bound.right
-    assert outcomes["nothing"].total.right == outcomes["nothing"].total.wrong == 0
-    assert outcomes["guarded"].total.right == outcomes["guarded"].total.wrong == 0
-    assert outcomes["loose"].total.wrong > outcomes["strict"].total.wrong
-
-
-def test_the_oracle_refuses_a_text_with_two_keys() -> None:
-    with pytest.raises(ValueError, match="one is accepted"):
-        Oracle([[item("a", "1 C")], [item("a", "2 C")]])
+    nothing, strict, loose, oracle = found[0], found[1], found[2], found[-1]
+    assert nothing.right == nothing.wrong == oracle.wrong == 0 < nothing.exact
+    assert strict.wrong < loose.wrong
+    assert max(one.right for one in found[:-1]) <= oracle.right
 
 
 def test_intervals_are_exact() -> None:

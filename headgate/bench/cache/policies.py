@@ -1,12 +1,14 @@
-"""Streams replayed against a policy, without HTTP: which answers it serves, and how many of them are wrong."""
+"""Streams replayed against a policy, without HTTP: which answers it serves, and how many of them are wrong.
+
+Policies that learn nothing are played by `side_by_side`, which counts the same in less time.
+"""
 
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -18,11 +20,6 @@ from headgate.bench.cache.edits import Differences
 from headgate.bench.cache.slots import EditType
 from headgate.bench.cache.streams import Item
 from headgate.cache.binomial import lower_bound, upper_bound
-
-_CLOSEST = 256
-"""Texts of a stream, of all tenants and stored or not, among which the closest stored ones are looked for first."""
-Guard = Callable[[str, str], str | None]
-"""Says why the answer to the first text may not be served for the second, or None if it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +78,15 @@ class Embedded:
     vectors: NDArray[np.float32]
 
     @cached_property
-    def closest(self) -> list[list[tuple[int, float]]]:
-        """For each row the rows and cosines of the texts closest to it, itself included, the closest first: every
-        policy and threshold asks for them."""
-        cosines = np.minimum(self.vectors @ self.vectors.T, 1.0)
-        count = min(_CLOSEST, len(cosines))
-        best = np.argpartition(-cosines, count - 1, axis=1)[:, :count]
-        near = np.take_along_axis(cosines, best, axis=1)
-        order = np.argsort(-near, axis=1, kind="stable")
-        ranked = (np.take_along_axis(values, order, axis=1).tolist() for values in (best, near))
-        return [list(zip(rows, values, strict=True)) for rows, values in zip(*ranked, strict=True)]
+    def cosines(self) -> NDArray[np.float32]:
+        """`[texts, texts]`, of all pairs."""
+        found: NDArray[np.float32] = np.minimum(self.vectors @ self.vectors.T, np.float32(1.0))
+        return found
+
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """For each row all rows, itself included, the closest first: every policy and threshold asks for them."""
+        return np.argsort(-self.cosines, axis=1, kind="stable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,65 +266,10 @@ class _Store:
             self._offered[row] = entry, item.text
 
     def nearest(self, asked: int, count: int) -> list[Candidate]:
-        count = min(count, len(self._offered))
+        cosines = self._embedded.cosines[asked]
         stored = (
-            Candidate(*self._offered[row], row, cosine)
-            for row, cosine in self._embedded.closest[asked]
+            Candidate(*self._offered[row], row, float(cosines[row]))
+            for row in self._embedded.order[asked].tolist()
             if row in self._offered
         )
-        found = list(itertools.islice(stored, count))
-        return found if len(found) == count else self._ranked(asked)[:count]
-
-    def _ranked(self, asked: int) -> list[Candidate]:
-        rows = list(self._offered)
-        cosines = self._embedded.vectors[rows] @ self._embedded.vectors[asked]
-        ranked = ((rows[at], min(1.0, float(cosines[at]))) for at in np.argsort(-cosines, kind="stable"))
-        return [Candidate(*self._offered[row], row, cosine) for row, cosine in ranked]
-
-
-class Threshold:
-    """Serves the closest candidate from a cosine on that a guard, if there is one, lets through. Learns nothing."""
-
-    def __init__(self, similarity: float, guard: Guard | None = None) -> None:
-        """`similarity` is the least cosine; infinity serves nothing, so that only exact hits are left."""
-        self._similarity = similarity
-        self._guard = guard
-        self.alike = ("similarity", similarity, guard is not None) if similarity < math.inf else ("nothing",)
-        """Equal for policies that serve alike, given one guard."""
-
-    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
-        """The closest candidate that passes."""
-        for candidate in candidates:
-            if candidate.similarity < self._similarity:
-                return None
-            if self._guard is None or self._guard(candidate.text, query.text) is None:
-                return candidate
-        return None
-
-    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
-        """Nothing is learnt from a label."""
-
-
-class Oracle:
-    """Serves the closest candidate that is right: the most that any policy can do with the candidates it is offered."""
-
-    def __init__(self, streams: Iterable[Sequence[Item]]) -> None:
-        """Knows the keys of these streams' texts.
-
-        Raises:
-            ValueError: a text has another key in another of the streams.
-        """
-        self._keys: dict[str, str] = {}
-        for item in itertools.chain.from_iterable(streams):
-            if self._keys.setdefault(item.text, item.key) != item.key:
-                raise ValueError(
-                    f"{item.text!r} has the keys {self._keys[item.text]!r} and {item.key!r}; one is accepted"
-                )
-
-    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
-        """The closest candidate with the query's key."""
-        key = self._keys[query.text]
-        return next((candidate for candidate in candidates if self._keys[candidate.text] == key), None)
-
-    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
-        """Nothing is learnt from a label."""
+        return list(itertools.islice(stored, min(count, len(self._offered))))

@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.bench.cache.certify import LADDER, Served
-from headgate.bench.cache.policies import Candidate, Embedded, Labels, Query, replay
-from headgate.bench.cache.streams import Item
+from headgate.bench.cache.policies import Candidate, Embedded, Query
+from headgate.bench.cache.side_by_side import Floats, Rows
 from headgate.cache import vcache
 from headgate.cache.comparator import Sketch
 from headgate.cache.encoder import BertEncoder
-from headgate.cache.guards import compare
-from headgate.cache.judge import Judge, evidence
+from headgate.cache.guards import Comparison, compare
+from headgate.cache.judge import Judge
 
-Pair = tuple[str, str]
+Pair = tuple[int, int]
+"""Rows of a stored text and of the one asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,62 +76,41 @@ def _keep(made: Texts, sketches: Sequence[Sketch | None], path: Path) -> None:
 
 
 class Scores:
-    """What a judge says of pairs of texts. Every pair is judged once, so that many thresholds can be replayed."""
+    """What a judge says of pairs of texts, by their rows. Every pair is judged once, for all thresholds."""
 
-    def __init__(self, judge: Judge, sketches: Mapping[str, Sketch | None], near: float) -> None:
-        """`near` is the cosine from which on a candidate is looked at."""
+    def __init__(self, judge: Judge, texts: Texts, near: float) -> None:
+        """`near` is the cosine from which on a text is looked at."""
         self._judge = judge
-        self._sketches = sketches
+        self._texts = list(texts.embedded.rows)
+        self._sketches = [texts.sketches[text] for text in self._texts]
         self._near = near
         self._odds: dict[Pair, float] = {}
-        self._vetoes: dict[Pair, str | None] = {}
+        self._vetoes: dict[Pair, bool] = {}
 
-    def veto(self, stored: str, asked: str) -> str | None:
-        """The guard that forbids serving the one text's answer for the other; None where there is none."""
+    def vetoed(self, stored: int, asked: int) -> bool:
+        """Whether a guard forbids serving the one text's answer for the other."""
         pair = stored, asked
         if pair not in self._vetoes:
-            self._vetoes[pair] = compare(self._judge.read(stored), self._judge.read(asked), whole=False).veto
+            self._compare(pair)
         return self._vetoes[pair]
 
-    def best(self, query: Query, candidates: Sequence[Candidate]) -> tuple[float, Candidate] | None:
-        """The likeliest right candidate and its log odds; None where the guards forbid all."""
-        close = [candidate for candidate in candidates if candidate.similarity >= self._near]
-        self._judge_all(query.text, [(candidate.text, candidate.similarity) for candidate in close])
-        scored = [(self._odds[other.text, query.text], other) for other in close]
-        found = max(scored, key=lambda pair: pair[0], default=None)
-        return None if found is None or found[0] == -math.inf else found
+    def __call__(self, asked: int, stored: Rows, cosines: Floats) -> list[float]:
+        """Log odds that the answers of stored texts are right; minus infinity where they are too far or forbidden."""
+        close = zip(stored.tolist(), cosines.tolist(), strict=True)
+        fresh = [(row, cosine) for row, cosine in close if (row, asked) not in self._odds and cosine >= self._near]
+        others = [self._sketches[row] for row, _ in fresh]
+        aligned = self._judge.align(self._sketches[asked], others, [cosine for _, cosine in fresh])
+        for (row, cosine), odds in zip(fresh, aligned, strict=True):
+            seen = self._compare((row, asked)) if odds > -math.inf else None
+            known = seen is not None and seen.veto is None
+            self._odds[row, asked] = self._judge.log_odds(cosine, odds, seen) if seen and known else -math.inf
+        return [self._odds.get((row, asked), -math.inf) for row in stored.tolist()]
 
-    def _judge_all(self, asked: str, stored: Sequence[tuple[str, float]]) -> None:
-        judge, mine = self._judge, self._sketches[asked]
-        fresh = [(text, cosine) for text, cosine in stored if (text, asked) not in self._odds]
-        aligned = judge.align(mine, [self._sketches[text] for text, _ in fresh], [cosine for _, cosine in fresh])
-        for (text, cosine), odds in zip(fresh, aligned, strict=True):
-            found = -math.inf
-            if odds > -math.inf:
-                seen = compare(judge.read(text), judge.read(asked), whole=False)
-                self._vetoes[text, asked] = seen.veto
-                if seen.veto is None:
-                    found = judge.model.log_odds(evidence(cosine, 0.0, odds, seen))
-            self._odds[text, asked] = found
-
-
-class Judged:
-    """Serves the likeliest right candidate from a threshold on. Learns nothing."""
-
-    def __init__(self, scores: Scores, threshold: float) -> None:
-        """`threshold` in log odds; infinity serves nothing."""
-        self._scores = scores
-        self._threshold = threshold
-        self.alike = ("log odds", threshold) if threshold < math.inf else ("nothing",)
-        """Equal for policies that serve alike, given one model."""
-
-    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
-        """The best candidate, if it is good enough."""
-        found = self._scores.best(query, candidates)
-        return found[1] if found is not None and found[0] >= self._threshold else None
-
-    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
-        """Nothing is learnt from a label."""
+    def _compare(self, pair: Pair) -> Comparison:
+        stored, asked = (self._judge.read(self._texts[row]) for row in pair)
+        seen = compare(stored, asked, whole=False)
+        self._vetoes[pair] = seen.veto is not None
+        return seen
 
 
 class VCache:
@@ -141,6 +120,7 @@ class VCache:
         self._delta = delta
         self._rng = random.Random(f"{seed}/vcache")
         self._observed: dict[int, list[tuple[float, bool]]] = {}
+        # Fitted when it is asked for: most entries are never the nearest again.
         self._curves: dict[int, vcache.Curve | None] = {}
 
     def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:  # noqa: ARG002
@@ -149,40 +129,14 @@ class VCache:
         if not candidates:
             return None
         nearest = candidates[0]
-        curve = self._curves.get(nearest.entry)
-        decision = vcache.decide(curve, nearest.similarity, self._delta, uniform)
+        own = self._observed.get(nearest.entry)
+        if own and nearest.entry not in self._curves:
+            self._curves[nearest.entry] = vcache.fit_curve(own)
+        decision = vcache.decide(self._curves.get(nearest.entry), nearest.similarity, self._delta, uniform)
         return nearest if decision.serve else None
 
     def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:  # noqa: ARG002
         """An observation, where the request was explored."""
         if not served:
-            own = self._observed.setdefault(candidate.entry, [])
-            own.append((max(0.0, candidate.similarity), right))
-            self._curves[candidate.entry] = vcache.fit_curve(own)
-
-
-class _Counted(Judged):
-    """Counts what it serves, by the intent of the request."""
-
-    def __init__(self, scores: Scores, threshold: float, keys: Mapping[str, str]) -> None:
-        super().__init__(scores, threshold)
-        self._keys = keys
-        self.served: dict[str, tuple[int, int]] = {}
-
-    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:  # noqa: ARG002
-        """One more hit, if it was served."""
-        if served:
-            intent = self._keys[query.text].partition("|")[0]
-            good, bad = self.served.get(intent, (0, 0))
-            self.served[intent] = (good + right, bad + (not right))
-
-
-def served_by_threshold(items: Sequence[Item], texts: Texts, scores: Scores, candidates: int) -> Served:
-    """What every threshold of the ladder serves in a stream, each from an empty cache."""
-    keys = {item.text: item.key for item in items}
-    found: dict[float, dict[str, tuple[int, int]]] = {}
-    for threshold in LADDER:
-        policy = _Counted(scores, threshold, keys)
-        replay(items, texts.embedded, policy, labels=Labels(served=1.0, unserved=0.0), candidates=candidates)
-        found[threshold] = policy.served
-    return found
+            self._observed.setdefault(candidate.entry, []).append((max(0.0, candidate.similarity), right))
+            self._curves.pop(candidate.entry, None)

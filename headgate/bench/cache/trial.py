@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headgate.bench.cache.certify import Served, certified
+from headgate.bench.cache.certify import LADDER, Served, certified
 from headgate.bench.cache.intents import Share, Split, deal
-from headgate.bench.cache.policies import Guard, Oracle, Outcome, Policy, Rate, Threshold, replay
-from headgate.bench.cache.rules import Judged, Scores, Texts, VCache, encode, served_by_threshold
+from headgate.bench.cache.policies import Rate, replay
+from headgate.bench.cache.rules import Scores, Texts, VCache, encode
+from headgate.bench.cache.side_by_side import Cosine, Family, Guarded, Judged, Oracle, Tally, play, same_key, tally
 from headgate.bench.cache.streams import TRAFFIC, Item, Kind, stream
 from headgate.cache.binomial import lower_bound
 from headgate.cache.encoder import BertEncoder
@@ -20,6 +21,8 @@ from headgate.cache.semantic import CANDIDATES, SemanticRule
 KINDS: tuple[Kind, ...] = ("natural", "heavy", "adversarial")
 COSINES = tuple(round(0.995 - 0.04 * step, 3) for step in range(10))
 """Tried for the static baselines."""
+_FIXED = (0.80, 0.90, 0.95, 0.97)
+"""Played as they are."""
 _CALIBRATION_SEED = 100_000
 _VCACHE_LEVEL = 0.02
 
@@ -125,57 +128,60 @@ class Trial:
     def calibrate(self, kind: Kind, seed: int) -> Calibration:
         """One stream of the calibration split."""
         items, texts, scores = self._made(kind, "calibrate", _CALIBRATION_SEED + seed)
-
-        def served(cosine: float, guard: Guard | None) -> tuple[int, int]:
-            total = replay(items, texts.embedded, Threshold(cosine, guard), candidates=CANDIDATES).total
-            return total.right, total.wrong
-
+        families: list[Family] = [Judged(LADDER, scores), Cosine(COSINES), Guarded(COSINES, scores.vetoed)]
+        tallies = [tally(items, column) for column in play(items, texts.embedded, families, CANDIDATES).T]
+        ours, rest = tallies[: len(LADDER)], tallies[len(LADDER) :]
+        counts = [(one.right, one.wrong) for one in rest]
         return Calibration(
             kind,
             seed,
-            served_by_threshold(items, texts, scores, CANDIDATES),
-            {cosine: served(cosine, None) for cosine in COSINES},
-            {cosine: served(cosine, scores.veto) for cosine in COSINES},
+            {threshold: one.by_intent for threshold, one in zip(LADDER, ours, strict=True)},
+            dict(zip(COSINES, counts[: len(COSINES)], strict=True)),
+            dict(zip(COSINES, counts[len(COSINES) :], strict=True)),
         )
 
     def run(self, kind: Kind, seed: int, tuned: Tuned) -> list[StreamResult]:
         """Every policy on one stream of unseen intents."""
         items, texts, scores = self._made(kind, "test", seed)
-        policies: list[tuple[str, float | None, Policy]] = [("exact only", None, Threshold(math.inf))]
-        policies += [(f"cosine {cosine:.2f}", None, Threshold(cosine)) for cosine in (0.80, 0.90, 0.95, 0.97)]
-        policies.append(("oracle", None, Oracle([items])))
-        policies.append(("vCache", _VCACHE_LEVEL, VCache(_VCACHE_LEVEL, seed)))
-        for level in LEVELS:
-            certificate = self._judge.level(kind, level)
-            policies += [
-                ("best static", level, Threshold(tuned.static[level])),
-                ("static + guards", level, Threshold(tuned.guarded[level], scores.veto)),
-                ("ours", level, Judged(scores, math.inf if certificate is None else certificate.threshold)),
-            ]
-        played: dict[Hashable, Outcome] = {}
-        made = []
-        for name, accepted, policy in policies:
-            # Two levels may have one threshold, and whatever serves nothing does the same.
-            alike = policy.alike if isinstance(policy, (Threshold, Judged)) else name
-            if alike not in played:
-                played[alike] = replay(
-                    items, texts.embedded, policy, candidates=CANDIDATES, keep_confirmed=name != "vCache"
-                )
-            made.append(_result(kind, seed, name, accepted, played[alike]))
-        return made
+        certificates = [self._judge.level(kind, level) for level in LEVELS]
+        ours = [math.inf if found is None else found.threshold for found in certificates]
+        fixed = [math.inf, *_FIXED]
+        families: list[Family] = [
+            Cosine([*fixed, *(tuned.static[level] for level in LEVELS)]),
+            Oracle(same_key(items, texts.embedded)),
+            Guarded([tuned.guarded[level] for level in LEVELS], scores.vetoed),
+            Judged(ours, scores),
+        ]
+        names: list[tuple[str, float | None]] = [("exact only", None)]
+        names += [(f"cosine {cosine:.2f}", None) for cosine in _FIXED]
+        names += [("best static", level) for level in LEVELS]
+        names.append(("oracle", None))
+        names += [(name, level) for name in ("static + guards", "ours") for level in LEVELS]
+        columns = play(items, texts.embedded, families, CANDIDATES).T
+        told = {name: tally(items, column) for name, column in zip(names, columns, strict=True)}
+        told["vCache", _VCACHE_LEVEL] = _learnt(items, texts, seed)
+        # In the order of the table: first what no level changes.
+        levels = {level: at for at, level in enumerate(LEVELS, start=1)}
+        ranked = sorted(told, key=lambda own: 0 if own[0] == "vCache" else levels.get(own[1] or 0.0, 0))
+        return [_result(kind, seed, name, level, told[name, level], len(items)) for name, level in ranked]
 
     def _made(self, kind: Kind, split: Split, seed: int) -> tuple[list[Item], Texts, Scores]:
         items = stream(replace(TRAFFIC[kind], requests=self._requests), self._shares[split], seed)
         texts = encode((item.text for item in items), self._encoder, self._judge, self._folder)
-        return items, texts, Scores(self._judge, texts.sketches, SemanticRule().near_similarity)
+        return items, texts, Scores(self._judge, texts, SemanticRule().near_similarity)
 
 
-def _result(kind: Kind, seed: int, name: str, level: float | None, outcome: Outcome) -> StreamResult:
-    total = outcome.total
-    misses = {
-        str(edit): (counts.requests, counts.wrong) for edit, counts in outcome.by_edit.items() if edit is not None
-    }
-    return StreamResult(kind, seed, name, level, total.right, total.wrong, total.exact, total.requests, misses)
+def _learnt(items: Sequence[Item], texts: Texts, seed: int) -> Tally:
+    """vCache's rule, which learns from every request and so is played by itself."""
+    policy = VCache(_VCACHE_LEVEL, seed)
+    found = replay(items, texts.embedded, policy, candidates=CANDIDATES, keep_confirmed=False)
+    by_edit = {edit: (own.requests, own.wrong) for edit, own in found.by_edit.items() if edit is not None}
+    return Tally(found.total.right, found.total.wrong, found.total.exact, by_edit, {})
+
+
+def _result(kind: Kind, seed: int, name: str, level: float | None, told: Tally, requests: int) -> StreamResult:
+    misses = {str(edit): counts for edit, counts in told.by_edit.items()}
+    return StreamResult(kind, seed, name, level, told.right, told.wrong, told.exact, requests, misses)
 
 
 @dataclass(frozen=True, slots=True)
