@@ -15,7 +15,9 @@ from stack_files import ROOT
 
 from headgate.engine.kv.store import kv_bytes_per_token
 from headgate.engine.models.architectures import read_spec
+from headgate.engine.models.formats import layer_formats
 from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.quant.linear import WeightFormat
 from headgate.gateway.cli import main
 
 PRESETS = sorted((ROOT / "config/presets").glob("*.yaml"))
@@ -61,7 +63,7 @@ class Size:
     kv: int
 
 
-def size(spec: DecoderSpec, weights: str, kv_dtype: str) -> Size:
+def size(spec: DecoderSpec, weights: WeightFormat, kv_dtype: str) -> Size:
     embedding = spec.vocab_size * spec.hidden
     attention = spec.hidden * (spec.qkv_width + spec.heads * spec.head_dim)
     mlp = 3 * spec.hidden * spec.mlp_width
@@ -70,7 +72,9 @@ def size(spec: DecoderSpec, weights: str, kv_dtype: str) -> Size:
     layers = spec.layers * (attention + mlp)
     # A tied head is the embedding itself, unless it is quantized.
     head = 0 if spec.tied_head and weights == "native" else embedding
-    total = embedding * 2 + (layers + head) * BYTES[weights]
+    formats = layer_formats(spec, weights, int8=True)
+    total = embedding * 2 + sum(attention * BYTES[fmt] for fmt in formats.attention)
+    total += (spec.layers * mlp + head) * BYTES[formats.others]
     kept = torch.int8 if kv_dtype == "int8" else torch.bfloat16
     parameters = layers + embedding * (1 if spec.tied_head else 2)
     return Size(parameters, total, kv_bytes_per_token(spec, kept))

@@ -185,6 +185,7 @@ class Kernels(Protocol):
     Attributes:
         fp8: what keeps the weights of fp8 checkpoints as they are; None where they are expanded.
         fp8_cache: whether keys and values may be fp8.
+        int8: whether layers of 8 bits are as much at home here as those of 4.
 
     `into`, where an operation has it, is the layer that takes the result next, and alone: it may come in a form that
     only that layer knows.
@@ -192,6 +193,7 @@ class Kernels(Protocol):
 
     fp8: Fp8Layers | None
     fp8_cache: bool
+    int8: bool
 
     def linear(
         self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None

@@ -64,6 +64,7 @@ class ReferenceKernels:
 
     fp8: Fp8Layers | None = None
     fp8_cache = True
+    int8 = True
 
     def linear(
         self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
+from headgate.engine.models.formats import LayerFormats
 from headgate.engine.models.tensors import Tensors
 from headgate.engine.quant.int4 import importance_behind
-from headgate.engine.quant.linear import PackedWeight, WeightFormat
+from headgate.engine.quant.linear import PackedWeight
 from headgate.engine.quant.packed_cache import PackedCache, content_digest, layout_digest
 
 
@@ -26,25 +27,28 @@ def packed_cache(
     config: Mapping[str, Any],
     kernels: Kernels,
     dtype: torch.dtype,
-    fmt: WeightFormat,
+    formats: LayerFormats,
 ) -> PackedCache | None:
-    """The cache of this checkpoint's weights in a format that can be kept; None if it cannot."""
-    layout = layout_digest(lambda probe: _pack_probe(kernels, probe, fmt))
+    """The cache of this checkpoint's weights in formats that can be kept; None if they cannot."""
+    layout = layout_digest(lambda probe: _pack_probe(kernels, probe, formats))
     if layout is None:
         return None
-    name = f"{fmt}-{str(dtype).removeprefix('torch.')}"
-    made_of = json.dumps([name, layout, content_digest(source.files), config], sort_keys=True)
+    name = f"{formats.others}-{str(dtype).removeprefix('torch.')}"
+    made_of = json.dumps([name, list(formats.attention), layout, content_digest(source.files), config], sort_keys=True)
     return PackedCache(folder, name, sha256(made_of.encode()).hexdigest())
 
 
-def _pack_probe(kernels: Kernels, probe: Tensor, fmt: WeightFormat) -> PackedWeight | None:
-    """What a layer and a mixture of an expert and a shared one become, as one weight."""
-    single = kernels.pack(probe, fmt, importance_behind(torch.arange(1.0, probe.shape[1] + 1)))
+def _pack_probe(kernels: Kernels, probe: Tensor, formats: LayerFormats) -> PackedWeight | None:
+    """What a layer of each format and a mixture of an expert and a shared one become, as one weight."""
+    importance = importance_behind(torch.arange(1.0, probe.shape[1] + 1))
+    layers = [kernels.pack(probe, fmt, importance) for fmt in sorted({*formats.attention, formats.others})]
     width = probe.shape[0] // 2
     expert = ExpertWeights(probe, probe.t()[:, :width].contiguous())
     mixture = MixtureWeights(probe[:1], [expert], 1, True, ExpertWeights(probe[:60], expert.down[:, :30]), probe[:1])
-    experts = kernels.pack_experts(mixture, fmt)
-    if single is None or experts is None:
+    experts = kernels.pack_experts(mixture, formats.others)
+    packed = [layer for layer in layers if layer is not None]
+    if experts is None or len(packed) < len(layers):
         return None
-    weights = (single, experts.gate_up, experts.down)
-    return PackedWeight(*(torch.cat([getattr(w, f.name).flatten() for w in weights]) for f in fields(PackedWeight)))
+    weights = (*packed, experts.gate_up, experts.down)
+    parts = [[getattr(w, f.name).flatten().view(torch.uint8) for w in weights] for f in fields(PackedWeight)]
+    return PackedWeight(*(torch.cat(part) for part in parts))

@@ -18,6 +18,7 @@ from headgate.engine.kernels.interface import Kernels, Mlp
 from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, Mixture, MixtureWeights, PackedExperts
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
+from headgate.engine.models.formats import LayerFormats, layer_formats
 from headgate.engine.models.keeping import packed_cache
 from headgate.engine.models.quantized import Matrix, read_matrix, stays_fp8
 from headgate.engine.models.spec import DecoderSpec
@@ -79,10 +80,10 @@ def load_decoder(
 ) -> LoadedDecoder:
     """Load the checkpoint in `folder`.
 
-    `dtype` "auto" is bfloat16 unless the checkpoint is in float32. `fmt` is the format the linear layers are kept in;
-    embedding, norms and routers stay in `dtype`. With `keep_packed` weights that are quantised here are written to disk
-    for the next time, and those of the last time are used: see `quant.packed_cache`. `progress` is told how many layers
-    of how many were read. `tensors` opens the folder's.
+    `dtype` "auto" is bfloat16 unless the checkpoint is in float32. `fmt` is the format the linear layers are kept in,
+    save those that `layer_formats` gives more bits; embedding, norms and routers stay in `dtype`. With `keep_packed`
+    weights that are quantised here are written to disk for the next time, and those of the last time are used: see
+    `quant.packed_cache`. `progress` is told how many layers of how many were read. `tensors` opens the folder's.
 
     fp8 weights stay fp8 where the kernels can compute with them and `fmt` is native; elsewhere they are expanded.
 
@@ -96,11 +97,12 @@ def load_decoder(
     with torch.inference_mode():
         source = tensors(folder)
         device = device or torch.device("cpu")
+        formats = layer_formats(spec, fmt, int8=kernels.int8)
         cache = None
         if keep_packed and device.type == "cpu":
-            cache = packed_cache(folder, source, config, kernels, compute, fmt)
+            cache = packed_cache(folder, source, config, kernels, compute, formats)
         kept = cache.load() if cache is not None else None
-        reader = _Reader(source, spec, kernels, compute, device, fmt, kept or {})
+        reader = _Reader(source, spec, kernels, compute, device, formats, kept or {})
         weights = reader.weights(progress or (lambda _done, _all: None))
         if cache is not None and reader.packed:
             cache.save({**(kept or {}), **reader.packed})
@@ -128,7 +130,7 @@ class _Reader:
         kernels: Kernels,
         dtype: torch.dtype,
         device: torch.device,
-        fmt: WeightFormat,
+        formats: LayerFormats,
         kept: Mapping[str, Tensor],
     ) -> None:
         self._source = source
@@ -136,21 +138,22 @@ class _Reader:
         self._kernels = kernels
         self._dtype = dtype
         self._device = device
-        self._format = fmt
+        self._formats = formats
         self._kept = kept
         # Whoever wants another format gets it, of the weights that fp8 stands for.
-        self._fp8 = kernels.fp8 if fmt == "native" else None
+        self._fp8 = kernels.fp8 if formats.others == "native" else None
         self.packed: dict[str, Tensor] = {}
         """Parts of all packed weights by name, if any had to be packed; empty if all were kept."""
 
     def weights(self, progress: Callable[[int, int], None]) -> DecoderWeights:
-        spec = self._spec
+        spec, fmt = self._spec, self._formats.others
         embedding = self._tensor("model.embed_tokens.weight", spec.vocab_size, spec.hidden)
         norm = self._tensor("model.norm.weight", spec.hidden)
         if spec.tied_head:
-            head = self._pack("lm_head", ["model.embed_tokens.weight"], lambda: embedding, spec.vocab_size, None, norm)
+            sources = ["model.embed_tokens.weight"]
+            head = self._pack("lm_head", sources, lambda: embedding, spec.vocab_size, None, fmt, norm)
         else:
-            head = self._linear(("lm_head",), (spec.vocab_size,), spec.hidden, False, norm)
+            head = self._linear(("lm_head",), (spec.vocab_size,), spec.hidden, False, fmt, norm)
         layers = list[Layer]()
         for number in range(spec.layers):
             layers.append(self._layer(number))
@@ -163,7 +166,7 @@ class _Reader:
         )
 
     def _layer(self, number: int) -> Layer:
-        spec, at = self._spec, f"model.layers.{number}"
+        spec, fmt, at = self._spec, self._formats.attention[number], f"model.layers.{number}"
         attention = f"{at}.self_attn"
         q_width, kv_width = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
         norm_widths = {"none": (0, 0), "head": (spec.head_dim, spec.head_dim), "projection": (q_width, kv_width)}
@@ -177,9 +180,10 @@ class _Reader:
                 (q_width, kv_width, kv_width),
                 spec.hidden,
                 spec.qkv_bias,
+                fmt,
                 input_norm,
             ),
-            output=self._linear((f"{attention}.o_proj",), (spec.hidden,), q_width, spec.output_bias),
+            output=self._linear((f"{attention}.o_proj",), (spec.hidden,), q_width, spec.output_bias, fmt),
             mlp_norm=mlp_norm,
             mlp=self._experts(at) if number in spec.moe_layers else self._mlp(f"{at}.mlp", spec.mlp_width, mlp_norm),
             q_norm=self._tensor(f"{attention}.q_norm.weight", q_norm_width) if q_norm_width else None,
@@ -188,14 +192,16 @@ class _Reader:
 
     def _mlp(self, at: str, width: int, norm: Tensor) -> Mlp:
         gate, up, down = (f"{at}.{name}" for name in _MLP_NAMES)
-        hidden, bias = self._spec.hidden, self._spec.mlp_bias
+        hidden, bias, fmt = self._spec.hidden, self._spec.mlp_bias, self._formats.others
         return Mlp(
-            self._linear((gate, up), (width, width), hidden, bias, norm), self._linear((down,), (hidden,), width, bias)
+            self._linear((gate, up), (width, width), hidden, bias, fmt, norm),
+            self._linear((down,), (hidden,), width, bias, fmt),
         )
 
     def _experts(self, at: str) -> Mixture:
         spec, names, hidden = self._spec.experts, self._spec.names, self._spec.hidden
         assert spec is not None
+        fmt = self._formats.others
         parts = (names.expert_gate, names.expert_up, names.expert_down)
         shared = spec.shared_width
         experts = [self._expert(f"{at}.{names.experts}.{e}", spec.width, parts) for e in range(spec.count)]
@@ -214,13 +220,13 @@ class _Reader:
             return fp8
         if shared_expert is not None and kept is None:
             weights = replace(weights, shared=self._read(shared_expert))
-        packed = kept or self._kernels.pack_experts(weights, self._format)
+        packed = kept or self._kernels.pack_experts(weights, fmt)
         if packed is None:
-            return self._kernels.mixture(weights, self._format)
+            return self._kernels.mixture(weights, fmt)
         if kept is None:
             self._keep(f"{name}/gate_up", packed.gate_up)
             self._keep(f"{name}/down", packed.down)
-        return self._kernels.packed_mixture(weights, packed, self._format)
+        return self._kernels.packed_mixture(weights, packed, fmt)
 
     def _fp8_mixture(
         self, weights: MixtureWeights, experts: Sequence[_Matrices], shared: _Matrices | None
@@ -254,7 +260,13 @@ class _Reader:
         return read
 
     def _linear(
-        self, names: tuple[str, ...], widths: tuple[int, ...], inputs: int, bias: bool, norm: Tensor | None = None
+        self,
+        names: tuple[str, ...],
+        widths: tuple[int, ...],
+        inputs: int,
+        bias: bool,
+        fmt: WeightFormat,
+        norm: Tensor | None = None,
     ) -> Linear:
         """One layer of the checkpoint's layers `names` stacked, in one product instead of several; behind `norm`."""
         # Looked up even where a packed form was kept: what the checkpoint must have is checked the same.
@@ -275,6 +287,7 @@ class _Reader:
             lambda: _stack([self._convert(source) for source in sources]),
             sum(widths),
             both,
+            fmt,
             norm,
         )
 
@@ -285,6 +298,7 @@ class _Reader:
         weight: Callable[[], Tensor],
         outputs: int,
         bias: Tensor | None,
+        fmt: WeightFormat,
         norm: Tensor | None,
     ) -> Linear:
         """The layer of `weight`, made of the tensors `sources`, which are not read where its packed form was kept."""
@@ -292,19 +306,21 @@ class _Reader:
         if packed is None:
             read = weight()
             importance = importance_behind(norm) if norm is not None else None
-            packed = self._packed_rows(read, sources, importance)
+            packed = self._packed_rows(read, sources, fmt, importance)
             if packed is None:
-                layer = self._kernels.linear(read, bias, self._format, importance)
+                layer = self._kernels.linear(read, bias, fmt, importance)
                 self._release(sources)
                 return layer
             self._keep(name, packed)
-        return self._kernels.packed_linear(packed, outputs, bias, self._format)
+        return self._kernels.packed_linear(packed, outputs, bias, fmt)
 
-    def _packed_rows(self, weight: Tensor, sources: Sequence[str], importance: Tensor | None) -> PackedWeight | None:
+    def _packed_rows(
+        self, weight: Tensor, sources: Sequence[str], fmt: WeightFormat, importance: Tensor | None
+    ) -> PackedWeight | None:
         """Some outputs at a time, so that a large head is never in memory as a whole beside its packed form."""
         parts: list[PackedWeight] = []
         for start in range(0, weight.shape[0], _ROWS_AT_A_TIME):
-            part = self._kernels.pack(weight[start : start + _ROWS_AT_A_TIME], self._format, importance)
+            part = self._kernels.pack(weight[start : start + _ROWS_AT_A_TIME], fmt, importance)
             if part is None:
                 return None
             parts.append(part)

@@ -159,15 +159,19 @@ def test_layout_digest_tells_layouts_and_roundings_apart() -> None:
     assert layout_digest(lambda _: None) is None
 
 
-class Counting(CpuKernels):
-    """Counts the weights it has to quantise, the probe aside."""
+PROBE = (100, 200)
 
-    def __init__(self) -> None:
+
+class Counting(CpuKernels):
+    """Counts the weights it has to quantise, the probes aside."""
+
+    def __init__(self, *, int8: bool = True) -> None:
         super().__init__()
-        self.packed = self.packed_mixtures = -1
+        self.int8 = self.int8 and int8
+        self.packed, self.packed_mixtures = 0, -1
 
     def pack(self, weight: Tensor, fmt: WeightFormat, importance: Tensor | None = None) -> PackedWeight | None:
-        self.packed += 1
+        self.packed += weight.shape != PROBE
         return super().pack(weight, fmt, importance)
 
     def pack_experts(self, weights: MixtureWeights, fmt: WeightFormat) -> PackedExperts | None:
@@ -239,6 +243,20 @@ def test_head_of_a_large_vocabulary_is_packed_in_parts(
     assert kernels.packed == 3 * 4 + 3
     assert torch.equal(found[:, : len(few)], expected)
     assert torch.equal(found[:, -len(few) :], expected)
+
+
+@native
+def test_what_was_kept_in_four_bits_is_no_use_where_some_have_eight(
+    make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(make_checkpoint("qwen3-moe"), tmp_path / "model"))
+    narrow = logits(folder, Counting(int8=False), "int4")
+    wide, again = Counting(), Counting()
+    found = logits(folder, wide, "int4")
+    assert wide.packed > 0
+    assert not torch.equal(found, narrow)
+    assert torch.equal(logits(folder, again, "int4"), found)
+    assert again.packed == 0
 
 
 @native
