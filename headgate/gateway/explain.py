@@ -27,6 +27,7 @@ from headgate.routing.explain import counterfactuals, lines, rule
 from headgate.routing.policy import Decision, Weighed
 from headgate.routing.price import Load
 from headgate.routing.tasks import load_tasks
+from headgate.routing.types import Quality
 
 _WIDTHS = {"native": 2.0, "int8": 1.0, "int4": 0.5}
 """Bytes of a weight."""
@@ -131,8 +132,8 @@ def decision_report(decision: Decision, features: str, config: str, choose_s: fl
         list(route.fallbacks),
         judgement.task,
         judgement.confidence,
-        None if quality is None else QualityBody(quality.small, quality.large, quality.source, list(quality.readings)),
-        decision.needed,
+        None if quality is None else _quality(quality),
+        None if decision.bar is None else decision.bar.needed,
         decision.incumbent,
         decision.cascade is not None,
         [_weighed(entry) for entry in decision.weighed],
@@ -142,6 +143,10 @@ def decision_report(decision: Decision, features: str, config: str, choose_s: fl
         1e3 * choose_s,
         lines(decision),
     )
+
+
+def _quality(quality: Quality) -> QualityBody:
+    return QualityBody(quality.small, quality.large, quality.enough, quality.source, list(quality.readings))
 
 
 def _weighed(entry: Weighed) -> WeighedBody:

@@ -143,7 +143,7 @@ class RoutingSection(Section):
         default=None,
         ge=0,
         le=1,
-        description="Probability of a good answer above which a small model may be chosen; null: by max_loss.",
+        description="How likely it must be that a small model loses nothing against the large one; null: by max_loss.",
     )
     chain: Names | None = Field(
         default=None, description="Ids in the order in which others are tried; null: the cheapest first."

@@ -51,15 +51,13 @@ def counterfactuals(decision: Decision) -> list[str]:
 
 
 def _counterfactuals(decision: Decision) -> Iterator[str]:
-    judgement, route = decision.judgement, decision.route
-    chosen = next(w for w in decision.weighed if w.destination.name == route.model)
-    quality = judgement.quality
-    needed = decision.needed
-    if decision.requested == "auto" and quality is not None and needed is not None:
-        if quality.small > needed:
-            yield f"large alone would have been good enough above {quality.small:.2f} (the threshold is {needed:.2f})"
+    bar = decision.bar
+    chosen = next(w for w in decision.weighed if w.destination.name == decision.route.model)
+    if decision.requested == "auto" and bar is not None:
+        if bar.passed:
+            yield f"large alone would have been good enough above {bar.told:.2f} (the threshold is {bar.needed:.2f})"
         else:
-            yield f"small would have been allowed below {quality.small:.2f} (the threshold is {needed:.2f})"
+            yield f"small would have been allowed below {bar.told:.2f} (the threshold is {bar.needed:.2f})"
     elif decision.requested == "auto":
         yield "another task class, or a model of quality, may have led to another tier"
     mine = chosen.destination.price
@@ -91,11 +89,11 @@ def lines(decision: Decision) -> list[str]:
     found = [f"model        {route.model} ({route.reason})", f"rule         {rule(decision)}"]
     if judgement.task:
         found.append(f"task         {judgement.task}, {100 * judgement.confidence:.0f} % sure")
-    quality = judgement.quality
-    if quality is not None:
+    quality, bar = judgement.quality, decision.bar
+    if quality is not None and bar is not None:
         found.append(
             f"quality      small {quality.small:.2f}, large {quality.large:.2f} (by {quality.source}); "
-            f"threshold {decision.needed:.2f}"
+            f"small is enough {bar.told:.2f}, threshold {bar.needed:.2f}"
         )
         if quality.readings:
             whole, *ends = (f"{told:.2f}" for told in quality.readings)

@@ -37,7 +37,7 @@ class Policy:
     """What is in force for a team or a key."""
 
     threshold: float = 0.5
-    """Probability of a good answer above which the small tier may be chosen."""
+    """How likely it must be that the small tier loses nothing, for it to be chosen."""
     thresholds: Mapping[str, float] = field(default_factory=dict)
     """The same by the source of the estimate, for those whose threshold was calibrated."""
     models: frozenset[str] | None = None
@@ -96,6 +96,19 @@ class Weighed:
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """What was estimated of the small tier, and what it must be above for that to be asked."""
+
+    told: float
+    needed: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the small tier may be asked."""
+        return self.told > self.needed
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """A route and everything it followed from."""
 
@@ -108,8 +121,8 @@ class Decision:
     """Where the conversation's last turn went."""
     cascade: Cascade | None = None
     """How the answer is to be checked, where it is."""
-    needed: float | None = None
-    """What the small tier's quality was compared with, where that decided."""
+    bar: Bar | None = None
+    """What the small tier had to be good enough by, where an estimate decided."""
 
     @property
     def escalates(self) -> bool:
@@ -178,24 +191,23 @@ class Router:
             raise NoRoute(f"the model {requested!r} does not exist; auto, small, large or one of: {names}")
         if not destinations:
             raise NoRoute(f"no model is configured to answer {requested!r}")
-        needed = _needed(judgement, destinations, policy, incumbent, checkable=checkable)
-        floor, why = self._floor(judgement, requested, needed, may_escalate=may_escalate)
+        bar = _bar(judgement, destinations, policy, incumbent, checkable=checkable)
+        floor, why = self._floor(judgement, requested, bar, may_escalate=may_escalate)
         weighed = tuple(Weighed(d, _excluded(d, policy, needs), _at_floor(d, floor, why)) for d in destinations)
         return self._choose(
-            weighed, floor, why, Decision(_NOWHERE, requested, judgement, policy, weighed, incumbent, needed=needed)
+            weighed, floor, why, Decision(_NOWHERE, requested, judgement, policy, weighed, incumbent, bar=bar)
         )
 
     def _floor(
-        self, judgement: Judgement, requested: str, needed: float | None, *, may_escalate: bool
+        self, judgement: Judgement, requested: str, bar: Bar | None, *, may_escalate: bool
     ) -> tuple[frozenset[Tier], str]:
         """The tiers that are good enough, and what says so."""
         if requested == "small":
             return _SMALL, "tier:small"
         if requested == "large":
             return _LARGE, "tier:large"
-        quality = judgement.quality
-        if quality is not None and needed is not None:
-            floor, why = (BOTH, "quality:small") if quality.small > needed else (_LARGE, "quality:large")
+        if bar is not None:
+            floor, why = (BOTH, "quality:small") if bar.passed else (_LARGE, "quality:large")
         elif self._tiers.get(judgement.task, "large") == "large":
             floor, why = _LARGE, f"task:{judgement.task}"
         elif judgement.code:
@@ -228,21 +240,22 @@ _NOWHERE = Route("", "", 0.0, "")
 _TOO_BUSY = "overloaded"
 
 
-def _needed(
+def _bar(
     judgement: Judgement, destinations: Sequence[Destination], policy: Policy, incumbent: str, *, checkable: bool
-) -> float | None:
-    """What the estimate must be above for the small tier to be asked.
+) -> Bar | None:
+    """What the small tier is to be good enough by: that it loses nothing, above a threshold.
 
     Where a calibrated cascade will check the answer, that keeps the loss: the small tier is asked unless its answer is
     so likely to be rejected that both together are expected to cost more than the large tier alone.
     """
-    if judgement.quality is None:
+    quality = judgement.quality
+    if quality is None:
         return None
     if checkable and policy.cascade is not None and policy.cascade.guards:
         small, large = (_least_score(destinations, tier) for tier in ("small", "large"))
-        return min(1.0, small / large) if small is not None and large else 0.0
+        return Bar(quality.small, min(1.0, small / large) if small is not None and large else 0.0)
     large_now = any(d.name == incumbent and d.tier == "large" for d in destinations)
-    return policy.needed(judgement.quality.source, large_now=large_now)
+    return Bar(quality.enough, policy.needed(quality.source, large_now=large_now))
 
 
 def _least_score(destinations: Sequence[Destination], tier: str) -> float | None:

@@ -15,8 +15,8 @@ from safetensors.numpy import save_file
 from headgate.routing.calibration import Calibration
 from headgate.routing.core import cores
 from headgate.routing.quality_features import SURFACE, sureness, surface
-from headgate.routing.regression import Logistic
-from headgate.routing.types import Quality, RouteFeatures, Vector
+from headgate.routing.regression import Array, Logistic
+from headgate.routing.types import Quality, RouteFeatures, Vector, enough
 
 Source = Literal["probe", "cores", "embedding"]
 """What an estimate reads: the small model's state, the embeddings of the text and of its cores, or of the text alone;
@@ -25,7 +25,7 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 FITTED = Path(__file__).parent / "fitted"
 """Folder of the files that ship; `demo.safetensors` is of the demo pair."""
 
-_SCHEMA = 4
+_SCHEMA = 5
 _TIERS = ("small", "large")
 _ROWS = ("thresholds", "loss", "seconds", "small")
 
@@ -36,11 +36,15 @@ class StaleQuality(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimator:
-    """Two regressions on the same columns, and the thresholds that were calibrated for the small model's estimate."""
+    """Two regressions on the same columns, and the thresholds that were calibrated for what both say."""
 
     small: Logistic
     large: Logistic
     calibration: Calibration | None = None
+
+    def enough(self, rows: Vector) -> Array:
+        """How likely the small model loses nothing, `[n]` for `rows` `[n, columns]`: what the thresholds are on."""
+        return enough(self.small.predict(rows), self.large.predict(rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +78,7 @@ class FittedQuality:
     def estimate(self, features: RouteFeatures, task: str) -> Quality:  # noqa: ARG002
         """The estimate for a request; about a tenth of a millisecond, whatever its length.
 
-        Where cores are judged, the reading in which the small model is likeliest to be right is believed: what is put
+        Where cores are judged, the reading in which the small model is likeliest to be enough is believed: what is put
         before a request can lower the estimate of the whole, but not of what it is not in.
 
         Where neither state nor embedding is there, it is the two models' mean and its source `task`: nothing is known
@@ -84,14 +88,13 @@ class FittedQuality:
             rows = readings(features, source)
             if rows is None or rows.shape[1] != len(estimator.small.weights):
                 continue
-            told = [estimator.small.one(row) for row in rows]
-            best = int(np.argmax(told))
-            large = estimator.large.one(rows[best])
-            return Quality(told[best], large, source, tuple(told) if source == "cores" else ())
+            told = [Quality(estimator.small.one(row), estimator.large.one(row), source) for row in rows]
+            best = max(told, key=lambda one: one.enough)
+            return replace(best, readings=tuple(one.enough for one in told)) if source == "cores" else best
         return Quality(self.small, self.large, "task")
 
     def threshold(self, source: Source, *, loss: float | None = None, seconds: float | None = None) -> float:
-        """The threshold on `Quality.small` above which the small model answers, for a target.
+        """The threshold on `Quality.enough` above which the small model answers, for a target.
 
         Args:
             source: of the estimates it is for.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,28 @@ class Quality:
     source: str
     """`embedding`, `cores`, `probe`, `neighbours` or `task`."""
     readings: tuple[float, ...] = ()
-    """`small` of the whole text and of each of its cores, where these were judged: the highest is believed."""
+    """`enough` of the whole text and of each of its cores, where these were judged: the highest is believed."""
+
+    @property
+    def enough(self) -> float:
+        """How likely the small tier's answer is as good as the large one's, 0 to 1."""
+        return enough(self.small, self.large)
+
+
+N = TypeVar("N", float, NDArray[np.float64])
+
+
+def enough(small: N, large: N) -> N:
+    """How likely the small model loses nothing: that not the large one alone is right.
+
+    What both have wrong, or both right, is no reason to pay for the large one. Given what the two estimates read, the
+    models are taken to err independently of each other; what that is off by, the calibration of thresholds sees.
+
+    Args:
+        small: probability that the small model is right, 0 to 1, or many.
+        large: that the large one is.
+    """
+    return 1.0 - large * (1.0 - small)
 
 
 class QualityModel(Protocol):

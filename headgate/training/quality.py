@@ -15,7 +15,7 @@ from headgate.routing.cascade import QUANTILES
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import SOURCES, Estimator, FittedQuality, Source, readings
 from headgate.routing.quality_features import SURENESS, SURFACE
-from headgate.routing.regression import FOLDS, Array, Logistic, Rows, fit, folds_of
+from headgate.routing.regression import FOLDS, Array, Rows, fit, folds_of
 from headgate.training.mean_bound import mean_upper_bound
 
 CONFIDENCE = 0.95
@@ -38,10 +38,10 @@ class Design:
     prompts: NDArray[np.int64]
     blocks: tuple[int, ...]
 
-    def estimates(self, model: Logistic) -> Array:
-        """Of each prompt the highest estimate, `[prompts]`."""
+    def estimates(self, pair: Estimator) -> Array:
+        """How likely the small model is enough for each prompt, by the reading that says so most, `[prompts]`."""
         starts = np.flatnonzero(np.diff(self.prompts, prepend=-1))
-        made: Array = np.maximum.reduceat(model.predict(self.rows), starts)
+        made: Array = np.maximum.reduceat(pair.enough(self.rows), starts)
         return made
 
 
@@ -121,8 +121,8 @@ def fit_evidence(
             continue
         read = known.designs[source]
         pair = fit_pair(read, known.small, known.large, seed=seed)
-        told = new.designs[source].estimates(pair.small)
-        thresholds = grid(read.estimates(pair.small))
+        told = new.designs[source].estimates(pair)
+        thresholds = grid(read.estimates(pair))
         most_s = dearest(*known.seconds[source])
         calibration = calibrate(told, new.small, new.large, *new.seconds[source], thresholds, most_s)
         estimators[source] = Estimator(pair.small, pair.large, calibration)
@@ -196,7 +196,7 @@ def calibrate(
     seconds by `mean_upper_bound`. Both hold for any number of prompts.
 
     Args:
-        estimates: `[n]`, of the small model's being right.
+        estimates: `[n]`, of the small model's being enough.
         small: `[n]`, whether it was, 1.0 or 0.0.
         large: `[n]`, whether the large one was.
         kept_s: `[n]`, device seconds where the small model answers.

@@ -42,8 +42,8 @@ class SureByState:
 
     def estimate(self, features: RouteFeatures, _task: str) -> Quality:
         if features.state is None:
-            return Quality(0.1, 0.9, "embedding")
-        return Quality(float(features.state[0]), 0.9, "probe")
+            return Quality(0.1, 1.0, "embedding")
+        return Quality(float(features.state[0]), 1.0, "probe")
 
 
 def routes(small: FakeDestination, **routing: object) -> Routes:
@@ -102,9 +102,9 @@ class SureByEnds:
     def estimate(self, features: RouteFeatures, _task: str) -> Quality:
         assert features.vector is not None
         if features.cores is None:
-            return Quality(float(features.vector[0]), 0.9, "embedding")
+            return Quality(float(features.vector[0]), 1.0, "embedding")
         told = [float(row[0]) for row in (features.vector, *features.cores)]
-        return Quality(max(told), 0.9, "cores", tuple(told))
+        return Quality(max(told), 1.0, "cores", tuple(told))
 
 
 async def test_ends_of_the_text_are_judged_with_it_in_one_pass_where_the_settings_say_so() -> None:

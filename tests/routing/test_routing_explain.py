@@ -15,8 +15,8 @@ from headgate.routing.types import Destination, Price, Quality
 
 SMALL = Destination("student", "small", price=Price(0.5, 0.1, 0.4, score=1.0))
 LARGE = Destination("teacher", "large", price=Price(0.1, 0.4, 1.5, score=2.0))
-EASY = Judgement("math", 0.9, Quality(0.8, 0.85, "embedding"))
-HARD = Judgement("math", 0.9, Quality(0.23, 0.85, "probe"))
+EASY = Judgement("math", 0.9, Quality(0.8, 1.0, "embedding"))
+HARD = Judgement("math", 0.9, Quality(0.23, 1.0, "probe"))
 
 
 def decide(judgement: Judgement, *destinations: Destination, requested: str = "auto", **given: object) -> Decision:
@@ -41,7 +41,7 @@ def test_a_hard_request_says_what_would_have_made_it_easy() -> None:
 @pytest.mark.parametrize("small", [0.1, 0.49, 0.51, 0.9])
 def test_counterfactuals_are_true(small: float) -> None:
     """At the figure that is named the decision is the other one."""
-    judgement = Judgement("math", 0.9, Quality(small, 0.9, "embedding"))
+    judgement = Judgement("math", 0.9, Quality(small, 1.0, "embedding"))
     route = decide(judgement).route
     other = Policy(threshold=small + 0.001 if route.model == "student" else small - 0.001)
     assert decide(judgement, policy=other).route.model != route.model
@@ -103,6 +103,6 @@ def test_a_tier_that_nobody_has_and_a_price_are_told() -> None:
 def test_the_terminal_shows_prices_of_all() -> None:
     decision = decide(EASY, incumbent="student", policy=Policy(cascade=Cascade()))
     shown = "\n".join(lines(decision))
-    for part in ("student (quality:small)", "math, 90 % sure", "small 0.80, large 0.85 (by embedding)", "500.0 ms",
+    for part in ("student (quality:small)", "math, 90 % sure", "small is enough 0.80", "500.0 ms",
                  "1.50 s", "conversation with student", "checked", "then         teacher"):  # fmt: skip
         assert part in shown

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.routing.cascade import Cascade
 from headgate.routing.classes import TaskClassifier
-from headgate.routing.policy import Decision, Judgement, Policy, Router
+from headgate.routing.policy import Bar, Decision, Judgement, Policy, Router
 from headgate.routing.tasks import load_tasks
 from headgate.routing.types import Destination, NoneReady, NoRoute, Price, Quality, Route, RouteFeatures
 
@@ -29,7 +29,7 @@ class Fixed:
         self.source = source
 
     def estimate(self, _features: RouteFeatures, _task: str) -> Quality:
-        return Quality(self.small, 0.9, self.source)
+        return Quality(self.small, 1.0, self.source)
 
 
 TASKS = load_tasks()
@@ -360,7 +360,7 @@ def test_where_a_cascade_keeps_the_loss_the_small_model_is_tried_unless_both_wou
 ) -> None:
     decision = ask(small=small, policy=GUARD, destinations=priced(3.0, 10.0))
     assert decision.route.model == model
-    assert decision.needed == pytest.approx(0.3)
+    assert decision.bar == Bar(small, pytest.approx(0.3))
     assert (decision.cascade is not None) == (model == "student")
 
 

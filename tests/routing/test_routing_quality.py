@@ -17,7 +17,7 @@ from headgate.routing.knn import Neighbours, fit_neighbours
 from headgate.routing.quality import FittedQuality, StaleQuality
 from headgate.routing.quality_features import SURFACE, sureness, surface
 from headgate.routing.regression import fit, folds_of, platt, sigmoid
-from headgate.routing.types import RouteFeatures
+from headgate.routing.types import Quality, RouteFeatures
 from headgate.training.mean_bound import mean_upper_bound
 from headgate.training.quality import calibrate, fit_quality, grid
 
@@ -108,6 +108,13 @@ def test_surface_takes_any_text(text: str, turns: int) -> None:
     assert found.shape == (len(SURFACE),)
     assert np.isfinite(found).all()
     assert np.isfinite(surface(RouteFeatures("7" * 100_000))).all()
+
+
+def test_the_small_model_is_enough_unless_the_large_one_alone_is_right() -> None:
+    assert Quality(0.4, 0.5, "embedding").enough == pytest.approx(0.7)
+    # What neither can answer is no reason to pay for the large one, and what it surely can is one.
+    assert Quality(0.0, 0.0, "embedding").enough == 1.0
+    assert Quality(0.3, 1.0, "embedding").enough == pytest.approx(0.3)
 
 
 def test_sureness_reads_the_forecast_at_the_end_of_a_state() -> None:
@@ -207,8 +214,8 @@ def test_estimates_tell_prompts_apart_and_survive_their_file(tmp_path: Path) -> 
             assert quality == made.estimate(features, "")
             assert quality.source == source
             assert 0 < quality.small < 1
-            told.append(quality.small)
-        right = test.right("small") > 0
+            told.append(quality.enough)
+        right = test.right("small") >= test.right("large")
         auc[source] = np.mean(np.array(told)[right][:, None] > np.array(told)[~right][None, :])
         loss = again.threshold(source, loss=0.1)
         lost = (np.array(told) > loss) & (test.right("large") > test.right("small"))
@@ -248,8 +255,8 @@ def test_a_prefix_lowers_the_estimate_of_the_whole_and_not_what_is_believed() ->
     attacked = made.estimate(replace(plain, vector=hard, cores=ends), "")
     assert judged.source == attacked.source == "cores"
     assert len(judged.readings) == 1 + len(cores(text)) == 1 + len(ends)
-    assert attacked.readings[0] < made.estimate(plain, "").small - 0.2
-    assert attacked.small == max(attacked.readings) == max(judged.readings[1:])
+    assert attacked.readings[0] < made.estimate(plain, "").enough - 0.2
+    assert attacked.enough == max(attacked.readings) == max(judged.readings[1:])
     # A text too short for cores is read as a whole, against the thresholds of cores all the same.
     short = made.estimate(RouteFeatures("Hello!", vector=easy, cores=np.zeros((0, 8), np.float32)), "")
     assert (short.source, len(short.readings)) == ("cores", 1)

@@ -36,7 +36,7 @@ STEPS = 5
 _SEEN = 12
 
 Estimate = Callable[[Sequence[str]], Array]
-"""P(small right) of texts, each asked alone, `[texts]`."""
+"""How likely the small model is enough for texts, each asked alone, `[texts]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def texts_only(
             for text, row in zip(texts, read, strict=True)
         ]
         rows = [found for features in asked if (found := readings(features, source)) is not None]
-        return estimator.small.predict(np.concatenate(rows))
+        return estimator.enough(np.concatenate(rows))
 
     return estimate
 

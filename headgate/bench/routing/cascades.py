@@ -81,7 +81,8 @@ def compare_costs(table: OutcomeTable, fitted: FittedQuality, waits: Waits) -> l
     read = design(test, "embedding")
     if read is None:
         return found
-    told, quantile = read.estimates(fitted.estimators["embedding"].small), Cascade().quantile
+    pair, quantile = fitted.estimators["embedding"], Cascade().quantile
+    told = read.estimates(pair)
     sure = sureness_of(test, quantile)
     # As the gateway does where a cascade keeps the loss: who is likely to be rejected is not asked.
     share = sum(one.small.device_s for one in test.outcomes) / sum(one.large.device_s for one in test.outcomes)
@@ -93,7 +94,7 @@ def compare_costs(table: OutcomeTable, fitted: FittedQuality, waits: Waits) -> l
             continue
         found.append(_cost("embedding", loss, test, likely, likely, held=False, waits=waits))
         found.append(_cost("cascade", loss, test, every, stands, held=True, waits=waits))
-        tried = told > share
+        tried = pair.small.predict(read.rows) > share
         found.append(_cost("cascade after the embedding", loss, test, tried, tried & stands, held=True, waits=waits))
     return found
 

@@ -20,7 +20,7 @@ NAMES: dict[Source, str] = {"probe": "probe", "embedding": "logistic", "cores": 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared:
-    """Rules on the same requests. `estimates`: P(small right) by name, for those that give one, `[requests]`."""
+    """Rules on the same requests. `estimates`: P(small is enough) by name, for those that give one, `[requests]`."""
 
     measured: Measured
     policies: tuple[Policy, ...]
@@ -59,7 +59,7 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, seed: int = 0) -> Compare
         if read is None or unread is None:
             continue
         name = NAMES[source]
-        estimates[name] = unread.estimates(fit_pair(read, known.right("small"), known.right("large"), seed=seed).small)
+        estimates[name] = unread.estimates(fit_pair(read, known.right("small"), known.right("large"), seed=seed))
         policies.append(Policy(name, 1 - estimates[name], *costs(new, source)))
     both = cascade_costs(new)
     mean = np.array([one.confidence.mean for one in new.outcomes])

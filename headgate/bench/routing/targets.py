@@ -67,7 +67,7 @@ def hold(table: OutcomeTable, fitted: FittedQuality, *, seed: int = 0, count: in
     for source, estimator in fitted.estimators.items():
         read = design(whole, source)
         if read is not None and estimator.calibration is not None:
-            told = read.estimates(estimator.small)
+            told = read.estimates(estimator)
             most_s = dearest(*costs(known, source))
             spent_s = costs(whole, source)
             found += _hold(whole, tested, source, told, estimator.calibration, spent_s, most_s, samples)

@@ -10,9 +10,11 @@ class QualityBody(Struct):
 
     small: float
     large: float
+    enough: float
+    """How likely the small tier's answer is as good as the large one's: what the threshold is on."""
     source: str
     readings: list[float]
-    """`small` of the whole text and of each of its cores, where these are judged; the highest is believed."""
+    """`enough` of the whole text and of each of its cores, where these are judged; the highest is believed."""
 
 
 class PriceBody(Struct):

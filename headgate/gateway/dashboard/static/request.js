@@ -171,7 +171,7 @@ function route({ route: found, request, cache: looked, predicted_s }) {
       ["Model", request.model],
       ["Reason", request.route],
       ["Task", found.task && `${found.task}, ${percent(found.confidence, 0)} sure`],
-      ["Quality", quality && `small ${quality.small.toFixed(2)}, large ${quality.large.toFixed(2)} (by ${quality.source})`],
+      ["Quality", quality && `small ${quality.small.toFixed(2)}, large ${quality.large.toFixed(2)} (by ${quality.source}); small is enough ${quality.enough.toFixed(2)}`],
       ["Threshold", found.threshold?.toFixed(2)],
       ["Conversation with", found.conversation],
       ["Then", found.fallbacks.join(", ")],
