@@ -111,6 +111,11 @@ class AheadDecoder:
         """See Buckets."""
         return self._buckets.record_one(idle=idle)
 
+    def release(self) -> None:
+        """Give up what was recorded, which holds all that is on the device."""
+        self._flight = None
+        self._buckets.release()
+
     def takes(self, chunks: Seq[Chunk]) -> bool:
         """Whether each of these lacks the one token that is to be computed, and nothing stands in the way."""
         return len(chunks) <= self._state.rows and all(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-import torch
-
 from headgate.engine.ahead import AheadDecoder
+from headgate.engine.device import computing_on, open_device
 from headgate.engine.errors import CheckpointError
 from headgate.engine.graphs import GraphRecorder
 from headgate.engine.kernels.choice import KernelSet, choose_kernels, row_kernels
+from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kv.budget import kv_budget
 from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype
 from headgate.engine.kv.tables import KVTables
@@ -29,11 +29,13 @@ from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
 from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder
+from headgate.engine.models.resting import Parked, ReadAgain
 from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.request import Request
 from headgate.engine.runner import Runner
 from headgate.engine.scheduler import Scheduler
+from headgate.engine.sleeper import Sleeper
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision
 from headgate.engine.text.reasoning import thinks
@@ -127,9 +129,9 @@ class Engine:
         )
         self._clock = clock
         self._tensors = tensors
-        self._loop = StepLoop(threads=settings.threads, clock=clock)
         self._models: dict[str, LocalModel] = {}
-        self.device = _device(settings.device)
+        self.device = open_device(settings.device)
+        self._loop = StepLoop(threads=settings.threads, device=self.device, clock=clock)
         self._kernels = choose_kernels(settings.kernels, self.device)
         self._row_kernels = row_kernels(self._kernels, settings.decode_ahead, self.device)
         logger.info("kernels: %s", self._kernels.why)
@@ -161,19 +163,8 @@ class Engine:
         # small models feel most. A thread that ends takes its pool along.
         with ThreadPoolExecutor(1, thread_name_prefix="load") as loading:
             loaded = [(spec, *parts) for spec, parts in zip(specs, loading.map(self._read, specs), strict=True)]
-        budget = (
-            self._settings.kv_bytes
-            if self._settings.kv_bytes is not None
-            else kv_budget(self.device, self._largest_steps(loaded))
-        )
-        per_token = sum(self._kv_bytes_per_token(loaded_decoder) for _, loaded_decoder, _ in loaded)
-        blocks = budget // (per_token * self._settings.block_size)
-        if blocks < 1:
-            raise CheckpointError(
-                f"kv_bytes {budget} holds no block; {per_token * self._settings.block_size} is the least"
-            )
-        for spec, decoder, tokenizer in loaded:
-            self._models[spec.name] = self._serve(spec, decoder, tokenizer, blocks)
+        with computing_on(self.device):
+            self._share_memory(loaded)
 
     def start(self) -> None:
         """Take requests."""
@@ -191,10 +182,36 @@ class Engine:
         """Take no more requests, give the present ones `deadline_s` to finish, cancel the rest."""
         self._loop.stop(deadline_s)
 
+    def _share_memory(self, loaded: Sequence[tuple[ModelSpec, LoadedDecoder, Tokenizer]]) -> None:
+        budget = (
+            self._settings.kv_bytes
+            if self._settings.kv_bytes is not None
+            else kv_budget(self.device, self._largest_steps(loaded), self._row_bytes(loaded))
+        )
+        per_token = sum(self._kv_bytes_per_token(loaded_decoder) for _, loaded_decoder, _ in loaded)
+        blocks = budget // (per_token * self._settings.block_size)
+        if blocks < 1:
+            raise CheckpointError(
+                f"kv_bytes {budget} holds no block; {per_token * self._settings.block_size} is the least"
+            )
+        for spec, decoder, tokenizer in loaded:
+            self._models[spec.name] = self._serve(spec, decoder, tokenizer, blocks)
+
     def _read(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
         started = self._clock()
         tokenizer = Tokenizer.load(spec.path)
-        loaded = load_decoder(
+        with computing_on(self.device):
+            loaded = self._read_decoder(spec)
+        vocab_size = loaded.decoder.spec.vocab_size
+        if tokenizer.vocab_size > vocab_size:
+            raise CheckpointError(
+                f"{spec.path}: tokenizer.json has {tokenizer.vocab_size} tokens, the model's vocabulary {vocab_size}"
+            )
+        logger.info("loaded %s from %s in %.2f s", spec.name, spec.path, self._clock() - started)
+        return loaded, tokenizer
+
+    def _read_decoder(self, spec: ModelSpec) -> LoadedDecoder:
+        return load_decoder(
             spec.path,
             self._kernels.kernels,
             dtype=spec.dtype,
@@ -204,13 +221,6 @@ class Engine:
             progress=self._telling(spec),
             tensors=self._tensors,
         )
-        vocab_size = loaded.decoder.spec.vocab_size
-        if tokenizer.vocab_size > vocab_size:
-            raise CheckpointError(
-                f"{spec.path}: tokenizer.json has {tokenizer.vocab_size} tokens, the model's vocabulary {vocab_size}"
-            )
-        logger.info("loaded %s from %s in %.2f s", spec.name, spec.path, self._clock() - started)
-        return loaded, tokenizer
 
     def _telling(self, spec: ModelSpec) -> Callable[[int, int], None]:
         """Of how far the weights were read, where that takes long."""
@@ -233,16 +243,30 @@ class Engine:
         key = secrets.token_bytes(32)
         tables = KVTables(blocks, settings.block_size, key, prefix_cache=settings.prefix_cache, dtype=str(kept))
         ahead = self._row_kernels is not None
-        store = KVStore(decoder.spec, blocks + ahead, settings.block_size, kept, self.device)
         longest = min(context_length, tables.capacity_tokens)
+
+        def assemble(decoder: Decoder) -> Runner:
+            store = KVStore(decoder.spec, blocks + ahead, settings.block_size, kept, self.device)
+            return Runner(decoder, store, settings.block_size, self._ahead(decoder, store, longest))
+
         lane = Lane(
             Scheduler(tables, self._limits),
-            Runner(decoder, store, settings.block_size, self._ahead(decoder, store, longest)),
+            assemble(decoder),
             context_length=context_length,
             eos_ids=tokenizer.eos_ids,
             clock=self._clock,
         )
-        self._loop.attach(spec.name, lane)
+        on_gpu = self.device.type == "cuda"
+        sleeper = Sleeper(
+            spec.name,
+            lane,
+            Parked(decoder) if on_gpu else ReadAgain(loaded, partial(self._read_decoder, spec)),
+            assemble,
+            call=self._loop.call,
+            device=partial(computing_on, self.device),
+            clock=self._clock,
+        )
+        self._loop.attach(spec.name, lane, sleeper.rouse)
         template = ChatTemplate.load(spec.path)
         info = ModelInfo(
             name=spec.name,
@@ -268,7 +292,7 @@ class Engine:
             max_running=settings.max_running,
             max_step_tokens=settings.max_step_tokens,
         )
-        return LocalModel(info, tokenizer, template, self._loop)
+        return LocalModel(info, tokenizer, template, self._loop, sleeper)
 
     def _ahead(self, decoder: Decoder, store: KVStore, longest: int) -> AheadDecoder | None:
         if self._row_kernels is None:
@@ -286,23 +310,19 @@ class Engine:
             kept = kv_dtype(settings.kv_dtype, each.decoder.dtype)
             yield partial(largest_step, each.decoder, self._limits, settings.block_size, kept)
 
+    def _row_bytes(self, loaded: Iterable[tuple[ModelSpec, LoadedDecoder, Tokenizer]]) -> int:
+        """What the rows of all models take beside keys and values."""
+        if self._row_kernels is None:
+            return 0
+        settings, specs = self._settings, [each.decoder.spec for _, each, _ in loaded]
+        return sum(
+            RowState.nbytes(settings.max_running, -(-s.context_length // settings.block_size), s.vocab_size)
+            for s in specs
+        )
+
     def _kv_bytes_per_token(self, loaded: LoadedDecoder) -> int:
         decoder = loaded.decoder
         return kv_bytes_per_token(decoder.spec, kv_dtype(self._settings.kv_dtype, decoder.dtype))
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device is {name!r}, but torch sees no CUDA device here; use auto or cpu")
-    return device
 
 
 def _sampling_defaults(folder: Path) -> SamplingDefaults:

@@ -36,6 +36,24 @@ class EngineStopped(EngineError):
     """The engine takes no requests: it has not started, is draining or has stopped."""
 
 
+class ModelBusy(EngineError):
+    """The model cannot sleep now."""
+
+    def __init__(self, name: str, running: int, waiting: int) -> None:
+        super().__init__(f"the model '{name}' is wanted: {running} of its requests run, {waiting} wait")
+
+
+class ModelAsleep(EngineError):
+    """The model is asleep, and what it was asked for is not worth waking it."""
+
+
+class WakeFailed(EngineError):
+    """The model is asleep and cannot be woken."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"the model '{name}' is asleep and cannot be woken: {why}")
+
+
 class ScoringFailed(EngineError):
     """A continuation was not scored to its end: a step failed, or the engine is stopping."""
 

@@ -74,6 +74,10 @@ class Buckets:
         """How many are to be recorded; may be asked from another thread."""
         return sum(not bucket.recorded for bucket in self._buckets) if self._record is not None else 0
 
+    def release(self) -> None:
+        """Give all of them up."""
+        self._buckets.clear()
+
     def record_one(self, *, idle: bool) -> bool:
         """Record one; False if there is none left, or, unless `idle`, none that is much wanted.
 

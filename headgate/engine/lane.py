@@ -45,7 +45,8 @@ class Lane:
         clock: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
-        self._runner = runner
+        self._runner: Runner | None = runner
+        self._forward_before = 0.0  # seconds of the runners before this one
         self._clock = clock
         self._eos_ids = frozenset(eos_ids)
         self._arrivals = 0
@@ -65,8 +66,8 @@ class Lane:
 
     @property
     def idle(self) -> bool:
-        """Nothing to do."""
-        return self._scheduler.idle
+        """Nothing to do that can be done."""
+        return self._runner is None or self._scheduler.idle
 
     @property
     def quiet(self) -> bool:
@@ -81,13 +82,14 @@ class Lane:
     @property
     def stats(self) -> ModelStats:
         """Current figures; consistent to within one step when read from another thread."""
-        tables = self._scheduler.tables
+        tables, runner = self._scheduler.tables, self._runner
         return ModelStats(
             running=len(self._scheduler.running),
             waiting=self._scheduler.waiting_count,
             pending_tokens=self._scheduler.pending_tokens,
             kv_blocks_used=tables.total_blocks - tables.free_blocks,
             kv_blocks_total=tables.total_blocks,
+            kv_bytes=0 if runner is None else runner.kv_bytes,
             prefix_queries=self._scheduler.queried_tokens,
             prefix_hits=self._scheduler.hit_tokens,
             preemptions=self._scheduler.preemptions,
@@ -95,14 +97,14 @@ class Lane:
             generated_tokens=self._generated_tokens,
             steps=self._steps,
             step_seconds=self._step_seconds,
-            forward_seconds=self._runner.forward_seconds,
+            forward_seconds=self._forward_before + (0.0 if runner is None else runner.forward_seconds),
             failed_steps=self._failed_steps,
             short_steps=self._short_steps,
             background=len(self._scheduler.background),
             background_preemptions=self._scheduler.background.preemptions,
             background_seconds=self._background_seconds,
             pinned_blocks=self._scheduler.pins.blocks,
-            unrecorded=self._runner.unrecorded,
+            unrecorded=0 if runner is None else runner.unrecorded,
         )
 
     def resident(self, tenant: str, prompt: tuple[int, ...]) -> int:
@@ -168,9 +170,33 @@ class Lane:
         """End everything."""
         return [delta for request_id in list(self._sequences) for delta in self.cancel(request_id, None)]
 
-    def fail_all(self, error: str) -> list[Delta]:
+    def rest(self) -> list[Delta]:
+        """Give up what computes, and with it all that is cached. Whoever comes waits until `resume`.
+
+        Background work ends. Nobody else may be there: see `quiet`.
+        """
+        ended = self.cancel_background()
+        self._scheduler.forget()
+        if self._runner is not None:
+            self._forward_before += self._runner.forward_seconds
+            self._runner.release()
+            self._runner = None
+        return ended
+
+    def resume(self, runner: Runner) -> None:
+        """Compute again."""
+        self._runner = runner
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is computed until `resume`."""
+        return self._runner is None
+
+    def fail_all(self, error: str, cause: ErrorCause = "fault") -> list[Delta]:
         """End everything with an error."""
-        return [self._fail(s, error) for choices in list(self._sequences.values()) for s in choices if not s.done]
+        return [
+            self._fail(s, error, cause) for choices in list(self._sequences.values()) for s in choices if not s.done
+        ]
 
     def cancel_background(self) -> list[Delta]:
         """End what nobody waits for."""
@@ -185,8 +211,9 @@ class Lane:
         `run_s`: about how many seconds may pass until this returns. Where steps take less, and nothing would be decided
         between them, several follow each other, unless `interrupt` is set meanwhile.
         """
-        chunks = self._scheduler.schedule(alone=alone)
-        if not chunks:
+        runner = self._runner
+        chunks = [] if runner is None else self._scheduler.schedule(alone=alone)
+        if runner is None or not chunks:
             return []
         started = self._clock()
         for chunk in chunks:
@@ -196,11 +223,11 @@ class Lane:
                 sequence.queue_s = started - sequence.submitted_at
         chunks, proposing = self._propose(chunks)
         most, ahead = 1, 0
-        if not proposing and self._runner.repeats(chunks):
-            ahead = self._runner.ahead
+        if not proposing and runner.repeats(chunks):
+            ahead = runner.ahead
             most = self._scheduler.repeats(chunks, min(_MOST_STEPS, max(1, int(run_s / self._pace)) + ahead))
         try:
-            sampled = self._runner.run(chunks, most, interrupt or Interrupt())
+            sampled = runner.run(chunks, most, interrupt or Interrupt())
         except Exception as error:
             short = lacks_memory(error)
             if short and self._scheduler.shrink(chunks):
@@ -236,7 +263,7 @@ class Lane:
         """Do a piece of work that makes later steps faster; False if there is none, or, unless `idle`, none that is
         much wanted.
         """
-        return self._runner.prepare(idle=idle)
+        return self._runner is not None and self._runner.prepare(idle=idle)
 
     def check(self) -> None:
         """Raise AssertionError when the scheduler's or the cache's invariants do not hold."""
@@ -326,7 +353,7 @@ class Lane:
     ) -> Delta:
         now = self._clock()
         freed = self._scheduler.remove(sequence, discard=discard)
-        if discard:
+        if discard and self._runner is not None:
             self._runner.discard(freed)
         choices = self._sequences[sequence.request.id]
         if all(s.done for s in choices):

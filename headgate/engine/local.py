@@ -22,6 +22,7 @@ from headgate.engine.mailbox import Mailbox
 from headgate.engine.request import Delta, Finish, Priority, Request, TokenLogprob
 from headgate.engine.sampling.grammar import Grammar, Grammars
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.sleeper import Sleeper
 from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
 from headgate.engine.text.chat_template import ChatTemplate
@@ -89,8 +90,17 @@ class ModelInfo:
 class LocalModel:
     """One model of an engine."""
 
-    def __init__(self, info: ModelInfo, tokenizer: Tokenizer, chat_template: ChatTemplate, loop: StepLoop) -> None:
+    def __init__(
+        self,
+        info: ModelInfo,
+        tokenizer: Tokenizer,
+        chat_template: ChatTemplate,
+        loop: StepLoop,
+        sleeper: Sleeper | None = None,
+    ) -> None:
+        """`sleeper`: of a model that is loaded."""
         self.info = info
+        self.sleeper = sleeper
         self._tokenizer = tokenizer
         self._marked = tokenizer.showing(MARKS)
         self._chat_template = chat_template

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from headgate.engine.device import computing_on
 from headgate.engine.errors import EngineStopped, UnknownModel
 from headgate.engine.inputs import Interrupt
 from headgate.engine.lane import Lane
@@ -51,7 +52,12 @@ class _Unpin:
     request_id: str
 
 
-_Command = _Submit | _Cancel | _Unpin
+@dataclass(frozen=True, slots=True)
+class _Call:
+    work: Callable[[], list[Delta]]
+
+
+_Command = _Submit | _Cancel | _Unpin | _Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +68,19 @@ class _Stop:
 class StepLoop:
     """Submit requests, cancel them, listen to their deltas."""
 
-    def __init__(self, *, threads: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """`threads`: for operators on the CPU; None leaves torch's own choice."""
+    def __init__(
+        self,
+        *,
+        threads: int | None = None,
+        device: torch.device | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`threads`: for operators on the CPU; None leaves torch's own choice. `device`: what is computed on."""
         self._threads = threads
+        self._device = device or torch.device("cpu")
         self._clock = clock
         self._lanes: dict[str, Lane] = {}
+        self._rouse: dict[str, Callable[[], None]] = {}
         self._inbox: queue.SimpleQueue[_Command | _Stop] = queue.SimpleQueue()
         self._live: dict[str, tuple[Lane, Listener, set[int]]] = {}
         self._entering: dict[str, Request] = {}
@@ -83,11 +97,16 @@ class StepLoop:
         """Whether requests are taken."""
         return self._admitting
 
-    def attach(self, name: str, lane: Lane) -> None:
-        """Serve a model from now on. Models are attached before requests name them."""
+    def attach(self, name: str, lane: Lane, rouse: Callable[[], None] | None = None) -> None:
+        """Serve a model from now on. Models are attached before requests name them.
+
+        `rouse` is called, on the step thread, where a request comes while the lane rests.
+        """
         if name in self._lanes:
             raise ValueError(f"a model named {name!r} is attached already")
         self._lanes[name] = lane
+        if rouse is not None:
+            self._rouse[name] = rouse
 
     def stats(self, model: str) -> ModelStats:
         """A model's figures. Who has just submitted something finds it among what waits."""
@@ -155,6 +174,10 @@ class StepLoop:
         self._lane(model)
         self._tell(_Unpin(model, request_id))
 
+    def call(self, work: Callable[[], list[Delta]]) -> None:
+        """Have the step thread do something between two steps. What it returns goes to those who listen."""
+        self._tell(_Call(work))
+
     def _tell(self, command: _Command | _Stop) -> None:
         self._inbox.put(command)
         self._interrupt.set()
@@ -167,7 +190,8 @@ class StepLoop:
     def _run(self) -> None:
         if self._threads is not None:
             torch.set_num_threads(self._threads)
-        with torch.inference_mode():  # once: entering it anew in every step is felt by small models
+        # Once: entering inference mode anew in every step is felt by small models.
+        with computing_on(self._device), torch.inference_mode():
             self._work()
 
     def _work(self) -> None:
@@ -228,12 +252,16 @@ class StepLoop:
                     lane = self._lanes[request.model]
                     self._live[request.id] = (lane, listener, set(range(request.n)))
                     lane.submit(request, at)
+                    if lane.resting:
+                        self._rouse[request.model]()
                     self._entering.pop(request.id, None)
                 case _Cancel(request_id, choice):
                     if request_id in self._live:
                         out.extend(self._live[request_id][0].cancel(request_id, choice))
                 case _Unpin(model, request_id):
                     self._lanes[model].unpin(request_id)
+                case _Call(work):
+                    out.extend(work())
                 case _Stop():
                     return True
         return False

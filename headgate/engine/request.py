@@ -12,8 +12,9 @@ from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
-ErrorCause = Literal["fault", "memory"]
-"""Something is wrong; or not even a step of a single token fitted the device's memory, which may do later."""
+ErrorCause = Literal["fault", "memory", "asleep"]
+"""Something is wrong; not even a step of a single token fitted the device's memory, which it may later; or the model
+was asleep and could not be woken."""
 Priority = Literal["interactive", "foreground", "background"]
 """Whose tokens a step computes first; background work gets what the others leave."""
 PromptState = NDArray[np.float32]

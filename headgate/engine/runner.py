@@ -110,6 +110,17 @@ class Runner:
         return self._forward_seconds + (0.0 if self._ahead is None else self._ahead.seconds)
 
     @property
+    def kv_bytes(self) -> int:
+        """Bytes that keys and values take."""
+        return self._store.nbytes
+
+    def release(self) -> None:
+        """Give up keys, values and what was recorded. Nothing can be run after that."""
+        self._store.layers.clear()
+        if self._ahead is not None:
+            self._ahead.release()
+
+    @property
     def ahead(self) -> int:
         """Of the steps in a row that `run` begins, how many it leaves for the next run to read."""
         return 0 if self._ahead is None else 1

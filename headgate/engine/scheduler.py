@@ -262,6 +262,12 @@ class Scheduler:
         self.pins.drop(request_id)
         self.background.pinned = self.pins.blocks
 
+    def forget(self) -> None:
+        """Nothing that was computed is there any more, and nothing is held of it. Nobody runs or waits."""
+        self.pins.drop_all()
+        self.background.pinned = 0
+        self.tables.forget()
+
     def check(self) -> None:
         """Raise AssertionError when queues, running set and block tables disagree."""
         waiting = self.waiting

@@ -15,6 +15,8 @@ class ModelStats:
     """Prompt tokens that running and waiting sequences still lack, as far as no block is known to hold them."""
     kv_blocks_used: int
     kv_blocks_total: int
+    kv_bytes: int
+    """Of these blocks; 0 while the model sleeps."""
     prefix_queries: int
     """Prompt tokens looked up in the prefix cache."""
     prefix_hits: int

@@ -25,6 +25,7 @@ from headgate.gateway.api import (
     key_admin,
     messages,
     metrics,
+    model_admin,
     models,
     openapi,
     responses,
@@ -39,10 +40,12 @@ from headgate.gateway.dashboard.traces import Traces
 from headgate.gateway.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.live_settings import MainFile
+from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.parts import StartError, make_engine
 from headgate.gateway.readings import Readings
 from headgate.gateway.settings import Settings
 from headgate.gateway.shared_responses import SharedResponses
+from headgate.gateway.sleeping import LOOK_S
 from headgate.gateway.storage.folder import open_storage
 from headgate.gateway.stored_responses import StoredResponses
 from headgate.gateway.teams.accounts import Accounts
@@ -127,6 +130,7 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app.cleanup_ctx.append(_following)
     app.cleanup_ctx.append(_sharing)
     app.cleanup_ctx.append(_pinning)
+    app.cleanup_ctx.append(_resting)
     app.cleanup_ctx.append(batches.running)
     app.cleanup_ctx.append(responses.running)
     app.router.add_post("/v1/chat/completions", chat.chat_completions)
@@ -164,6 +168,9 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app.router.add_post("/admin/keys", key_admin.create)
     app.router.add_post("/admin/keys/rotate", key_admin.rotate)
     app.router.add_post("/admin/keys/revoke", key_admin.revoke)
+    app.router.add_get("/admin/models", model_admin.report)
+    app.router.add_post("/admin/models/sleep", model_admin.sleep)
+    app.router.add_post("/admin/models/wake", model_admin.wake)
     app.router.add_post("/admin/route", route_admin.explain)
     app.router.add_get("/health", health.health)
     app.router.add_get("/ready", health.ready)
@@ -268,6 +275,24 @@ async def _pinning(app: web.Application) -> AsyncIterator[None]:
         await app[keys.PINNED].follow()
 
     task = asyncio.create_task(follow(), name="hold pinned prompts")
+    yield
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def _resting(app: web.Application) -> AsyncIterator[None]:
+    """Have models sleep that had nothing to do for long."""
+
+    async def follow() -> None:
+        await app[keys.LIFECYCLE].wait_until_ready()
+        models = app[keys.LOADER].backend.routes.destinations.values()
+        while True:
+            for model in models:
+                if isinstance(model, LocalDestination):
+                    await model.sleep.look()
+            await asyncio.sleep(LOOK_S)
+
+    task = asyncio.create_task(follow(), name="have idle models sleep")
     yield
     task.cancel()
     await asyncio.wait([task])

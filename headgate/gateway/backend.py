@@ -270,7 +270,7 @@ class Loader:
     def _open(self) -> tuple[Answers, Routes]:
         settings = self._settings
         tiers = {m.id: m.tier for m in settings.served if m.tier is not None}
-        local = [LocalDestination(self._engine.models[m.id], lacks=m.lacks) for m in settings.models]
+        local = [LocalDestination(self._engine.models[m.id], lacks=m.lacks, sleep=m.sleep) for m in settings.models]
         destinations: list[Destination] = [*local, *self._upstreams.open()]
         quality = self._learned
         routes = Routes(

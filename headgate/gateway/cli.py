@@ -20,6 +20,7 @@ from headgate.gateway.feedback_command import feedback
 from headgate.gateway.key_commands import keys
 from headgate.gateway.live_settings import MainFile
 from headgate.gateway.metrics_command import metrics
+from headgate.gateway.model_commands import models
 from headgate.gateway.route_commands import explain
 from headgate.gateway.settings import Settings
 from headgate.gateway.usage_command import usage
@@ -124,6 +125,7 @@ main.add_command(explain)
 main.add_command(feedback)
 main.add_command(keys)
 main.add_command(metrics)
+main.add_command(models)
 main.add_command(usage)
 
 

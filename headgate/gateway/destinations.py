@@ -59,6 +59,10 @@ class Live(msgspec.Struct, frozen=True):
     rates: Rates
     device: str
     """Destinations of one device take turns on it."""
+    ready: bool = True
+    """Whether it answers requests, at once or later."""
+    wake_s: float = 0.0
+    """Seconds until it begins to, where it is asleep."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 
 from headgate.engine.choice import TextDelta
-from headgate.engine.errors import EngineError, EngineStopped, PromptTooLong
+from headgate.engine.errors import EngineError, EngineStopped, ModelAsleep, PromptTooLong
 from headgate.engine.judged import Score
 from headgate.engine.local import LocalModel, ModelInfo
 from headgate.engine.request import Finish
@@ -17,6 +17,8 @@ from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared
 from headgate.gateway.echo import Echo, echoed
 from headgate.gateway.prompts import prompt_of
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, Draft, Sampling, Usage
+from headgate.gateway.sleep_settings import SleepSection
+from headgate.gateway.sleeping import Sleep
 from headgate.gateway.spoken import Spoken
 from headgate.gateway.structured import grammar_of
 from headgate.gateway.teams.keys import Principal
@@ -35,6 +37,7 @@ class LocalDestination:
         model: LocalModel,
         *,
         lacks: frozenset[Need] = frozenset(),
+        sleep: SleepSection | None = None,
         device: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -44,6 +47,7 @@ class LocalDestination:
             model: of an engine.
             lacks: what it does not understand besides pictures, which the engine does not, and tools, where its chat
                 template has no place for them.
+            sleep: when it sleeps, and who wakes it; None: the defaults.
             device: tells apart the devices of several engines; those of one engine share one.
             clock: monotonic seconds.
         """
@@ -54,6 +58,7 @@ class LocalDestination:
             needs.add("tools")
         self._lacks: frozenset[Need] = frozenset(needs)
         self._device = device
+        self.sleep = Sleep(model, sleep, clock)
         self._rates = StepRates(start_rates(model.info), clock)
         info = model.info
         self._facts = Facts(info.context_length, info.parameters, info.active_parameters, info.dtype)
@@ -88,14 +93,16 @@ class LocalDestination:
         stats, info = self._model.stats(), self._info
         self._rates.report(Work(stats.steps, stats.prompt_tokens, stats.generated_tokens, stats.step_seconds))
         load = Load(stats.running, stats.waiting, stats.pending_tokens, info.max_running, info.max_step_tokens)
-        return Live(load, self._rates.rates, self._device)
+        return Live(load, self._rates.rates, self._device, ready=not self.sleep.refuses, wake_s=self.sleep.wake_s)
 
     def resident(self, prepared: Prepared, principal: Principal) -> int:
         """Those of the team's blocks that the engine would find."""
         return self._model.resident(prepared.prompt, principal.team)
 
     async def probe(self, prepared: Prepared, principal: Principal) -> Vector | None:
-        """Reads the prompt, as answering it would: the answer then begins where this ended."""
+        """Reads the prompt, as answering it would: the answer then begins where this ended. It wakes no model."""
+        if not self.sleep.awake:
+            return None
         weight, priority = principal.policy.scheduling.weight, prepared.request.priority
         try:
             probe = await self._model.probe(
@@ -168,7 +175,11 @@ class LocalDestination:
         return await prompt_of(request, self._model)
 
     async def pin(self, prompt: tuple[int, ...], team: str) -> str | None:
-        """Hold a prompt in the prefix cache for a team; what `unpin` takes, or None where there is no room."""
+        """Hold a prompt in the prefix cache for a team; what `unpin` takes, or None where there is no room.
+
+        EngineError where it cannot be read now.
+        """
+        self._check_awake()
         return await self._model.pin(prompt, team)
 
     def unpin(self, pinned: str) -> None:
@@ -179,12 +190,14 @@ class LocalDestination:
         self, prepared: Prepared, continuation: tuple[int, ...], request_id: str, principal: Principal
     ) -> Score:
         """How likely an answer is here, as work that nobody waits for. EngineError where it cannot be told."""
+        self._check_awake()
         return await self._model.score(
             request_id, prepared.prompt, continuation, tenant=principal.team, priority="background"
         )
 
     async def generate(self, prepared: Prepared, request_id: str, principal: Principal) -> Pieces:
-        """Run it. ApiError 500 where a step failed, 503 where the engine takes nothing any more."""
+        """Run it. ApiError 500 where a step failed, 503 where the model does not wake or the engine is stopping."""
+        await self.sleep.rouse()
         request = prepared.request
         finishes: list[Finish] = []
         spoken = Spoken(request, self._model, prepared.prompt)
@@ -235,6 +248,10 @@ class LocalDestination:
         except EngineStopped:
             raise overloaded("The server is shutting down.") from None
         yield account(_outcome(finishes, spoken.reasoning_tokens))
+
+    def _check_awake(self) -> None:
+        if not self.sleep.awake:
+            raise ModelAsleep(f"the model '{self.id}' is asleep, and what nobody waits for does not wake it")
 
     async def _draft(self, draft: Draft | None) -> tuple[int, ...]:
         """Its tokens here: those that it was written with, if that was done here."""

@@ -279,6 +279,7 @@ class Routes:
                     neighbours=_neighbours(name, stands, live),
                     tariff=self._tariffs.get(name, Tariff()),
                     signals=self._signals,
+                    wake_s=stands.wake_s,
                 )
             found.append(
                 Candidate(
@@ -286,6 +287,7 @@ class Routes:
                     # A model without a tier is only asked where no other is: it may then be taken for a large one.
                     self._tiers.get(name, "large"),
                     estimated=name in self._estimated,
+                    ready=stands is None or stands.ready,
                     down=not self._breakers[name].allows or destination.down,
                     queue_depth=0 if stands is None or not self._signals.queue else stands.load.waiting,
                     refusal=refused,

@@ -17,6 +17,7 @@ from headgate.gateway.feedback.sections import FeedbackSection
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
 from headgate.gateway.secret_reference import REFERENCE
 from headgate.gateway.section import ModelId, Section
+from headgate.gateway.sleep_settings import SleepSection
 from headgate.gateway.storage.sections import BatchesSection, StorageSection
 from headgate.gateway.teams.sections import DefaultsSection
 from headgate.gateway.telemetry.sections import LoggingSection, TelemetrySection
@@ -139,6 +140,7 @@ class ModelSection(Section):
         default="auto", description="How it writes calls of functions; auto: as its chat template teaches it."
     )
     price: ModelPriceSection = ModelPriceSection()
+    sleep: SleepSection = SleepSection()
 
     @field_validator("path")
     @classmethod

@@ -10,7 +10,7 @@ from headgate.engine.local import LocalModel
 from headgate.engine.text.reasoning import ReasoningReader
 from headgate.engine.text.tool_calls import CallPiece, ToolCallReader
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, ToolCallDelta
-from headgate.gateway.wire.errors import out_of_memory, overloaded, server_error
+from headgate.gateway.wire.errors import asleep, out_of_memory, overloaded, server_error
 
 
 class Spoken:
@@ -77,6 +77,8 @@ def _reason(delta: TextDelta) -> AnswerFinish | None:
     reason = None if delta.finish is None else delta.finish.reason
     if delta.finish is not None and delta.finish.cause == "memory":
         raise out_of_memory()
+    if delta.finish is not None and delta.finish.cause == "asleep":
+        raise asleep("The model is asleep and cannot be woken now; the log says why.", 1.0)
     if reason == "error":
         raise server_error("The model failed while generating; the request was not completed.")
     if reason == "cancelled":

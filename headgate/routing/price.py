@@ -238,6 +238,7 @@ def price(
     neighbours: tuple[Neighbour, ...] = (),
     tariff: Tariff = _FREE,
     signals: Signals = _ALL,
+    wake_s: float = 0.0,
 ) -> Price:
     """What a request costs at a destination as it stands.
 
@@ -250,6 +251,7 @@ def price(
         neighbours: the other models of its device.
         tariff: prices in money.
         signals: what to look at.
+        wake_s: until the model is there at all.
     """
     if not signals.queue:
         load, neighbours = replace(load, running=0, waiting=0, pending_tokens=0), ()
@@ -267,7 +269,7 @@ def price(
         # The step that is being computed, half of it on average.
         queue_s += 0.5 * before_s
     # While this one answers, the others of the device read what they have to.
-    queue_s += sum(n.reading_s for n in neighbours)
+    queue_s += sum(n.reading_s for n in neighbours) + wake_s
     prefill_s = _reading_s(own, rates, load, before_s)
     decode_s = output_tokens * round_s
     # Its share of steps that are made for others too: some of those others will have ended before it.

@@ -46,7 +46,7 @@ class MemoryModel:
         self.chunks: list[Chunk] = []
         self.early = 100
         self.ahead = 0
-        self.unrecorded = 0
+        self.unrecorded = self.kv_bytes = 0
         self._flight: dict[Sequence, tuple[int, int]] = {}
 
     def repeats(self, chunks: Seq[Chunk]) -> bool:
@@ -120,6 +120,9 @@ class MemoryModel:
         for block in blocks:
             for slot in range(block * self._block_size, (block + 1) * self._block_size):
                 self._slots.pop(slot, None)
+
+    def release(self) -> None:
+        self._slots.clear()
 
     def _slot(self, chunk: Chunk, position: int) -> int:
         return (

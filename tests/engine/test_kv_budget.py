@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.budget import host_memory, kv_budget, measured_budget
 from headgate.engine.largest_step import largest_step
@@ -57,6 +58,14 @@ class Gpu:
 def test_a_gpu_keeps_room_for_the_largest_step_of_any_model(free: int, steps: tuple[int, ...], budget: int) -> None:
     works = [lambda taken=taken: taken for taken in steps]  # type: ignore[misc]
     assert measured_budget(Gpu(free), works) == budget
+
+
+def test_rows_on_the_device_are_set_aside_and_counted_to_the_byte() -> None:
+    assert measured_budget(Gpu(200), [lambda: 20], 100) == 72
+    assert measured_budget(Gpu(50), [], 100) == 0
+    state = RowState.empty(7, 5, 320, 16, 0, torch.device("cpu"))
+    parts = (state.numbers, state.choices, state.tables, state.counts, state.bias_tokens, state.bias_values)
+    assert RowState.nbytes(7, 5, 320) == sum(part.nbytes for part in parts)
 
 
 @pytest.mark.parametrize(("tokens", "running", "rows"), [(40, 7, 7), (10_000, 64, 64)])

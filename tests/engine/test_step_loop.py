@@ -73,7 +73,7 @@ class Steps:
     """Stands in for a runner: in a run of steps it goes on until somebody interrupts."""
 
     forward_seconds = 0.0
-    ahead = unrecorded = 0
+    ahead = unrecorded = kv_bytes = 0
 
     def __init__(self) -> None:
         self.long = threading.Event()

@@ -107,6 +107,7 @@ GOOD: dict[str, list[dict[str, Any]]] = {
     "POST /detokenize": [{"body": {"model": "tiny", "tokens": [40, 41]}}],
     "POST /admin/route": [{"body": {"model": "auto", "messages": ASK}}],
     "POST /admin/cache/invalidate": [{"body": {"all": True}}],
+    **{f"POST /admin/models/{what}": [{"body": {"model": "tiny"}}] for what in ("sleep", "wake")},
 }
 EXAMPLES = 8
 NEVER = {

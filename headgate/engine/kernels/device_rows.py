@@ -72,6 +72,11 @@ class RowState:
             block_size,
         )
 
+    @staticmethod
+    def nbytes(rows: int, blocks: int, vocab_size: int) -> int:
+        """What `empty` takes."""
+        return (rows + 1) * (8 * (NUMBERS + CHOICES) + 4 * blocks + 4 * vocab_size + 8 * BIASES)
+
     @property
     def rows(self) -> int:
         """How many sequences there is room for; the number of the last row."""

@@ -47,21 +47,22 @@ class CudaMemory:
         return torch.cuda.mem_get_info(self._device)[0]
 
 
-def kv_budget(device: torch.device, steps: Iterable[Callable[[], object]]) -> int:
+def kv_budget(device: torch.device, steps: Iterable[Callable[[], object]], rows: int = 0) -> int:
     """Bytes for all KV caches together: what `steps` leave of a GPU, or a quarter of the memory there is.
 
-    `steps`: the largest of each model, which take turns.
+    `steps`: the largest of each model, which take turns. `rows`: bytes that all models' rows for decoding a step ahead
+    take, the counts for penalties above all.
     """
-    return measured_budget(CudaMemory(device), steps) if device.type == "cuda" else host_memory() // 4
+    return measured_budget(CudaMemory(device), steps, rows) if device.type == "cuda" else host_memory() // 4
 
 
-def measured_budget(memory: Memory, steps: Iterable[Callable[[], object]]) -> int:
-    """80 % of what is free, or 90 % of what the largest step leaves of it if that is less.
+def measured_budget(memory: Memory, steps: Iterable[Callable[[], object]], rows: int = 0) -> int:
+    """80 % of what is free beside the rows, or 90 % of what the largest step leaves of it if that is less.
 
     Graphs, choosing tokens and fragments take some beside the step.
     """
     peak = max((memory.peak(step) for step in steps), default=0)
-    free = memory.free()
+    free = max(0, memory.free() - rows)
     return max(0, min(free * 8 // 10, (free - peak) * 9 // 10))
 
 

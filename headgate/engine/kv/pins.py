@@ -38,5 +38,10 @@ class Pins:
             self._tables.release(table)
             self.blocks = len(self._blocks())
 
+    def drop_all(self) -> None:
+        """Give all of them back."""
+        for name in list(self._held):
+            self.drop(name)
+
     def _blocks(self) -> set[int]:
         return {block for table in self._held.values() for block in table.blocks}

@@ -144,6 +144,11 @@ class KVTables:
         table.found = 0
         return freed
 
+    def forget(self) -> None:
+        """Nothing that is in the blocks can be found any more. No table may have any."""
+        for block in range(self._pool.size):
+            self._index.forget(block)
+
     def check(self, tables: Iterable[BlockTable]) -> None:
         """Raise AssertionError unless the pool's reference counts are exactly the uses by `tables`."""
         self._pool.check()

@@ -62,6 +62,11 @@ class Decoder:
         return self._weights.embedding.dtype
 
     @property
+    def kept(self) -> object:
+        """All that is its own of what it keeps."""
+        return self._weights, self._rotation
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes one token reads of the linear layers, all experts counted as read."""
         return sum(_layer_bytes(layer) for layer in self._weights.layers) + self._weights.head.nbytes

@@ -106,7 +106,7 @@ def load_decoder(
         weights = reader.weights(progress or (lambda _done, _all: None))
         if cache is not None and reader.packed:
             cache.save({**(kept or {}), **reader.packed})
-        _return_freed_memory()
+        return_freed_memory()
         source.refuse_leftovers(tied_head=spec.tied_head)
         parameters = source.parameters
     return LoadedDecoder(
@@ -355,8 +355,8 @@ class _Reader:
         return matrix.to(device=self._device, dtype=self._dtype)
 
 
-def _return_freed_memory() -> None:
-    """What packing needed for a while stays with the allocator otherwise: a sixth of the weights."""
+def return_freed_memory() -> None:
+    """To the system: what packing needed for a while stays with the allocator otherwise: a sixth of the weights."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, others need not
         if trim is not None:

@@ -58,6 +58,8 @@ class Pinned:
         self._destinations = destinations
         self._held: dict[Wanted, _Held | None] = {}
         self._seen: Roster | None = None
+        self._slept: dict[str, int] = {}
+        """How often each model that is awake had slept, by then."""
         self._looking = asyncio.Lock()
         self._tokens = Engine.PINNED.held(registry)
 
@@ -71,11 +73,16 @@ class Pinned:
         """Hold what is pinned now, and nothing else. It takes until the engine is idle."""
         async with self._looking:
             roster = self._teams.roster
-            if roster is self._seen:
-                return
-            self._seen = roster
             local = {d.id: d for d in self._destinations().values() if isinstance(d, LocalDestination)}
-            wanted = set(_wanted(roster, local))
+            # A model that slept holds nothing any more.
+            sleeps = {name: model.sleep.stats.sleeps for name, model in local.items() if model.sleep.awake}
+            if roster is self._seen and sleeps == self._slept:
+                return
+            for lost in [w for w in self._held if sleeps.get(w.model) != self._slept.get(w.model)]:
+                del self._held[lost]
+                self._note(lost)
+            self._seen, self._slept = roster, sleeps
+            wanted = set(_wanted(roster, {name: local[name] for name in sleeps}))
             # First, so that there is room for what is new.
             for gone in self._held.keys() - wanted:
                 held = self._held.pop(gone)

@@ -253,6 +253,13 @@ class Engine:
     PINNED = GaugeFamily("headgate_pinned_tokens", "Tokens of pinned prompts in the prefix cache.", ("team", "model"))
     KV_USAGE = GaugeFamily("headgate_kv_cache_usage_ratio", "Share of the KV blocks that sequences hold.", ("model",))
     KV_BLOCKS = GaugeFamily("headgate_kv_cache_blocks", "KV blocks that there are.", ("model",))
+    KV_BYTES = GaugeFamily("headgate_kv_cache_bytes", "Bytes kept for KV blocks; 0 while the model sleeps.", ("model",))
+    ASLEEP = GaugeFamily(
+        "headgate_model_asleep", "1 from falling asleep until the model is awake again, else 0.", ("model",)
+    )
+    SLEEPS = CounterFamily("headgate_model_sleeps_total", "Times that the model fell asleep.", ("model",))
+    WAKES = CounterFamily("headgate_model_wakes_total", "Times that the model woke.", ("model",))
+    WAKE_SECONDS = CounterFamily("headgate_model_wake_seconds_total", "Time that waking took.", ("model",))
     PREFIX_QUERIES = CounterFamily(
         "headgate_prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.", ("model",)
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import Metric
 
 from headgate.engine.local import LocalModel
+from headgate.engine.sleeper import SleepStats
 from headgate.engine.stats import ModelStats
 from headgate.gateway.telemetry.catalogue import Engine
 from headgate.gateway.telemetry.families import CounterFamily, GaugeFamily, Scraped
@@ -17,6 +18,7 @@ _FIGURES: tuple[tuple[CounterFamily | GaugeFamily, Callable[[ModelStats], float]
     (Engine.PENDING, lambda s: s.pending_tokens),
     (Engine.KV_USAGE, lambda s: s.kv_usage),
     (Engine.KV_BLOCKS, lambda s: s.kv_blocks_total),
+    (Engine.KV_BYTES, lambda s: s.kv_bytes),
     (Engine.BACKGROUND, lambda s: s.background),
     (Engine.PREFIX_QUERIES, lambda s: s.prefix_queries),
     (Engine.PREFIX_HITS, lambda s: s.prefix_hits),
@@ -29,10 +31,18 @@ _FIGURES: tuple[tuple[CounterFamily | GaugeFamily, Callable[[ModelStats], float]
 )
 
 
+_SLEEP: tuple[tuple[CounterFamily | GaugeFamily, Callable[[SleepStats], float]], ...] = (
+    (Engine.ASLEEP, lambda s: s.state != "awake"),
+    (Engine.SLEEPS, lambda s: s.sleeps),
+    (Engine.WAKES, lambda s: s.wakes),
+    (Engine.WAKE_SECONDS, lambda s: s.wake_seconds),
+)
+
+
 class EngineCollector(Scraped):
     """One family per figure, one sample per model loaded by then."""
 
-    families = tuple(family for family, _ in _FIGURES)
+    families = tuple(family for family, _ in (*_FIGURES, *_SLEEP))
 
     def __init__(self, models: Mapping[str, LocalModel]) -> None:
         self._models = models
@@ -44,4 +54,10 @@ class EngineCollector(Scraped):
             figures = family.new()
             for model, stood in stats.items():
                 figures.add_metric([model], of(stood))
+            yield figures
+        sleepers = {name: model.sleeper for name, model in self._models.items()}
+        for family, told in _SLEEP:
+            figures = family.new()
+            for model, sleeper in sleepers.items():
+                figures.add_metric([model], told(SleepStats() if sleeper is None else sleeper.stats))
             yield figures

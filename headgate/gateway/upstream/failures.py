@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headgate.gateway.wire.errors import OVERLOADED, ApiError, retry_after
+from headgate.gateway.wire.errors import ASLEEP, OVERLOADED, ApiError, retry_after
 
 Kind = Literal[
     "unreachable",
@@ -50,6 +50,7 @@ _CAUSES: Mapping[str, str] = {
     "upstream_overloaded": "overloaded",
     "upstream_down": "down",
     "out_of_memory": "memory",
+    ASLEEP: "asleep",
     **{code: "down" for status, code in _STATUS.values() if status in (502, 504)},
 }
 

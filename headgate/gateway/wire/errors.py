@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 OVERLOADED = "overloaded"
+ASLEEP = "model_asleep"
 
 
 class ErrorDetail(msgspec.Struct, frozen=True):
@@ -56,8 +57,8 @@ class ApiError(Exception):
 
     @property
     def fault(self) -> bool:
-        """Whether whoever was asked failed; that he has too much to do is no fault of his."""
-        return self.status >= 500 and self.code != OVERLOADED
+        """Whether whoever was asked failed; that he has too much to do, or sleeps, is no fault of his."""
+        return self.status >= 500 and self.code not in (OVERLOADED, ASLEEP)
 
     def encode(self) -> bytes:
         """The JSON body."""
@@ -188,6 +189,12 @@ def retry_after(seconds: float) -> dict[str, str]:
 def overloaded(message: str, after_s: float = 1.0) -> ApiError:
     """503: not now; the official clients retry after the given seconds."""
     return ApiError(503, message, type="server_error", code=OVERLOADED, headers=retry_after(after_s))
+
+
+def asleep(message: str, after_s: float | None) -> ApiError:
+    """503: the model sleeps; the official clients retry after so many seconds, and never where there are none."""
+    headers = {"x-should-retry": "false"} if after_s is None else retry_after(after_s)
+    return ApiError(503, message, type="server_error", code=ASLEEP, headers=headers)
 
 
 def out_of_memory() -> ApiError:

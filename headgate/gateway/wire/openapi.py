@@ -15,6 +15,7 @@ from headgate.gateway.wire.feedback import FeedbackBody, FeedbackLine, FeedbackR
 from headgate.gateway.wire.health import Health, Readiness
 from headgate.gateway.wire.key_admin import KeyList, KeySecret, NewKey, Revocation, Revoked, Rotation
 from headgate.gateway.wire.live import Live
+from headgate.gateway.wire.model_admin import ModelChoice, ModelState, ModelStates
 from headgate.gateway.wire.models import ModelBody, ModelList
 from headgate.gateway.wire.openapi_generation import GENERATION_TYPES, generation_paths, restrict
 from headgate.gateway.wire.openapi_parts import call, get, lines, parameter
@@ -26,7 +27,7 @@ TYPES = (
     *GENERATION_TYPES, ModelList, ModelBody, ErrorBody, Health, Readiness,
     Invalidation, Invalidated, CacheReport, AuditReport, LabelLine, Lift, Lifted,
     RouteReport, KeyList, NewKey, KeySecret, Rotation, Revocation, Revoked, Live, RequestList, RequestTrace,
-    FeedbackRequest, FeedbackBody, FeedbackLine, *STORAGE_TYPES,
+    FeedbackRequest, FeedbackBody, FeedbackLine, ModelChoice, ModelState, ModelStates, *STORAGE_TYPES,
 )  # fmt: skip
 
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": 999_999_999_999}
@@ -86,6 +87,11 @@ def _paths() -> dict[str, Any]:
         },
         "/admin/keys/rotate": {"post": call("Give an API key a new secret", Rotation, KeySecret, "rotateKey")},
         "/admin/keys/revoke": {"post": call("Take an API key away", Revocation, Revoked, "revokeKey")},
+        "/admin/models": {"get": get("The models of this server, and which of them sleep", ModelStates)},
+        "/admin/models/sleep": {
+            "post": call("Have a model give its memory back", ModelChoice, ModelState, "sleepModel")
+        },
+        "/admin/models/wake": {"post": call("Have a model be there again", ModelChoice, ModelState, "wakeModel")},
         "/admin/route": {
             "post": call("Say where a conversation would go", ChatCompletionRequest, RouteReport, "explainRoute")
         },

@@ -1,0 +1,45 @@
+"""`/admin/models`: the wire types."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from headgate.gateway.wire.decode import decode
+
+
+class ModelChoice(Struct, forbid_unknown_fields=True):
+    """Which model sleeps or wakes."""
+
+    model: Annotated[str, Meta(description="The id of a model of this server.")]
+
+
+class ModelState(Struct):
+    """A model of this server as it stands, and counts since the start. Times are seconds."""
+
+    model: str
+    state: Literal["awake", "falling_asleep", "asleep", "waking"]
+    running: int
+    waiting: int
+    kv_bytes: int
+    """Kept for its keys and values now."""
+    sleeps: int
+    wakes: int
+    wake_seconds: float
+    last_wake_s: float
+
+
+class ModelStates(Struct):
+    """All of them."""
+
+    models: list[ModelState]
+
+
+_CHOICE = msgspec.json.Decoder(ModelChoice)
+
+
+def parse_choice(body: bytes) -> ModelChoice:
+    """The request in `body`; ApiError 400 where it is none."""
+    return decode(body, ModelChoice, _CHOICE)
