@@ -18,6 +18,7 @@ from headgate.bench.gpu_check_fp8 import fp8_checks, fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks
 from headgate.bench.gpu_check_parity import parity
 from headgate.bench.gpu_check_rows import choosing_work, row_checks
+from headgate.bench.gpu_check_sleep import start_and_sleep
 from headgate.bench.gpu_check_speed import attention_work, gpu_ceilings, linear_work, mixture_work, row_work, timed
 from headgate.bench.gpu_check_stages import Line, Stage
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
@@ -50,6 +51,10 @@ def stages(scratch: Path) -> Iterator[Stage]:
         settings = replace(_ENGINE, kernels="triton", decode_ahead=True)
         return engine_profile(write_random("qwen3-0.6b", scratch), settings, (decode(1), decode(32)))
 
+    def start() -> Iterator[Line]:
+        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=8, kv_bytes=8 << 30)
+        return start_and_sleep(write_random("qwen3-0.6b", scratch), settings, lambda: torch.cuda.mem_get_info()[0])
+
     def speed(shape: str, kernels: KernelSet, *, ahead: bool) -> Stage:
         name = f"speed of the engine, {shape}, {kernels}, {'a step ahead' if ahead else 'step by step'}"
         return Stage(name, 60, partial(engine, shape, kernels, ahead=ahead))
@@ -70,6 +75,7 @@ def stages(scratch: Path) -> Iterator[Stage]:
     yield Stage("parity", 60, partial(parity, "triton", "cuda"))
     yield speed("qwen3-0.6b", "triton", ahead=True)
     yield Stage("profile of the engine", 30, profile)
+    yield Stage("start and sleep", 30, start)
     yield speed("qwen3-moe", "triton", ahead=True)
     yield Stage("fp8 layers", 30, partial(_fp8_checked, device))
     yield heavy("llama-3-8b", LLAMA_3_8B, (decode(1), decode(32)), fp8=True)

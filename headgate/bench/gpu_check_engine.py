@@ -55,17 +55,21 @@ def engine_speed(
 
 
 def engine_profile(folder: Path, settings: EngineSettings, work: Sequence[Workload]) -> Iterator[Line]:
-    """Where the device's time goes: a line per workload and kernel, those that take most."""
+    """Where the device's time goes: a line per workload and kernel, those that take most; none of the CPU's."""
+    kind = torch.profiler.ProfilerActivity
     with started(folder, settings) as engine:
         yield from recorded(engine)
         runner = EngineBench(engine, "bench")
         for workload in work:
             runner.run(workload)
             before = engine.models["bench"].stats().steps
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            with torch.profiler.profile(
+                activities=[kind.CUDA if engine.device.type == "cuda" else kind.CPU]
+            ) as profiler:
                 total = runner.run(workload).total_s
             steps = engine.models["bench"].stats().steps - before
             spent = [(e.key, e.self_device_time_total / 1e6, e.count) for e in profiler.key_averages()]
+            spent = [each for each in spent if each[1]]
             yield from kernel_shares(workload.name, spent, steps, total)
 
 

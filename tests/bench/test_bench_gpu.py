@@ -19,11 +19,14 @@ from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import write_without_weights
 from headgate.bench.cli import bench
 from headgate.bench.gpu_check import print_outcome
-from headgate.bench.gpu_check_engine import engine_speed, kernel_shares, workloads
+from headgate.bench.gpu_check_course import stages
+from headgate.bench.gpu_check_engine import engine_profile, engine_speed, kernel_shares, workloads
 from headgate.bench.gpu_check_fp8 import fp8_mixture_work, fp8_work
+from headgate.bench.gpu_check_goals import GOALS, against_goals
 from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks, relative_error
 from headgate.bench.gpu_check_parity import compared, engine_tokens, transformers_tokens
 from headgate.bench.gpu_check_rows import SETTINGS, choosing_work, row_checks
+from headgate.bench.gpu_check_sleep import start_and_sleep
 from headgate.bench.gpu_check_speed import (
     Work,
     attention_work,
@@ -35,7 +38,7 @@ from headgate.bench.gpu_check_speed import (
 )
 from headgate.bench.gpu_check_stages import Line, Outcome, Stage, run_stages
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
-from headgate.bench.workloads import Workload
+from headgate.bench.workloads import Workload, decode
 from headgate.engine.engine import EngineSettings
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
@@ -195,6 +198,36 @@ def test_a_profile_says_where_the_time_goes() -> None:
         "25,000.0 µs a step, 83%, 4.0 launches",
         "5,000.0 µs a step, 17%, 2.0 launches",
     ]
+
+
+def test_a_profile_runs_where_no_device_has_kernels(tiny_checkpoint: Path) -> None:
+    settings = EngineSettings(device="cpu", kernels="reference", decode_ahead=True, kv_bytes=1 << 24)
+    (line,) = engine_profile(tiny_checkpoint, settings, (decode(1, 4),))
+    assert (line.name, line.figures["steps"], line.figures["busy_seconds"]) == ("decode b1 of 4", 4, 0)
+
+
+def test_a_start_is_timed_and_a_sleep_must_give_memory_back(tiny_checkpoint: Path) -> None:
+    settings = EngineSettings(device="cpu", kernels="reference", decode_ahead=True, kv_bytes=1 << 24)
+    for given, good in ((1 << 40, True), (0, False)):
+        free = iter([0, given])
+        lines = list(start_and_sleep(tiny_checkpoint, settings, lambda free=free: next(free)))  # type: ignore[misc]
+        assert [line.name for line in lines] == ["first start", "warm start", "falling asleep", "waking"]
+        assert [line.ok for line in lines] == [True, True, good, True]
+        assert all(line.figures["seconds"] > 0 for line in lines)
+
+
+def test_goals_are_reached_missed_or_not_measured() -> None:
+    assert {goal.stage for goal in GOALS} <= {stage.name for stage in stages(Path("unused"))}
+    first, last = GOALS[0], GOALS[-1]
+    outcomes = [
+        Outcome(first.stage, 1.0, (Line(first.line, "", {first.figure: 1500.0}),)),
+        Outcome(last.stage, 1.0, (Line(last.line, "", {last.figure: 12.0}),)),
+    ]
+    told = list(against_goals(outcomes))
+    assert all(line.ok for line in told)
+    assert told[0].text == "1,500 tokens/s, reached: at least 1,450"
+    assert told[1].text == "not measured; at least 22,000 tokens/s"
+    assert told[-1].text == "12 s, MISSED: at most 10"
 
 
 def test_engine_is_timed(tiny_checkpoint: Path) -> None:

@@ -1,0 +1,66 @@
+"""`headgate bench gpu`: how soon an engine gives its first token, and what a model that sleeps gives back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from headgate.bench.gpu_check_engine import recorded, started
+from headgate.bench.gpu_check_stages import Line
+from headgate.engine.engine import Engine, EngineSettings
+from headgate.engine.request import Delta, Request
+from headgate.engine.sampling.params import SamplingParams
+
+_PROMPT = tuple(range(10, 74))
+_LEAST_BACK = 0.9
+"""Of the weights of linear layers, keys and values; embeddings and graphs come on top."""
+
+
+def start_and_sleep(folder: Path, settings: EngineSettings, free: Callable[[], int]) -> Iterator[Line]:
+    """Start twice, where the second time everything is compiled; then sleep and wake.
+
+    `free`: bytes of the device's memory that nobody has.
+    """
+    for name in ("first start", "warm start"):
+        began = time.perf_counter()
+        with started(folder, settings) as engine:
+            _answer(engine, 1)
+            seconds = time.perf_counter() - began
+        yield Line(name, f"{seconds:.2f} s until the first token, imports aside", {"seconds": seconds})
+    with started(folder, settings) as engine:
+        deque(recorded(engine), 0)
+        yield from _slept(engine, free)
+
+
+def _slept(engine: Engine, free: Callable[[], int]) -> Iterator[Line]:
+    model = engine.models["bench"]
+    assert model.sleeper is not None
+    before, wanted = _answer(engine, 16), model.info.weight_bytes + model.stats().kv_bytes
+    taken, began = free(), time.perf_counter()
+    model.sleeper.sleep().result()
+    asleep, back = time.perf_counter() - began, free() - taken
+    text = f"{asleep:.2f} s, {back / 2**30:.2f} GiB given back of {wanted / 2**30:.2f} GiB of weights, keys and values"
+    yield Line("falling asleep", text, {"seconds": asleep, "bytes": back}, back >= _LEAST_BACK * wanted)
+    model.sleeper.wake().result()
+    seconds = model.sleeper.stats.last_wake_s
+    same = _answer(engine, 16) == before
+    yield Line("waking", f"{seconds:.2f} s, {'the same' if same else 'ANOTHER'} answer", {"seconds": seconds}, same)
+
+
+def _answer(engine: Engine, tokens: int) -> list[int]:
+    """Greedily, after one prompt."""
+    answer, done = list[int](), threading.Event()
+
+    def arrive(deltas: Sequence[Delta]) -> None:
+        for delta in deltas:
+            answer.extend(delta.token_ids)
+            if delta.finish is not None:
+                done.set()
+
+    greedy = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
+    engine.submit(Request(f"first-{time.perf_counter_ns()}", "bench", _PROMPT, greedy), arrive)
+    done.wait()
+    return answer
