@@ -142,7 +142,7 @@ def test_a_step_that_fails_fails_those_in_it(
         nonlocal steps
         steps += 1
         if steps == 7:
-            raise RuntimeError("out of memory")
+            raise RuntimeError("an illegal memory access")
         return healthy(self, *given)  # type: ignore[arg-type]
 
     with serving(tiny_checkpoint, AHEAD) as model:
@@ -152,6 +152,26 @@ def test_a_step_that_fails_fails_those_in_it(
         assert steps == 7
         assert_all_is_given_back(model)
         assert answers(model, asked) == told
+
+
+def test_steps_that_do_not_fit_the_memory_change_no_answer(
+    tiny_checkpoint: Path, asked_and_told: tuple[list[Asked], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, told = asked_and_told
+    healthy, steps = ReferenceRows.choose, 0
+
+    def short(self: ReferenceRows, *given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        nonlocal steps
+        steps += 1
+        if steps % 7 == 0 and given[0].shape[0] > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return healthy(self, *given)  # type: ignore[arg-type]
+
+    with serving(tiny_checkpoint, AHEAD) as model:
+        monkeypatch.setattr(ReferenceRows, "choose", short)
+        assert answers(model, asked) == told
+        assert model.stats().short_steps > 0
+        assert_all_is_given_back(model)
 
 
 def test_a_sequence_without_a_next_token_fails_by_itself(
