@@ -23,6 +23,7 @@ from headgate.cache.guards import check
     ("Which train goes Rome → Oslo?", "Which train goes from Rome to Oslo?"),
     # One should, you should; my toddler's hat is his.
     ("Should I soak lentils?", "Should you soak lentils?"),
+    ("May I keep a goat in my garden?", "Could I keep a goat in my garden?"),
     ("How often should I wash my jeans?", "How often should you wash your jeans?"),
     ("How do I get my parrot to leave my feathers alone?", "How do I get my parrot to leave its feathers alone?"),
     ("I've got a call from IT, is it genuine?", "Is a call from IT genuine?"),

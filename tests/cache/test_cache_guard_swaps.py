@@ -71,6 +71,9 @@ from headgate.cache.guards import check
     ("negation", "What do toddlers eat in summer?", "What do toddlers refuse to eat in summer?"),
     ("polarity", "Keep all rows longer than 5", "Drop all rows longer than 5"),
     ("polarity", "How many games did they win at home?", "How many games did they win away from home?"),
+    # What may, should or must be done, where the words are the same.
+    ("statement", "Can I feed bread to ducks?", "Should I feed bread to ducks?"),
+    ("statement", "Must I prune roses in June?", "Could I prune roses in June?"),
 ])  # fmt: skip
 def test_what_changes_places_is_another_question(kind: str, stored: str, asked: str) -> None:
     assert check(stored, asked) == kind

@@ -257,7 +257,10 @@ def _other_deed(one: Reading, other: Reading) -> bool:
 
 
 def _statement(one: Reading, other: Reading) -> Verdict:
-    """`You are happy` and `You are happy?` differ; behind a question word or a verb the mark says nothing."""
+    """`You are happy` and `You are happy?` differ; behind a question word or a verb the mark says nothing. `Can I feed
+    them` and `should I feed them` differ too, where the words are the same otherwise: who keeps those means it."""
+    if one.modal and other.modal and one.modal != other.modal and sorted(one.words) == sorted(other.words):
+        return False
     if one.asks != other.asks and one.meaning == other.meaning and one.alike != other.alike:
         return False
     return None
