@@ -14,6 +14,7 @@ import torch
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import write_random, write_without_weights
 from headgate.bench.gpu_check_engine import engine_profile, engine_speed, workloads
+from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_fp8 import fp8_checks, fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks
 from headgate.bench.gpu_check_parity import parity
@@ -55,6 +56,11 @@ def stages(scratch: Path) -> Iterator[Stage]:
         settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=8, kv_bytes=8 << 30)
         return start_and_sleep(write_random("qwen3-0.6b", scratch), settings, lambda: torch.cuda.mem_get_info()[0])
 
+    def floor() -> Iterator[Line]:
+        # A quarter of the script: transformers is the slower one.
+        *_, script = workloads(sequences=64)
+        return floor_speed(write_random("qwen3-0.6b", scratch), "cuda", (decode(1), decode(32), script))
+
     def speed(shape: str, kernels: KernelSet, *, ahead: bool) -> Stage:
         name = f"speed of the engine, {shape}, {kernels}, {'a step ahead' if ahead else 'step by step'}"
         return Stage(name, 60, partial(engine, shape, kernels, ahead=ahead))
@@ -76,6 +82,7 @@ def stages(scratch: Path) -> Iterator[Stage]:
     yield speed("qwen3-0.6b", "triton", ahead=True)
     yield Stage("profile of the engine", 30, profile)
     yield Stage("start and sleep", 30, start)
+    yield Stage("floor: continuous batching of transformers, qwen3-0.6b", 60, floor)
     yield speed("qwen3-moe", "triton", ahead=True)
     yield Stage("fp8 layers", 30, partial(_fp8_checked, device))
     yield heavy("llama-3-8b", LLAMA_3_8B, (decode(1), decode(32)), fp8=True)

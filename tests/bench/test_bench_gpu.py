@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from click.testing import CliRunner
 from rich.console import Console
 from torch import Tensor
@@ -21,6 +22,7 @@ from headgate.bench.cli import bench
 from headgate.bench.gpu_check import print_outcome
 from headgate.bench.gpu_check_course import stages
 from headgate.bench.gpu_check_engine import engine_profile, engine_speed, kernel_shares, workloads
+from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_fp8 import fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_goals import GOALS, against_goals
 from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks, relative_error
@@ -204,6 +206,16 @@ def test_a_profile_runs_where_no_device_has_kernels(tiny_checkpoint: Path) -> No
     settings = EngineSettings(device="cpu", kernels="reference", decode_ahead=True, kv_bytes=1 << 24)
     (line,) = engine_profile(tiny_checkpoint, settings, (decode(1, 4),))
     assert (line.name, line.figures["steps"], line.figures["busy_seconds"]) == ("decode b1 of 4", 4, 0)
+
+
+def test_the_floor_is_what_transformers_does(tiny_checkpoint: Path) -> None:
+    # On a CPU it must be told how much memory it may have.
+    config = transformers.ContinuousBatchingConfig(
+        page_size=16, num_blocks=16, max_batch_tokens=64, use_cuda_graph=False
+    )
+    (line,) = floor_speed(tiny_checkpoint, "cpu", (Workload("two", ((20, 4), (12, 3))),), config)
+    assert line.name == "two"
+    assert line.figures["tokens_s"] > 0
 
 
 def test_a_start_is_timed_and_a_sleep_must_give_memory_back(tiny_checkpoint: Path) -> None:
