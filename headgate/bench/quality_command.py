@@ -24,6 +24,7 @@ from headgate.bench.quality import (
     divergence,
     measure_demo,
 )
+from headgate.bench.quality_parts import part_divergences
 from headgate.engine.demo import Name, checkpoint
 from headgate.engine.demo.tasks import each_cell
 from headgate.engine.kernels.choice import choose_kernels
@@ -65,12 +66,18 @@ def quality(samples: int, answered: int, seed: int, json_file: Path | None, only
                 fmt: measure_demo(checkpoint(name), fmt, read, asked, lambda text: status.update(text))
                 for fmt in FORMATS
             }
+        status.update("parts in 4 bits")
+        parts = {name: part_divergences(checkpoint(name), read) for name in _MODELS if name in found}
         status.update("random shapes")
         shapes = RANDOM_SHAPES if not only or "random" in only else {}
         random = {shape: divergence(config) for shape, config in shapes.items()}
     device = torch.device("cpu")
     made_on = f"{device_name(device)}; kernels: {choose_kernels('auto', device).why}; torch {torch.__version__}"
-    content = _as_json(found, random) | {"samples": samples, "answered": answered, "seed": seed, "made_on": made_on}
+    content = (
+        _as_json(found, random)
+        | {"parts": parts}
+        | {"samples": samples, "answered": answered, "seed": seed, "made_on": made_on}
+    )
     _print(console, content)
     console.print(f"{made_on}, {date.today()}", soft_wrap=True, highlight=False)
     if json_file is not None:
@@ -106,7 +113,7 @@ def _as_json(
     return {"demo": rows, "random": divergences}
 
 
-def _print(console: Console, content: dict[str, object]) -> None:
+def _print(console: Console, content: dict[str, Any]) -> None:
     table = Table(title="The demo pair: perplexity of reference answers, accuracy of its own", min_width=130)
     for head in ("model", "weights", "MB", "perplexity", "relative to native", "accuracy", "difference in points"):
         table.add_column(head, justify="left" if head in ("model", "weights") else "right", no_wrap=True)
@@ -122,6 +129,13 @@ def _print(console: Console, content: dict[str, object]) -> None:
             f"{right['right'] / right['count']:.1%} of {right['count']}" if right else "",
             "" if base or not less else f"{less['value']:+.1%} ({less['low']:+.1%} to {less['high']:+.1%})",
         )
+    console.print(table)
+    table = Table(title="Parts in 4 bits: distance from the native model over the reference answers", min_width=130)
+    for head in ("model", "4 bits", "KL, nats"):
+        table.add_column(head, justify="left" if head != "KL, nats" else "right", no_wrap=True)
+    for model, parts in content["parts"].items():
+        for part, kl in parts.items():
+            table.add_row(model, part, f"{kl:.5f}")
     console.print(table)
     table = Table(title="Random weights: distance from float32 in bfloat16 arithmetic", min_width=130)
     for head in ("shape", "weights", "KL, nats", "entropy, nats", "same likeliest token"):

@@ -63,3 +63,9 @@ def test_the_command_writes_what_it_prints(tmp_path: Path) -> None:
         assert abs(int4["change"]["value"]) < 0.1
         assert int4["perplexity"] == pytest.approx(native["perplexity"] * (1 + int4["change"]["value"]))
         assert "accuracy" not in native
+        parts = content["parts"][model]
+        # Nothing but int4's own rounding is in these figures: a part of nothing would be near 0.
+        assert parts["attention of the first layer"] > 1e-5
+        assert parts["all"] > max(parts["attention of all layers"], parts["all but attention"])
+        assert parts["`weights: int4`"] < 0.8 * parts["all"]
+        assert f"{parts['all']:.5f}" in result.output

@@ -72,7 +72,7 @@ def load_decoder(
     kernels: Kernels,
     *,
     dtype: Dtype = "auto",
-    fmt: WeightFormat = "native",
+    fmt: WeightFormat | LayerFormats = "native",
     device: torch.device | None = None,
     keep_packed: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -81,11 +81,13 @@ def load_decoder(
     """Load the checkpoint in `folder`.
 
     `dtype` "auto" is bfloat16 unless the checkpoint is in float32. `fmt` is the format the linear layers are kept in,
-    save those that `layer_formats` gives more bits; embedding, norms and routers stay in `dtype`. With `keep_packed`
-    weights that are quantised here are written to disk for the next time, and those of the last time are used: see
-    `quant.packed_cache`. `progress` is told how many layers of how many were read. `tensors` opens the folder's.
+    save those that `layer_formats` gives more bits, or says it layer by layer; embedding, norms and routers stay in
+    `dtype`. With `keep_packed` weights that are quantised here are written to disk for the next time, and those of the
+    last time are used: see `quant.packed_cache`. `progress` is told how many layers of how many were read. `tensors`
+    opens the folder's.
 
-    fp8 weights stay fp8 where the kernels can compute with them and `fmt` is native; elsewhere they are expanded.
+    fp8 weights stay fp8 where the kernels can compute with them and all formats are native; elsewhere they are
+    expanded.
 
     Raises:
         CheckpointError: naming the file and the tensor or key that is missing, damaged, unexpected or misshapen.
@@ -97,7 +99,7 @@ def load_decoder(
     with torch.inference_mode():
         source = tensors(folder)
         device = device or torch.device("cpu")
-        formats = layer_formats(spec, fmt, int8=kernels.int8)
+        formats = fmt if isinstance(fmt, LayerFormats) else layer_formats(spec, fmt, int8=kernels.int8)
         cache = None
         if keep_packed and device.type == "cpu":
             cache = packed_cache(folder, source, config, kernels, compute, formats)
@@ -141,7 +143,7 @@ class _Reader:
         self._formats = formats
         self._kept = kept
         # Whoever wants another format gets it, of the weights that fp8 stands for.
-        self._fp8 = kernels.fp8 if formats.others == "native" else None
+        self._fp8 = kernels.fp8 if {formats.others, *formats.attention} == {"native"} else None
         self.packed: dict[str, Tensor] = {}
         """Parts of all packed weights by name, if any had to be packed; empty if all were kept."""
 
