@@ -27,6 +27,7 @@ FITTED = Path(__file__).parent / "fitted"
 
 _SCHEMA = 5
 _TIERS = ("small", "large")
+_LOGISTIC = ("weights", "axes", "origin", "form")
 _ROWS = ("thresholds", "loss", "seconds", "small")
 
 
@@ -170,7 +171,7 @@ class FittedQuality:
         }
         for source, estimator in self.estimators.items():
             for tier, own in zip(_TIERS, (estimator.small, estimator.large), strict=True):
-                tensors[f"{source}.{tier}.weights"] = own.weights
+                tensors |= {f"{source}.{tier}.{name}": getattr(own, name) for name in _LOGISTIC}
                 tensors[f"{source}.{tier}.bias"] = np.array([own.bias])
             if estimator.calibration is not None:
                 _put(f"{source}.calibration", estimator.calibration, plain, tensors)
@@ -231,7 +232,11 @@ def _of_cores(features: RouteFeatures) -> Iterator[Vector]:
 
 def _estimator(source: Source, plain: Mapping[str, dict[str, float]], tensors: Mapping[str, Vector]) -> Estimator:
     small, large = (
-        Logistic(tensors[f"{source}.{tier}.weights"], float(tensors[f"{source}.{tier}.bias"][0])) for tier in _TIERS
+        Logistic(
+            bias=float(tensors[f"{source}.{tier}.bias"][0]),
+            **{name: tensors[f"{source}.{tier}.{name}"] for name in _LOGISTIC},
+        )
+        for tier in _TIERS
     )
     name = f"{source}.calibration"
     return Estimator(small, large, _calibration(name, plain, tensors) if name in plain else None)

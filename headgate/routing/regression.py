@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Rows = NDArray[np.float32]
 
-PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+PENALTIES = (10.0, 3.0, 1.0, 0.3, 0.1)
 """Tried from the strongest on, each from where the one before ended."""
 FOLDS = 5
 COMPONENTS = 64
+PAIRED = 12
 _MOST_STEPS = 25
 _SHORTEST = 1e-4
 _SMALL_STEP = 1e-6
@@ -23,18 +24,37 @@ _LEAST_SPREAD = 1e-6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Logistic:
-    """P(right) = 1 / (1 + exp(-(weights . x + bias))); `weights` float32 `[features]`."""
+    """P(right) = 1 / (1 + exp(-(weights . x + u . form u + bias))), where u = axes' x - origin.
+
+    Attributes:
+        weights: float32 `[features]`.
+        bias: of the log-odds.
+        axes: float32 `[features, paired]`, the components whose squares and products count too; none by default.
+        origin: float32 `[paired]`, their means.
+        form: float32 `[paired, paired]`, what each product adds to the log-odds; symmetric.
+    """
 
     weights: Rows
     bias: float
+    axes: Rows
+    origin: Rows
+    form: Rows
 
     def predict(self, rows: Rows) -> Array:
         """Probabilities `[n]` for `rows` `[n, features]`."""
-        return sigmoid(rows @ self.weights + self.bias)
+        main = rows @ self.axes - self.origin
+        return sigmoid(rows @ self.weights + ((main @ self.form) * main).sum(-1) + self.bias)
 
     def one(self, row: Rows) -> float:
         """The probability for one row `[features]`."""
-        return float(sigmoid(np.asarray(row @ self.weights + self.bias)))
+        return float(self.predict(row))
+
+
+def plain(weights: Rows, bias: float) -> Logistic:
+    """A regression without products."""
+    return Logistic(
+        weights, bias, np.zeros((len(weights), 0), np.float32), np.zeros(0, np.float32), np.zeros((0, 0), np.float32)
+    )
 
 
 def sigmoid(z: NDArray[np.floating]) -> Array:
@@ -52,7 +72,9 @@ def fit(rows: Rows, right: Array, blocks: Sequence[int], *, folds: NDArray[np.in
     """Fit a regression whose penalty is chosen on held-out folds and whose probabilities are set right there.
 
     A block of more than `COMPONENTS` columns is first reduced to that many principal components. Columns are then
-    standardised and each block scaled to the same total variance, so that one penalty suits all. The penalty is the one
+    standardised and each block scaled to the same total variance, so that one penalty suits all. Squares and products
+    of the `PAIRED` main directions of all of it are one more block: what makes a task hard differs from task to task,
+    which a sum of columns cannot say. The penalty is the one
     with the least log loss on the folds left out; the same predictions give Platt's slope and intercept, which go into
     the weights with everything else.
     Sources: Newton's method on the penalised likelihood (IRLS); Platt (1999), "Probabilistic outputs for support vector
@@ -66,10 +88,13 @@ def fit(rows: Rows, right: Array, blocks: Sequence[int], *, folds: NDArray[np.in
     """
     if not 0.0 < right.mean() < 1.0:
         share = (right.sum() + 1) / (len(right) + 2)
-        return Logistic(np.zeros(rows.shape[1], np.float32), float(np.log(share / (1 - share))))
+        return plain(np.zeros(rows.shape[1], np.float32), float(np.log(share / (1 - share))))
     centre = rows.mean(0, dtype=np.float64)
     basis = _basis(rows - centre.astype(np.float32), blocks)
-    x = np.hstack([((rows - centre.astype(np.float32)) @ basis), np.ones((len(rows), 1))]).astype(np.float32)
+    components = (rows - centre.astype(np.float32)) @ basis
+    axes = _main_axes(components)
+    products, means, spread = _products(components @ axes)
+    x = np.hstack([components, products, np.ones((len(rows), 1))]).astype(np.float32)
     left_out = np.zeros((len(PENALTIES), len(right)))
     for fold in np.unique(folds):
         rest, out = folds != fold, folds == fold
@@ -79,8 +104,12 @@ def fit(rows: Rows, right: Array, blocks: Sequence[int], *, folds: NDArray[np.in
     best = int(np.argmin(losses))
     slope, intercept = platt(left_out[best], right)
     solution = _path(x, right, PENALTIES[: best + 1])[-1]
-    own = slope * (basis @ solution[:-1])
-    return Logistic(own.astype(np.float32), float(slope * solution[-1] + intercept - own @ centre))
+    linear, of_products = slope * solution[: basis.shape[1]], slope * solution[basis.shape[1] : -1] * spread
+    own, main = basis @ linear, basis @ axes
+    bias = slope * solution[-1] + intercept - own @ centre - of_products @ means
+    return Logistic(
+        own.astype(np.float32), float(bias), main, (centre @ main).astype(np.float32), _symmetric(of_products)
+    )
 
 
 def _basis(centred: Rows, blocks: Sequence[int]) -> Rows:
@@ -99,6 +128,32 @@ def _basis(centred: Rows, blocks: Sequence[int]) -> Rows:
         basis[begin : begin + width, done : done + axes.shape[1]] = axes
         done, begin = done + axes.shape[1], begin + width
     return basis
+
+
+def _main_axes(components: Rows) -> Rows:
+    """`[components, up to PAIRED]`: the directions of the greatest variance, of unit spread along each."""
+    axes = np.linalg.svd(components, full_matrices=False)[2][:PAIRED].T
+    spread = (components @ axes).std(0)
+    # What never varies has no products.
+    kept: Rows = (axes[:, spread > _LEAST_SPREAD] / spread[spread > _LEAST_SPREAD]).astype(np.float32)
+    return kept
+
+
+def _products(main: Rows) -> tuple[Rows, Array, Array]:
+    """Squares and products of the columns of `main` `[n, paired]`, scaled as a block is; their means and scales."""
+    first, second = np.triu_indices(main.shape[1])
+    made = main[:, first] * main[:, second]
+    means = made.mean(0, dtype=np.float64)
+    scale = 1 / np.maximum(made.std(0), _LEAST_SPREAD) / np.sqrt(max(1, len(first)))
+    return ((made - means) * scale).astype(np.float32), means, scale.astype(np.float64)
+
+
+def _symmetric(of_products: Array) -> Rows:
+    """The matrix whose form is the sum of the products, weighted."""
+    size = int(np.sqrt(2 * len(of_products)))
+    upper = np.zeros((size, size))
+    upper[np.triu_indices(size)] = of_products
+    return ((upper + upper.T) / 2).astype(np.float32)
 
 
 def platt(scores: Array, right: Array) -> tuple[float, float]:

@@ -28,7 +28,7 @@ def route() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Fit on what a gateway has logged (routing.outcomes.file), and ask no model.",
 )
-@click.option("--samples", type=click.IntRange(min=8), default=4000, show_default=True, help="Prompts of demo tasks.")
+@click.option("--samples", type=click.IntRange(min=8), default=8000, show_default=True, help="Prompts of demo tasks.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the demo tasks.")
 @click.option(
     "--out",

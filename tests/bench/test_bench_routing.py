@@ -32,6 +32,7 @@ from headgate.bench.routing.curves import (
 )
 from headgate.bench.routing.targets import hold
 from headgate.bench.routing.trial import held_out, in_domain
+from headgate.bench.routing.wordings import told_by_wordings, wordings
 from headgate.routing.core import cores
 from headgate.routing.regression import Array
 from headgate.training.quality import fit_quality
@@ -99,6 +100,9 @@ def test_rules_rank_as_their_law_says_and_intervals_hold_the_value() -> None:
     assert closed["probe"] > closed["logistic"] > 0.1
     assert closed["probe"] > closed["length rule"] > closed["task rule"] - 0.2
     assert closed["probe"] > 0.3
+    # What is told cannot be beaten by what is seen.
+    assert closed["told the small answer"] > max(closed["all of these"], closed["probe"])
+    assert closed["all of these"] > 0.3
     for row in trial.rows:
         for value, low, high in (row.gap_closed, row.aiq, row.seconds_at_95):
             assert low - 1e-9 <= value <= high + 1e-9
@@ -109,6 +113,23 @@ def test_rules_rank_as_their_law_says_and_intervals_hold_the_value() -> None:
     assert held.families == ("facts", "lists", "sums")
     assert held.pooled["probe"][0] > 0.35
     assert held.mean["probe"][0] == pytest.approx(np.mean(list(held.by_family["probe"].values())))
+
+
+def test_other_wordings_tell_all_where_the_content_decides_and_nothing_where_chance_does() -> None:
+    asked = wordings(6, 3, seed=1)
+    for first in range(0, len(asked), 3):
+        ways = asked[first : first + 3]
+        assert len({(one.family, one.difficulty, one.content, one.answer) for one in ways}) == 1
+        assert len({one.messages for one in ways}) == 3
+    assert wordings(6, 3, seed=1) == asked
+    table = made_table(300, seed=4)
+    of_content = [replace(table.outcomes[place - place % 3], text=f"{place}") for place in range(300)]
+    decided = told_by_wordings(replace(table, outcomes=tuple(of_content)), 3)
+    assert decided.closed[0] == pytest.approx(1.0, abs=0.01)
+    assert decided.within == 0.0
+    chance = told_by_wordings(table, 3)
+    assert chance.closed[1] < 0.1
+    assert chance.within == pytest.approx(1.0, abs=0.1)
 
 
 def test_resamples_are_the_same_for_a_seed_and_keep_the_number() -> None:

@@ -51,6 +51,17 @@ def test_noise_is_told_as_the_mean_and_probabilities_are_calibrated() -> None:
         assert abs(said[inside].mean() - came[inside].mean()) < 0.08
 
 
+def test_products_tell_what_no_sum_of_columns_can() -> None:
+    drawn = np.random.default_rng(2)
+    rows = drawn.normal(size=(4000, 6)).astype(np.float32) * np.float32(3) + np.float32(5)
+    law = (rows[:, 0] - 5) * (rows[:, 1] - 5) / 3 + 0.3 * (rows[:, 2] - 5)
+    right = (drawn.random(4000) < sigmoid(law)).astype(np.float64)
+    made = fit(rows[:3000], right[:3000], (6,), folds=folds_of(3000, 5, 0))
+    said, wanted = made.predict(rows[3000:]), sigmoid(law[3000:])
+    assert np.abs(said - wanted).mean() < 0.05
+    assert [made.one(row) for row in rows[:3]] == pytest.approx(made.predict(rows[:3]).tolist(), abs=1e-6)
+
+
 def test_a_model_that_is_always_right_gets_a_constant() -> None:
     made = fit(np.ones((8, 3), np.float32), np.ones(8), (3,), folds=folds_of(8, 4, 0))
     assert made.one(np.zeros(3, np.float32)) == pytest.approx(0.9)
@@ -207,7 +218,7 @@ def test_estimates_tell_prompts_apart_and_survive_their_file(tmp_path: Path) -> 
     auc = {}
     without = {"probe": {}, "cores": {"state": None}, "embedding": {"state": None, "cores": None}}
     for source in ("probe", "cores", "embedding"):
-        told = []
+        told, sure = [], []
         for place in range(len(test)):
             features = replace(test.features(place), **without[source])
             quality = again.estimate(features, "")
@@ -215,8 +226,9 @@ def test_estimates_tell_prompts_apart_and_survive_their_file(tmp_path: Path) -> 
             assert quality.source == source
             assert 0 < quality.small < 1
             told.append(quality.enough)
-        right = test.right("small") >= test.right("large")
-        auc[source] = np.mean(np.array(told)[right][:, None] > np.array(told)[~right][None, :])
+            sure.append(quality.small)
+        right = test.right("small") > 0
+        auc[source] = np.mean(np.array(sure)[right][:, None] > np.array(sure)[~right][None, :])
         loss = again.threshold(source, loss=0.1)
         lost = (np.array(told) > loss) & (test.right("large") > test.right("small"))
         assert lost.sum() / test.right("large").sum() < 0.13

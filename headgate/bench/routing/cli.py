@@ -26,6 +26,8 @@ from headgate.bench.routing.report import print_attacks, print_costs, print_held
 from headgate.bench.routing.simulated import measured_rates, print_simulated, simulated_table
 from headgate.bench.routing.targets import RESAMPLES, hold
 from headgate.bench.routing.trial import HeldOut, Trial, decision_seconds, held_out, in_domain
+from headgate.bench.routing.wordings import ask_wordings
+from headgate.bench.routing.wordings import lines as wordings_lines
 from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
 from headgate.engine.demo import checkpoint
@@ -40,7 +42,7 @@ from headgate.training.quality import fit_quality
 
 OF_OUTCOMES = frozenset({"table", "calibration", "cascade", "attack"})
 """Parts that need the outcome table."""
-PARTS = ("table", "calibration", "cascade", "attack", "classes", "load", "simulation")
+PARTS = ("table", "calibration", "cascade", "attack", "wordings", "classes", "load", "simulation")
 
 
 @click.command()
@@ -55,12 +57,12 @@ PARTS = ("table", "calibration", "cascade", "attack", "classes", "load", "simula
 @click.option(
     "--small",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The small model's folder, which attack and cascade ask.  [default: the demo student]",
+    help="The small model's folder, which attack, cascade and wordings ask.  [default: the demo student]",
 )
 @click.option(
     "--large",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The large model's folder, which the cascade asks.  [default: the demo teacher]",
+    help="The large model's folder, which cascade and wordings ask.  [default: the demo teacher]",
 )
 @click.option(
     "--prompts",
@@ -95,9 +97,15 @@ def routing(
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": f"{device_name(torch.device('cpu'))}, Python {platform.python_version()}",
     }
+    pair = (small or checkpoint("student"), large or checkpoint("teacher"))
     if parts & OF_OUTCOMES:
-        pair = (small or checkpoint("student"), large or checkpoint("teacher"))
         _of_outcomes(parts, outcomes, pair, seed, console, figures, plots)
+    if "wordings" in parts:
+        with Console(stderr=True).status("asking in other words") as status:
+            worded = ask_wordings(*pair, seed=seed, tell=lambda text: status.update(text))
+        for line in wordings_lines(worded):
+            console.print(line, highlight=False)
+        figures["wordings"] = asdict(worded)
     if "classes" in parts:
         try:
             reports = asyncio.run(measure_classes(prompts))

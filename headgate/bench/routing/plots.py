@@ -17,6 +17,7 @@ _STYLES: dict[str, tuple[str, str, float]] = {
     "cascade, mean": ("#009E73", ":", 1.6),
     "task rule": ("#E69F00", "--", 1.4),
     "length rule": ("#999999", "--", 1.4),
+    "told the small answer": ("#56B4E9", ":", 1.6),
     "oracle": ("#000000", "-", 1.2),
 }
 _BANDS = ("probe", "logistic", "oracle")

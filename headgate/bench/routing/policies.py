@@ -12,7 +12,7 @@ from headgate.routing.knn import fit_neighbours
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import SOURCES, Source
 from headgate.routing.regression import FOLDS, Array, fit, folds_of
-from headgate.training.quality import cascade_costs, costs, design, fit_pair
+from headgate.training.quality import Design, cascade_costs, costs, design, fit_pair
 
 NAMES: dict[Source, str] = {"probe": "probe", "embedding": "logistic", "cores": "logistic, cores"}
 """What the estimates are called beside the baselines."""
@@ -33,7 +33,7 @@ def measured(table: OutcomeTable) -> Measured:
     return Measured(table.right("small"), table.right("large"), *seconds)
 
 
-def compare(known: OutcomeTable, new: OutcomeTable, *, seed: int = 0) -> Compared:
+def compare(known: OutcomeTable, new: OutcomeTable, *, few: bool = False, seed: int = 0) -> Compared:
     """All rules, learned on `known`, on the prompts of `new`.
 
     - length rule: longer prompts first;
@@ -42,7 +42,12 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, seed: int = 0) -> Compare
     - kNN, logistic and probe: by the estimate of the small model's being right; `logistic, cores` by the highest of the
       text's and its cores';
     - cascades: the small model answers, and those answers go to the large one first whose tokens are least sure, by
-      their mean or by a regression on the mean and five quantiles. They pay for both answers.
+      their mean or by a regression on the mean and five quantiles. They pay for both answers;
+    - all of these together: estimates that read everything the others do, the small model's answer included;
+    - told the small answer: whether that is right, and of the large model the estimate from all of these. Whatever
+      judges the small model alone can do no better.
+
+    `few`: without cores and the last two, which take longest to fit.
     """
     found = measured(new)
     plain = costs(new, "embedding")
@@ -54,7 +59,7 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, seed: int = 0) -> Compare
         rights = np.stack([known.right("small"), known.right("large")], axis=1)
         estimates["kNN"] = fit_neighbours(known.vectors, rights, folds).predict(new.vectors)[:, 0]
         policies.append(Policy("kNN", 1 - estimates["kNN"], *plain))
-    for source in reversed(SOURCES):
+    for source in (one for one in reversed(SOURCES) if not (few and one == "cores")):
         read, unread = design(known, source), design(new, source)
         if read is None or unread is None:
             continue
@@ -68,7 +73,23 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, seed: int = 0) -> Compare
     stands = fit(rows, known.right("small"), (rows.shape[1],), folds=folds).predict(_quantiles(new))
     policies.append(Policy("cascade, quantiles", 1 - stands, *both))
     estimates["cascade, quantiles"] = stands
+    if few:
+        return Compared(found, tuple(policies), estimates)
+    everything, unread = _everything(known), _everything(new)
+    pair = fit_pair(everything, known.right("small"), known.right("large"), seed=seed)
+    policies.append(Policy("all of these", 1 - unread.estimates(pair), *both))
+    large = pair.large.predict(unread.rows)
+    policies.append(Policy("told the small answer", (1 - found.small) * large, *both))
     return Compared(found, tuple(policies), estimates)
+
+
+def _everything(table: OutcomeTable) -> Design:
+    """What any rule looks at: state, embedding, counts, and how sure the small model was of its answer."""
+    sources: tuple[Source, ...] = ("probe", "embedding")
+    read = [found for source in sources if (found := design(table, source)) is not None]
+    sure = _quantiles(table)
+    blocks = (*(width for one in read for width in one.blocks), sure.shape[1])
+    return Design(np.hstack([*(one.rows for one in read), sure]), np.arange(len(table)), blocks)
 
 
 def _task_rule(known: OutcomeTable, new: OutcomeTable) -> Array:
