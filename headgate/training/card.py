@@ -45,8 +45,14 @@ _TITLES = {
 }
 _OBJECTIVES = {
     "teacher": "Cross-entropy on answer tokens, plus 0.005 times the load-balancing loss of the experts",
-    "assistant": "0.5 * KL(teacher || assistant) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015)",
-    "student": "0.5 * KL(assistant || student) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015)",
+    "assistant": (
+        "0.5 * KL(teacher || assistant) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015), "
+        "the latter alone where the teacher is wrong"
+    ),
+    "student": (
+        "0.5 * KL(assistant || student) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015), "
+        "the latter alone where the assistant is wrong"
+    ),
     "undistilled": "Cross-entropy on answer tokens",
 }
 _STATES = (

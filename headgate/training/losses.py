@@ -43,25 +43,40 @@ def balanced_loss(balance: float = 0.005) -> Loss:
 
 
 def distillation(
-    student: torch.Tensor, teacher: torch.Tensor, targets: torch.Tensor, *, temperature: float, soft: float
+    student: torch.Tensor,
+    teacher: torch.Tensor,
+    targets: torch.Tensor,
+    *,
+    temperature: float,
+    soft: float,
+    exact: bool = False,
 ) -> torch.Tensor:
     """`soft` * T^2 * KL(teacher_T || student_T) + (1 - `soft`) * cross-entropy(student, targets), averaged over rows.
 
     `student` and `teacher` are fp32 logits [answers, vocabulary], `targets` int64 [answers]; the index T divides the
     logits by the temperature. T^2 keeps the gradient of the soft part at the scale of the hard part (Hinton et al.
-    2015, section 2).
+    2015, section 2). With `exact` targets, which are right whatever the teacher says, a row whose likeliest token by
+    the teacher is another has the cross-entropy alone.
     """
     divergence = F.kl_div(
         F.log_softmax(student / temperature, dim=-1),
         F.log_softmax(teacher / temperature, dim=-1),
-        reduction="batchmean",
+        reduction="none",
         log_target=True,
-    )
-    return soft * temperature**2 * divergence + (1 - soft) * F.cross_entropy(student, targets)
+    ).sum(dim=-1)
+    share = soft * (teacher.argmax(dim=-1) == targets) if exact else soft
+    errors = F.cross_entropy(student, targets, reduction="none")
+    return (share * temperature**2 * divergence + (1 - share) * errors).mean()
 
 
 def distillation_loss(
-    teacher: Any, *, temperature: float = 1.0, soft: float = 0.5, hidden: float = 4.0, balance: float | None = None
+    teacher: Any,
+    *,
+    temperature: float = 1.0,
+    soft: float = 0.5,
+    exact: bool = False,
+    hidden: float = 4.0,
+    balance: float | None = None,
 ) -> Loss:
     """`distillation` against a frozen teacher, whose logits are computed on the fly.
 
@@ -78,7 +93,7 @@ def distillation_loss(
             wanted = _answers(teacher, batch, theirs)
         output = _outputs(model, batch, states=match is not None, router=balance is not None)
         given = _answers(model, batch, output)
-        total = distillation(given, wanted, batch.targets, temperature=temperature, soft=soft)
+        total = distillation(given, wanted, batch.targets, temperature=temperature, soft=soft, exact=exact)
         if match is not None:
             total = total + hidden * (1 - done) * match(output.hidden_states, theirs.hidden_states, batch.mask)
         if balance is not None:

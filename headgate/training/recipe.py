@@ -13,10 +13,12 @@ large.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +26,8 @@ import torch
 from tokenizers import Tokenizer
 
 from headgate.engine.demo.tasks import FAMILIES, each_cell, generate
+from headgate.engine.demo.tasks.draw import Draw
+from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tokenizer import END_OF_TEXT, conversation_segments, load_tokenizer, token_id, train_tokenizer
 from headgate.training.batches import Encoded, Stream, encode, stream
 from headgate.training.card import Training, card
@@ -47,20 +51,23 @@ FURTHER = 3
 """Questions after the first about one text or table, whose tokens then serve several answers."""
 CAUGHT = 0.01
 """Share of rows whose answer is caught in a loop and ended."""
+EASY = 0.35
+"""Share of the students' samples that are of level 1 to begin with; a third of the others is, too."""
 SHARES: Mapping[str, float] = {
     "sentiment": 0.3,
     "topic": 0.3,
     "intent": 0.4,
-    "extraction": 1.6,
-    "passage": 2.2,
+    "extraction": 2.4,
+    "passage": 2.6,
     "tables": 4.0,
-    "headline": 0.9,
+    "headline": 1.3,
     "lists": 2.6,
     "repeating": 1.2,
+    "rewriting": 1.6,
     "strings": 3.6,
     "arithmetic": 1.0,
     "conversion": 1.2,
-    "puzzles": 2.4,
+    "puzzles": 2.8,
     "facts": 0.6,
     "out_of_domain": 0.4,
 }
@@ -146,13 +153,13 @@ def run_stages(run: Run, stages: Sequence[Stage]) -> None:
     # the same data; the student and its twin start from the same weights: they differ by the loss alone.
     if "assistant" in stages or (fresh and "student" in stages):
         above = above or _instructor(run, tokenizer, ("teacher",))
-        loss = distillation_loss(above)
+        loss = distillation_loss(above, exact=True)
         above, curves["assistant"] = _stage(run, tokenizer, "assistant", ASSISTANT, loss, run.seed + 1, above)
     if "student" in stages:
         # A teacher much larger than its student is understood less well than one between them (Mirzadeh et al. 2020,
         # "Improved Knowledge Distillation via Teacher Assistant"), and costs more beside every step.
         above = above or _instructor(run, tokenizer, ("assistant", "teacher"))
-        loss = distillation_loss(above)
+        loss = distillation_loss(above, exact=True)
         _, curves["student"] = _stage(run, tokenizer, "student", STUDENT, loss, run.seed + 1, above)
     if "undistilled" in stages:
         _, curves["undistilled"] = _stage(run, tokenizer, "undistilled", STUDENT, answer_loss, run.seed + 1)
@@ -178,7 +185,14 @@ def _stage(
         attach(model, instructor)
     settings = TrainSettings(run.steps_teacher if name == "teacher" else run.steps_student, rate=run.rate)
     with progress(name, settings.steps) as report:
-        losses = train(model, demo_stream(tokenizer, seed), loss, settings, run.out / f"{name}.pt", report=report)
+        losses = train(
+            model,
+            demo_stream(tokenizer, seed, students=name != "teacher"),
+            loss,
+            settings,
+            run.out / f"{name}.pt",
+            report=report,
+        )
     detach(model)
     folder = run.out / name
     if rank() != 0:
@@ -213,19 +227,30 @@ def _instructor(run: Run, tokenizer: Tokenizer, names: Sequence[Stage]) -> Any:
     return prepare(model.to(run.device), compiled=run.compiled)
 
 
-def demo_stream(tokenizer: Tokenizer, seed: int) -> Stream:
-    """Endless batches of the demo tasks' train split; no sample comes twice but by chance."""
+def demo_stream(tokenizer: Tokenizer, seed: int, *, students: bool = False) -> Stream:
+    """Endless batches of the demo tasks' train split; no sample comes twice but by chance.
 
+    `students`: as the students learn them, with answers alone, without working, and more of level 1.
+    """
     families = [replace(known, weight=SHARES.get(known.name, known.weight)) for known in FAMILIES]
+    if students:
+        families = [replace(known, make=_at_once(known.make)) for known in families]
 
     def chunk(number: int) -> list[Encoded]:
         # Chunks have seeds of their own, so that any one can be made without its predecessors.
-        samples = generate(CHUNK, seed=seed * 1_000_003 + number, families=families, further=FURTHER)
+        easy = round(EASY * CHUNK) if students else 0
+        draw = partial(generate, seed=seed * 1_000_003 + number, families=families, further=FURTHER)
+        samples = itertools.chain(draw(easy, difficulty=1), draw(CHUNK - easy))
         rows = [encode(tokenizer, conversation_segments(sample)) for sample in samples]
         rng = random.Random(f"caught {seed}/{number}")
         return [(rng.random() < CAUGHT and caught(row, rng)) or row for row in rows]
 
     return stream(chunk, pad=token_id(tokenizer, END_OF_TEXT), tokens=TOKENS, seed=seed, together=world())
+
+
+def _at_once(make: Callable[[Draw], Task]) -> Callable[[Draw], Task]:
+    """Makes the same tasks without working."""
+    return lambda draw: replace(make(draw), working="")
 
 
 if __name__ == "__main__":

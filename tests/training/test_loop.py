@@ -1,6 +1,7 @@
 import dataclasses
 import math
 import random
+import re
 from itertools import islice, pairwise
 
 import pytest
@@ -44,6 +45,21 @@ def test_distillation_loss_equals_a_hand_computed_value() -> None:
     assert both.item() == pytest.approx(expected, rel=1e-6)
     equal = distillation(student, student, torch.tensor([1]), temperature=2.0, soft=0.7)
     assert equal.item() == pytest.approx(0.3 * -math.log(0.25), rel=1e-6)
+    # Of two rows with exact targets the teacher is right about the first alone; the second has the hard part whole.
+    exact = distillation(
+        student.repeat(2, 1), teacher.repeat(2, 1), torch.tensor([0, 1]), temperature=2.0, soft=0.7, exact=True
+    )
+    assert exact.item() == pytest.approx((expected - math.log(0.25)) / 2, rel=1e-6)
+
+
+def test_students_learn_answers_without_the_working_that_the_teacher_shows(tokenizer) -> None:
+    def working(students: bool) -> list[str]:
+        batches = islice(demo_stream(tokenizer, 0, students=students)(Cursor()), 12)
+        rows = [tokenizer.decode(row.tolist(), skip_special_tokens=False) for b, _ in batches for row in b.ids]
+        return re.findall(r", (?:highest|lowest) \d+, so ", "".join(rows))
+
+    assert working(False)
+    assert not working(True)
 
 
 def test_batches_mark_exactly_the_answer_tokens() -> None:
