@@ -29,6 +29,8 @@ class Training:
     """Whether it started with weights of an earlier run."""
     whole: bool = False
     """Whether that was of the same depth; else it started with the first layers of a deeper model."""
+    mean: bool = False
+    """Whether its weights are the mean of those at the start and those at the end."""
 
 
 _TITLES = {
@@ -109,7 +111,10 @@ def _objective(training: Training) -> str:
 
 def _start(training: Training) -> str:
     if training.whole:
-        return "Started with the weights of an earlier run of the recipe."
+        mean = (
+            " Its weights are the mean of those and what they became (Izmailov et al. 2018)." if training.mean else ""
+        )
+        return f"Started with the weights of an earlier run of the recipe.{mean}"
     if training.continued:
         return "Started with the first layers of an earlier run's deeper model."
     return (

@@ -89,6 +89,7 @@ class Run:
     rate: float
     compiled: bool
     start: Path | None
+    mean: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -110,7 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         dest="start",
         help="folder of an earlier run's models to go on from, such as the shipped ones",
     )
+    parser.add_argument("--mean", action="store_true", help="end half way between the weights at the start and the end")
     options = parser.parse_args(arguments)
+    if options.mean and options.start is None:
+        parser.error("--mean is of --weights and what they become; it needs --weights")
     for name in ("steps_teacher", "steps_student", "samples", "threads"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} is {getattr(options, name)}; it must be at least 1")
@@ -129,6 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.rate,
         not options.no_compile,
         options.start,
+        options.mean,
     )
     try:
         run_stages(run, tuple(options.only or STAGES))
@@ -178,7 +183,8 @@ def _stage(
 ) -> tuple[Any, list[float]]:
     """Trains one model, or completes it from its last state; with an `instructor` also on its hidden states."""
     model = build(shape, tokenizer, seed=seed)
-    reads = run.start is not None and load_weights(model, run.start / name)
+    before = None if run.start is None else run.start / name
+    reads = before is not None and load_weights(model, before)
     model = prepare(model.to(run.device), compiled=run.compiled)
     # A student that goes on whole can read already; new maps to its instructor's states would first pull it away.
     if instructor is not None and not reads:
@@ -194,6 +200,8 @@ def _stage(
             report=report,
         )
     detach(model)
+    if run.mean and before is not None:
+        _meet_half_way(model, build(shape, tokenizer, seed=seed), before)
     folder = run.out / name
     if rank() != 0:
         return model, losses
@@ -211,10 +219,23 @@ def _stage(
         device=run.device,
         continued=run.start is not None,
         whole=reads,
+        mean=run.mean,
     )
     given = evaluate(folder, distinct(each_cell(run.samples, seed=run.seed, split="test")))
     export(model, tokenizer, folder, card(training, given))
     return model, losses
+
+
+def _meet_half_way(model: Any, first: Any, folder: Path) -> None:
+    """Sets the weights to the mean of themselves and of those in `folder`, for which `first` has room.
+
+    The mean of two ends of one training generalises better than either: Izmailov et al. 2018, "Averaging Weights Leads
+    to Wider Optima and Better Generalization".
+    """
+    load_weights(first, folder)
+    with torch.no_grad():
+        for weight, other in zip(model.parameters(), first.parameters(), strict=True):
+            weight.lerp_(other.to(weight.device), 0.5)
 
 
 def _instructor(run: Run, tokenizer: Tokenizer, names: Sequence[Stage]) -> Any:

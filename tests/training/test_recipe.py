@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from headgate.engine.demo.tasks import each_cell
 from headgate.engine.demo.tokenizer import train_tokenizer
@@ -67,6 +68,26 @@ def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
     assert losses[1][0] != losses[0][0]
     assert "Started with the weights of an earlier run" in (second / "teacher" / "README.md").read_text()
     assert (second / "teacher" / "tokenizer.json").read_text() == (first / "teacher" / "tokenizer.json").read_text()
+
+
+@pytest.mark.usefixtures("small")
+def test_a_run_may_end_half_way_between_its_start_and_its_end(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    teacher = ["--only", "teacher", *OPTIONS]
+    recipe.main(["--out", str(first), *teacher])
+    recipe.main(["--out", str(second), "--weights", str(first), "--mean", *teacher])
+    start, mean = (load_file(folder / "teacher" / "model.safetensors") for folder in (first, second))
+    end = torch.load(second / "teacher.pt", weights_only=True)["model"]
+    wanted = (start["model.embed_tokens.weight"].float() + end["model.embed_tokens.weight"]) / 2
+    assert torch.allclose(mean["model.embed_tokens.weight"].float(), wanted, rtol=2**-8)
+    assert not torch.equal(end["model.embed_tokens.weight"].bfloat16(), mean["model.embed_tokens.weight"])
+    assert "the mean of those and what they became" in (second / "teacher" / "README.md").read_text()
+
+
+def test_a_mean_without_weights_to_start_from_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        recipe.main(["--mean"])
+    assert "--mean" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("small")
