@@ -132,24 +132,29 @@ def test_who_leaves_gives_all_back(tiny_checkpoint: Path, asked_and_told: tuple[
         assert_all_is_given_back(model)
 
 
+def fail_some(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int, int], bool], error: Exception) -> list[int]:
+    """Has steps raise, told by their number from 1 on and their rows; gives the rows of all there were so far."""
+    healthy, steps = ReferenceRows.choose, []
+
+    def choose(self: ReferenceRows, logits: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        steps.append(len(logits))
+        if fails(len(steps), len(logits)):
+            raise error
+        return healthy(self, logits, *others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ReferenceRows, "choose", choose)
+    return steps
+
+
 def test_a_step_that_fails_fails_those_in_it(
     tiny_checkpoint: Path, asked_and_told: tuple[list[Asked], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, told = asked_and_told
-    healthy, steps = ReferenceRows.choose, 0
-
-    def failing(self: ReferenceRows, *given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        nonlocal steps
-        steps += 1
-        if steps == 7:
-            raise RuntimeError("an illegal memory access")
-        return healthy(self, *given)  # type: ignore[arg-type]
-
     with serving(tiny_checkpoint, AHEAD) as model:
-        monkeypatch.setattr(ReferenceRows, "choose", failing)
+        steps = fail_some(monkeypatch, lambda step, _: step == 7, RuntimeError("an illegal memory access"))
         (failed,) = answers(model, [((5, 6, 7), GREEDY, 3, ())])
         assert [reason for *_, (reason, _) in failed] == ["error"] * 3
-        assert steps == 7
+        assert len(steps) == 7
         assert_all_is_given_back(model)
         assert answers(model, asked) == told
 
@@ -158,17 +163,10 @@ def test_steps_that_do_not_fit_the_memory_change_no_answer(
     tiny_checkpoint: Path, asked_and_told: tuple[list[Asked], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, told = asked_and_told
-    healthy, steps = ReferenceRows.choose, 0
-
-    def short(self: ReferenceRows, *given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        nonlocal steps
-        steps += 1
-        if steps % 7 == 0 and given[0].shape[0] > 1:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return healthy(self, *given)  # type: ignore[arg-type]
-
     with serving(tiny_checkpoint, AHEAD) as model:
-        monkeypatch.setattr(ReferenceRows, "choose", short)
+        fail_some(
+            monkeypatch, lambda step, rows: step % 7 == 0 and rows > 1, torch.OutOfMemoryError("CUDA out of memory")
+        )
         assert answers(model, asked) == told
         assert model.stats().short_steps > 0
         assert_all_is_given_back(model)
