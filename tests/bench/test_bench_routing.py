@@ -122,6 +122,8 @@ def test_other_wordings_tell_all_where_the_content_decides_and_nothing_where_cha
         assert len({(one.family, one.difficulty, one.content, one.answer) for one in ways}) == 1
         assert len({one.messages for one in ways}) == 3
     assert wordings(6, 3, seed=1) == asked
+    # Answers are graded as everywhere: what stands before them may be working.
+    assert any(one.working for one in wordings(20, 2, seed=1))
     table = made_table(300, seed=4)
     of_content = [replace(table.outcomes[place - place % 3], text=f"{place}") for place in range(300)]
     decided = told_by_wordings(replace(table, outcomes=tuple(of_content)), 3)

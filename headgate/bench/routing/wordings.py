@@ -69,7 +69,15 @@ def wordings(contents: int = CONTENTS, each: int = WORDINGS, *, seed: int = 0) -
             if again.answer == task.answer and again.tools == task.tools and len(asked) < each:
                 turns = (*([Message("system", system)] if system else []), Message("user", again.prompt))
                 asked[again.prompt, system] = Sample(
-                    turns, again.answer, family.name, level, task.content, "test", family.grading, again.tools
+                    turns,
+                    again.answer,
+                    family.name,
+                    level,
+                    task.content,
+                    "test",
+                    family.grading,
+                    again.tools,
+                    again.working,
                 )
         if len(asked) == each:
             found += asked.values()
