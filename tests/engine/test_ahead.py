@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine_site import serving
+from engine_site import StartLine, serving
 
 from headgate.engine.ahead import AheadDecoder
 from headgate.engine.engine import Engine, EngineSettings
@@ -48,9 +48,10 @@ async def answer(model: LocalModel, name: int, asked: Asked) -> list[Any]:
     return [*zip(tokens, texts, logprobs, ends, strict=True)]
 
 
-def answers(model: LocalModel, asked: list[Asked]) -> list[list[Any]]:
+def answers(model: LocalModel, asked: list[Asked], line: StartLine | None = None) -> list[list[Any]]:
     async def together() -> list[list[Any]]:
-        return await asyncio.gather(*(answer(model, name, one) for name, one in enumerate(asked)))
+        askers = [answer(model, name, one) for name, one in enumerate(asked)]
+        return await (asyncio.gather(*askers) if line is None else line.together(model, askers))
 
     return asyncio.run(together())
 
@@ -94,11 +95,12 @@ def test_answers_are_the_same(
     settings: EngineSettings, blocks: int | None, tiny_checkpoint: Path, asked_and_told: tuple[list[Asked], list[Any]]
 ) -> None:
     asked, told = asked_and_told
-    with serving(tiny_checkpoint, settings, blocks) as model:
-        assert answers(model, asked) == told
+    line = StartLine()
+    with serving(tiny_checkpoint, settings, blocks, clock=line) as model:
+        assert answers(model, asked, line) == told
         assert_all_is_given_back(model)
         # Rows, blocks and counts that others had.
-        assert answers(model, asked[::-1]) == told[::-1]
+        assert answers(model, asked[::-1], line) == told[::-1]
         assert_all_is_given_back(model)
         assert (model.stats().preemptions > 0) == (blocks is not None)
 

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 from draft_edits import Edit, edited, edits_of
+from engine_site import StartLine
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -40,6 +41,12 @@ TIGHT = replace(EVERY, max_step_tokens=9, max_running=6)
 TIGHT_BLOCKS = 22
 
 
+def ticking() -> Callable[[], float]:
+    """A clock by which one second passes from look to look."""
+    ticks = itertools.count()
+    return lambda: float(next(ticks))
+
+
 @contextmanager
 def serving(
     folder: Path,
@@ -48,14 +55,14 @@ def serving(
     weights: WeightFormat = "native",
     *,
     blocks: int | None = None,
+    clock: Callable[[], float] | None = None,
 ) -> Iterator[LocalModel]:
     """An engine whose steps take equally long by its clock, so that every draft is worth checking."""
-    ticks = itertools.count()
     if blocks is not None:
         with serving(folder, wanted, dtype) as model:
             per_token = model.info.kv_bytes_per_token
         wanted = replace(wanted, kv_bytes=blocks * wanted.block_size * per_token)
-    engine = Engine(wanted, clock=lambda: float(next(ticks)))
+    engine = Engine(wanted, clock=clock or ticking())
     engine.load(ModelSpec("m", folder, dtype=dtype, weights=weights))
     engine.start()
     try:
@@ -112,9 +119,15 @@ async def ask(model: LocalModel, asked: Asked, draft: tuple[int, ...] = ()) -> l
     return [Said(tuple(tokens[i]), texts[i], tuple(logprobs[i]), finishes[i]) for i in range(asked.n)]
 
 
-def ask_all(model: LocalModel, asked: list[Asked], drafts: list[tuple[int, ...]] | None = None) -> list[list[Said]]:
+def ask_all(
+    model: LocalModel,
+    asked: list[Asked],
+    drafts: list[tuple[int, ...]] | None = None,
+    line: StartLine | None = None,
+) -> list[list[Said]]:
     async def together() -> list[list[Said]]:
-        return await asyncio.gather(*(ask(model, *one) for one in zip(asked, drafts or [()] * len(asked), strict=True)))
+        askers = [ask(model, *one) for one in zip(asked, drafts or [()] * len(asked), strict=True)]
+        return await (asyncio.gather(*askers) if line is None else line.together(model, askers))
 
     return asyncio.run(together())
 
@@ -181,14 +194,18 @@ def test_what_is_checked_there_is_checked_indeed(models: tuple[LocalModel, ...])
         ((again,),) = ask_all(model, [drawn], [own.tokens])
         assert again.tokens == own.tokens
         assert again.finish.accepted > NEW // 2, "draws are as certain as likeliest tokens, once the noise is"
+
+
+def test_drafts_change_nothing_where_sequences_take_each_others_room(tiny_checkpoint: Path) -> None:
     greedy = SamplingParams(temperature=0.0, max_tokens=NEW, ignore_eos=True)
     several = [Asked(prompt_of(length), greedy) for length in (7, 30, 41, 25)]
-    tight = models[1]
-    without = ask_all(tight, several)
-    before = tight.stats().preemptions
-    found = ask_all(tight, several, [said.tokens for (said,) in without])
-    assert [said.roughly for (said,) in found] == [said.roughly for (said,) in without]
-    assert tight.stats().preemptions > before, "they have room one after the other only"
+    line = StartLine(ticking())
+    with serving(tiny_checkpoint, TIGHT, blocks=TIGHT_BLOCKS, clock=line) as tight:
+        without = ask_all(tight, several)
+        before = tight.stats().preemptions
+        found = ask_all(tight, several, [said.tokens for (said,) in without], line)
+        assert [said.roughly for (said,) in found] == [said.roughly for (said,) in without]
+        assert tight.stats().preemptions > before, "they have room one after the other only"
 
 
 @pytest.mark.parametrize("seed", range(4))

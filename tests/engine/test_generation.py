@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from engine_site import serving
+from engine_site import StartLine, serving
 from tiny_models import ARCHITECTURES, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine, EngineSettings
@@ -72,6 +72,11 @@ def test_greedy_tokens_whatever_happens_around(folder: Path) -> None:
     async def together(model: LocalModel) -> None:
         assert await complete_all(model, prompts) == expected
 
+    line = StartLine()
+
+    async def in_one_step(model: LocalModel) -> None:
+        assert await line.together(model, [complete(model, p) for p in prompts]) == [[e] for e in expected]
+
     with serving(folder, EngineSettings()) as model:
         asyncio.run(alone_then_together(model))
     with serving(folder, EngineSettings(max_step_tokens=13, max_running=5, block_size=4)) as model:
@@ -79,8 +84,9 @@ def test_greedy_tokens_whatever_happens_around(folder: Path) -> None:
         assert model.stats().steps > sum(map(len, prompts)) / 13
     # 44 blocks of 4 tokens hold the longest sequence, not all of them: some are preempted and recomputed.
     per_token = model.info.kv_bytes_per_token
-    with serving(folder, EngineSettings(block_size=4, kv_bytes=per_token * 4 * 44, prefix_cache=False)) as model:
-        asyncio.run(together(model))
+    tight = EngineSettings(block_size=4, kv_bytes=per_token * 4 * 44, prefix_cache=False)
+    with serving(folder, tight, clock=line) as model:
+        asyncio.run(in_one_step(model))
         assert model.stats().preemptions > 0
         assert model.stats().kv_blocks_used == 0
 
@@ -145,17 +151,19 @@ def test_penalties_count_each_generated_token_once(tiny_checkpoint: Path) -> Non
     prompts = prompts_of([20, 9])
     bias = tuple((token, 50.0) for token in range(5, 10))
 
+    line = StartLine()
+
     async def run(model: LocalModel) -> None:
         penalised = complete(model, prompts[0], logit_bias=bias, frequency_penalty=2.0, max_tokens=20)
-        (tokens,), (plain,) = await asyncio.gather(penalised, complete(model, prompts[1], max_tokens=20))
+        (tokens,), (plain,) = await line.together(model, [penalised, complete(model, prompts[1], max_tokens=20)])
         assert {tokens.count(token) for token in range(5, 10)} == {4}
         assert (plain,) == tuple(await complete(model, prompts[1], max_tokens=20))
 
-    with serving(tiny_checkpoint, EngineSettings()) as model:
+    with serving(tiny_checkpoint, EngineSettings(), clock=line) as model:
         asyncio.run(run(model))
         assert not model.stats().preemptions
     # The two need three and two blocks.
-    with serving(tiny_checkpoint, EngineSettings(kv_bytes=4 * 16 * model.info.kv_bytes_per_token)) as model:
+    with serving(tiny_checkpoint, EngineSettings(), blocks=4, clock=line) as model:
         asyncio.run(run(model))
         assert model.stats().preemptions
 
