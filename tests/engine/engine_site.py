@@ -35,11 +35,15 @@ class StartLine:
         self._off.clear()
         all_of_them = asyncio.gather(*askers)
         try:
-            while (stats := model.stats()).waiting + stats.running < len(askers) and not all_of_them.done():
-                await asyncio.sleep(0)  # noqa: ASYNC110  nothing tells of it but looking
+            while self._there(model) < len(askers) and not all_of_them.done():  # noqa: ASYNC110  nothing tells of it
+                await asyncio.sleep(0)
         finally:
             self._off.set()
         return await all_of_them
+
+    def _there(self, model: LocalModel) -> int:
+        stats = model.stats()
+        return stats.waiting + stats.running
 
 
 @contextmanager
