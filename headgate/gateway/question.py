@@ -29,6 +29,8 @@ _NO_MATTER = (
 """Fields of a request that do not change its answer, or that the key has elsewhere. All others are in it."""
 _GREEDY_NO_MATTER = ("temperature", "top_p", "top_k", "min_p", "seed")
 """Fields of the sampling that change nothing where the likeliest token is taken."""
+_END = 4000
+"""Characters of a long text's beginning and end that tell whether it asks about now."""
 
 
 def _all_but(kind: type, *names: str) -> tuple[str, ...]:
@@ -139,8 +141,6 @@ def question_of(
     # Where the destinations' defaults differ, the most random one decides.
     temperature = max(d.temperature(request.sampling) for d in candidates)
     greedy = temperature == 0
-    of_now = _of_now(request)
-    ttl_s = min(policy.ttl_s, policy.time_sensitive_ttl_s) if of_now else policy.ttl_s
     if own.enabled is False:
         return Bypass("off")
     if control.no_store:
@@ -149,6 +149,8 @@ def question_of(
         return Bypass("random")
     if not (policy.tool_results or control.asked) and any(m.role == "tool" for m in request.messages):
         return Bypass("tools")
+    of_now = _of_now(request)
+    ttl_s = min(policy.ttl_s, policy.time_sensitive_ttl_s) if of_now else policy.ttl_s
     if ttl_s <= 0:
         return Bypass("time_sensitive")
     text = request.last_user_text
@@ -187,11 +189,14 @@ def normalized(text: str) -> str:
 
 
 def _of_now(request: ChatRequest) -> bool:
-    """Whether it asks about now. An earlier turn counts: "and in Spain?" asks what the turn before asked."""
+    """Whether it asks about now. An earlier turn counts: "and in Spain?" asks what the turn before asked.
+
+    What is asked of a long text stands before or after it; what is between is not read, as others would wait meanwhile.
+    """
     texts = [m.content for m in request.messages if m.role == "user" and m.content is not None]
     if isinstance(request.prompt, str):
         texts.append(request.prompt)
-    return any(time_sensitive(text) for text in texts)
+    return any(time_sensitive(t if len(t) <= 2 * _END else f"{t[:_END]}\n{t[-_END:]}") for t in texts)
 
 
 def _scope(request: ChatRequest, principal: Principal, policy: CachePolicy) -> str:

@@ -48,6 +48,7 @@ def user(text: str) -> ChatRequest:
     return replace(ASK, messages=(Message("user", text),))
 
 
+PAGE = "It rained. " * 1000
 WORDS = st.text(max_size=5)
 TOKENS = st.lists(st.integers(0, 99), max_size=2).map(tuple)
 CALLS = st.lists(st.builds(ToolCall, WORDS, WORDS, WORDS), max_size=2).map(tuple)
@@ -204,6 +205,8 @@ def test_what_takes_no_part(request_: ChatRequest, policy: CachePolicy, reason: 
             ASK, messages=(Message("user", "Any news?"), Message("assistant", "Yes."), Message("user", "Of Rome?"))
         ),
         replace(ASK, endpoint="completions", messages=(), prompt="The current president is"),
+        user(f"What's the weather today? {PAGE}"),
+        user(f"{PAGE} What's the weather today?"),
     ],
 )
 def test_questions_about_now_live_shortly_and_match_word_for_word_only(request_: ChatRequest) -> None:
@@ -213,9 +216,10 @@ def test_questions_about_now_live_shortly_and_match_word_for_word_only(request_:
     later = asked(request_, policy=CachePolicy(ttl_s=3.0, time_sensitive_ttl_s=5.0))
     assert isinstance(later, Question)
     assert later.ttl_s == 3.0
-    plain = asked()
-    assert isinstance(plain, Question)
-    assert (plain.ttl_s, plain.semantic) == (3600.0, True)
+    for request in (ASK, user(f"Summarise this. {PAGE} He left today. {PAGE}")):
+        plain = asked(request)
+        assert isinstance(plain, Question)
+        assert (plain.ttl_s, plain.semantic) == (3600.0, True)
 
 
 def test_who_accepts_no_error_gets_no_similar_answer() -> None:

@@ -87,7 +87,9 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError:
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+        # Not `encode`: that holds the interpreter to its end, and a long prompt would silence every stream meanwhile.
+        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoding.ids
         return ids
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,6 +32,16 @@ def test_text_survives_the_round_trip(folder: Folder) -> None:
 def test_lone_surrogates_do_not_break_encoding(byte_level: Tokenizer) -> None:
     ids = byte_level.encode("a\ud83cb 🎉", add_special_tokens=False)
     assert byte_level.decode(ids) == "a\ufffdb 🎉"
+
+
+def test_others_go_on_while_a_long_text_is_read(byte_level: Tokenizer) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(byte_level.encode, "The quick brown fox. " * 10_000, add_special_tokens=False)
+        turns = 0
+        while not reading.done():
+            time.sleep(0)  # whoever holds the interpreter meanwhile leaves this a turn or two
+            turns += 1
+    assert turns > 100
 
 
 def test_side_files_name_the_special_tokens(folder: Folder) -> None:
