@@ -74,6 +74,7 @@ def _filled(decoder: Decoder, kind: KVDtype, sequences: int, tokens: int) -> KVS
     """A cache whose every page has been written: what is in it does not matter to the time."""
     blocks = sequences * -(-tokens // _BLOCK)
     store = KVStore(decoder.spec, blocks, _BLOCK, kv_dtype(kind, decoder.dtype), decoder.device)
+    store.use(range(blocks))
     for layer in store.layers:
         for part in (layer.keys, layer.values, layer.key_scales, layer.value_scales):
             if part is not None:

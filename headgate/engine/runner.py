@@ -116,7 +116,7 @@ class Runner:
 
     def release(self) -> None:
         """Give up keys, values and what was recorded. Nothing can be run after that."""
-        self._store.layers.clear()
+        self._store.release()
         if self._ahead is not None:
             self._ahead.release()
 
@@ -157,6 +157,7 @@ class Runner:
 
         Call it in torch's inference mode.
         """
+        self._store.use(chunk.sequence.table.blocks[-1] for chunk in chunks)
         if self._ahead is not None and self._ahead.takes(chunks):
             found = self._ahead.run(chunks, most, interrupt)
             return [_sampled(chunk.sequence, decoded) for chunk, decoded in zip(chunks, found, strict=True)]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
-import numpy as np
 import torch
 
 from headgate.engine.kernels.interface import KVLayer
+from headgate.engine.kv.memory import HUGE_PAGE, HostMemory
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.quant.fp8 import E4M3
 
-_LINE, _HUGE_PAGE = 64, 1 << 21  # bytes
 KVDtype = Literal["auto", "int8", "fp8"]
 """How keys and values are kept: in the dtype of the arithmetic, or in 8 bits with a scale per token and head. int8 is
 the more exact: a head's elements differ less in size than a float's exponent allows for."""
@@ -45,11 +45,19 @@ class KVStore:
         self.blocks, self.block_size = blocks, block_size
         shape = (blocks * block_size, spec.kv_heads, spec.head_dim)
 
+        self._memory = HostMemory() if device.type == "cpu" else None
+        self._small = HUGE_PAGE // (block_size * spec.kv_heads * spec.head_dim * dtype.itemsize)
+
+        def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+            if self._memory is None:
+                return torch.zeros(shape, dtype=dtype, device=device)
+            return self._memory.zeros(math.prod(shape) * dtype.itemsize).view(dtype).view(shape)
+
         def layer() -> KVLayer:
-            keys, values = _zeros(shape, dtype, device), _zeros(shape, dtype, device)
+            keys, values = zeros(shape, dtype), zeros(shape, dtype)
             if dtype.itemsize > 1:
                 return KVLayer(keys, values)
-            scales = (_zeros(shape[:2], torch.float32, device) for _ in range(2))
+            scales = (zeros(shape[:2], torch.float32) for _ in range(2))
             return KVLayer(keys, values, *scales)
 
         self.layers = [layer() for _ in range(spec.layers)]
@@ -58,6 +66,17 @@ class KVStore:
     def nbytes(self) -> int:
         """Bytes reserved."""
         return sum(tensor.nbytes for layer in self.layers for tensor in _tensors(layer))
+
+    def use(self, blocks: Iterable[int]) -> None:
+        """To be told of blocks that are written to: beyond a huge page of each tensor memory comes in huge pages."""
+        if self._memory is not None and any(block >= self._small for block in blocks):
+            self._memory.gather()
+            self._memory = None
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self.layers.clear()
+        self._memory = None
 
     def outline(self, blocks: Sequence[int], count: int) -> torch.Tensor:
         """What the middle layer holds of a sequence's first `count` tokens, whichever step computed them.
@@ -101,15 +120,3 @@ class KVStore:
 def _tensors(layer: KVLayer) -> list[torch.Tensor]:
     parts = (layer.keys, layer.values, layer.key_scales, layer.value_scales)
     return [tensor for tensor in parts if tensor is not None]
-
-
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    if device.type != "cpu":
-        return torch.zeros(shape, dtype=dtype, device=device)
-    # numpy's zeros are mapped lazily: a large pool costs memory only as its blocks are used. By themselves they begin
-    # 16 bytes into a page, where each load of 64 bytes touches two lines of the cache.
-    count = int(np.prod(shape)) * dtype.itemsize
-    alignment = _HUGE_PAGE if count >= _HUGE_PAGE else _LINE
-    raw = np.zeros(count + alignment, dtype=np.uint8)
-    start = -raw.ctypes.data % alignment
-    return torch.from_numpy(raw[start : start + count]).view(dtype).view(shape)
