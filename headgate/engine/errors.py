@@ -20,12 +20,14 @@ class EngineError(Exception):
 
 
 class PromptTooLong(EngineError):
-    """The prompt leaves no room for a single token."""
+    """The prompt leaves no room for a single token. `at_least`: it was not counted further than to see that."""
 
-    def __init__(self, prompt_tokens: int, limit: int) -> None:
+    def __init__(self, prompt_tokens: int, limit: int, *, at_least: bool = False) -> None:
         self.prompt_tokens = prompt_tokens
         self.limit = limit
-        super().__init__(f"the prompt has {prompt_tokens} tokens; the model takes at most {limit}, one of them new")
+        self.at_least = at_least
+        some = f"{'at least ' if at_least else ''}{prompt_tokens}"
+        super().__init__(f"the prompt has {some} tokens; the model takes at most {limit}, one of them new")
 
 
 class UnknownModel(EngineError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.engine.choice import ChoiceStream, TextDelta, merge, singly
-from headgate.engine.errors import ProbeFailed, ScoringFailed
+from headgate.engine.errors import ProbeFailed, PromptTooLong, ScoringFailed
 from headgate.engine.judged import Probe, Score
 from headgate.engine.loop import StepLoop
 from headgate.engine.mailbox import Mailbox
@@ -142,23 +142,34 @@ class LocalModel:
         return self._marked.decode(prompt[-4:]).rstrip().endswith(OPEN)
 
     async def render_chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None, **extra: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        most: int | None = None,
+        **extra: Any,
     ) -> tuple[int, ...]:
         """Prompt tokens of a conversation, by the checkpoint's chat template; `extra`: its further variables.
 
         Raises:
             TemplateError, NoChatTemplate: the template refuses the messages, or there is none.
+            PromptTooLong: as `encode`.
         """
         told = len(str(tools)) if tools else 0
         if told + sum(len(str(m.get("content") or "")) for m in messages) < _INLINE_CHARACTERS:
-            return self._render(messages, tools, extra)
-        return await asyncio.to_thread(self._render, messages, tools, extra)
+            return self._render(messages, tools, most, extra)
+        return await asyncio.to_thread(self._render, messages, tools, most, extra)
 
-    async def encode(self, text: str, *, special: bool = True) -> tuple[int, ...]:
-        """Tokens of plain text; `special`: with those the tokenizer puts around a prompt."""
+    async def encode(self, text: str, *, special: bool = True, most: int | None = None) -> tuple[int, ...]:
+        """Tokens of plain text; `special`: with those the tokenizer puts around a prompt.
+
+        Raises:
+            PromptTooLong: its length alone tells that it has more than `most` tokens. One that has them for all that is
+                given back: the caller sees it.
+        """
         if len(text) < _INLINE_CHARACTERS:
-            return tuple(self._tokenizer.encode(text, add_special_tokens=special))
-        return tuple(await asyncio.to_thread(self._tokenizer.encode, text, add_special_tokens=special))
+            return self._read(text, special, most)
+        return await asyncio.to_thread(self._read, text, special, most)
 
     async def grammar(self, text: str) -> Grammar:
         """A grammar for the model's vocabulary, compiled in a thread unless it is known.
@@ -363,10 +374,16 @@ class LocalModel:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,
+        most: int | None,
         extra: Mapping[str, Any],
     ) -> tuple[int, ...]:
-        text = self._chat_template.render(messages, tools=tools, **extra)
-        return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+        return self._read(self._chat_template.render(messages, tools=tools, **extra), False, most)
+
+    def _read(self, text: str, special: bool, most: int | None) -> tuple[int, ...]:
+        # Megabytes take seconds, and a hundred times their size of memory.
+        if most is not None and (least := self._tokenizer.least_tokens(text)) > most:
+            raise PromptTooLong(least, self.info.context_length, at_least=True)
+        return tuple(self._tokenizer.encode(text, add_special_tokens=special))
 
     def _mailbox(self) -> Mailbox:
         loop = asyncio.get_running_loop()

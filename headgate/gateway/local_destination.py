@@ -128,7 +128,10 @@ class LocalDestination:
         revision = self._info.text_revision
         prompt = None if read is None else read.get(revision)
         if prompt is None:
-            prompt = await prompt_of(request, self._model)
+            try:
+                prompt = await prompt_of(request, self._model, self._info.context_length)
+            except PromptTooLong as error:
+                raise _too_long(error, request) from None
             if read is not None:
                 read[revision] = prompt
         if not prompt:
@@ -244,7 +247,7 @@ class LocalDestination:
             finally:
                 await stream.aclose()
         except PromptTooLong as error:
-            raise context_exceeded(error.limit, error.prompt_tokens, None, request.prompt_field) from None
+            raise _too_long(error, request) from None
         except EngineStopped:
             raise overloaded("The server is shutting down.") from None
         yield account(_outcome(finishes, spoken.reasoning_tokens))
@@ -323,6 +326,10 @@ _STEPS = ((64, 1, 1), (2, 8, 1), (2, 8, 4), (64, 1, 1), (2, 8, 1))
 """What is measured at the start: prompt tokens, new tokens, choices."""
 _USUAL = {"cpu": (10e9, 200e9), "cuda": (1e12, 100e12)}
 """Bytes read and operations done in a second, before anything was measured."""
+
+
+def _too_long(error: PromptTooLong, request: ChatRequest) -> ApiError:
+    return context_exceeded(error.limit, error.prompt_tokens, None, request.prompt_field, at_least=error.at_least)
 
 
 def _outcome(finishes: list[Finish], reasoning_tokens: int = 0) -> Outcome:

@@ -13,16 +13,19 @@ _SWITCH, _LEVEL = "enable_thinking", "reasoning_effort"
 _OFF, _USUAL = ("none", "minimal"), "medium"
 
 
-async def prompt_of(request: ChatRequest, model: LocalModel) -> tuple[int, ...]:
-    """The prompt; ApiError 400 where the model's chat template refuses the conversation or what is asked of it."""
+async def prompt_of(request: ChatRequest, model: LocalModel, most: int | None = None) -> tuple[int, ...]:
+    """The prompt; ApiError 400 where the model's chat template refuses the conversation or what is asked of it.
+
+    PromptTooLong where it would have more than `most` tokens, as far as its length tells.
+    """
     if isinstance(request.prompt, tuple):
         return request.prompt
     if request.prompt is not None:
-        return await model.encode(request.prompt)
+        return await model.encode(request.prompt, most=most)
     extra = _thinking(request, model)
     tools = [tool.for_template() for tool in request.callable_tools] or None
     try:
-        return await model.render_chat([m.for_template() for m in request.messages], tools, **extra)
+        return await model.render_chat([m.for_template() for m in request.messages], tools, most=most, **extra)
     except NoChatTemplate:
         message = f"The model '{model.info.name}' has no chat template; use /v1/completions."
         raise invalid(message, "messages", "no_chat_template") from None

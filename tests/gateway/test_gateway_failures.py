@@ -90,6 +90,19 @@ async def test_failures_have_one_shape(
     assert response.headers["x-request-id"]
 
 
+@pytest.mark.parametrize(("text", "said"), [("x" * 600, "your prompt has 6"), ("x" * 20_000, "at least 1")])
+async def test_what_is_far_too_long_is_not_read_to_its_end(serve: Serve, text: str, said: str) -> None:
+    client = await serve()
+    chat = [{"role": "user", "content": text}]
+    for path, param, asked in ((CHAT, "messages", chat), ("/v1/completions", "prompt", text)):
+        response = await client.post(path, json={"model": "tiny", param: asked})
+        error = (await response.json())["error"]
+        assert (response.status, error["code"], error["param"]) == (400, "context_length_exceeded", param)
+        assert said in error["message"]
+    counted = await client.post("/tokenize", json={"model": "tiny", "prompt": text})
+    assert (await counted.json())["count"] == len(text)
+
+
 async def test_a_body_in_chunks_is_bounded_too(serve: Serve) -> None:
     client = await serve(server={"max_body_bytes": 2000})
 

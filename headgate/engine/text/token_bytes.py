@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -50,6 +52,24 @@ def spelling_of(decoder: Mapping[str, Any] | None) -> Spelling:
     if kinds & {"Metaspace", "Replace"}:
         return "metaspace"
     return "wordpiece" if "WordPiece" in kinds else "plain"
+
+
+def longest_token(config: Mapping[str, Any]) -> int:
+    """Most characters of a text that one token of a `tokenizer.json` stands for; 0 where that cannot be told.
+
+    It can with byte-level BPE where nothing is taken off a text before: every byte is part of a token then.
+    """
+    model, added, cut = config["model"], config.get("added_tokens", ()), json.dumps(config.get("pre_tokenizer"))
+    kinds = set(re.findall(r'"type": "(\w+)"', cut))
+    whole = (
+        model["type"] == "BPE"
+        and config.get("normalizer") is None
+        and {"ByteLevel"} <= kinds <= {"ByteLevel", "Sequence", "Split", "Digits"}
+        and '"behavior": "Removed"' not in cut
+        and not any(token["lstrip"] or token["rstrip"] for token in added)
+        and byte_alphabet().keys() <= model["vocab"].keys()
+    )
+    return max(map(len, (*model["vocab"], *(token["content"] for token in added)))) if whole else 0
 
 
 def byte_of_fallback_token(token: str) -> int | None:

@@ -6,11 +6,19 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from copy import copy
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 
 from headgate.engine.text.folder import TokenizerError, TokenizerFolder
-from headgate.engine.text.token_bytes import Spelling, byte_alphabet, byte_of_fallback_token, bytes_of, spelling_of
+from headgate.engine.text.token_bytes import (
+    Spelling,
+    byte_alphabet,
+    byte_of_fallback_token,
+    bytes_of,
+    longest_token,
+    spelling_of,
+)
 
 
 class Tokenizer:
@@ -29,7 +37,8 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
-        self.spelling: Spelling = spelling_of(json.loads(backend.to_str()).get("decoder"))
+        config: dict[str, Any] = json.loads(backend.to_str())
+        self.spelling: Spelling = spelling_of(config.get("decoder"))
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.bos_id = self._id_of(folder.special_tokens.get("bos_token"))
         own_eos = self._id_of(folder.special_tokens.get("eos_token"))
@@ -37,6 +46,7 @@ class Tokenizer:
         named = (self._id_of(text) for text in (*folder.special_tokens.values(), *folder.additional_special_tokens))
         added = (token for token, entry in backend.get_added_tokens_decoder().items() if entry.special)
         self.special_ids = frozenset({*added, *self.eos_ids, *(token for token in named if token is not None)})
+        self._longest = longest_token(config)
         self._bytes = _TokenBytes(backend, self.spelling, frozenset())
         self._shown_bytes = _TokenBytes(backend, self.spelling, self.special_ids)
 
@@ -91,6 +101,10 @@ class Tokenizer:
         (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         ids: list[int] = encoding.ids
         return ids
+
+    def least_tokens(self, text: str) -> int:
+        """As few tokens as `text` may have, told by its length alone; 0 where that says nothing."""
+        return -(-len(text) // self._longest) if self._longest else 0
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """The text of `ids`. Ids outside the vocabulary have none."""

@@ -98,14 +98,15 @@ def model_not_found(name: str, known: str) -> ApiError:
 
 
 def context_exceeded(
-    limit: int, prompt_tokens: int, completion_tokens: int | None, prompt: str = "messages"
+    limit: int, prompt_tokens: int, completion_tokens: int | None, prompt: str = "messages", *, at_least: bool = False
 ) -> ApiError:
     """400: prompt, or prompt and completion together, are longer than the model's context. Counts are tokens.
 
-    `prompt`: the field that the prompt is in.
+    `prompt`: the field that the prompt is in; `at_least`: it has more tokens, perhaps.
     """
     if completion_tokens is None:
-        asked = f"your prompt has {prompt_tokens} tokens, which leaves no room for a completion"
+        some = f"{'at least ' if at_least else ''}{prompt_tokens}"
+        asked = f"your prompt has {some} tokens, which leaves no room for a completion"
     else:
         asked = (
             f"you requested {prompt_tokens + completion_tokens} tokens "

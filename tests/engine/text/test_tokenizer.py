@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,31 @@ def test_others_go_on_while_a_long_text_is_read(byte_level: Tokenizer) -> None:
             time.sleep(0)  # whoever holds the interpreter meanwhile leaves this a turn or two
             turns += 1
     assert turns > 100
+
+
+@settings(max_examples=200)
+@given(st.text() | st.lists(st.sampled_from(["two words", "<|start|>", "the ", "🎉", "\ud83c", "\u0301"])).map("".join))
+def test_the_least_tokens_of_a_text_are_no_more_than_it_has(byte_level: Tokenizer, text: str) -> None:
+    least = byte_level.least_tokens(text)
+    assert (least > 0) == (text != "")
+    assert least <= len(byte_level.encode(text, add_special_tokens=False))
+
+
+def test_nothing_is_told_by_the_length_of_a_text_that_is_read_in_part(folder: Folder) -> None:
+    path = folder()
+    config = json.loads((path / "tokenizer.json").read_text())
+    for change in (
+        {"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}},
+        {
+            "pre_tokenizer": {
+                "type": "Sequence",
+                "pretokenizers": [config["pre_tokenizer"], {"type": "WhitespaceSplit"}],
+            }
+        },
+        {"added_tokens": [{**config["added_tokens"][0], "lstrip": True}]},
+    ):
+        (path / "tokenizer.json").write_text(json.dumps({**config, **change}))
+        assert Tokenizer.load(path).least_tokens("x" * 10_000) == 0
 
 
 def test_side_files_name_the_special_tokens(folder: Folder) -> None:
