@@ -21,6 +21,8 @@ Stored = TypeVar("Stored")
 
 CANDIDATES = 8
 """Near misses are often closer than a true paraphrase, so the first few say little."""
+MARGIN = 2.0
+"""Log odds: of two questions told apart by the guards that fit within so much of each other, neither is served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +136,8 @@ class Choice:
     """Which of the close texts' answers may be served.
 
     Attributes:
-        servable: their places and scores, the best first. A score is the log odds above the threshold; without a judge
-            the similarity.
+        servable: their places and scores, the best first, none told apart from it by the guards. A score is the log
+            odds above the threshold; without a judge the similarity.
         bound: on the share of wrong ones among hits like these, where one is certified.
         reason: why the closest is not served; empty where it may be.
         weighed: what the model was asked about, by place: similarity, the comparator's log odds, what the guards say.
@@ -202,10 +204,23 @@ def choose(
     if level is None:
         return Choice((), None, against[0] or "max_error")
     weighed = {at: (close[at].similarity, odds[at], seen[at]) for at in left}
-    scored = [(at, judge.log_odds(*known) - level.threshold) for at, known in weighed.items()]
-    servable = sorted((pair for pair in scored if pair[1] >= 0.0), key=lambda pair: -pair[1])
-    reason = against[0] or _unless(any(at == 0 for at, _ in servable))
-    return Choice(tuple(servable), level.bound, reason, weighed)
+    scored = sorted(
+        ((at, judge.log_odds(*known) - level.threshold) for at, known in weighed.items()), key=lambda pair: -pair[1]
+    )
+    if not scored or scored[0][1] < 0.0:
+        return Choice((), level.bound, against[0] or "bound", weighed)
+    best, most = scored[0]
+    first = judge.read(close[best].text, scope, close[best].seal)
+    servable = [(best, most)]
+    for at, score in scored[1:]:
+        if score < min(0.0, most - MARGIN):
+            break
+        if compare(first, judge.read(close[at].text, scope, close[at].seal), whole=False).veto is None:
+            servable += [(at, score)] if score >= 0.0 else []
+        elif score >= most - MARGIN:
+            # One answer at most is right for both, and the text asked does not say which.
+            return Choice((), level.bound, against[0] or "ambiguous", weighed)
+    return Choice(tuple(servable), level.bound, against[0] or _unless(any(at == 0 for at, _ in servable)), weighed)
 
 
 def _unless(served: bool) -> str:

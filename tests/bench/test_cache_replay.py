@@ -79,15 +79,20 @@ class Threshold:
 
 
 class Best:
-    """Serves the candidate with the highest score."""
+    """Serves the candidate with the highest score, unless another that it is told apart from is nearly as good."""
 
-    def __init__(self, least: float, score: Callable[[str, str], float]) -> None:
-        self.least = least
-        self.score = score
+    def __init__(
+        self, least: float, score: Callable[[str, str], float], apart: Callable[[str, str], bool], margin: float
+    ) -> None:
+        self.least, self.score, self.apart, self.margin = least, score, apart, margin
 
     def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
-        best = max(candidates, key=lambda one: self.score(one.text, query.text), default=None)
-        return best if best is not None and self.score(best.text, query.text) >= self.least else None
+        scores = {one.entry: self.score(one.text, query.text) for one in candidates}
+        best = max(candidates, key=lambda one: scores[one.entry], default=None)
+        if best is None or scores[best.entry] < self.least:
+            return None
+        close = [one for one in candidates if one is not best and scores[one.entry] >= scores[best.entry] - self.margin]
+        return None if any(self.apart(best.text, one.text) for one in close) else best
 
     def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
         pass
@@ -193,16 +198,20 @@ def test_policies_side_by_side_do_what_each_does_alone(kind: Kind) -> None:
     def scores(asked: int, rows: Rows, _: Floats) -> list[float]:
         return [score(texts[row], texts[asked]) for row in rows.tolist()]
 
+    def apart(first: str, second: str) -> bool:
+        return zlib.crc32(f"{first} or {second}".encode()) % 2 == 0
+
+    margin = 2.0
     families: list[Family] = [
         Cosine([np.inf, 0.97, 0.8]),
         Guarded([0.9, 0.8], lambda stored, asked: vetoed(texts[stored], texts[asked])),
-        Judged([np.inf, 6.0, 3.0, -1.0], scores),
+        Judged([np.inf, 6.0, 3.0, -1.0], scores, lambda a, b: apart(texts[a], texts[b]), margin),
         Oracle(same_key(items, embedded)),
     ]
     alone: list[Policy] = [
         *(Threshold(cosine) for cosine in (np.inf, 0.97, 0.8)),
         *(Threshold(cosine, vetoed) for cosine in (0.9, 0.8)),
-        *(Best(least, score) for least in (np.inf, 6.0, 3.0, -1.0)),
+        *(Best(least, score, apart, margin) for least in (np.inf, 6.0, 3.0, -1.0)),
         Threshold(-1.0, lambda stored, asked: keys[stored] != keys[asked]),
     ]
     columns = play(items, embedded, families, candidates=3).T

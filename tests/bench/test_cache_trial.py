@@ -13,7 +13,8 @@ from click.testing import CliRunner
 from headgate.bench.cache import cli
 from headgate.bench.cache.certify import LADDER, Served, certified
 from headgate.bench.cache.pairs import FILES, hand_written, hand_written_pairs
-from headgate.bench.cache.trial import COSINES, Calibration, StreamResult, rows, tuned
+from headgate.bench.cache.side_by_side import Tally
+from headgate.bench.cache.trial import COSINES, NOTHING, Played, StreamResult, results, rows, rungs, tuned
 from headgate.bench.cli import bench
 from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
@@ -80,12 +81,55 @@ def test_nothing_is_certified_for_want_of_hits() -> None:
     assert certified([{}] * 100).levels == ()
 
 
+def tallied(right: int = 0, wrong: int = 0) -> Tally:
+    return Tally(right, wrong, 3, {"unit": (4, wrong)}, {"some intent": (right, wrong)})
+
+
+def played(
+    seed: int, static: dict[float, Tally], ours: dict[float, Tally], oracle: int = 50, guarded: Tally | None = None
+) -> Played:
+    nothing = dict.fromkeys((*COSINES, 0.8, 0.9, 0.95, 0.97, NOTHING), tallied())
+    own = {**dict.fromkeys(LADDER, tallied()), **ours}
+    return Played(
+        "natural",
+        "test",
+        seed,
+        100,
+        own,
+        {**nothing, **static},
+        {**nothing, 0.995: guarded or tallied()},
+        tallied(oracle),
+    )
+
+
 def test_baselines_take_the_cosine_with_the_most_right_hits_that_keeps_the_level() -> None:
-    cosines = dict.fromkeys(COSINES, (0, 0))
-    own = {**cosines, 0.995: (50, 0), 0.875: (100, 2), 0.755: (200, 9)}
-    found = tuned([Calibration("natural", 0, {}, own, cosines)])
+    static = {0.995: tallied(50), 0.875: tallied(100, 2), 0.755: tallied(200, 9)}
+    found = tuned([played(0, static, {})])
     assert found.static == {0.01: 0.995, 0.02: 0.875, 0.05: 0.755}
-    assert set(found.guarded.values()) == {float("inf")}
+    assert set(found.guarded.values()) == {NOTHING}
+
+
+def test_a_stream_says_what_each_policy_did_at_the_threshold_that_was_chosen() -> None:
+    judge = Judge.load()
+    levels = {level: judge.level("natural", level) for level in (0.01, 0.02, 0.05)}
+    assert all(levels.values())
+    ours = {own.threshold: tallied(int(1000 * level)) for level, own in levels.items() if own}
+    made = played(7, {0.995: tallied(20), 0.8: tallied(9, 9)}, ours, guarded=tallied(30))
+    told = {(one.policy, one.level): one for one in results(made, tuned([made]), judge)}
+    assert {level: told["ours", level].right for level in levels} == {0.01: 10, 0.02: 20, 0.05: 50}
+    assert told["best static", 0.01].right == 20
+    assert told["static + guards", 0.01].right == 30
+    assert (told["cosine 0.80", None].wrong, told["oracle", None].right, told["exact only", None].right) == (9, 50, 0)
+    assert {(one.seed, one.requests, one.exact) for one in told.values()} == {(7, 100, 3)}
+
+
+def test_rungs_count_streams_above_each_level() -> None:
+    found = {
+        one.threshold: one for one in rungs([played(0, {}, {2.0: tallied(97, 3)}), played(1, {}, {2.0: tallied(20)})])
+    }
+    assert found[2.0].above == {0.01: 1, 0.02: 1, 0.05: 0}
+    assert (found[2.0].error.errors, found[2.0].error.trials, found[2.0].of_oracle) == (3, 120, 1.17)
+    assert found[1.0].error.trials == 0
 
 
 def test_rows_pool_hits_and_count_streams() -> None:
@@ -109,6 +153,9 @@ def test_the_command_certifies_tries_and_goes_on_where_it_was(tmp_path: Path, mo
     monkeypatch.setattr(cli, "FITTED", fitted)
     arguments = ["cache", "--only", "trial", "--certify", "--streams", "1", "--calibration", "1", "--raw", str(raw)]
     arguments += ["--requests", "60", "--json", str(out), "--processes", "1", "--scratch", str(tmp_path / "scratch")]
+    stopped = CliRunner().invoke(bench, [*arguments, "--minutes", "0"], catch_exceptions=False)
+    assert "6 of 6 streams are left" in stopped.output
+    assert not raw.exists()
     result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     lines = raw.read_bytes().splitlines()

@@ -16,8 +16,10 @@ from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import compare, reading_of
 from headgate.cache.judge import FITTED, LEVELS, Certified, Judge, Thresholds, evidence
+from headgate.cache.semantic import Choice, Close, SemanticRule, asked_of, choose
 
 SHARE = deal(0)["test"]
+RULE = SemanticRule()
 STRICT, LOOSE = Certified(0.01, 5.0, 0.009), Certified(0.05, 2.0, 0.04)
 
 
@@ -151,6 +153,28 @@ async def test_a_cache_with_the_real_model_serves_a_paraphrase_and_no_near_miss(
     assert not isinstance(near.verdict, Hit)
     assert not isinstance(delete.verdict, Hit)
     await embedder.close()
+
+
+def test_a_text_that_fits_two_questions_told_apart_gets_neither_answer(judge: Judge, encoder: BertEncoder) -> None:
+    out, back = "When does the ferry from Dover to Calais leave?", "When does the ferry from Calais to Dover leave?"
+    same = "Please tell me when the ferry from Dover to Calais leaves"
+
+    def chosen(asked: str, *stored: str) -> Choice:
+        seen = dict(zip((asked, *stored), encoder.encode([asked, *stored]), strict=True))
+        packed = {}
+        for text, its in seen.items():
+            sketch = judge.comparator.sketch(its.ids, its.states)
+            packed[text] = b"" if sketch is None else judge.comparator.pack(sketch)
+        close = [Close(text, float(seen[asked].vector @ seen[text].vector), packed[text], text) for text in stored]
+        return choose(asked_of(asked, RULE, judge), packed[asked], close, RULE, judge, None)
+
+    asked = "ferry Dover Calais timetable"
+    for both in ((out, back), (back, out)):
+        assert chosen(asked, *both).servable == ()
+        assert chosen(asked, *both).reason == "ambiguous"
+    assert len(chosen(asked, out).servable) == len(chosen(asked, back).servable) == 1
+    # Two wordings of one question are no reason to doubt.
+    assert len(chosen(asked, out, same).servable) == 2
 
 
 def test_what_others_are_compared_beside_it_changes_nothing(judge: Judge, encoder: BertEncoder) -> None:

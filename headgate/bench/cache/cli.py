@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import platform
 import time
 from dataclasses import asdict
@@ -26,17 +27,24 @@ from headgate.bench.cache.fit import (
     unseen,
     written,
 )
-from headgate.bench.cache.intents import deal
+from headgate.bench.cache.intents import Split, deal
 from headgate.bench.cache.latency import measure
 from headgate.bench.cache.pairs import FILES, fitted_on, hand_written
-from headgate.bench.cache.report import print_hand_written, print_latency, print_near_misses, print_rows, write_json
+from headgate.bench.cache.report import (
+    print_hand_written,
+    print_latency,
+    print_near_misses,
+    print_rows,
+    print_rungs,
+    write_json,
+)
 from headgate.bench.cache.shards import Record, Task, play, rule_id
 from headgate.bench.cache.streams import Kind
-from headgate.bench.cache.trial import KINDS, Tuned, rows, tuned
+from headgate.bench.cache.trial import KINDS, StreamResult, results, rows, rungs, tuned
 from headgate.bench.cache.written import written_groups
 from headgate.cache.embedder import default_folder, identity
 from headgate.cache.encoder import BertEncoder
-from headgate.cache.judge import FITTED, Judge
+from headgate.cache.judge import FITTED, Judge, Thresholds
 from headgate.cache.semantic import SemanticRule
 
 _DEAL = 0
@@ -62,6 +70,7 @@ _STEPS = 2000
 @click.option("--only", type=click.Choice(["trial", "pairs", "latency", "plots"]), multiple=True, help="Parts to run.")
 @click.option("--entries", type=click.IntRange(min=100), default=100_000, show_default=True, help="Stored texts timed.")
 @click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True, help="Streams played at a time.")
+@click.option("--minutes", type=click.FloatRange(min=0), help="Begin no stream after so many; --raw goes on later.")
 @click.option("--raw", type=click.Path(dir_okay=False, path_type=Path), help="One line per stream; goes on with it.")
 @click.option("--scratch", type=click.Path(file_okay=False, path_type=Path), help="Keeps what is embedded and fitted.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
@@ -77,6 +86,7 @@ def cache(
     only: tuple[str, ...],
     entries: int,
     processes: int,
+    minutes: float | None,
     raw: Path | None,
     scratch: Path | None,
     json_file: Path | None,
@@ -84,8 +94,12 @@ def cache(
 ) -> None:
     """Try the semantic cache on streams whose right answers are known, and on hand-written pairs; time look-ups.
 
-    Thresholds are certified on streams as long as `--requests` says, which the trial must be run with too.
+    Thresholds are certified on streams as long as `--requests` says, which the trial must be run with too. Every stream
+    is played at all thresholds, so lines of `--raw` stay good whatever is certified. With `--minutes` nothing is said
+    of streams before all are played: the same command goes on with them.
     """
+    if minutes is not None and raw is None:
+        raise click.UsageError("--minutes needs --raw, the file to go on with")
     console = Console(width=120)
     folder = default_folder()
     if folder is None:
@@ -106,39 +120,31 @@ def cache(
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": f"{platform.processor() or platform.machine()}, torch {torch.__version__}",
     }
-    decided: dict[Kind, Tuned] = {}
+    tried: list[StreamResult] = []
     if refit or recertify or "trial" in parts:
-        known = {(own.kind, own.seed) for own in record.calibrations}
-        tasks = [
-            Task(kind, seed) for seed in range(calibration) for kind in kinds or KINDS if (kind, seed) not in known
-        ]
-        play(tasks, FITTED, requests, _DEAL, processes, scratch, record.add)
+        counts: dict[Split, int] = {"calibrate": calibration, "test": streams if "trial" in parts else 0}
+        # The calibration streams first, and the kinds in turn.
+        tasks = [Task(kind, split, seed) for split, n in counts.items() for seed in range(n) for kind in kinds or KINDS]
+        seconds = math.inf if minutes is None else 60.0 * minutes
+        play(record.missing(tasks), FITTED, requests, _DEAL, processes, scratch, record.add, seconds)
+        if left := len(record.missing(tasks)):
+            console.print(f"{left} of {len(tasks)} streams are left: the same command goes on with them")
+            return
         for kind in kinds or KINDS:
-            decided[kind] = tuned([own for own in record.calibrations if own.kind == kind], Judge.load(FITTED).bars)
-            console.print(f"calibrated on {calibration} {kind} streams", decided[kind])
+            own = {
+                split: record.of(task for task in tasks if (task.kind, task.split) == (kind, split)) for split in counts
+            }
+            decided = tuned(own["calibrate"], Judge.load(FITTED).bars)
+            console.print(f"calibrated on {calibration} {kind} streams", decided)
+            if refit or recertify:
+                _certify(kind, decided.thresholds)
+            print_rungs(console, kind, rungs(own["calibrate"]), rungs(own["test"]))
+            tried += [result for one in own["test"] for result in results(one, decided, Judge.load(FITTED))]
     judge = Judge.load(FITTED)
-    if refit or recertify:
-        judge = Judge(
-            judge.comparator,
-            judge.model,
-            {**judge.thresholds, **{kind: own.thresholds for kind, own in decided.items()}},
-            judge.embedder,
-            judge.floor,
-            judge.bars,
-        )
-        judge.save(FITTED)
     if "trial" in parts:
-        done = {(result.kind, result.seed) for result in record.results}
-        tasks = [
-            Task(kind, seed, decided[kind])
-            for seed in range(streams)
-            for kind in kinds or KINDS
-            if (kind, seed) not in done
-        ]
-        play(tasks, FITTED, requests, _DEAL, processes, scratch, record.add)
-        print_rows(console, rows(record.results))
-        print_near_misses(console, record.results)
-        figures["rows"] = [asdict(row) for row in rows(record.results)]
+        print_rows(console, rows(tried))
+        print_near_misses(console, tried)
+        figures["rows"] = [asdict(row) for row in rows(tried)]
     if "pairs" in parts:
         fitted = fitted_on(encoder)
         for file in FILES:
@@ -153,10 +159,17 @@ def cache(
         from headgate.bench.cache.plots import plot
 
         plots.mkdir(parents=True, exist_ok=True)
-        for path in plot(record.results, judge, encoder, deal(_DEAL)["test"], plots):
+        for path in plot(tried, judge, encoder, deal(_DEAL)["test"], plots):
             console.print(path)
     if json_file is not None:
         write_json(json_file, figures)
+
+
+def _certify(kind: Kind, thresholds: Thresholds) -> None:
+    """Write what is certified for one kind of traffic; that of the others stays."""
+    judge = Judge.load(FITTED)
+    judge.thresholds = {**judge.thresholds, kind: thresholds}
+    judge.save(FITTED)
 
 
 def _fitted_on(encoder: BertEncoder, scratch: Path | None, console: Console) -> tuple[list[Text], Padded]:

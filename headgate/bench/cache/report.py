@@ -12,7 +12,8 @@ from rich.table import Table
 
 from headgate.bench.cache.latency import Latency
 from headgate.bench.cache.pairs import HandWritten
-from headgate.bench.cache.trial import Row, StreamResult, violation_bound
+from headgate.bench.cache.trial import Row, Rung, StreamResult, violation_bound
+from headgate.cache.judge import LEVELS
 
 
 def print_rows(console: Console, made: Sequence[Row]) -> None:
@@ -33,6 +34,22 @@ def print_rows(console: Console, made: Sequence[Row]) -> None:
             "" if row.level is None else f"{row.of_static:.2f}",
             f"{row.near_misses.share:.2%}",
         )
+    console.print(table)
+
+
+def print_rungs(console: Console, kind: str, calibrating: Sequence[Rung], tested: Sequence[Rung]) -> None:
+    """What our rule does from every threshold on, on the streams it is certified on and on those it is tried on."""
+    levels = ", ".join(f"{level:.0%}" for level in LEVELS)
+    table = Table(f"{kind}, from", title=f"streams above: {levels}")
+    for name in ("certifying", "tested"):
+        for column in (f"{name}: wrong per hit", "streams above", "of oracle"):
+            table.add_column(column)
+    for rung, other in zip(calibrating, tested, strict=True):
+        cells = []
+        for one in (rung, other):
+            share = f"{one.error.share:.2%} ({one.error.errors} of {one.error.trials})"
+            cells += [share, ", ".join(map(str, one.above.values())), f"{one.of_oracle:.1%}"]
+        table.add_row(f"{rung.threshold:g}", *cells)
     console.print(table)
 
 

@@ -88,7 +88,7 @@ class Scores:
         self._vetoes: dict[Pair, bool] = {}
 
     def vetoed(self, stored: int, asked: int) -> bool:
-        """Whether a guard forbids serving the one text's answer for the other."""
+        """Whether the guards tell the texts apart, so that the one's answer is not served for the other."""
         pair = stored, asked
         if pair not in self._vetoes:
             self._compare(pair)

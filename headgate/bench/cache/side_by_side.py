@@ -82,13 +82,28 @@ class Guarded:
 
 
 class Judged:
-    """Serves the text with the highest score, from a score on."""
+    """Serves the text with the highest score, from a score on, unless another that it is told apart from is close."""
 
-    def __init__(self, thresholds: Sequence[float], scores: Callable[[int, Rows, Floats], Sequence[float]]) -> None:
-        """`scores` gives those of some rows, with their cosines, for the row of the text asked; minus infinity for what
-        may not be served."""
+    def __init__(
+        self,
+        thresholds: Sequence[float],
+        scores: Callable[[int, Rows, Floats], Sequence[float]],
+        apart: Callable[[int, int], bool],
+        margin: float,
+    ) -> None:
+        """What a policy does for each threshold.
+
+        Args:
+            thresholds: the scores from which on it serves.
+            scores: gives those of some rows, with their cosines, for the row of the text asked; minus infinity for what
+                may not be served.
+            apart: whether the texts of two rows are told apart; asked only where it decides.
+            margin: nothing is served where a text told apart from the best is within so much of its score.
+        """
         self._thresholds = np.array(thresholds)
         self._scores = scores
+        self._apart = apart
+        self._margin = margin
         self.columns = len(thresholds)
 
     def choose(self, asked: int, rows: Rows, cosines: Floats, offered: Bools) -> Rows:
@@ -100,6 +115,12 @@ class Judged:
         worth = np.where(offered[wanted], scores[:, None], -math.inf)
         best = worth.argmax(axis=0)
         served = np.take_along_axis(worth, best[None], axis=0)[0] >= self._thresholds
+        for first in np.unique(best[served]).tolist():
+            own = served & (best == first)
+            for other in np.flatnonzero(scores >= scores[first] - self._margin).tolist():
+                both = own & offered[wanted[other]]
+                if other != first and both.any() and self._apart(int(rows[wanted[first]]), int(rows[wanted[other]])):
+                    served[both] = False
         return np.where(served, wanted[best], _NOTHING)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headgate.bench.cache.certify import LADDER, Served, certified
+from headgate.bench.cache.certify import LADDER, certified
 from headgate.bench.cache.intents import Share, Split, deal
 from headgate.bench.cache.policies import Rate, replay
 from headgate.bench.cache.rules import Scores, Texts, VCache, encode
@@ -16,11 +16,13 @@ from headgate.bench.cache.streams import TRAFFIC, Item, Kind, stream
 from headgate.cache.binomial import lower_bound
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.judge import LEVELS, Judge, Thresholds
-from headgate.cache.semantic import CANDIDATES, SemanticRule
+from headgate.cache.semantic import CANDIDATES, MARGIN, SemanticRule
 
 KINDS: tuple[Kind, ...] = ("natural", "heavy", "adversarial")
 COSINES = tuple(round(0.995 - 0.04 * step, 3) for step in range(10))
 """Tried for the static baselines."""
+NOTHING = 2.0
+"""A cosine that no two texts have: only exact hits are left."""
 _FIXED = (0.80, 0.90, 0.95, 0.97)
 """Played as they are."""
 _CALIBRATION_SEED = 100_000
@@ -28,22 +30,30 @@ _VCACHE_LEVEL = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """What one calibration stream says.
+class Played:
+    """What every policy did with one stream, at every threshold that might be chosen.
 
     Attributes:
         kind: of traffic.
+        split: whose intents; `test` or `calibrate`.
         seed: of the stream.
-        served: what our rule serves from each threshold on.
-        static: right and wrong hits by cosine, from which on everything is served.
+        requests: all.
+        ours: our rule, by the score from which on it serves.
+        static: by the cosine from which on everything is served.
         guarded: the same, less what the guards forbid.
+        oracle: serves whatever is right.
+        learnt: vCache's rule; None where it was not played.
     """
 
     kind: Kind
+    split: Split
     seed: int
-    served: Served
-    static: Mapping[float, tuple[int, int]]
-    guarded: Mapping[float, tuple[int, int]]
+    requests: int
+    ours: Mapping[float, Tally]
+    static: Mapping[float, Tally]
+    guarded: Mapping[float, Tally]
+    oracle: Tally
+    learnt: Tally | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +65,23 @@ class Tuned:
     guarded: Mapping[float, float]
 
 
-def tuned(streams: Sequence[Calibration], bars: Mapping[float, float] | None = None) -> Tuned:
+def tuned(streams: Sequence[Played], bars: Mapping[float, float] | None = None) -> Tuned:
     """From calibration streams of one kind; `bars` as for `certified`."""
     return Tuned(
-        certified([one.served for one in streams], bars),
-        _best_cosines([one.static for one in streams]),
-        _best_cosines([one.guarded for one in streams]),
+        certified([{score: one.by_intent for score, one in own.ours.items()} for own in streams], bars),
+        _best_cosines([own.static for own in streams]),
+        _best_cosines([own.guarded for own in streams]),
     )
 
 
-def _best_cosines(streams: Sequence[Mapping[float, tuple[int, int]]]) -> dict[float, float]:
+def _best_cosines(streams: Sequence[Mapping[float, Tally]]) -> dict[float, float]:
     """For each level the cosine with the most right hits among those that keep it on these streams, without a margin:
     the choice an operator with labelled traffic would make."""
     best = {}
     for level in LEVELS:
-        best[level], most = math.inf, 0
+        best[level], most = NOTHING, 0
         for cosine in COSINES:
-            right, wrong = (sum(one[cosine][at] for one in streams) for at in (0, 1))
+            right, wrong = sum(one[cosine].right for one in streams), sum(one[cosine].wrong for one in streams)
             if right > most and wrong <= level * (right + wrong):
                 best[level], most = cosine, right
     return best
@@ -125,48 +135,28 @@ class Trial:
         self._shares: Mapping[Split, Share] = deal(deal_seed)
         self._requests = requests
 
-    def calibrate(self, kind: Kind, seed: int) -> Calibration:
-        """One stream of the calibration split."""
-        items, texts, scores = self._made(kind, "calibrate", _CALIBRATION_SEED + seed)
-        families: list[Family] = [Judged(LADDER, scores), Cosine(COSINES), Guarded(COSINES, scores.vetoed)]
-        tallies = [tally(items, column) for column in play(items, texts.embedded, families, CANDIDATES).T]
-        ours, rest = tallies[: len(LADDER)], tallies[len(LADDER) :]
-        counts = [(one.right, one.wrong) for one in rest]
-        return Calibration(
-            kind,
-            seed,
-            {threshold: one.by_intent for threshold, one in zip(LADDER, ours, strict=True)},
-            dict(zip(COSINES, counts[: len(COSINES)], strict=True)),
-            dict(zip(COSINES, counts[len(COSINES) :], strict=True)),
-        )
-
-    def run(self, kind: Kind, seed: int, tuned: Tuned) -> list[StreamResult]:
-        """Every policy on one stream of unseen intents."""
-        items, texts, scores = self._made(kind, "test", seed)
-        certificates = [self._judge.level(kind, level) for level in LEVELS]
-        ours = [math.inf if found is None else found.threshold for found in certificates]
-        fixed = [math.inf, *_FIXED]
+    def play(self, kind: Kind, split: Split, seed: int) -> Played:
+        """One stream; vCache's rule on a tested one only, since nothing of it is tuned."""
+        items, texts, scores = self._made(kind, split, seed)
+        cosines = [*COSINES, *_FIXED, NOTHING]
         families: list[Family] = [
-            Cosine([*fixed, *(tuned.static[level] for level in LEVELS)]),
+            Judged(LADDER, scores, scores.vetoed, MARGIN),
+            Cosine(cosines),
+            Guarded([*COSINES, NOTHING], scores.vetoed),
             Oracle(same_key(items, texts.embedded)),
-            Guarded([tuned.guarded[level] for level in LEVELS], scores.vetoed),
-            Judged(ours, scores),
         ]
-        names: list[tuple[str, float | None]] = [("exact only", None)]
-        names += [(f"cosine {cosine:.2f}", None) for cosine in _FIXED]
-        names += [("best static", level) for level in LEVELS]
-        names.append(("oracle", None))
-        names += [(name, level) for name in ("static + guards", "ours") for level in LEVELS]
-        columns = play(items, texts.embedded, families, CANDIDATES).T
-        told = {name: tally(items, column) for name, column in zip(names, columns, strict=True)}
-        told["vCache", _VCACHE_LEVEL] = _learnt(items, texts, seed)
-        # In the order of the table: first what no level changes.
-        levels = {level: at for at, level in enumerate(LEVELS, start=1)}
-        ranked = sorted(told, key=lambda own: 0 if own[0] == "vCache" else levels.get(own[1] or 0.0, 0))
-        return [_result(kind, seed, name, level, told[name, level], len(items)) for name, level in ranked]
+        tallies = iter(tally(items, column) for column in play(items, texts.embedded, families, CANDIDATES).T)
+        # Only where thresholds are certified does it matter whose hits they are.
+        ours = {score: next(tallies) for score in LADDER}
+        static, guarded = (
+            {cosine: replace(next(tallies), by_intent={}) for cosine in its} for its in (cosines, [*COSINES, NOTHING])
+        )
+        learnt = _learnt(items, texts, seed) if split == "test" else None
+        return Played(kind, split, seed, len(items), ours, static, guarded, next(tallies), learnt)
 
     def _made(self, kind: Kind, split: Split, seed: int) -> tuple[list[Item], Texts, Scores]:
-        items = stream(replace(TRAFFIC[kind], requests=self._requests), self._shares[split], seed)
+        drawn = seed + _CALIBRATION_SEED if split == "calibrate" else seed
+        items = stream(replace(TRAFFIC[kind], requests=self._requests), self._shares[split], drawn)
         texts = encode((item.text for item in items), self._encoder, self._judge, self._folder)
         return items, texts, Scores(self._judge, texts, SemanticRule().near_similarity)
 
@@ -179,9 +169,32 @@ def _learnt(items: Sequence[Item], texts: Texts, seed: int) -> Tally:
     return Tally(found.total.right, found.total.wrong, found.total.exact, by_edit, {})
 
 
-def _result(kind: Kind, seed: int, name: str, level: float | None, told: Tally, requests: int) -> StreamResult:
-    misses = {str(edit): counts for edit, counts in told.by_edit.items()}
-    return StreamResult(kind, seed, name, level, told.right, told.wrong, told.exact, requests, misses)
+def results(played: Played, tuned: Tuned, judge: Judge) -> list[StreamResult]:
+    """What the policies that were tuned, and those that need not be, did with a tested stream, in the table's order."""
+    told: list[tuple[str, float | None, Tally]] = [("exact only", None, played.static[NOTHING])]
+    told += [(f"cosine {cosine:.2f}", None, played.static[cosine]) for cosine in _FIXED]
+    told.append(("oracle", None, played.oracle))
+    for level in LEVELS:
+        found = judge.level(played.kind, level)
+        told.append(("best static", level, played.static[tuned.static[level]]))
+        told.append(("static + guards", level, played.guarded[tuned.guarded[level]]))
+        told.append(("ours", level, played.static[NOTHING] if found is None else played.ours[found.threshold]))
+    if played.learnt is not None:
+        told.append(("vCache", _VCACHE_LEVEL, played.learnt))
+    return [
+        StreamResult(
+            played.kind,
+            played.seed,
+            name,
+            level,
+            own.right,
+            own.wrong,
+            own.exact,
+            played.requests,
+            {str(edit): counts for edit, counts in own.by_edit.items()},
+        )
+        for name, level, own in told
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +243,34 @@ def rows(results: Sequence[StreamResult]) -> list[Row]:
                 Rate(sum(bad for _, bad in misses), sum(all_ for all_, _ in misses)),
             )
         )
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """What our rule did from one threshold on, over some streams of one kind.
+
+    Attributes:
+        error: wrong hits among hits by meaning.
+        above: by level, in how many streams more of them were wrong.
+        of_oracle: right hits by meaning, relative to the oracle's.
+    """
+
+    threshold: float
+    error: Rate
+    above: Mapping[float, int]
+    of_oracle: float
+
+
+def rungs(streams: Sequence[Played]) -> list[Rung]:
+    """Every threshold tried, from strict to loose."""
+    made = []
+    for threshold in LADDER:
+        own = [one.ours[threshold] for one in streams]
+        right, wrong = sum(one.right for one in own), sum(one.wrong for one in own)
+        above = {level: sum(one.wrong > level * (one.right + one.wrong) for one in own) for level in LEVELS}
+        oracle = sum(one.oracle.right for one in streams)
+        made.append(Rung(threshold, Rate(wrong, right + wrong), above, right / max(1, oracle)))
     return made
 
 
