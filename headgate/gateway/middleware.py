@@ -28,6 +28,7 @@ from headgate.gateway.telemetry.record import CURRENT, RequestRecord
 from headgate.gateway.turns import Turns
 from headgate.gateway.wire import headers
 from headgate.gateway.wire.anthropic_errors import anthropic_error
+from headgate.gateway.wire.decode import nearest
 from headgate.gateway.wire.errors import ApiError, invalid, not_permitted, server_error, too_large
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ ANTHROPIC_PREFIX = "/v1/messages"
 JSON = "application/json"
 UPLOADS = ("/v1/files",)
 """Where a form is posted, whose type the handler checks."""
+_LONGEST_PATH = 100
+"""Up to here an unknown path is compared with the known ones."""
 _SERVER = f"headgate/{__version__}"
 
 
@@ -272,7 +275,12 @@ def _reply(request: web.Request, error: ApiError) -> web.Response:
 def _from_http(request: web.Request, error: web.HTTPException) -> ApiError:
     """aiohttp's own refusals."""
     if error.status == 404:
-        return ApiError(404, f"Unknown request URL: {request.method} {request.path}.", code="unknown_url")
+        known = [resource.canonical for resource in request.app.router.resources()]
+        hint = nearest(request.path, known, 0.8) if len(request.path) <= _LONGEST_PATH else ""
+        message = (
+            f"Unknown request URL: {request.method} {request.path}.{hint or ' /openapi.json describes all of them.'}"
+        )
+        return ApiError(404, message, code="unknown_url")
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         message = f"Not allowed to {request.method} on {request.path}. Allowed: {allowed}."

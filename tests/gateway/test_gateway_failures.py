@@ -90,6 +90,22 @@ async def test_failures_have_one_shape(
     assert response.headers["x-request-id"]
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/chat/completions", "Did you mean '/v1/chat/completions'?"),
+        ("/v1/v1/chat/completions", "Did you mean '/v1/chat/completions'?"),
+        ("/v1/chat/completions/", "Did you mean '/v1/chat/completions'?"),
+        ("/v1/images/generations", "/openapi.json describes all of them."),
+        ("/", "/openapi.json describes all of them."),
+    ],
+)
+async def test_an_unknown_path_comes_with_the_nearest_known_one(serve: Serve, path: str, said: str) -> None:
+    response = await (await serve()).post(path, json={})
+    assert response.status == 404
+    assert (await response.json())["error"]["message"] == f"Unknown request URL: POST {path}. {said}"
+
+
 @pytest.mark.parametrize(("text", "said"), [("x" * 600, "your prompt has 6"), ("x" * 20_000, "at least 1")])
 async def test_what_is_far_too_long_is_not_read_to_its_end(serve: Serve, text: str, said: str) -> None:
     client = await serve()

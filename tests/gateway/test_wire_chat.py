@@ -150,8 +150,24 @@ def test_a_range_error_tells_the_value_and_the_bound() -> None:
     assert "<= 2, but got 2.5" in refused(json.dumps({**HELLO, "temperature": 2.5}).encode()).message
 
 
-def test_an_unknown_parameter_comes_with_the_nearest_known_one() -> None:
-    assert "'temperature'" in refused(json.dumps({**HELLO, "temprature": 1}).encode()).message
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"temprature": 1}, " Did you mean 'temperature'?"),
+        ({"stream": True, "stream_options": {"include_usge": True}}, " Did you mean 'include_usage'?"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "txt": "x"}]}]}, " Did you mean 'text'?"),
+        ({"tools": [{"name": "f"}]}, " Supported in 'tools[0]': 'function', 'type'."),
+        ({"tool_choice": {"name": "f"}}, " Supported in 'tool_choice': 'function', 'type'."),
+        ({"input": "Hi"}, " It is a parameter of /v1/responses or /v1/embeddings."),
+        ({"zzz": 1}, "'zzz'."),
+    ],
+)
+def test_an_unknown_parameter_comes_with_what_is_known(fields: dict[str, Any], said: str) -> None:
+    assert refused(json.dumps({**HELLO, **fields}).encode()).message.endswith(said)
+
+
+def test_an_empty_body_is_called_that() -> None:
+    assert refused(b" ").message == "The request body is empty. Send a JSON object."
 
 
 @pytest.mark.parametrize(

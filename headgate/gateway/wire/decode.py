@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +21,8 @@ _LENGTH = re.compile(r"Expected `(?P<what>[^`]+)` of length (?P<op>>=|<=) (?P<bo
 _RANGE = re.compile(r"Expected `(?P<what>[^`]+)` (?P<op>>=|<=|>|<) (?P<bound>\S+)")
 _ENUM = re.compile(r"Invalid enum value (?P<value>.+?)(?: - at|$)", re.DOTALL)
 
+_HOMES = {"messages": "/v1/chat/completions", "prompt": "/v1/completions", "input": "/v1/responses or /v1/embeddings"}
+"""Endpoints that a body sent to another one may be meant for, by what it asks."""
 _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "a boolean", "array": "an array",
           "object": "an object", "null": "null"}  # fmt: skip
 
@@ -35,12 +38,14 @@ def decode(body: bytes, kind: type[T], decoder: msgspec.json.Decoder[T]) -> T:
     except RecursionError:
         raise invalid("The request body is nested too deeply.", code="invalid_json") from None
     except msgspec.DecodeError as error:
+        if not body.strip():
+            raise invalid("The request body is empty. Send a JSON object.", code="invalid_json") from None
         raise invalid(f"We could not parse the JSON body of your request: {error}.", code="invalid_json") from None
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """` Did you mean 'x'?` for the closest known name, or an empty string."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+def nearest(name: str, known: list[str], alike: float = 0.6) -> str:
+    """` Did you mean 'x'?` for the closest known name, or an empty string. `alike`: the least of 1 that they share."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=alike)
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
@@ -54,8 +59,9 @@ def _explain(text: str, body: bytes, kind: type[msgspec.Struct]) -> ApiError:
         return invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
     if found := _UNKNOWN.search(text):
         param = _join(path, found.group("field"))
-        hint = nearest(found.group("field"), _fields(kind)) if not path else ""
-        return invalid(f"Unknown parameter: '{param}'.{hint}", param, "unknown_parameter")
+        return invalid(
+            f"Unknown parameter: '{param}'.{_hint(found.group('field'), path, kind)}", param, "unknown_parameter"
+        )
     if not path:
         got = _TYPE.search(text)
         what = got.group("got") if got else "something else"
@@ -92,8 +98,36 @@ def _explain_value(text: str, path: str, value: str) -> ApiError:
     return invalid(f"Invalid '{path}': {text.split(' - at')[0]}.", path, "invalid_value")
 
 
-def _fields(kind: type[msgspec.Struct]) -> list[str]:
-    return [f.encode_name for f in msgspec.structs.fields(kind)]
+def _hint(name: str, path: str, kind: type[msgspec.Struct]) -> str:
+    """What is known where an unknown name stands: the nearest one, else all within a part of the body."""
+    if not path and name in _HOMES:
+        return f" It is a parameter of {_HOMES[name]}."
+    inner = _struct_at(_described(kind), re.findall(r"[^.\[\]]+|\[", path))
+    known = [] if inner is None else [field.encode_name for field in inner.fields]
+    if near := nearest(name, known):
+        return near
+    return f" Supported in '{path}': {', '.join(map(repr, known))}." if path and known else ""
+
+
+@cache
+def _described(kind: type[msgspec.Struct]) -> msgspec.inspect.Type:
+    """Kept, as it takes milliseconds."""
+    return msgspec.inspect.type_info(kind)
+
+
+def _struct_at(found: msgspec.inspect.Type, steps: list[str]) -> msgspec.inspect.StructType | None:
+    """The object that a path such as `tools[0]` leads to; None where one of several types is meant."""
+    if isinstance(found, msgspec.inspect.Metadata):
+        return _struct_at(found.type, steps)
+    if isinstance(found, msgspec.inspect.UnionType):
+        return next((inner for part in found.types if (inner := _struct_at(part, steps)) is not None), None)
+    if isinstance(found, msgspec.inspect.ListType) and steps[:1] == ["["]:
+        return _struct_at(found.item_type, steps[2:])
+    if not isinstance(found, msgspec.inspect.StructType):
+        return None
+    if not steps:
+        return found
+    return next((_struct_at(field.type, steps[1:]) for field in found.fields if field.encode_name == steps[0]), None)
 
 
 def _join(path: str, name: str) -> str:
