@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.engine.demo import checkpoint
+from headgate.engine.errors import CheckpointError
 from headgate.engine.models.hub import locate
 from headgate.gateway.settings import ModelSection
 
@@ -21,4 +22,7 @@ def model_path(section: ModelSection) -> Path:
         case "demo:teacher":
             return checkpoint("teacher")
         case path:
-            return locate(path)
+            try:
+                return locate(path)
+            except CheckpointError as error:
+                raise CheckpointError(f"the path of the model '{section.id}': {error}") from None

@@ -47,7 +47,7 @@ class Document:
         try:
             tree = yaml.load(text, Loader=_OnceLoader)
         except yaml.YAMLError as error:
-            raise ConfigError([f"{path}: not YAML: {error}"]) from None
+            raise ConfigError([f"{path}{_said(error)}"]) from None
         if tree is None:
             return cls(path, text, {})
         if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
@@ -80,6 +80,8 @@ class Document:
                 message = f"unknown key '{name}'.{nearest(str(keys[-1]), known)} Known here: {', '.join(known)}"
             elif error["type"] == "missing":
                 message = f"key '{name}' is missing"
+            elif not keys:
+                message = error["msg"].removeprefix("Value error, ")
             else:
                 message = f"'{name}' is {_shown(keys, error['input'])}: {error['msg'].removeprefix('Value error, ')}"
                 if name in lines:
@@ -129,6 +131,13 @@ class _OnceLoader(yaml.SafeLoader):
                     raise yaml.constructor.ConstructorError(None, None, problem, name.start_mark)
                 seen.add(name.value)
         return super().construct_mapping(node, deep)
+
+
+def _said(error: yaml.YAMLError) -> str:
+    """The line and the problem, as other problems are told."""
+    mark = getattr(error, "problem_mark", None)
+    told = " ".join(str(getattr(error, "problem", None) or error).split())
+    return f"{'' if mark is None else f':{mark.line + 1}'}: not YAML: {told}"
 
 
 def follow(keys: Keys, tree: Any) -> Any:

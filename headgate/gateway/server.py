@@ -40,6 +40,7 @@ async def run_server(settings: Settings, listening: Announce, ready: Announce, m
     Raises:
         StartError: the port cannot be had, or a model cannot be served.
     """
+    await _try_port(settings)
     app = make_app(settings, main)
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_S)
     await runner.setup()
@@ -68,16 +69,29 @@ async def run_server(settings: Settings, listening: Announce, ready: Announce, m
         await runner.cleanup()
 
 
+async def _try_port(settings: Settings) -> None:
+    """StartError where the port cannot be had: before models load, which has to come to its end before it is told."""
+    host, port = settings.server.host, settings.server.port
+    try:
+        server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port)
+    except OSError as error:
+        raise _no_port(error, host, port) from None
+    server.close()
+    await server.wait_closed()
+
+
+def _no_port(error: OSError, host: str, port: int) -> StartError:
+    if error.errno == errno.EADDRINUSE:
+        return StartError(f"port {port} on {host} is in use; stop what listens there or give another with --port")
+    return StartError(f"cannot listen on {host}:{port}: {error.strerror or error}")
+
+
 async def _listen(runner: web.AppRunner, settings: Settings) -> str:
     host, port = settings.server.host, settings.server.port
     try:
         await web.TCPSite(runner, host, port).start()
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            message = f"port {port} on {host} is in use; stop what listens there or give another with --port"
-        else:
-            message = f"cannot listen on {host}:{port}: {error.strerror or error}"
-        raise StartError(message) from None
+        raise _no_port(error, host, port) from None
     bound = runner.addresses[0]
     shown = "127.0.0.1" if host in ("0.0.0.0", "") else host
     return f"http://{f'[{shown}]' if ':' in shown else shown}:{bound[1]}"

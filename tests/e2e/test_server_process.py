@@ -63,6 +63,7 @@ def test_a_port_in_use_is_said_plainly() -> None:
         result = headgate("serve", "--port", str(port))
     assert result.returncode == 1
     assert f"port {port} on 127.0.0.1 is in use" in result.stderr
+    assert "loaded" not in result.stderr, "models were loaded before"
     assert "Traceback" not in result.stderr
 
 

@@ -82,13 +82,14 @@ def test_sizes_take_units(tmp_path: Path) -> None:
         ("cache:\n  redis: localhost:6379\n", ":2:", ["'cache.redis' is 'localhost:6379'", "redis://", "auto", "off"]),
         ("cache: {redis: 5}\n", ":1:", ["'cache.redis' is 5"]),
         ("cache: {redis_timeout_s: 0}\n", ":1:", ["'cache.redis_timeout_s' is 0"]),
-        ("models: []\n", ":1:", ["at least one model"]),
+        ("models: []\n", ":1: at least one model", []),
         ("models: [{id: auto, path: x}]\n", ":1:", ["'auto'", "tier"]),
         ("models: [{id: a, path: 'demo:techer'}]\n", ":1:", ["demo:techer", "demo:teacher"]),
         ("models: [{id: a, path: x}, {id: a, path: y}]\n", ":1:", ["'a' is given twice"]),
-        ("server: {port: 1}\nserver: {port: 2}\n", "headgate.yaml:", ["line 2", "'server' is given twice"]),
+        ("server: {port: 1}\nserver: {port: 2}\n", "headgate.yaml:", [":2: not YAML: the key 'server' is given twice"]),
         ("- 1\n", "headgate.yaml:", ["mapping"]),
         ("a: [\n", "headgate.yaml:", ["not YAML"]),
+        ("server:\n\tport: 1\n", ":2: not YAML: found character '\\t'", []),
     ],
 )
 def test_refusals_name_file_line_key_and_what_is_accepted(
