@@ -140,6 +140,17 @@ class Judge:
         """The loosest threshold certified for such traffic and at most so many errors; None where there is none."""
         return self.thresholds.get(traffic, Thresholds()).at(max_error)
 
+    def uncertified(self, traffic: Traffic, max_error: float) -> str | None:
+        """What to say where nothing is certified for such traffic and so few errors; None where something is."""
+        if self.level(traffic, max_error) is not None:
+            return None
+        known = {kind: [own.max_error for own in its.levels] for kind, its in self.thresholds.items()}
+        certified = ", ".join(f"{kind} from {min(levels):g} on" for kind, levels in known.items() if levels)
+        return (
+            f"nothing is certified for {traffic} traffic at a max_error of {max_error:g}, so no answer is served to "
+            f"other words; certified is: {certified or 'nothing'}"
+        )
+
     def read(self, text: str, scope: str = "", seal: bytes = b"") -> Reading:
         """What the guards see in a text; the last few thousand are remembered, each for its own scope. `seal` spares
         the reading where it is the text's and by the same guards."""

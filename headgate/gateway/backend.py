@@ -346,6 +346,8 @@ class Loader:
                 self._memory.beside(lambda: index.index.bytes_used)
             self.remembers |= {"embeddings": embedder, "texts": judge}
             fitting = judge if judge.embedder == embedder.name else None
+            if fitting is not None and (refused := fitting.uncertified(rule.traffic, rule.max_error)) is not None:
+                logger.warning("cache.semantic: %s", refused)
             await self._resume(section, fitting)
             answers.understand(
                 embedder, index.index, rule, fitting, None if self._audits is None else self._audits.watch

@@ -32,6 +32,19 @@ def test_a_level_is_the_loosest_certified_for_what_is_accepted() -> None:
     assert Thresholds().at(0.9) is None
 
 
+def test_it_says_for_what_nothing_is_certified(judge: Judge) -> None:
+    own = Judge(judge.comparator, judge.model, {"natural": Thresholds((STRICT, LOOSE))}, judge.embedder)
+    assert own.uncertified("natural", 0.01) is None
+    below, other = own.uncertified("natural", 0.005), own.uncertified("heavy", 0.05)
+    assert below is not None
+    assert "natural traffic at a max_error of 0.005" in below
+    assert other is not None
+    assert "certified is: natural from 0.01 on" in other
+    nothing = Judge(judge.comparator, judge.model, {}, judge.embedder).uncertified("heavy", 0.02)
+    assert nothing is not None
+    assert nothing.endswith("certified is: nothing")
+
+
 def test_the_fitted_rule_certifies_stricter_levels_by_stricter_thresholds(judge: Judge) -> None:
     levels = judge.thresholds["natural"].levels
     assert {level.max_error for level in levels} <= set(LEVELS)
