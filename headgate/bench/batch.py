@@ -49,8 +49,10 @@ class Figures:
 
 
 @click.command()
-@click.option("--model", type=click.Choice(["small", "large"]), default="large", show_default=True)
-@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option(
+    "--model", type=click.Choice(["small", "large"]), default="large", show_default=True, help="Of the demo pair."
+)
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
 @click.option("--requests", type=click.IntRange(min=1), default=20, show_default=True, help="Of a user, in each part.")
 @click.option("--pause", type=click.FloatRange(min=0), default=0.2, show_default=True, help="Seconds between them.")
 @click.option("--new", type=click.IntRange(min=1), default=32, show_default=True, help="Tokens of each answer.")

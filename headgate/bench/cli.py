@@ -81,10 +81,18 @@ bench.add_command(streams)
     show_default=True,
     help=f"small or large (the demo pair), a checkpoint folder, or a random one: {', '.join(SHAPES)}.",
 )
-@click.option("--weights", type=click.Choice(get_args(WeightFormat)), default="native", show_default=True)
-@click.option("--device", default="auto", show_default=True)
+@click.option(
+    "--weights",
+    type=click.Choice(get_args(WeightFormat)),
+    default="native",
+    show_default=True,
+    help="How linear layers are kept.",
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
-@click.option("--kernels", type=click.Choice(get_args(KernelSet)), default="auto", show_default=True)
+@click.option(
+    "--kernels", type=click.Choice(get_args(KernelSet)), default="auto", show_default=True, help="As engine.kernels."
+)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
 @click.option("--new", type=click.IntRange(min=2), help="New tokens of each request of the decode workloads.")
 @click.option(
@@ -207,10 +215,18 @@ def engine(
 
 @bench.command()
 @click.option("--model", default="small", show_default=True, help="As for `bench engine`.")
-@click.option("--weights", type=click.Choice(get_args(WeightFormat)), default="native", show_default=True)
-@click.option("--streams", type=click.IntRange(min=1, max=1024), default=64, show_default=True)
+@click.option(
+    "--weights",
+    type=click.Choice(get_args(WeightFormat)),
+    default="native",
+    show_default=True,
+    help="How linear layers are kept.",
+)
+@click.option(
+    "--streams", type=click.IntRange(min=1, max=1024), default=64, show_default=True, help="Open at the same time."
+)
 @click.option("--new", type=click.IntRange(min=2), default=128, show_default=True, help="Tokens per stream.")
-@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
 def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int, json_file: Path | None) -> None:
     """Compare tokens/s of concurrent HTTP streams with the engine alone, round by round in alternation."""
@@ -250,7 +266,13 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
 
 @bench.command()
 @click.option("--model", default="small", show_default=True, help="As for `bench engine`.")
-@click.option("--weights", type=click.Choice(get_args(WeightFormat)), default="native", show_default=True)
+@click.option(
+    "--weights",
+    type=click.Choice(get_args(WeightFormat)),
+    default="native",
+    show_default=True,
+    help="How linear layers are kept.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
 @click.option("--starts", type=click.IntRange(min=1), default=4, show_default=True, help="Starts, one after the other.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")

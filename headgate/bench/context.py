@@ -27,9 +27,17 @@ _WARM_UP = 2
 
 
 @click.command()
-@click.option("--model", type=click.Choice(sorted(SHAPES)), default="qwen3-0.6b", show_default=True)
-@click.option("--weights", type=click.Choice(get_args(WeightFormat)), default="int8", show_default=True)
-@click.option("--sequences", type=click.IntRange(min=1), default=8, show_default=True)
+@click.option(
+    "--model", type=click.Choice(sorted(SHAPES)), default="qwen3-0.6b", show_default=True, help="Whose shape it has."
+)
+@click.option(
+    "--weights",
+    type=click.Choice(get_args(WeightFormat)),
+    default="int8",
+    show_default=True,
+    help="How linear layers are kept.",
+)
+@click.option("--sequences", type=click.IntRange(min=1), default=8, show_default=True, help="Of one step.")
 @click.option("--tokens", type=click.IntRange(min=1), default=2048, show_default=True, help="Context of each sequence.")
 @click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Steps of each kind.")
 def context(model: str, weights: WeightFormat, sequences: int, tokens: int, rounds: int) -> None:

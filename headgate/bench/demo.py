@@ -27,7 +27,13 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
     "--samples", type=click.IntRange(min=1), default=40, show_default=True, help="Samples per family and level."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the samples.")
-@click.option("--split", type=click.Choice(["test", "calibration"]), default="test", show_default=True)
+@click.option(
+    "--split",
+    type=click.Choice(["test", "calibration"]),
+    default="test",
+    show_default=True,
+    help="Of which the samples are.",
+)
 @click.option(
     "--timed",
     type=click.IntRange(min=1),

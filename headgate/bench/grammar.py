@@ -42,8 +42,21 @@ MOST_LOST = 0.05
 @click.option(
     "--model", default="qwen3-0.6b", show_default=True, help=f"small, large, a folder, or {', '.join(SHAPES)}."
 )
-@click.option("--weights", type=click.Choice(get_args(WeightFormat)), default="int8", show_default=True)
-@click.option("--batch", type=click.IntRange(min=1), multiple=True, default=(1, 8), show_default=True)
+@click.option(
+    "--weights",
+    type=click.Choice(get_args(WeightFormat)),
+    default="int8",
+    show_default=True,
+    help="How linear layers are kept.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    multiple=True,
+    default=(1, 8),
+    show_default=True,
+    help="Answers at the same time.",
+)
 @click.option("--new", type=click.IntRange(min=2), default=64, show_default=True, help="Tokens of each answer.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Pairs, in alternation.")
 def grammar(model: str, weights: WeightFormat, batch: tuple[int, ...], new: int, rounds: int) -> None:

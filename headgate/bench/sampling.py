@@ -26,10 +26,12 @@ _SETTINGS = {
 
 
 @click.command()
-@click.option("--vocabulary", type=click.IntRange(min=1), default=151_936, show_default=True)
+@click.option(
+    "--vocabulary", type=click.IntRange(min=1), default=151_936, show_default=True, help="Logits of each sequence."
+)
 @click.option("--rows", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences that get a token.")
 @click.option("--spread", type=float, default=3.0, show_default=True, help="Standard deviation of the random logits.")
-@click.option("--rounds", type=click.IntRange(min=1), default=21, show_default=True)
+@click.option("--rounds", type=click.IntRange(min=1), default=21, show_default=True, help="Runs of each, by turns.")
 def sampling(vocabulary: int, rows: int, spread: float, rounds: int) -> None:
     """Time the sampler on random bfloat16 logits, the kernels and stock operators by turns."""
     cpu = torch.device("cpu")

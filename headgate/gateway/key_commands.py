@@ -32,7 +32,13 @@ def keys() -> None:
 @keys.command()
 @click.argument("key_id", metavar="ID")
 @click.option("--team", required=True, help="Whose key it is; the team's file is made with its first key.")
-@click.option("--role", type=click.Choice(["member", "admin"]), default="member", show_default=True)
+@click.option(
+    "--role",
+    type=click.Choice(["member", "admin"]),
+    default="member",
+    show_default=True,
+    help="admin: the operator's page and /admin too.",
+)
 @click.option("--expires", help="From then on it is refused, such as 2027-06-30 or 2027-06-30T12:00:00+02:00.")
 @config_option
 @folder_option

@@ -41,12 +41,12 @@ class Watched:
 
 def test_a_point_tells_the_rates_since_the_one_before() -> None:
     watched = Watched()
-    for status in (200, 200, 429, 503):
+    for status in (200, 400, 429, 499, 503):
         watched.ended(replace(RECORD, status=status))
     watched.tick(2)
     first, second = watched.history.since(0)
-    assert (first.requests_s, first.refused_s, first.failed_s) == (2.0, 0.5, 0.5)
-    assert (first.prompt_tokens_s, first.generated_tokens_s, first.in_flight) == (20.0, 8.0, 3)
+    assert (first.requests_s, first.refused_s, first.failed_s) == (2.5, 1.0, 0.5)
+    assert (first.prompt_tokens_s, first.generated_tokens_s, first.in_flight) == (25.0, 10.0, 3)
     assert (second.requests_s, second.generated_tokens_s, second.at) == (0.0, 0.0, 2 * INTERVAL_S)
 
 

@@ -29,7 +29,7 @@ class Traces:
         self._clock = clock
         self._monotonic = monotonic
         self.requests = self.refused = self.failed = 0
-        """Of all that ended since the start: those that got 429, and those that got 5xx."""
+        """Of all that ended since the start: those that got 4xx, and those that got 5xx. 499 is a client who left."""
 
     def begun(self, record: RequestRecord) -> None:
         """A request has come."""
@@ -40,7 +40,7 @@ class Traces:
         self._running.pop(id(record), None)
         self._ended.append((self._clock(), record))
         self.requests += 1
-        if record.status == 429:
+        if 400 <= record.status < 499:
             self.refused += 1
         elif record.status >= 500:
             self.failed += 1
