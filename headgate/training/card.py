@@ -38,11 +38,11 @@ _TITLES = {
     "assistant": ("Headgate demo assistant", "a Qwen3-shaped dense model, distilled from the demo teacher"),
     "student": (
         "Headgate demo student",
-        "a Qwen3-shaped dense model, distilled from the demo teacher by way of an assistant with one layer more",
+        "a Qwen3-shaped dense model, distilled from the demo teacher by way of an assistant with wider MLPs",
     ),
     "undistilled": (
         "Headgate demo student, trained without distillation",
-        "the demo student's architecture, data and steps without the teacher, kept to measure what distillation brings",
+        "the demo student's architecture and tasks without a teacher, kept to measure what distillation brings",
     ),
 }
 _OBJECTIVES = {

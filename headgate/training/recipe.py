@@ -1,6 +1,6 @@
 """Trains the demo pair from nothing: `python -m headgate.training.recipe --out DIR`.
 
-Tokenizer; teacher; an assistant distilled from it, with a layer more than the student; the student distilled from the
+Tokenizer; teacher; an assistant distilled from it, with wider MLPs than the student; the student distilled from the
 assistant; and the same student trained without either. Model cards with scores, loss plot. Needs the `train` extra.
 Running it again with the same folder continues from the last checkpoint; stages that are complete cost nothing.
 `--weights DIR --seed N` goes on from an earlier run's weights with other data, and with `--only student` the student

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class Shape:
 
 TEACHER = Shape(hidden=256, layers=8, heads=8, kv_heads=4, mlp=192, experts=8, active=2, induction=True)
 ASSISTANT = Shape(hidden=192, layers=3, heads=6, kv_heads=3, mlp=512, induction=True)
-STUDENT = Shape(hidden=192, layers=2, heads=8, kv_heads=4, mlp=640, induction=True)
+STUDENT = replace(ASSISTANT, mlp=256)
 
 
 def build(shape: Shape, tokenizer: Tokenizer, *, seed: int) -> Any:
@@ -82,11 +82,8 @@ def build(shape: Shape, tokenizer: Tokenizer, *, seed: int) -> Any:
 
 
 def load_weights(model: Any, folder: Path) -> bool:
-    """Takes over the weights of a checkpoint folder that `export` wrote, in place; of more layers the first ones.
-
-    Where the model has more heads in the same groups, or wider dense MLPs, what it has beyond the checkpoint keeps its
-    fresh weights and writes nothing yet: the model computes what the checkpoint did and learns on from there, as in
-    Chen et al. 2016, "Net2Net: Accelerating Learning via Knowledge Transfer".
+    """Takes over the weights of a checkpoint folder that `export` wrote, in place: of more layers the first
+    ones, of wider dense MLPs the neurons that say most.
 
     Gives whether all of the folder's layers were taken. Raises `ValueError` naming the folder if there is no such
     checkpoint or its sizes are others.
@@ -96,32 +93,28 @@ def load_weights(model: Any, folder: Path) -> bool:
     try:
         found = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         weights, own = found.state_dict(), model.state_dict()
-        same_groups = _heads_a_group(found.config) == _heads_a_group(model.config)
-        taken = {name: weight for name, weight in weights.items() if name in own}
-        if same_groups:
-            taken = {name: _widened(name, weight, own[name]) for name, weight in taken.items()}
+        taken = _narrowed({name: weight for name, weight in weights.items() if name in own}, model.config)
         model.load_state_dict(taken)
     except (OSError, RuntimeError) as error:
         raise ValueError(f"{folder} cannot be started from: {str(error).splitlines()[0]}") from error
     return len(weights) == len(own)
 
 
-_READING = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "gate_proj.weight", "up_proj.weight")
-_WRITING = ("o_proj.weight", "down_proj.weight")
+def _narrowed(weights: dict[str, torch.Tensor], config: Any) -> dict[str, torch.Tensor]:
+    """The weights with the dense MLPs' strongest neurons, as many as the configuration has, in their order.
 
-
-def _heads_a_group(config: Any) -> tuple[int, int]:
-    return config.num_attention_heads // config.num_key_value_heads, config.head_dim
-
-
-def _widened(name: str, weight: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-    """The weight in the place of the first heads or neurons of `own`; unchanged where nothing is wider."""
-    rows, columns = own.shape if own.dim() == 2 else (0, 0)
-    if name.endswith(_READING) and weight.shape[1] == columns and weight.shape[0] < rows:
-        return torch.cat((weight, own[len(weight) :]))
-    if name.endswith(_WRITING) and weight.shape[0] == rows and weight.shape[1] < columns:
-        return torch.cat((weight, own.new_zeros(rows, columns - weight.shape[1])), dim=1)
-    return weight
+    A neuron is as strong as the product of the norms of what it reads with and of what it writes.
+    """
+    width, kept = config.intermediate_size, dict(weights)
+    for name, down in weights.items():
+        if not name.endswith("mlp.down_proj.weight") or down.shape[1] <= width:
+            continue
+        stem = name.removesuffix("down_proj.weight")
+        gate, up = (f"{stem}{part}_proj.weight" for part in ("gate", "up"))
+        strength = weights[gate].norm(dim=1) * weights[up].norm(dim=1) * down.norm(dim=0)
+        strongest = strength.topk(width).indices.sort().values
+        kept |= {gate: weights[gate][strongest], up: weights[up][strongest], name: down[:, strongest]}
+    return kept
 
 
 def export(model: Any, tokenizer: Tokenizer, folder: Path, card: str) -> None:
