@@ -201,7 +201,8 @@ class Routes:
         state = await self._probe(prepared, principal) if request.model == AUTO else None
         started = self._clock()
         features = features_of(request, vector, state, ends)
-        judgement = self._router.judge(features) if request.model == AUTO else _NEW
+        # What no model takes goes nowhere: to judge megabytes that fit none would hold everybody up for seconds.
+        judgement = self._router.judge(features) if request.model == AUTO and prepared else _NEW
         in_force = self._policies.of(principal)
         session = self._session(request, principal)
         try:
