@@ -10,6 +10,8 @@ from headgate.engine.quant.linear import WeightFormat
 
 _ENDS = 8
 """One of so many layers is counted to the first ones, and as many to the last."""
+_LEAST = 2
+"""Of a model of few layers, so many are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,11 @@ def layer_formats(spec: DecoderSpec, fmt: WeightFormat, *, int8: bool) -> LayerF
 
     Most of what 4 bits cost is lost in the attention, and of that the first layers' share is the largest
     (docs/quantization.md). So it has 8 bits in the first and last eighth of the layers, as llama.cpp's `use_more_bits`
-    has it for other matrices, and with experts in all of them: there it is a small part of the weights.
+    has it for other matrices, at least in two at either end, and with experts in all of them: there it is a small part
+    of the weights.
     """
     if fmt != "int4" or not int8:
         return LayerFormats([fmt] * spec.layers, fmt)
-    ends = -(-spec.layers // _ENDS) if spec.experts is None else spec.layers
+    ends = max(_LEAST, -(-spec.layers // _ENDS)) if spec.experts is None else spec.layers
     wide = [min(number, spec.layers - 1 - number) < ends for number in range(spec.layers)]
     return LayerFormats(["int8" if more else fmt for more in wide], fmt)

@@ -29,7 +29,8 @@ MIXTURE |= {"moe_intermediate_size": 32, "norm_topk_prob": True}
 
 
 @pytest.mark.parametrize(
-    ("layers", "wide"), [(1, {0}), (2, {0, 1}), (8, {0, 7}), (9, {0, 1, 7, 8}), (28, {0, 1, 2, 3, 24, 25, 26, 27})]
+    ("layers", "wide"),
+    [(1, {0}), (3, {0, 1, 2}), (8, {0, 1, 6, 7}), (17, {0, 1, 2, 14, 15, 16}), (28, {0, 1, 2, 3, 24, 25, 26, 27})],
 )
 def test_attention_of_the_first_and_last_layers_has_eight_bits(layers: int, wide: set[int]) -> None:
     found = layer_formats(read_spec({**SHAPE, "num_hidden_layers": layers}), "int4", int8=True)
@@ -73,10 +74,10 @@ def test_a_checkpoint_is_loaded_so(make_checkpoint: MakeCheckpoint) -> None:
     attention, mlp, head = [(256, 64), (64, 128)], [(192, 64), (64, 96)], (320, 64)
     wide = [(shape, "int8") for shape in attention]
     dense, mixed = Asked(), Asked()
-    load_decoder(make_checkpoint("qwen3"), dense, fmt="int4")
+    load_decoder(make_checkpoint("qwen3", num_hidden_layers=5), dense, fmt="int4")
     middle = [(shape, "int4") for shape in attention]
     after = [(shape, "int4") for shape in mlp]
-    assert sorted(dense.layers) == sorted([*wide, *after, *middle, *after, *wide, *after, (head, "int4")])
+    assert sorted(dense.layers) == sorted([*wide * 4, *middle, *after * 5, (head, "int4")])
     assert not dense.mixtures
     load_decoder(make_checkpoint("qwen3-moe"), mixed, fmt="int4")
     # Its first layer has no experts.
