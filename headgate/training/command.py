@@ -39,7 +39,7 @@ class _BrokenOff(click.ClickException):
     help="JSON lines of messages or of prompt and completion, or a folder with train.jsonl and calibration.jsonl.",
 )
 @click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="The student's folder.")
-@click.option("--steps", type=click.IntRange(min=1), default=1000, show_default=True)
+@click.option("--steps", type=click.IntRange(min=1), default=1000, show_default=True, help="Of training.")
 @click.option("--tokens", type=click.IntRange(min=8), default=2048, show_default=True, help="Of a step, with padding.")
 @click.option(
     "--rate",
@@ -48,7 +48,13 @@ class _BrokenOff(click.ClickException):
     show_default=True,
     help="Highest learning rate; it rises over the first steps and falls to zero.",
 )
-@click.option("--temperature", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Divides both models' logits where they are compared.",
+)
 @click.option(
     "--soft",
     type=click.FloatRange(0, 1),
@@ -64,7 +70,13 @@ class _BrokenOff(click.ClickException):
     help="First weight of the difference to the teacher's hidden states; it falls to 0 over the run.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the first weights and the order of the data.")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    help="auto is cuda where there is a GPU.",
+)
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
 @click.option("--save-every", type=click.IntRange(min=1), default=100, show_default=True, help="Steps between states.")
 @click.option("--tokenizer", metavar="DIR", help="Folder or hub id of the tokenizer.  [default: the teacher's]")
