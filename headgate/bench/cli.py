@@ -29,6 +29,7 @@ from headgate.bench.faults.command import faults
 from headgate.bench.gateway_command import gateway
 from headgate.bench.gpu_check import gpu
 from headgate.bench.grammar import grammar
+from headgate.bench.options import weights_option
 from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
 from headgate.bench.proxy.command import proxy
@@ -81,13 +82,7 @@ bench.add_command(streams)
     show_default=True,
     help=f"small or large (the demo pair), a checkpoint folder, or a random one: {', '.join(SHAPES)}.",
 )
-@click.option(
-    "--weights",
-    type=click.Choice(get_args(WeightFormat)),
-    default="native",
-    show_default=True,
-    help="How linear layers are kept.",
-)
+@weights_option("native")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
 @click.option(
@@ -215,13 +210,7 @@ def engine(
 
 @bench.command()
 @click.option("--model", default="small", show_default=True, help="As for `bench engine`.")
-@click.option(
-    "--weights",
-    type=click.Choice(get_args(WeightFormat)),
-    default="native",
-    show_default=True,
-    help="How linear layers are kept.",
-)
+@weights_option("native")
 @click.option(
     "--streams", type=click.IntRange(min=1, max=1024), default=64, show_default=True, help="Open at the same time."
 )
@@ -266,13 +255,7 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
 
 @bench.command()
 @click.option("--model", default="small", show_default=True, help="As for `bench engine`.")
-@click.option(
-    "--weights",
-    type=click.Choice(get_args(WeightFormat)),
-    default="native",
-    show_default=True,
-    help="How linear layers are kept.",
-)
+@weights_option("native")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
 @click.option("--starts", type=click.IntRange(min=1), default=4, show_default=True, help="Starts, one after the other.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")

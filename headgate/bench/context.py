@@ -7,7 +7,6 @@ import tempfile
 import time
 from datetime import date
 from pathlib import Path
-from typing import get_args
 
 import click
 import torch
@@ -15,6 +14,7 @@ from rich.console import Console
 
 from headgate.bench import ceilings as limits
 from headgate.bench.checkpoints import SHAPES, write_random
+from headgate.bench.options import weights_option
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype
@@ -30,13 +30,7 @@ _WARM_UP = 2
 @click.option(
     "--model", type=click.Choice(sorted(SHAPES)), default="qwen3-0.6b", show_default=True, help="Whose shape it has."
 )
-@click.option(
-    "--weights",
-    type=click.Choice(get_args(WeightFormat)),
-    default="int8",
-    show_default=True,
-    help="How linear layers are kept.",
-)
+@weights_option("int8")
 @click.option("--sequences", type=click.IntRange(min=1), default=8, show_default=True, help="Of one step.")
 @click.option("--tokens", type=click.IntRange(min=1), default=2048, show_default=True, help="Context of each sequence.")
 @click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Steps of each kind.")

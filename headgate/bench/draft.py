@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import get_args
 
 import click
 import torch
@@ -20,6 +19,7 @@ from rich.console import Console
 
 from headgate.bench import ceilings as limits
 from headgate.bench.checkpoints import SHAPES, model_folder
+from headgate.bench.options import weights_option
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.quant.linear import WeightFormat
@@ -87,13 +87,7 @@ class DraftBench:
 @click.option(
     "--model", default="qwen3-0.6b", show_default=True, help=f"small, large, a folder, or {', '.join(SHAPES)}."
 )
-@click.option(
-    "--weights",
-    type=click.Choice(get_args(WeightFormat)),
-    default="int8",
-    show_default=True,
-    help="How linear layers are kept.",
-)
+@weights_option("int8")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Answers at the same time.")
 @click.option("--new", type=click.IntRange(min=2), default=128, show_default=True, help="Tokens of each answer.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Of all drafts, by turns.")

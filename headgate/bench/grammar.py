@@ -7,7 +7,7 @@ import statistics
 import tempfile
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 import torch
@@ -16,6 +16,7 @@ from rich.console import Console
 from headgate.bench import ceilings
 from headgate.bench.checkpoints import SHAPES, model_folder
 from headgate.bench.engine import EngineBench
+from headgate.bench.options import weights_option
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.quant.linear import WeightFormat
@@ -42,13 +43,7 @@ MOST_LOST = 0.05
 @click.option(
     "--model", default="qwen3-0.6b", show_default=True, help=f"small, large, a folder, or {', '.join(SHAPES)}."
 )
-@click.option(
-    "--weights",
-    type=click.Choice(get_args(WeightFormat)),
-    default="int8",
-    show_default=True,
-    help="How linear layers are kept.",
-)
+@weights_option("int8")
 @click.option(
     "--batch",
     type=click.IntRange(min=1),

@@ -23,8 +23,8 @@ _DATE_IN_CODE = re.compile(
     r"|tomorrow|yesterday|(?:last|next|this) (?:week|month|year)|(?:the )?(?:date|time)) "
 )
 _CLAUSE = re.compile(
-    r"(?<=[.?!;\n])\s+|,\s+(?=(?:and |so |but )?(?:how|what|where|which)\b)|\s+[-–—]\s+"
-    r"|\s+and\s+(?=(?:is|are|was|has|have|does|did|will|when|who|why)\b)"
+    r"(?<=[.?!;\n])\s+|,\s+(?=(?:and |so |but )?(?:how|what|where|which)\b)"
+    r"|(?<!\s)\s+(?:[-–—]\s+|and\s+(?=(?:is|are|was|has|have|does|did|will|when|who|why)\b))"
 )
 _ASKS = re.compile(
     r"(?:so |and |but |please |then |also |ok |hi |hello )*(?:how|what|where|which|when|who|whose|whom|why|is|are|am"

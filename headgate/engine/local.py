@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.engine.choice import ChoiceStream, TextDelta, merge, singly
-from headgate.engine.errors import ProbeFailed, PromptTooLong, ScoringFailed
+from headgate.engine.errors import ProbeFailed, ScoringFailed
 from headgate.engine.judged import Probe, Score
 from headgate.engine.loop import StepLoop
 from headgate.engine.mailbox import Mailbox
@@ -26,13 +26,12 @@ from headgate.engine.sleeper import Sleeper
 from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
 from headgate.engine.text.chat_template import ChatTemplate
+from headgate.engine.text.prompt_reader import PromptReader
 from headgate.engine.text.reasoning import CLOSE, OPEN, ReasoningReader
 from headgate.engine.text.stream import ChoiceText, TextLogprob, described
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import MARKS, ToolFormat
 
-# Longer texts are tokenised in a thread: this is about the length whose encoding takes a millisecond.
-_INLINE_CHARACTERS = 4096
 _LEAVE_S = 2.0
 """How long the account of work that was ended is waited for."""
 
@@ -104,6 +103,7 @@ class LocalModel:
         self._tokenizer = tokenizer
         self._marked = tokenizer.showing(MARKS)
         self._chat_template = chat_template
+        self._reader = PromptReader(tokenizer, chat_template, info.context_length)
         self._loop = loop
         self._grammars = Grammars(self._marked, info.vocab_size)
         self._serial = itertools.count()
@@ -155,10 +155,7 @@ class LocalModel:
             TemplateError, NoChatTemplate: the template refuses the messages, or there is none.
             PromptTooLong: as `encode`.
         """
-        told = len(str(tools)) if tools else 0
-        if told + sum(len(str(m.get("content") or "")) for m in messages) < _INLINE_CHARACTERS:
-            return self._render(messages, tools, most, extra)
-        return await asyncio.to_thread(self._render, messages, tools, most, extra)
+        return await self._reader.chat(messages, tools, most, extra)
 
     async def encode(self, text: str, *, special: bool = True, most: int | None = None) -> tuple[int, ...]:
         """Tokens of plain text; `special`: with those the tokenizer puts around a prompt.
@@ -167,9 +164,7 @@ class LocalModel:
             PromptTooLong: its length alone tells that it has more than `most` tokens. One that has them for all that is
                 given back: the caller sees it.
         """
-        if len(text) < _INLINE_CHARACTERS:
-            return self._read(text, special, most)
-        return await asyncio.to_thread(self._read, text, special, most)
+        return await self._reader.plain(text, special=special, most=most)
 
     async def grammar(self, text: str) -> Grammar:
         """A grammar for the model's vocabulary, compiled in a thread unless it is known.
@@ -369,21 +364,6 @@ class LocalModel:
     def _engine_id(self, request_id: str) -> str:
         """The caller's id may repeat, here and at the other models of the engine; the engine's must not."""
         return f"{request_id}#{self.info.name}#{next(self._serial)}"
-
-    def _render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
-        most: int | None,
-        extra: Mapping[str, Any],
-    ) -> tuple[int, ...]:
-        return self._read(self._chat_template.render(messages, tools=tools, **extra), False, most)
-
-    def _read(self, text: str, special: bool, most: int | None) -> tuple[int, ...]:
-        # Megabytes take seconds, and a hundred times their size of memory.
-        if most is not None and (least := self._tokenizer.least_tokens(text)) > most:
-            raise PromptTooLong(least, self.info.context_length, at_least=True)
-        return tuple(self._tokenizer.encode(text, add_special_tokens=special))
 
     def _mailbox(self) -> Mailbox:
         loop = asyncio.get_running_loop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 
 MOST_CORES = 3
 """Cores that a text has at most."""
@@ -26,7 +27,7 @@ def cores(text: str) -> tuple[str, ...]:
     sentences = [match.end() for match in _SENTENCE_END.finditer(text)]
     # The last one that leaves enough words: an end mark may be followed by nothing.
     for at in reversed(sentences):
-        if len(text[at:].split()) >= _LEAST:
+        if len(starts) - bisect_left(starts, at) >= _LEAST:
             found.append(text[at:])
             break
     return tuple(dict.fromkeys(found))

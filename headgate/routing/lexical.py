@@ -13,7 +13,7 @@ _ELISION = re.compile(r"\b(l|d|j|qu|n|s|c|m|t|un|dell|all)'(?=\w)")
 _UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _LONGEST_PHRASE = 4
 _CODE = re.compile(
-    r"```|^\s*(?:def \w+\(|class \w+[(:]|#include\b|import \w+$|public (?:static|class)\b)", re.MULTILINE
+    r"```|^[ \t]*(?:def \w+\(|class \w+[(:]|#include\b|import \w+$|public (?:static|class)\b)", re.MULTILINE
 )
 
 

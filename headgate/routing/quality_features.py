@@ -43,7 +43,7 @@ _FORECAST = 6
 _LEAST = 1e-6
 _MOST_CHARS = 8192
 _NUMBER = re.compile(r"\d+")
-_ITEM = re.compile(r"[,;|]\s*|\s+-\s+")
+_ITEM = re.compile(r"[,;|]\s*|(?<!\s)\s+-\s+")
 
 
 def surface(features: RouteFeatures) -> Vector:

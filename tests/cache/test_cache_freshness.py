@@ -122,3 +122,10 @@ def test_a_text_about_now_is_told(text: str) -> None:
 @pytest.mark.parametrize("text", ANY_TIME)
 def test_a_text_with_such_words_that_is_not_about_now_is_none(text: str) -> None:
     assert not time_sensitive(text)
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\n"])
+def test_blanks_without_end_are_read_once(blank: str) -> None:
+    """It would take hours if each were where another clause may begin."""
+    assert not time_sensitive(blank * 500_000)
+    assert time_sensitive(f"{blank * 500_000}what is the weather today?")

@@ -1,0 +1,58 @@
+"""What a model is asked, as tokens: a long text is read in a thread, and one that is far too long not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headgate.engine.errors import PromptTooLong
+from headgate.engine.text.chat_template import ChatTemplate
+from headgate.engine.text.tokenizer import Tokenizer
+
+_INLINE_CHARACTERS = 4096
+"""About the length whose encoding takes a millisecond; longer texts are read in a thread."""
+
+
+class PromptReader:
+    """Reads plain texts and conversations for one model."""
+
+    def __init__(self, tokenizer: Tokenizer, chat_template: ChatTemplate, context_length: int) -> None:
+        """`context_length`: of the model, in tokens; named where a text is too long."""
+        self._tokenizer = tokenizer
+        self._chat_template = chat_template
+        self._context_length = context_length
+
+    async def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        most: int | None,
+        extra: Mapping[str, Any],
+    ) -> tuple[int, ...]:
+        """As `LocalModel.render_chat`."""
+        told = len(str(tools)) if tools else 0
+        if told + sum(len(str(m.get("content") or "")) for m in messages) < _INLINE_CHARACTERS:
+            return self._render(messages, tools, most, extra)
+        return await asyncio.to_thread(self._render, messages, tools, most, extra)
+
+    async def plain(self, text: str, *, special: bool, most: int | None) -> tuple[int, ...]:
+        """As `LocalModel.encode`."""
+        if len(text) < _INLINE_CHARACTERS:
+            return self._read(text, special, most)
+        return await asyncio.to_thread(self._read, text, special, most)
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        most: int | None,
+        extra: Mapping[str, Any],
+    ) -> tuple[int, ...]:
+        return self._read(self._chat_template.render(messages, tools=tools, **extra), False, most)
+
+    def _read(self, text: str, special: bool, most: int | None) -> tuple[int, ...]:
+        # Megabytes take seconds, and a hundred times their size of memory.
+        if most is not None and (least := self._tokenizer.least_tokens(text)) > most:
+            raise PromptTooLong(least, self._context_length, at_least=True)
+        return tuple(self._tokenizer.encode(text, add_special_tokens=special))
