@@ -61,6 +61,21 @@ const Loops f32 = HEADGATE_LOOPS(float);
 const Loops bf16 = HEADGATE_LOOPS(uint16_t);
 }  // namespace headgate::avx512
 #pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+namespace headgate::avx512_bf16 {
+#define LANES 16
+#define HEADGATE_NARROWS 1
+#include "vector.inc"
+#include "elementwise.inc"
+#include "attention.inc"
+#include "bf16.inc"
+#undef HEADGATE_NARROWS
+#undef LANES
+const Loops bf16 = HEADGATE_LOOPS(uint16_t);
+}  // namespace headgate::avx512_bf16
+#pragma GCC pop_options
 #endif
 
 namespace headgate {
@@ -73,6 +88,7 @@ struct Variant {
 
 Variant choose() {
 #if defined(HEADGATE_VARIANTS)
+    if (allowed(Instructions::avx512_bf16)) return {&avx512::f32, &avx512_bf16::bf16};
     if (allowed(Instructions::avx512)) return {&avx512::f32, &avx512::bf16};
     if (allowed(Instructions::avx2)) return {&avx2::f32, &avx2::bf16};
 #endif
