@@ -62,6 +62,19 @@ def test_int8_linear_at_its_extremes() -> None:
 
 
 @int8
+@pytest.mark.parametrize("exponent", [0, 60, -130])
+def test_every_bfloat16_number_is_rounded_as_by_division(exponent: int) -> None:
+    """Beside every largest one of its row, down to a millionth of it; many lie exactly between two whole numbers."""
+    mantissas = 1 + torch.arange(128) / 128
+    smaller = mantissas[:, None] * torch.exp2(torch.arange(-20.0, 0))
+    x = torch.cat((mantissas[:, None], smaller.flatten().expand(128, -1)), 1) * 2.0**exponent
+    rounded, scales = quantize_rows(x)
+    # Of one weight each, an output is an input as it was rounded.
+    got = CpuKernels().linear(torch.eye(x.shape[1]), None, "int8")(x)
+    torch.testing.assert_close(got / scales, rounded.float(), rtol=1e-5, atol=0)
+
+
+@int8
 @pytest.mark.parametrize("bad", [NAN, float("inf"), -float("inf")])
 @pytest.mark.parametrize("place", [0, 17, 99])
 def test_int8_linear_gives_no_number_for_a_row_that_is_not_finite(bad: float, place: int) -> None:

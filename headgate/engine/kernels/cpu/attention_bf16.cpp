@@ -66,7 +66,7 @@ class Attending {
             for (Attending* head = heads; head < heads + count; ++head) head->arrange_few_queries();
             add_up(heads, count, next);
         }
-        for (Attending* head = heads; head < heads + count; ++head) head->finish();
+        for (Attending* head = heads; head < heads + count; ++head) head->finish(next);
     }
 
   private:
@@ -91,19 +91,18 @@ class Attending {
 
     // What the heads of a run look at after the tile at `start`.
     Coming after(int64_t start, int64_t heads, const AttentionTask* next) const {
-        if (!few_) return {};
         if (start + kTile < task_.end) return {a_.cache, sizeof(K), task_, start + kTile, heads};
         return next == nullptr ? Coming() : Coming(a_.cache, sizeof(K), *next, next->begin, heads);
     }
 
-    void finish() {
+    void finish(const AttentionTask* next) {
         // Where tokens see different keys, a weight of 0 may have let a value in that is no number.
         if (few_ && task_.rows > 1) few_ = finite(result());
         if (!few_) {
             folded_ = false;
             arrange_queries();
             Way::begin();
-            add_up(this, 1, nullptr);
+            add_up(this, 1, next);
             Way::end();
         }
         for (int64_t i = 0; i < queries_; ++i) finish(i, result() + i * size_);
@@ -145,6 +144,9 @@ class Attending {
             const uint16_t* rows[kBlock] = {};
             for (int64_t i = 0; i < queries_in(block); ++i)
                 rows[i] = static_cast<const uint16_t*>(a_.q) + place(block * kBlock + i);
+            // The next ones, which lie far apart and mostly in other cores' caches.
+            for (int64_t i = (block + 1) * kBlock; i < std::min(queries_, (block + 2) * kBlock); ++i)
+                for (int64_t d = 0; d < dim_; d += 32) __builtin_prefetch(static_cast<const uint16_t*>(a_.q) + place(i) + d);
             side_by_side(
                 depth,
                 [&](int64_t i, int64_t d) __attribute__((always_inline)) {
@@ -247,13 +249,14 @@ class Attending {
 
     void tile(int64_t start, int64_t count, Coming& coming) {
         if (few_) return tile_for_few(start, count, coming);
+        cached_.find(a_.cache, task_, start, count);
+        if (start == task_.begin) cached_.ask(dim_);
         const int64_t keys = count > kDeep ? kTile : kDeep, depth = deep(dim_);
         const uint16_t* parts[kParts];
-        cached_.find(a_.cache, task_, start, count);
-        cached_.ask(dim_);
         const int64_t stride = arrange_keys(count, keys, parts);
         const bool finite = cached_.pair_values(0, count, keys, dim_, room_.values);
         for (int64_t block = 0; block < blocks_; ++block) {
+            coming.ask_part(blocks_);
             const Sight s = sight(block, start, count);
             if (s.begin >= s.end) continue;
             const int64_t seen = s.end > kDeep ? kTile : kDeep;

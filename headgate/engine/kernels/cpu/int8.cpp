@@ -31,7 +31,7 @@ namespace {
 #undef LANES
 
 constexpr int64_t kLeastForAmx = 8;     // rows
-constexpr float kLeastScale = 0x1p-100f, kMostScale = 0x1p100f;  // whose reciprocals are normal numbers
+constexpr float kLeastScale = 0x1p-100f, kMostScale = 0x1p100f;  // beyond which corrections may be no normal numbers
 
 // The largest magnitude among n numbers as its bits, which are in the numbers' own order; beyond infinity's if one is a NaN.
 uint32_t largest(const float* p, int64_t n) {
@@ -58,24 +58,16 @@ uint32_t largest(const uint16_t* p, int64_t n) {
                                                     _mm512_and_si512(all, _mm512_set1_epi32(static_cast<int>(0xffff0000)))));
 }
 
-// v / scale to the nearest whole numbers, ties to even. Multiplying is several times as fast as dividing, and may come out
-// differently only next to a tie; there, and where it is not `usual`, it is divided.
-void round_all(__m512i (&whole)[4], const __m512 (&v)[4], __m512 scale, __m512 inverse, bool usual) {
-    constexpr float kSure = 0.49996f;  // the product is off by less than 127 * 2^-22
+// v / scale to the nearest whole number, ties to even. Where `usual`, a product with the reciprocal is corrected once by what it
+// leaves of v (Markstein 1990), which is several times as fast as dividing. All bfloat16 numbers come out as divided, and so did
+// 4e8 random pairs of floats.
+__m512i rounded(__m512 v, __m512 scale, __m512 inverse, bool usual) {
     if (__builtin_expect(usual, 1)) {
-        __m512 y[4], worst = _mm512_setzero_ps();
-        ALL for (int64_t j = 0; j < 4; ++j) {
-            y[j] = _mm512_mul_ps(v[j], inverse);
-            const __m512 nearest = _mm512_roundscale_ps(y[j], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-            worst = _mm512_max_ps(worst, _mm512_abs_ps(_mm512_sub_ps(y[j], nearest)));
-            whole[j] = _mm512_cvtps_epi32(y[j]);
-        }
-        if (__builtin_expect(_mm512_cmp_ps_mask(worst, _mm512_set1_ps(kSure), _CMP_LE_OQ) == 0xffff, 1)) return;
+        const __m512 y = _mm512_mul_ps(v, inverse);
+        return _mm512_cvtps_epi32(_mm512_fmadd_ps(_mm512_fnmadd_ps(y, scale, v), inverse, y));
     }
-    ALL for (int64_t j = 0; j < 4; ++j) {
-        const __m512 exact = _mm512_div_ps(v[j], scale);
-        whole[j] = _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(exact, exact, _CMP_ORD_Q), exact);
-    }
+    const __m512 exact = _mm512_div_ps(v, scale);
+    return _mm512_maskz_cvtps_epi32(_mm512_cmp_ps_mask(exact, exact, _CMP_ORD_Q), exact);
 }
 
 template <typename T>
@@ -98,13 +90,12 @@ void quantize(Rows x, int64_t inputs, int64_t depth, const Int8Layout& layout, u
             // Of the next row, whose lines are mostly in the other cores' caches: whoever made them made columns of all rows.
             ALL for (int64_t line = 0; line < kDepth * static_cast<int64_t>(sizeof(T)); line += 64)
                 _mm_prefetch(reinterpret_cast<const char*>(in + x.outer + i) + line, _MM_HINT_T0);
-            __m512 numbers[4];
-            if (inputs - i >= kDepth)
-                ALL for (int64_t j = 0; j < 4; ++j) numbers[j] = widen(in + i + 16 * j, 0xffff);
-            else
-                ALL for (int64_t j = 0; j < 4; ++j) numbers[j] = widen(in + i + 16 * j, first(inputs - i - 16 * j));
             __m512i v[4];
-            round_all(v, numbers, by, inverse, usual);
+            if (inputs - i >= kDepth)
+                ALL for (int64_t j = 0; j < 4; ++j) v[j] = rounded(widen(in + i + 16 * j, 0xffff), by, inverse, usual);
+            else
+                ALL for (int64_t j = 0; j < 4; ++j)
+                    v[j] = rounded(widen(in + i + 16 * j, first(inputs - i - 16 * j)), by, inverse, usual);
             const __m512i bytes = _mm512_packs_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
             _mm512_storeu_si512(out, _mm512_xor_si512(_mm512_permutexvar_epi32(order, bytes), _mm512_set1_epi8(-128)));
         }
