@@ -62,7 +62,7 @@ def test_what_is_proven_is_preferred_to_what_is_likely() -> None:
     loose = {at: (above if at <= 1.0 else good)[at] for at in LADDER}
     level = certified([good] * 98 + [loose] * 2).at(0.02)
     assert level is not None
-    assert level.threshold == 1.25
+    assert level.threshold == 1.125
     # Nothing is proven where two are above throughout; then what is likely is taken. Four make it unlikely.
     assert certified([good] * 98 + [above] * 2).at(0.02) is not None
     assert certified([good] * 96 + [above] * 4).at(0.02) is None
@@ -185,7 +185,7 @@ def test_hand_written_pairs_are_all_judged() -> None:
         pairs = hand_written_pairs(file)
         # As if the rule had been fitted on the first text.
         fitted = np.stack([seen.vector for seen in encoder.encode([pairs[0][1]])])
-        found = hand_written(judge, encoder, SemanticRule(), file, fitted)
+        found = hand_written(judge, encoder, SemanticRule(), pairs, fitted)
         assert len(pairs) // 2 < sum(all_ for _, all_ in found.new.values()) < len(pairs)
         assert found.new["paraphrase"] <= found.by_kind["paraphrase"]
         assert sum(all_ for _, all_ in found.by_kind.values()) == len(pairs) >= 100

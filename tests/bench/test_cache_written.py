@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from headgate.bench.cache.fit import draw, of_groups, ranked, written
-from headgate.bench.cache.written import Group, written_groups
+from headgate.bench.cache.pairs import later_pairs
+from headgate.bench.cache.written import LATER, Group, written_groups
 
 
 def test_a_file_of_groups_is_read(tmp_path: Path) -> None:
@@ -37,6 +38,14 @@ def test_every_shipped_group_says_something() -> None:
         assert len(group.same) > 1, group.name
         assert group.near, group.name
         assert len(set(texts)) == len(texts), group.name
+
+
+def test_what_was_written_later_is_in_no_group_that_the_rule_was_fitted_on() -> None:
+    fitted = {text for group in written_groups() for text in (*group.same, *(text for _, text in group.near))}
+    pairs = later_pairs()
+    assert len({stored for _, stored, _ in pairs}) == len(written_groups(LATER)) > 1500
+    assert fitted.isdisjoint(text for _, *both in pairs for text in both)
+    assert sum(kind == "paraphrase" for kind, *_ in pairs) == len(pairs) // 2
 
 
 def test_one_answer_serves_a_question_and_its_wordings_only() -> None:

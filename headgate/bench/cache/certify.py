@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from headgate.cache.binomial import at_most, upper_bound
 from headgate.cache.judge import LEVELS, Certified, Thresholds
 
-LADDER = (8.0, 7.0, 6.0, 5.5, 5.0, 4.5, 4.0, 3.5, *(0.25 * step for step in range(12, -1, -1)), -1.0, -2.0)
+LADDER = (8.0, 7.0, 6.0, 5.5, 5.0, 4.5, 4.0, 3.5, *(0.125 * step for step in range(24, -1, -1)), -1.0, -2.0)
 """Thresholds tried, in log odds, from strict to loose; fixed before anything is labelled."""
 ALPHA = 0.05
 STREAMS_ABOVE = 0.05

@@ -29,7 +29,7 @@ from headgate.bench.cache.fit import (
 )
 from headgate.bench.cache.intents import Split, deal
 from headgate.bench.cache.latency import measure
-from headgate.bench.cache.pairs import FILES, fitted_on, hand_written
+from headgate.bench.cache.pairs import FILES, fitted_on, hand_written, hand_written_pairs, later_pairs
 from headgate.bench.cache.report import (
     print_hand_written,
     print_latency,
@@ -147,10 +147,10 @@ def cache(
         figures["rows"] = [asdict(row) for row in rows(tried)]
     if "pairs" in parts:
         fitted = fitted_on(encoder)
-        for file in FILES:
-            found = hand_written(judge, encoder, SemanticRule(), file, fitted)
-            print_hand_written(console, file, found)
-            figures[f"hand_written_{file}"] = asdict(found)
+        for name, pairs in [*((file, hand_written_pairs(file)) for file in FILES), ("later", later_pairs())]:
+            found = hand_written(judge, encoder, SemanticRule(), pairs, fitted)
+            print_hand_written(console, name, found)
+            figures[f"hand_written_{name}"] = asdict(found)
     if "latency" in parts:
         timed = asyncio.run(measure(judge, list(deal(_DEAL).values()), entries, scratch))
         print_latency(console, timed)

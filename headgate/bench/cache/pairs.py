@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.bench.cache.rules import encode
-from headgate.bench.cache.written import written_groups
+from headgate.bench.cache.written import LATER, written_groups
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.judge import Judge
 from headgate.cache.semantic import Close, SemanticRule, asked_of, choose
@@ -82,6 +82,16 @@ def hand_written_pairs(file: File) -> list[tuple[str, str, str]]:
     return [(kind, first, second) for kind, first, second in (line.split("\t") for line in lines)]
 
 
+def later_pairs() -> list[tuple[str, str, str]]:
+    """The same of the groups written later: every question with its other wordings and with its near misses."""
+    made = []
+    for group in written_groups(LATER):
+        question, *others = group.same
+        made += [("paraphrase", question, other) for other in others]
+        made += [(kind, question, near) for kind, near in group.near]
+    return made
+
+
 def fitted_on(encoder: BertEncoder) -> Vectors:
     """Vectors `[texts, dim]` of the written texts that the rule was fitted on."""
     texts = sorted(
@@ -91,12 +101,13 @@ def fitted_on(encoder: BertEncoder) -> Vectors:
     return np.stack([seen.vector for batch in batches for seen in batch])
 
 
-def hand_written(judge: Judge, encoder: BertEncoder, rule: SemanticRule, file: File, fitted: Vectors) -> HandWritten:
+def hand_written(
+    judge: Judge, encoder: BertEncoder, rule: SemanticRule, pairs: Sequence[tuple[str, str, str]], fitted: Vectors
+) -> HandWritten:
     """Every pair asked in the order it is written, from a cache that holds its first text only.
 
-    `fitted` as `fitted_on` gives it.
+    `pairs` as `hand_written_pairs` or `later_pairs` gives them, `fitted` as `fitted_on` does.
     """
-    pairs = hand_written_pairs(file)
     texts = encode((text for _, *both in pairs for text in both), encoder, judge)
     packed = {text: b"" if sketch is None else judge.comparator.pack(sketch) for text, sketch in texts.sketches.items()}
     familiar = (texts.embedded.vectors @ fitted.T).max(axis=1) >= FAMILIAR

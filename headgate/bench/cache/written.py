@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "written"
+LATER = Path(__file__).parent / "later"
+"""Groups that were written after the rule was fitted: nothing was fitted on them, no bar counts them."""
 
 
 @dataclass(frozen=True, slots=True)

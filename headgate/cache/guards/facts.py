@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from fractions import Fraction
@@ -74,6 +75,8 @@ def dates(one: Reading, other: Reading) -> Verdict:
     if not one.facts["dates"] and not other.facts["dates"]:
         return None
     ours, theirs = ({form for form, _ in seen.facts["dates"]} for seen in (one, other))
+    if (_daily(one) and _weekly(theirs, other)) or (_daily(other) and _weekly(ours, one)):
+        return False
     if "weekend" in ours ^ theirs:
         ours, theirs = (said - _WEEKEND | {"weekend"} if said >= _ITS_DAYS else said for said in (ours, theirs))
     if ours == theirs:
@@ -86,6 +89,21 @@ def dates(one: Reading, other: Reading) -> Verdict:
         # Sunday, 18 July 2027: the date says which day it is.
         return not (ours - theirs and theirs - ours)
     return either_way(ours, theirs)
+
+
+_EVERY = frozenset({"every", "each"})
+_DAYS = frozenset({"day", "night", "morning", "evening"})
+
+
+def _daily(seen: Reading) -> bool:
+    return not {"daily", "nightly"}.isdisjoint(seen.spoken) or any(
+        word in _EVERY and span in _DAYS for word, span in itertools.pairwise(seen.spoken)
+    )
+
+
+def _weekly(days: Set[str], seen: Reading) -> bool:
+    """Every Monday."""
+    return any(word in _EVERY and day in days for word, day in itertools.pairwise(seen.spoken))
 
 
 def written(kind: str) -> Judge:

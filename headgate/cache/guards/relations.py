@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from headgate.cache.guards.words import word_set
+
 _SCALES: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
         word: (scale, sign)
@@ -31,6 +33,19 @@ _SCALES: Mapping[str, tuple[str, int]] = MappingProxyType(
         for word in words.split()
     }
 )
+_GREATER: Mapping[str, str] = MappingProxyType(
+    # A file that is lighter is smaller; no longer, and earlier calls, compare nothing.
+    {
+        word: "size" if scale == "weight" else scale
+        for word, (scale, _) in _SCALES.items()
+        if word.endswith("er") and scale != "time"
+    }
+)
+_UTMOST: Mapping[str, str] = MappingProxyType(
+    {f"{word.removesuffix('er')}est": scale for word, scale in _GREATER.items()}
+)
+_VAGUE = frozenset({"worth", "ease", "level", "strength"})
+"""What may be said for other scales: the highest mountain is the tallest, the best way may be the quickest."""
 _MEASURES: Mapping[str, str] = MappingProxyType(
     {"price": "price", "cost": "price", "pay": "price", "weigh": "weight", "heavy": "weight", "weight": "weight"}
 )
@@ -205,3 +220,39 @@ def _before(words: Sequence[str], at: int) -> Set[str]:
     """The word in front of one, and the one before that where `of` or `on` stands between."""
     found = {*words[max(0, at - 1) : at]}
     return found | {*words[max(0, at - 2) : at - 1]} if found & {"of", "on"} else found
+
+
+def other_scale(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether the one text asks for the widest, or for what is wider, and the other for the longest.
+
+    `one` and `other` are the texts' words as they are written.
+    """
+    for table in (_UTMOST, _GREATER):
+        if table.keys().isdisjoint(one) or table.keys().isdisjoint(other):
+            continue
+        mine, yours = (
+            {table[word] for before, word in zip(("", *words), words, strict=False) if word in table and before != "no"}
+            for words in (one, other)
+        )
+        if mine and yours and mine.isdisjoint(yours) and _VAGUE.isdisjoint(mine | yours):
+            return True
+    return False
+
+
+_AGAINST = frozenset({"vs", "versus"})
+_ENDING = word_set("in for on at of to when with be do explain mean difference differ how what which why")
+
+
+def differing(words: Sequence[str]) -> tuple[str, str] | None:
+    """The two things whose difference is asked for: a crow and a raven, merge versus join; each by its last word.
+
+    `words` are base forms without articles.
+    """
+    middle = next((at for at, word in enumerate(words) if word in _AGAINST), None)
+    if middle is None and "between" in words and ("difference" in words or "differ" in words):
+        start = words.index("between")
+        middle = words.index("and", start) if "and" in words[start:] else None
+    if not middle or middle + 1 >= len(words):
+        return None
+    end = next((at for at in range(middle + 2, len(words)) if words[at] in _ENDING), len(words))
+    return words[middle - 1], words[end - 1]

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 
+from headgate.cache.guards.attached import attached_elsewhere
 from headgate.cache.guards.content import swapped
 from headgate.cache.guards.doers import doer_exchanged, done_by_the_other, turned_on_me
 from headgate.cache.guards.evidence import Reading, Verdict
@@ -149,7 +150,7 @@ def order(one: Reading, other: Reading) -> Verdict:
         return False
     if doer_exchanged(one, other):
         return False
-    if done_by_the_other(one, other):
+    if done_by_the_other(one, other) or attached_elsewhere(one, other):
         return False
     return True if one.words == other.words and len(one.words) > 1 else None
 

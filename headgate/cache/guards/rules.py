@@ -15,11 +15,12 @@ from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.lexicon import COLORS
 from headgate.cache.guards.polarity import same_bounds
 from headgate.cache.guards.questions import OPEN, agree, apart
+from headgate.cache.guards.relations import differing, other_scale
 from headgate.cache.guards.roles import compares_alike, direction, order, turned_alike
 from headgate.cache.guards.subject import subject
 from headgate.cache.guards.temporal import temporal
 from headgate.cache.guards.tenses import clash
-from headgate.cache.guards.vocabulary import kept, parts_of_speech, related, weight
+from headgate.cache.guards.vocabulary import kept, part_of_speech, parts_of_speech, related, weight
 
 
 def check(stored: str | Reading, asked: str | Reading) -> str | None:
@@ -193,7 +194,19 @@ def _tense(one: Reading, other: Reading) -> Verdict:
 
 
 def _answer(one: Reading, other: Reading) -> Verdict:
-    return False if apart(one.kinds, other.kinds) else None
+    named = _named_or_counted(one, other) or _named_or_counted(other, one)
+    return False if named or apart(one.kinds, other.kinds) else None
+
+
+def _named_or_counted(one: Reading, other: Reading) -> bool:
+    """How many countries, which countries."""
+    if not one.amount_of:
+        return False
+    for word, thing, behind in zip(other.plain, other.plain[1:], (*other.plain[2:], ""), strict=False):
+        if word in ("which", "what") and one.amount_of == thing:
+            # Which frame rate, how many frames.
+            return behind not in ("count", "number") and part_of_speech(behind) != "n"
+    return False
 
 
 def _question(one: Reading, other: Reading) -> Verdict:
@@ -214,6 +227,8 @@ def _aspect(one: Reading, other: Reading) -> Verdict:
     mine, yours = ({COLORS[word] for word in seen.words if word in COLORS} for seen in (one, other))
     if mine and yours and mine.isdisjoint(yours):
         return False
+    if other_scale(one.spoken, other.spoken) or _other_difference(one, other):
+        return False
     if _other_property(one, other) or _other_deed(one, other) or _other_deed(other, one):
         return False
     if one.amount_of and other.amount_of and not related(one.amount_of, other.amount_of):
@@ -227,6 +242,26 @@ def _aspect(one: Reading, other: Reading) -> Verdict:
     if ours - theirs and theirs - ours:
         return False
     return "one side"
+
+
+def _other_difference(one: Reading, other: Reading) -> bool:
+    """What is the difference between crows and ravens, between crows and rooks."""
+    mine, yours = differing(one.plain), differing(other.plain)
+    if mine is None or yours is None:
+        return False
+    return (
+        [_named_in(other, word) for word in mine].count(False)
+        == [_named_in(one, word) for word in yours].count(False)
+        == 1
+    )
+
+
+def _named_in(seen: Reading, word: str) -> bool:
+    """Ultra in ultramarathon, PO in purchase order."""
+    return word in seen.initials or any(
+        related(word, twin) or (len(word) > 3 and word in twin) or (len(twin) > 3 and twin in word)
+        for twin in seen.plain
+    )
 
 
 def _other_property(one: Reading, other: Reading) -> bool:
