@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+import string
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -97,10 +99,23 @@ def write_without_weights(name: str, config: Mapping[str, Any], folder: Path) ->
     """Its files but the weights."""
     target = folder / name
     target.mkdir(parents=True, exist_ok=True)
-    for file in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+    for file in ("tokenizer_config.json", "generation_config.json"):
         shutil.copy(demo_checkpoint("student") / file, target / file)
+    (target / "tokenizer.json").write_text(_tokenizer(config["vocab_size"]), encoding="utf-8")
     (target / "config.json").write_text(json.dumps(config, indent=1))
     return target
+
+
+def _tokenizer(size: int) -> str:
+    """The demo pair's, with a word of four letters for each further token: without a text there is nothing to send."""
+    content = json.loads((demo_checkpoint("student") / "tokenizer.json").read_text(encoding="utf-8"))
+    # Added tokens that are not in the vocabulary are numbered from its end on, wherever that is.
+    vocabulary = content["model"]["vocab"]
+    vocabulary |= {token["content"]: token["id"] for token in content["added_tokens"]}
+    words = ("\u0120" + "".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
+    further = itertools.filterfalse(set(vocabulary).__contains__, words)
+    vocabulary.update(zip(further, range(len(vocabulary), size), strict=False))
+    return json.dumps(content, ensure_ascii=False)
 
 
 def tensor_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:

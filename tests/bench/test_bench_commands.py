@@ -14,6 +14,7 @@ from headgate.bench.cli import bench
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.models.loader import load_decoder
+from headgate.engine.text.tokenizer import Tokenizer
 
 
 def test_workloads_are_what_the_readme_says() -> None:
@@ -96,5 +97,9 @@ def test_random_checkpoints_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         loaded = load_decoder(folder, ReferenceKernels())
         assert loaded.decoder.dtype == torch.bfloat16
         assert loaded.active_parameters <= loaded.parameters
+        tokenizer = Tokenizer.load(folder)
+        # Every token has a text, or what a random model says would be sent to nobody.
+        texts = {tokenizer.decode([token]) for token in range(10, config["vocab_size"])}
+        assert len(texts) > 0.99 * config["vocab_size"]
         written = (folder / "model.safetensors").stat().st_mtime_ns
         assert (write_random(shape, tmp_path) / "model.safetensors").stat().st_mtime_ns == written
