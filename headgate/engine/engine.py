@@ -199,9 +199,11 @@ class Engine:
 
     def _read(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
         started = self._clock()
-        tokenizer = Tokenizer.load(spec.path)
+        Tokenizer.file_of(spec.path)  # if there is none, that is told before weights are read
         with computing_on(self.device):
             loaded = self._read_decoder(spec)
+        # After the weights, whose quantising takes the most memory: a large vocabulary takes 60 MB itself.
+        tokenizer = Tokenizer.load(spec.path)
         vocab_size = loaded.decoder.spec.vocab_size
         if tokenizer.vocab_size > vocab_size:
             raise CheckpointError(

@@ -61,6 +61,18 @@ class Tokenizer:
         other._shown_bytes = _TokenBytes(self._backend, self.spelling, other.special_ids)
         return other
 
+    @staticmethod
+    def file_of(folder: Path) -> Path:
+        """Where `load` finds the tokenizer.
+
+        Raises:
+            TokenizerError: there is none.
+        """
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise TokenizerError(f"{path}: the file is missing; slow tokenizers (tokenizer.model only) are not read")
+        return path
+
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """Read `tokenizer.json` and the side files beside it.
@@ -69,9 +81,7 @@ class Tokenizer:
             TokenizerError: a file is missing or damaged; the message names it.
         """
         side_files = TokenizerFolder.read(folder)
-        path = folder / "tokenizer.json"
-        if not path.is_file():
-            raise TokenizerError(f"{path}: the file is missing; slow tokenizers (tokenizer.model only) are not read")
+        path = cls.file_of(folder)
         try:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception
