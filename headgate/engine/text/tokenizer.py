@@ -66,8 +66,10 @@ class Tokenizer:
         """Where `load` finds the tokenizer.
 
         Raises:
-            TokenizerError: there is none.
+            TokenizerError: there is none, or no such folder.
         """
+        if not folder.is_dir():
+            raise TokenizerError(f"{folder}: no such folder; a Hugging Face model folder is expected")
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise TokenizerError(f"{path}: the file is missing; slow tokenizers (tokenizer.model only) are not read")
@@ -80,8 +82,8 @@ class Tokenizer:
         Raises:
             TokenizerError: a file is missing or damaged; the message names it.
         """
-        side_files = TokenizerFolder.read(folder)
         path = cls.file_of(folder)
+        side_files = TokenizerFolder.read(folder)
         try:
             backend = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception
