@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
+from headgate.cache.guards.aspect import aspect
 from headgate.cache.guards.comparison import KINDS, WEIGHED, Comparison
 from headgate.cache.guards.conditions import narrowed
 from headgate.cache.guards.content import Alignment, align, one_word_exchanged, replaced, said_otherwise
-from headgate.cache.guards.contrasts import contrary
 from headgate.cache.guards.doers import doer_exchanged
 from headgate.cache.guards.evidence import Reading, Verdict, reading_of
 from headgate.cache.guards.facts import Judge, dates, facts, language, names_agree, numbers, written
 from headgate.cache.guards.inflection import base_form
-from headgate.cache.guards.lexicon import COLORS
 from headgate.cache.guards.polarity import same_bounds
 from headgate.cache.guards.questions import OPEN, agree, apart
-from headgate.cache.guards.relations import differing, other_scale
 from headgate.cache.guards.roles import compares_alike, direction, order, turned_alike
 from headgate.cache.guards.subject import subject
 from headgate.cache.guards.temporal import temporal
 from headgate.cache.guards.tenses import clash
-from headgate.cache.guards.vocabulary import kept, part_of_speech, parts_of_speech, related, weight
+from headgate.cache.guards.vocabulary import kept, part_of_speech, parts_of_speech, weight
 
 
 def check(stored: str | Reading, asked: str | Reading) -> str | None:
@@ -221,76 +219,6 @@ def _question(one: Reading, other: Reading) -> Verdict:
     return agree(one.kinds, other.kinds)
 
 
-def _aspect(one: Reading, other: Reading) -> Verdict:
-    if contrary(one.sides, other.sides):
-        return False
-    mine, yours = ({COLORS[word] for word in seen.words if word in COLORS} for seen in (one, other))
-    if mine and yours and mine.isdisjoint(yours):
-        return False
-    if other_scale(one.spoken, other.spoken) or _other_difference(one, other):
-        return False
-    if _other_property(one, other) or _other_deed(one, other) or _other_deed(other, one):
-        return False
-    if one.amount_of and other.amount_of and not related(one.amount_of, other.amount_of):
-        # How many grams, how many ounces.
-        return False
-    if not one.facts["aspect"] and not other.facts["aspect"]:
-        return None
-    ours, theirs = ({word for word, _ in seen.facts["aspect"]} for seen in (one, other))
-    if ours == theirs:
-        return True if ours else None
-    if ours - theirs and theirs - ours:
-        return False
-    return "one side"
-
-
-def _other_difference(one: Reading, other: Reading) -> bool:
-    """What is the difference between crows and ravens, between crows and rooks."""
-    mine, yours = differing(one.plain), differing(other.plain)
-    if mine is None or yours is None:
-        return False
-    return (
-        [_named_in(other, word) for word in mine].count(False)
-        == [_named_in(one, word) for word in yours].count(False)
-        == 1
-    )
-
-
-def _named_in(seen: Reading, word: str) -> bool:
-    """Ultra in ultramarathon, PO in purchase order."""
-    return word in seen.initials or any(
-        related(word, twin) or (len(word) > 3 and word in twin) or (len(twin) > 3 and twin in word)
-        for twin in seen.plain
-    )
-
-
-def _other_property(one: Reading, other: Reading) -> bool:
-    """The capital of Peru, the anthem of Peru."""
-    mine, yours = one.property_of, other.property_of
-    if not mine or not yours or related(mine[0], yours[0]) or not weight(mine[0]) or not weight(yours[0]):
-        return False
-    if mine[0] in other.meaning.atoms or yours[0] in one.meaning.atoms:
-        # Grams of flour in a cup, a cup of flour in grams.
-        return False
-    return not {*mine[1]}.isdisjoint(yours[1])
-
-
-_DOERS = frozenset({"author", "inventor", "founder", "director", "painter", "discoverer", "actor", "composer"}) | {
-    *("producer", "designer", "singer")
-}
-
-
-def _other_deed(one: Reading, other: Reading) -> bool:
-    """Who designed it, who paid for it."""
-    doer, asker = one.meaning.atoms[:1], other.meaning.atoms[:1]
-    return (
-        asker == ("who",)
-        and not _DOERS.isdisjoint(doer)
-        and not any(related(doer[0], word) for word in other.words)
-        and any("v" in parts_of_speech(word) and weight(word) == 2 for word in other.words)
-    )
-
-
 def _statement(one: Reading, other: Reading) -> Verdict:
     """`You are happy` and `You are happy?` differ; behind a question word or a verb the mark says nothing. `Can I feed
     them` and `should I feed them` differ too, where the words are the same otherwise: who keeps those means it."""
@@ -387,7 +315,7 @@ _JUDGES: dict[str, Judge] = {
     "tense": _tense,
     "language": language,
     "format": facts("format"),
-    "aspect": _aspect,
+    "aspect": aspect,
     "answer": _answer,
     "question": _question,
     "subject": subject,
