@@ -38,6 +38,7 @@ class BuildTogether(build_ext):
     """Compiles the sources of an extension side by side, and only those that changed since the last time."""
 
     def build_extension(self, ext: Extension) -> None:
+        """Compile what changed of ``ext``'s sources, one at a time on every processor, and link them."""
         temporary = Path(self.build_temp)
         temporary.mkdir(parents=True, exist_ok=True)
         flags, before = _flags(ext, self.compiler.compiler_so_cxx), temporary / f"{ext.name}.flags"

@@ -30,7 +30,7 @@ class _Comparator(ctypes.Structure):
 
 
 class NativeComparator:
-    """The sums of `Comparator` by its weights. Safe to use from several threads."""
+    """The sums of `Network` by its weights. Safe to use from several threads."""
 
     def __init__(self, weights: Mapping[str, Floats], rarity: Floats) -> None:
         """A comparator with weights of sizes that `fits`, and the rarity of each of 65,536 wordpieces.
@@ -78,8 +78,8 @@ class NativeComparator:
             and all(weights[f"{name}.weight"].shape == shape for name, shape in shapes.items())
         )
 
-    def sketches(self, texts: Sequence[Floats]) -> list[NDArray[np.int8]]:
-        """Encoder states of each text, `[tokens, states]`, to `[tokens, width]` of unit norm, times 127.
+    def sketches(self, texts: Sequence[Floats]) -> NDArray[np.int8]:
+        """Encoder states of each text, `[tokens, states]`, to rows `[width]` of unit norm, times 127, of all texts.
 
         One call for all: after each, the interpreter has to be waited for.
         """
@@ -89,7 +89,7 @@ class NativeComparator:
             [(states.ctypes.data, states.strides[0] // states.itemsize, len(states)) for states in rows], np.int64
         )
         self._sketch(self._at, given.ctypes.data, len(rows), made.ctypes.data)
-        return np.split(made, np.cumsum(given[:-1, 2])) if rows else []
+        return made
 
     def _rows(self, states: Floats) -> Floats:
         """As the kernel reads them."""

@@ -59,9 +59,12 @@ def test_harder_traffic_is_served_from_stricter_thresholds_or_not_at_all(judge: 
         natural, heavy = judge.level("natural", max_error), judge.level("heavy", max_error)
         assert natural is not None
         assert heavy is None or heavy.threshold > natural.threshold
-        assert judge.level("adversarial", max_error) is None
+        adversarial = judge.level("adversarial", max_error)
+        assert adversarial is None or (heavy is not None and adversarial.threshold > heavy.threshold)
     assert judge.level("heavy", 0.01) is None
     assert judge.level("heavy", 0.02) is not None
+    assert judge.level("adversarial", 0.02) is None
+    assert judge.level("adversarial", 0.05) is not None
 
 
 def test_it_is_fitted_on_the_evidence_that_is_given_now(judge: Judge) -> None:

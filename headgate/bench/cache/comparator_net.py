@@ -1,4 +1,4 @@
-"""The network behind `headgate.cache.comparator`, as it is fitted."""
+"""A network of `headgate.cache.comparator_network`, as it is fitted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from headgate.cache.comparator import HEAD, NAMES, rarity
+from headgate.cache.comparator_network import HEAD, NAMES, rarity
 
 WIDTH = 32
 HIDDEN = 48
@@ -57,7 +57,7 @@ class Padded:
 
 
 class Net(nn.Module):
-    """See `headgate.cache.comparator`: the same sums, for many pairs at once and with gradients."""
+    """See `headgate.cache.comparator_network`: the same sums, for many pairs at once and with gradients."""
 
     def __init__(self, states: int) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Net(nn.Module):
         return torch.cat([hidden.sum(1) / 4.0, hidden.amax(1).clamp(min=0.0)], 1)
 
     def plain(self) -> dict[str, NDArray[np.float32]]:
-        """The weights as `Comparator` takes them."""
+        """The weights as `Network` takes them."""
         named = {"project": self.project.weight, "sharpness": self.sharpness, "same": self.same}
         named |= {name: value for name, value in self.named_parameters() if name in (*NAMES, *HEAD)}
         return {name: value.detach().numpy() for name, value in named.items()}

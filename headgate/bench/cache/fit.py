@@ -29,6 +29,8 @@ from headgate.cache.semantic import SemanticRule
 Pairs = NDArray[np.int64]
 Right = NDArray[np.bool_]
 
+MEMBERS = 3
+"""Networks of a comparator. Each is fitted to pairs of its own, and they err differently."""
 _FOLDS = 5
 _UNSEEN = 24_000
 """Pairs that the model above is fitted on."""
@@ -161,9 +163,9 @@ def _padded(
 def fit_comparator(
     texts: Sequence[Text], encoded: Padded, *, steps: int, seed: int, folder: Path | None = None
 ) -> Comparator:
-    """The comparator, of so many steps of 128 pairs each; arguments as `unseen`."""
-    pairs, right = draw(texts, steps * 128, seed)
-    return Comparator(_fitted(encoded, pairs, right, steps, seed, folder).plain())
+    """The comparator, each network of so many steps of 128 pairs of its own; arguments as `unseen`."""
+    drawn = [(own, *draw(texts, steps * 128, own)) for own in _seeds(seed)]
+    return Comparator([_fitted(encoded, pairs, right, steps, own, folder).plain() for own, pairs, right in drawn])
 
 
 def unseen(
@@ -172,26 +174,34 @@ def unseen(
     """What comparators that never saw a pair's intent say of some pairs: log odds, pairs, and whether they are right.
 
     The model above must learn from log odds as they are for unseen intents, not from those that a network gives the
-    pairs it was fitted on. So five more networks see four fifths of the intents each and score the rest.
+    pairs it was fitted on. So five more comparators see four fifths of the intents each and score the rest.
 
     Args:
         texts: the corpus.
         encoded: the same, in the same order.
         steps: of the comparator; these networks take four fifths as many.
-        seed: of the pairs and the networks.
+        seed: of the pairs and the first network of each comparator; the others have the numbers that follow.
         folder: keeps the networks for the next run; None: nothing does.
     """
-    pairs, right = draw(texts, steps * 128, seed)
     names = sorted({text.intent for text in texts})
-    fold = np.array([names.index(text.intent) % _FOLDS for text in texts])[pairs]
+    fold_of = np.array([names.index(text.intent) % _FOLDS for text in texts])
+    drawn = [(own, *draw(texts, steps * 128, own)) for own in _seeds(seed)]
+    _, scored, truth = drawn[0]
     found: list[tuple[NDArray[np.float32], Pairs, Right]] = []
     for held_out in range(_FOLDS):
-        own = (fold != held_out).all(axis=1)
-        net = _fitted(encoded, pairs[own], right[own], steps * (_FOLDS - 1) // _FOLDS, seed, folder)
-        other = np.flatnonzero((fold == held_out).all(axis=1))[: _UNSEEN // _FOLDS]
-        found.append((log_odds(net, encoded, pairs[other]), pairs[other], right[other]))
+        other = np.flatnonzero((fold_of[scored] == held_out).all(axis=1))[: _UNSEEN // _FOLDS]
+        said = np.zeros(len(other), np.float32)
+        for own, pairs, right in drawn:
+            seen = (fold_of[pairs] != held_out).all(axis=1)
+            net = _fitted(encoded, pairs[seen], right[seen], steps * (_FOLDS - 1) // _FOLDS, own, folder)
+            said += log_odds(net, encoded, scored[other]) / MEMBERS
+        found.append((said, scored[other], truth[other]))
     scores, held, labels = (np.concatenate(part) for part in zip(*found, strict=True))
     return scores, held, labels
+
+
+def _seeds(first: int) -> range:
+    return range(first, first + MEMBERS)
 
 
 def _fitted(encoded: Padded, pairs: Pairs, right: Right, steps: int, seed: int, folder: Path | None) -> Net:

@@ -19,6 +19,7 @@ from headgate.bench.cache.intents import Share
 from headgate.bench.cache.kept import KeptEmbedder
 from headgate.bench.cache.wording import draw_wording, render
 from headgate.cache.answers import AnswerCache
+from headgate.cache.comparator import Comparator
 from headgate.cache.embedder import Embedder, SentenceEmbedder, Vector, default_folder
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
 from headgate.cache.hnsw import HnswIndex
@@ -108,7 +109,7 @@ class Filled:
     embedder: SentenceEmbedder
     index: HnswIndex
     bucket: str
-    width: int
+    comparator: Comparator
     entries: int
     charged: float
     resident: float
@@ -186,7 +187,7 @@ async def fill(
         embedder,
         index,
         (await cache.lookup(_query(texts[0]), semantic=False)).fingerprint.bucket,
-        judge.comparator.width,
+        judge.comparator,
         len(texts),
         store.bytes_used / len(texts) - own,
         grown / len(texts) - own,
@@ -236,7 +237,7 @@ async def timed(filled: Filled, asking: Asking = _USUAL) -> Latency:
         searching.append(time.perf_counter() - done)
         embedding.append(done - start)
         vectors.append(vector)
-        tokens.append(len(await embedder.sketch(text, _SCOPE)) // (2 + filled.width) + 2)
+        tokens.append(filled.comparator.packed_tokens(await embedder.sketch(text, _SCOPE)) + 2)
     rest = list(asked)
     start = time.perf_counter()
     await _concurrently(cache, rest, asking.together)

@@ -40,6 +40,16 @@ _SIDES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "sorting": {"up": "ascending asc", "down": "descending desc"},
             "venue": {"home": "home", "away": "away"},
             "turn": {"question": "questions", "answer": "answers"},
+            "mishap": {"lost": "lost lose", "broken": "broke broken"},
+            "gain": {
+                "safety": "safer",
+                "speed": "faster quicker perform performs performance",
+                "price": "cheaper",
+                "health": "healthier",
+            },
+            "level": {"novice": "starter beginner novice newbie", "expert": "experienced advanced expert"},
+            "pull": {"to": "attract", "off": "repel repellent deter deterrent"},
+            "sight": {"shown": "unhide", "hidden": "hide invisible"},
         }.items()
         for side, words in sides.items()
         for word in words.split()
@@ -56,7 +66,7 @@ _ENDS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Ends of a sorted list: where it begins says which way it is sorted."""
-_NUMBERED: Mapping[str, str] = MappingProxyType({"#1th": "first"})
+_NUMBERED: Mapping[str, str] = MappingProxyType({"#1th": "first", "#1": "one"})
 _MOVING = frozenset({"come", "go", "put", "pull", "take", "turn", "bring", "move", "scroll", "scale"})
 _AFTER_CAUSE = frozenset({"of", "for", "behind"})
 _ASKED = frozenset({"what", "which"})
@@ -64,6 +74,17 @@ _BEHIND_LIKENESS = frozenset({"", "from", "than", "to", "about", "between"})
 _BEFORE_LIKENESS = frozenset({"how", "make", "makes"})
 _WHOLE = frozenset({"likeness", "worth"})
 """Pairs of which a text that names both sides asks for more than one that names one."""
+
+_ENDING = frozenset({"stop", "close", "delete", "remove", "cancel", "kill", "restart", "mute", "disable", "hide"})
+_TELLING = frozenset({"set", "sets", "setting", "tell", "telling", "tells"})
+_MORE = frozenset({"more", "most"})
+_ENTRIES = frozenset({"common", "up", "down"})
+_ACTING = frozenset({"i", "we", "who", "somebody", "someone"})
+_WAS_HIDDEN = frozenset({"hid", "hides"})
+_GETTING = frozenset({"get", "find", "obtain"})
+_USING = frozenset({"use", "enter", "redeem"})
+_ONE = frozenset({"a", "an", "one"})
+_TO_WORK = frozenset({"work", "working", "works", "run", "running", "out", "off", "rid"})
 
 Sides = Mapping[str, frozenset[str]]
 _NONE: Sides = MappingProxyType({})
@@ -77,9 +98,9 @@ def _side(word: str) -> tuple[str, str] | None:
 def sides_of(tokens: Sequence[Token]) -> Sides:
     """For each pair the sides that a text names; pairs it says nothing of are absent."""
     words = [token.form if token.kind == "word" else _NUMBERED.get(token.form, "") for token in tokens]
-    if {"common", "up", "down"}.isdisjoint(words) and _ENDS.keys().isdisjoint(words) and not any(map(_side, words)):
+    found = _by_neighbours(words)
+    if not found and _ENTRIES.isdisjoint(words) and _ENDS.keys().isdisjoint(words) and not any(map(_side, words)):
         return _NONE
-    found: dict[str, set[str]] = {}
     for at, word in enumerate(words):
         known = _side(word)
         before, behind = words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
@@ -87,12 +108,18 @@ def sides_of(tokens: Sequence[Token]) -> Sides:
         if word in _ENDS and (behind == "first" or to_another):
             # From the oldest to the newest, oldest first.
             known = "sorting", _ENDS[word]
+        if word == "common" and before in _MORE:
+            # Which is more common is not how they differ.
+            known = "likeness", "rate"
         if word in ("up", "down") and not _MOVING.isdisjoint(map(base_form, words[max(0, at - 2) : at])):
             known = "way", word
         if known is None and word != "common":
             continue
         pair, side = known or (("likeness", "shared") if before == "in" else ("", ""))
         if not pair or (pair == "turn" and word != f"{side}s"):
+            continue
+        if (pair == "mishap" and word != side and before not in _ACTING) or word in _WAS_HIDDEN:
+            # How to break a lease; the columns that I hid.
             continue
         if side == "home" and before != "at":
             # Away from home.
@@ -105,6 +132,34 @@ def sides_of(tokens: Sequence[Token]) -> Sides:
             continue
         found.setdefault(pair, set()).add(side)
     return {pair: frozenset(sides) for pair, sides in found.items()}
+
+
+def _by_neighbours(words: Sequence[str]) -> dict[str, set[str]]:
+    """Sides that only words beside each other name: ahead of schedule, too late, get a card or use one."""
+    found: dict[str, set[str]] = {}
+    for at, word in enumerate(words):
+        before, behind = words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
+        if word in ("early", "late") and before == "too":
+            found.setdefault("hour", set()).add(word)
+        elif word == "schedule" and before in ("of", "behind") and words[at - 2 : at] != ["out", "of"]:
+            found.setdefault("pace", set()).add("behind" if before == "behind" else "ahead")
+        elif word in _USING or (word in _GETTING and behind in _ONE and _TO_WORK.isdisjoint(words)):
+            for thing in words[at + 2 : at + 5]:
+                found.setdefault(f"having {thing}", set()).add("used" if word in _USING else "got")
+        elif word == "work" and words[0] in ("do", "does", "can", "will"):
+            for thing in words[max(2, at - 2) : at]:
+                found.setdefault(f"having {thing}", set()).add("used")
+        elif word == "all" and before == "them":
+            found.setdefault("many", set()).add("all")
+        elif word == "one" and before in _ENDING:
+            found.setdefault("many", set()).add("one")
+        elif word == "recently" and before == "most":
+            found.setdefault("turn taken", set()).add("last")
+        elif word == "first" and behind.endswith("ed"):
+            found.setdefault("turn taken", set()).add("first")
+        elif word == "apart" and not _TELLING.isdisjoint(words[max(0, at - 7) : at]):
+            found.setdefault("likeness", set()).add("differ")
+    return found
 
 
 def contrary(one: Sides, other: Sides) -> bool:

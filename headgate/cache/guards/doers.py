@@ -87,8 +87,11 @@ def _who(words: Sequence[str]) -> tuple[bool, str]:
         return False, words[-1]
     if len(words) < 3 or words[0] not in ("who", "whom", "which", "what"):
         return False, ""
+    if words[0] == "what" and words[1] != "be" and (words[1] == "do" or part_of_speech(words[1]) == "v"):
+        # What he taught, and what eats them; what means it means what it means.
+        words = ("who", *words[1:]) if "mean" not in words else words[:1]
     if words[0] in ("which", "what"):
-        if not acts(words[1]) or part_of_speech(words[1]) == "?":
+        if len(words) < 2 or not acts(words[1]) or part_of_speech(words[1]) == "?":
             return False, ""
         words = ("who", *words[2:])
     if "be" in words:

@@ -72,6 +72,8 @@ _WEEKEND = _ITS_DAYS | {"weekend"}
 
 def dates(one: Reading, other: Reading) -> Verdict:
     """Dates, weekdays and times of the day."""
+    if _one_day_only(one, other) or _one_day_only(other, one):
+        return False
     if not one.facts["dates"] and not other.facts["dates"]:
         return None
     ours, theirs = ({form for form, _ in seen.facts["dates"]} for seen in (one, other))
@@ -93,6 +95,12 @@ def dates(one: Reading, other: Reading) -> Verdict:
 
 _EVERY = frozenset({"every", "each"})
 _DAYS = frozenset({"day", "night", "morning", "evening"})
+
+
+def _one_day_only(once: Reading, often: Reading) -> bool:
+    """May she come for one day, may she come every day; but how much a day is how much in one day."""
+    one_day = any(form == "#86400s" for form, _ in once.facts["numbers"])
+    return one_day and "yes" in once.kinds | often.kinds and _daily(often) and not _daily(once)
 
 
 def _daily(seen: Reading) -> bool:

@@ -262,6 +262,27 @@ _COURSES = word_set(
 )
 
 
+def defined_or_done(defining: Sequence[str], doing: Sequence[str]) -> bool:
+    """Whether the one text asks what a thing is and the other what does something to it: what a deadlock is, what
+    resolves a deadlock.
+
+    Args:
+        defining: the words of the one text as they are written.
+        doing: those of the other.
+    """
+    if doing[:1] != ("what",) or len(doing) < 3 or doing[1] not in _DONE_TO_IT:
+        return False
+    is_it = defining[:1] == ("what",) and defining[1:2] in (("is",), ("are",)) and defining[2:3] != ("the",)
+    said = is_it or not _DEFINITION.isdisjoint(defining)
+    return said and not any(base_form(word) == base_form(doing[1]) for word in defining)
+
+
+_DEFINITION = frozenset({"meaning", "definition", "define"})
+_DONE_TO_IT = word_set(
+    "resolves prevents fixes stops cures removes kills triggers causes breaks heals treats solves avoids helps attracts"
+)
+
+
 def agree(one: frozenset[str], other: frozenset[str]) -> bool:
     """Whether some kind of answer would do for both."""
     return one == OPEN or other == OPEN or bool(one & other)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 
 from headgate.cache.guards.attached import attached_elsewhere
+from headgate.cache.guards.clauses import causes_exchanged, counted_crosswise
 from headgate.cache.guards.content import swapped
 from headgate.cache.guards.doers import doer_exchanged, done_by_the_other, turned_on_me
 from headgate.cache.guards.evidence import Reading, Verdict
@@ -148,7 +149,7 @@ def order(one: Reading, other: Reading) -> Verdict:
         return False
     if turned_on_me(one, other) or turned_on_me(other, one):
         return False
-    if doer_exchanged(one, other):
+    if doer_exchanged(one, other) or causes_exchanged(one.plain, other.plain) or counted_crosswise(one, other):
         return False
     if done_by_the_other(one, other) or attached_elsewhere(one, other):
         return False

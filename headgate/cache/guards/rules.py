@@ -13,7 +13,7 @@ from headgate.cache.guards.evidence import Reading, Verdict, reading_of
 from headgate.cache.guards.facts import Judge, dates, facts, language, names_agree, numbers, written
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.polarity import same_bounds
-from headgate.cache.guards.questions import OPEN, agree, apart
+from headgate.cache.guards.questions import OPEN, agree, apart, defined_or_done
 from headgate.cache.guards.roles import compares_alike, direction, order, turned_alike
 from headgate.cache.guards.subject import subject
 from headgate.cache.guards.temporal import temporal
@@ -178,7 +178,7 @@ def _one_of_all(one: Reading, other: Reading) -> bool:
 
 
 def _tense(one: Reading, other: Reading) -> Verdict:
-    if clash(one.times, other.times):
+    if clash(one.times, other.times) or _translated_otherwise(one, other):
         return False
     if not one.time or not other.time:
         return None
@@ -191,9 +191,18 @@ def _tense(one: Reading, other: Reading) -> Verdict:
     return "one side" if {one.time, other.time} in crossed else False
 
 
+def _translated_otherwise(one: Reading, other: Reading) -> bool:
+    """What is to be translated is to be so to the word: I have an appointment, I had an appointment."""
+    if "translate" not in {*one.spoken, *other.spoken}:
+        return False
+    mine, yours = ({"had"} & {*seen.spoken} or {"have", "has"} & {*seen.spoken} for seen in (one, other))
+    return bool(mine and yours) and ("had" in mine) != ("had" in yours)
+
+
 def _answer(one: Reading, other: Reading) -> Verdict:
     named = _named_or_counted(one, other) or _named_or_counted(other, one)
-    return False if named or apart(one.kinds, other.kinds) else None
+    defined = defined_or_done(one.spoken, other.spoken) or defined_or_done(other.spoken, one.spoken)
+    return False if named or defined or apart(one.kinds, other.kinds) else None
 
 
 def _named_or_counted(one: Reading, other: Reading) -> bool:

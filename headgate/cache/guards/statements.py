@@ -146,6 +146,9 @@ def _format(said: Said) -> Counted:
                 and (unit := unit_of(word)) is not None
             ):
                 asked.add(f"{before} {UNITS[unit]}")
+    if words[-1:] and words[-1] in _SHORT_UNITS and (unit := unit_of(words[-1])) is not None:
+        # Height of the tower cm.
+        asked.add(f"in {UNITS[unit]}")
     return counted(asked)
 
 

@@ -1,0 +1,61 @@
+"""What a text counts of which thing, and what it says before and behind a `when`: one for two, cause for effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+
+from headgate.cache.guards.evidence import Reading
+from headgate.cache.guards.inflection import base_form
+from headgate.cache.guards.vocabulary import parts_of_speech, weight
+
+_JOINTS = frozenset({"when", "while", "if", "because", "whenever"})
+_RUN = 3
+"""How many words behind a number may name what it counts."""
+
+
+def causes_exchanged(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Whether what the one text says before its `when` the other says behind it, and the other way round: why does the
+    music stop when the screen goes off, why does the screen go off when the music stops.
+
+    Args:
+        one: base forms of the one text in order.
+        other: those of the other.
+    """
+    mine, yours = _halves(one), _halves(other)
+    if mine is None or yours is None:
+        return False
+    there, back = mine[0] & yours[1], mine[1] & yours[0]
+    return min(len(there), len(back)) > 1 and not (mine[0] & yours[0] or mine[1] & yours[1])
+
+
+def _halves(words: Sequence[str]) -> tuple[Set[str], Set[str]] | None:
+    """What is said before and behind the word that joins two sentences; None where there is none inside."""
+    at = next((at for at, word in enumerate(words) if at > 2 and word in _JOINTS and words[at - 1] != "by"), None)
+    if at is None:
+        return None
+    before, behind = ({word for word in half if weight(word)} for half in (words[:at], words[at + 1 :]))
+    return before, behind
+
+
+def counted_crosswise(one: Reading, other: Reading) -> bool:
+    """Whether both count the same two things, and each of them otherwise: one card on two orders, two cards on one."""
+    mine, yours = _counts(one), _counts(other)
+    shared = mine.keys() & yours.keys()
+    return len(shared) > 1 and all(mine[thing] != yours[thing] for thing in shared)
+
+
+def _counts(seen: Reading) -> Mapping[str, str]:
+    """Number by the thing it counts; a single one is one."""
+    found: dict[str, str] = {}
+    for at, token in enumerate(seen.tokens):
+        if "/" in token.form or (token.kind != "number" and token.form not in ("a", "an", "single")):
+            continue
+        number = token.form if token.kind == "number" else "#1"
+        thing = ""
+        for word in seen.tokens[at + 1 : at + 1 + _RUN]:
+            if word.kind != "word" or "n" not in parts_of_speech(base_form(word.form)) or not weight(word.form):
+                break
+            thing = base_form(word.form)
+        if thing and thing not in found:
+            found[thing] = number
+    return found
