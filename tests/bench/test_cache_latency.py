@@ -44,7 +44,7 @@ async def test_each_question_is_stored_in_other_words_and_asked_once(
     assert 15.0 <= found.tokens <= 25.0
     assert found.recall == 1.0
     # A sketch of some eighteen wordpieces, a vector, a seal, and what the store keeps of an entry.
-    assert 18 * (2 + judge.comparator.width) + 4 * 384 < found.charged_bytes < 4000
+    assert 18 * (2 + judge.comparator.width // 2) + 4 * 384 < found.charged_bytes < 4000
     # Some of them are found by the judge that is shipped.
     assert 0.0 < found.hits <= 1.0
 
