@@ -25,7 +25,7 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 FITTED = Path(__file__).parent / "fitted"
 """Folder of the files that ship; `demo.safetensors` is of the demo pair."""
 
-_SCHEMA = 5
+_SCHEMA = 6
 _TIERS = ("small", "large")
 _LOGISTIC = ("weights", "axes", "origin", "form")
 _ROWS = ("thresholds", "loss", "seconds", "small")
@@ -37,7 +37,10 @@ class StaleQuality(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimator:
-    """Two regressions on the same columns, and the thresholds that were calibrated for what both say."""
+    """Two regressions on the same columns, and the thresholds that were calibrated for what both say.
+
+    `small` says how likely the small model is right where the large one is, `large` how likely the large one is.
+    """
 
     small: Logistic
     large: Logistic
@@ -56,8 +59,8 @@ class FittedQuality:
         of_small: identity of the small checkpoint it was fitted for.
         of_large: of the large one.
         embedder: name of the embedding model; empty where none was there.
-        small: share of the prompts of the fit that the small model had right.
-        large: that the large one had.
+        small: of the prompts of the fit that the large model had right, the share that the small one had.
+        large: share that the large one had.
         estimators: by what they read; any may be missing.
         cascades: by quantile, of thresholds on the probability of an answer's token there; the seconds are those of
             both answers where the large model takes over.

@@ -82,11 +82,11 @@ def fit(rows: Rows, right: Array, blocks: Sequence[int], *, folds: NDArray[np.in
 
     Args:
         rows: float32 `[n, features]`.
-        right: `[n]`, 1.0 or 0.0; where all are the same the result is a constant.
+        right: `[n]`, 1.0 or 0.0; where all are the same, or there are none, the result is a constant.
         blocks: columns of each block, in order; they sum to `features`.
         folds: `[n]`, the fold of each row.
     """
-    if not 0.0 < right.mean() < 1.0:
+    if not 0.0 < right.sum() < len(right):
         share = (right.sum() + 1) / (len(right) + 2)
         return plain(np.zeros(rows.shape[1], np.float32), float(np.log(share / (1 - share))))
     centre = rows.mean(0, dtype=np.float64)

@@ -44,6 +44,7 @@ class Quality:
     """How likely each tier is to answer a request well enough, 0 to 1, and from what that was told."""
 
     small: float
+    """Where the large one does."""
     large: float
     source: str
     """`embedding`, `cores`, `probe`, `neighbours` or `task`."""
@@ -62,12 +63,11 @@ N = TypeVar("N", float, NDArray[np.float64])
 def enough(small: N, large: N) -> N:
     """How likely the small model loses nothing: that not the large one alone is right.
 
-    What both have wrong, or both right, is no reason to pay for the large one. Given what the two estimates read, the
-    models are taken to err independently of each other; what that is off by, the calibration of thresholds sees.
+    What both have wrong, or both right, is no reason to pay for the large one.
 
     Args:
-        small: probability that the small model is right, 0 to 1, or many.
-        large: that the large one is.
+        small: probability that the small model is right where the large one is, 0 to 1, or many.
+        large: that the large one is right.
     """
     return 1.0 - large * (1.0 - small)
 

@@ -18,7 +18,7 @@ from headgate.routing.outcome_log import LoggedOutcome
 from headgate.routing.outcomes import Attempt
 from headgate.routing.quality import FittedQuality, Source
 from headgate.routing.quality_features import SURFACE
-from headgate.training.quality import Design, Evidence, fit_evidence
+from headgate.training.quality import Design, Evidence, fit_evidence, shares
 
 LEAST = 200
 """Requests that are needed to fit on, and as many to calibrate on."""
@@ -62,8 +62,7 @@ def fit_logged(outcomes: Sequence[LoggedOutcome], *, seed: int = 0) -> FittedQua
     rated = [one for one in outcomes if one.voice and _of(one) == _of(newest) and not _held(one)]
     known, new = evidence_of([*train, *_admitted(rated, len(train))]), evidence_of(held)
     estimators, cascades = fit_evidence(known, new, seed=seed)
-    means = (float(small.mean()), float(large.mean()))
-    return FittedQuality(newest.small, newest.large, newest.embedder, *means, estimators, cascades)
+    return FittedQuality(newest.small, newest.large, newest.embedder, *shares(small, large), estimators, cascades)
 
 
 def evidence_of(outcomes: Sequence[LoggedOutcome]) -> Evidence:

@@ -61,14 +61,16 @@ def design(table: OutcomeTable, source: Source) -> Design | None:
 def fit_pair(read: Design, small: Array, large: Array, *, seed: int = 0) -> Estimator:
     """Regressions of both models' rightness, `[prompts]` each, on every reading of the prompts.
 
-    Fitted on whole texts alone, a regression would take a core for an easier text, which it is only sometimes. Where a
-    model's rightness is not known, which is told by not a number, its own regression goes without the prompt.
+    The small model's is fitted where the large one is right: what both have wrong says nothing of what is lost, and the
+    two models err together. Fitted on whole texts alone, a regression would take a core for an easier text, which it is
+    only sometimes. Where a model's rightness is not known, which is told by not a number, its own regression goes
+    without the prompt; where the large one's is not, the prompt counts as if that were right.
     """
     folds = folds_of(len(small), FOLDS, seed)[read.prompts]
     found = []
-    for right in (small[read.prompts], large[read.prompts]):
-        known = ~np.isnan(right)
-        found.append(fit(read.rows[known], right[known], read.blocks, folds=folds[known]))
+    for right, counts in ((small, large != 0), (large, np.full(len(large), True))):
+        known = (counts & ~np.isnan(right))[read.prompts]
+        found.append(fit(read.rows[known], right[read.prompts][known], read.blocks, folds=folds[known]))
     small_fit, large_fit = found
     return Estimator(small_fit, large_fit)
 
@@ -86,8 +88,13 @@ def fit_quality(table: OutcomeTable, *, seed: int = 0) -> FittedQuality:
                 f"the table has no prompts in its part {name!r}; at least one is needed, more prompts help"
             )
     estimators, cascades = fit_evidence(_evidence(train), _evidence(held), seed=seed)
-    means = (float(train.right("small").mean()), float(train.right("large").mean()))
+    means = shares(train.right("small"), train.right("large"))
     return FittedQuality(table.small, table.large, table.embedder, *means, estimators, cascades)
+
+
+def shares(small: Array, large: Array) -> tuple[float, float]:
+    """What share the small model has right of what the large one has, and that one of all, from `[prompts]` each."""
+    return float(small @ large / max(1.0, large.sum())), float(large.mean())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,7 +19,7 @@ from headgate.routing.quality_features import SURFACE, sureness, surface
 from headgate.routing.regression import fit, folds_of, platt, sigmoid
 from headgate.routing.types import Quality, RouteFeatures
 from headgate.training.mean_bound import mean_upper_bound
-from headgate.training.quality import calibrate, fit_quality, grid
+from headgate.training.quality import Design, calibrate, fit_pair, fit_quality, grid
 
 
 def test_a_regression_finds_the_law_that_made_the_data() -> None:
@@ -126,6 +126,26 @@ def test_the_small_model_is_enough_unless_the_large_one_alone_is_right() -> None
     # What neither can answer is no reason to pay for the large one, and what it surely can is one.
     assert Quality(0.0, 0.0, "embedding").enough == 1.0
     assert Quality(0.3, 1.0, "embedding").enough == pytest.approx(0.3)
+
+
+def test_models_that_err_together_lose_nothing_by_the_small_one() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(2000, 3)).astype(np.float32)
+    read = Design(rows, np.arange(2000), (3,))
+    # What makes prompts hard is not in what is read; so each is right half of the time, and they are so together.
+    hard = rng.random(2000) < 0.5
+    both = np.where(hard, 0.0, 1.0)
+    assert fit_pair(read, both, both).enough(rows).min() > 0.99
+    # Where they differ by chance alone, the large one alone is right a quarter of the time.
+    other = np.where(rng.random(2000) < 0.5, 0.0, 1.0)
+    apart = fit_pair(read, both, other)
+    np.testing.assert_allclose(apart.enough(rows), 0.75, atol=0.06)
+    # What the large one says of a prompt may be unknown: it then counts as right, and says nothing of the large one.
+    unknown = np.where(hard, np.nan, 1.0)
+    assert fit_pair(read, both, unknown).large.predict(rows).min() > 0.99
+    np.testing.assert_allclose(fit_pair(read, both, unknown).small.predict(rows), 0.5, atol=0.06)
+    # And where it is never right, nothing can be lost.
+    assert fit_pair(read, both, np.zeros(2000)).enough(rows).min() > 0.99
 
 
 def test_sureness_reads_the_forecast_at_the_end_of_a_state() -> None:
@@ -248,10 +268,10 @@ def test_estimates_tell_prompts_apart_and_survive_their_file(tmp_path: Path) -> 
         again.cascade(0.3, loss=0.1)
     with pytest.raises(Infeasible, match=r"at most 0\.00% worse"):
         again.cascade(0.5, loss=0.0)
-    nothing = again.estimate(RouteFeatures("?"), "")
+    nothing, fitted_on = again.estimate(RouteFeatures("?"), ""), table.take(table.rows("train"))
     assert (nothing.source, nothing.small) == (
         "task",
-        pytest.approx(table.take(table.rows("train")).right("small").mean()),
+        pytest.approx(fitted_on.right("small")[fitted_on.right("large") > 0].mean()),
     )
 
 
