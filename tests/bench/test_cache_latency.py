@@ -39,6 +39,7 @@ async def test_each_question_is_stored_in_other_words_and_asked_once(
     assert found.entries == ENTRIES
     assert 0.0 < found.exact_p50 <= found.exact_p99
     assert 0.0 < found.semantic_p50 <= found.semantic_p99
+    assert 0.0 < found.guards_p50 <= found.guards_p99
     assert min(found.embed_p50, found.index_p50, found.per_second) > 0.0
     # About twenty, as the marks at both ends count; a bucket that small is compared with one by one.
     assert 15.0 <= found.tokens <= 25.0

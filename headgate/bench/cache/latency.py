@@ -22,6 +22,7 @@ from headgate.cache.answers import AnswerCache
 from headgate.cache.comparator import Comparator
 from headgate.cache.embedder import Embedder, SentenceEmbedder, Vector, default_folder
 from headgate.cache.fingerprint import CacheQuery, Fingerprinter
+from headgate.cache.guards import compare, reading_of, sealed, unsealed
 from headgate.cache.hnsw import HnswIndex
 from headgate.cache.judge import Judge
 from headgate.cache.semantic import CANDIDATES, SemanticRule
@@ -74,6 +75,8 @@ class Latency:
         hits: share of these look-ups that were hits.
         embed_p50: of the embedding alone.
         index_p50: of the search alone.
+        guards_p50: of the guards alone, of one paraphrase.
+        guards_p99: likewise.
         per_second: look-ups by meaning a second, many at a time.
         charged_bytes: of an entry beyond question and answer, as the store counts against its bound.
         resident_bytes: the same, by what the process has grown; what is remembered of the last texts is not counted.
@@ -91,6 +94,8 @@ class Latency:
     hits: float
     embed_p50: float
     index_p50: float
+    guards_p50: float
+    guards_p99: float
     per_second: float
     charged_bytes: float
     resident_bytes: float
@@ -238,6 +243,7 @@ async def timed(filled: Filled, asking: Asking = _USUAL) -> Latency:
         embedding.append(done - start)
         vectors.append(vector)
         tokens.append(filled.comparator.packed_tokens(await embedder.sketch(text, _SCOPE)) + 2)
+    guards = [_guarded(*pair) for pair in zip(filled.stored, filled.asked, strict=True)]
     rest = list(asked)
     start = time.perf_counter()
     await _concurrently(cache, rest, asking.together)
@@ -256,6 +262,8 @@ async def timed(filled: Filled, asking: Asking = _USUAL) -> Latency:
         hits=hits / len(semantic),
         embed_p50=float(np.median(embedding)),
         index_p50=float(np.median(searching)),
+        guards_p50=float(np.median(guards)),
+        guards_p99=float(np.quantile(guards, 0.99)),
         per_second=per_second,
         charged_bytes=filled.charged,
         resident_bytes=filled.resident,
@@ -291,6 +299,17 @@ async def _store(cache: AnswerCache, text: str, vector: Vector) -> None:
         vector=vector,
         ttl=3600.0,
     )
+
+
+def _guarded(stored: str, asked: str) -> float:
+    """Seconds of the guards on an entry as it is kept, for a paraphrase that was just read; of most pairs they take
+    less, for the first guard that forbids ends it."""
+    seal, reading = sealed(reading_of(stored), stored), reading_of(asked)
+    start = time.perf_counter()
+    kept = unsealed(seal, stored)
+    assert kept is not None
+    compare(kept, reading, whole=False)
+    return time.perf_counter() - start
 
 
 async def _timed(cache: AnswerCache, text: str) -> float:

@@ -106,6 +106,8 @@ def print_latency(console: Console, timed: Latency) -> None:
     table.add_row("look-up by meaning, p99", f"{timed.semantic_p99 * 1e3:.2f} ms", "12 ms")
     table.add_row("  of it the embedding, p50", f"{timed.embed_p50 * 1e3:.2f} ms", "")
     table.add_row("  of it the index, p50", f"{timed.index_p50 * 1e3:.2f} ms", "")
+    table.add_row("  of it the guards of one paraphrase, p50", f"{timed.guards_p50 * 1e3:.2f} ms", "0.2 ms")
+    table.add_row("  of it the guards of one paraphrase, p99", f"{timed.guards_p99 * 1e3:.2f} ms", "")
     table.add_row("look-ups by meaning, 32 at a time", f"{timed.per_second:.0f} /s", "300 /s")
     table.add_row("an entry beyond its text, resident", f"{timed.resident_bytes:.0f} bytes", "2500 bytes")
     table.add_row("an entry beyond its text, as charged", f"{timed.charged_bytes:.0f} bytes", "")
