@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headgate.cache.guards.contrasts import contrary
 from headgate.cache.guards.evidence import Reading, Verdict
 from headgate.cache.guards.lexicon import COLORS
-from headgate.cache.guards.relations import differing, other_scale
+from headgate.cache.guards.relations import other_scale
 from headgate.cache.guards.vocabulary import parts_of_speech, related, weight
 
 _DOERS = frozenset(
@@ -29,8 +31,7 @@ def aspect(one: Reading, other: Reading) -> Verdict:
     """Whether both texts ask for the same of it; False where they ask for different things."""
     if contrary(one.sides, other.sides):
         return False
-    mine, yours = ({COLORS[word] for word in seen.words if word in COLORS} for seen in (one, other))
-    if mine and yours and mine.isdisjoint(yours):
+    if _other_color(one.words, other.words):
         return False
     if other_scale(one.spoken, other.spoken) or _other_difference(one, other):
         return False
@@ -49,9 +50,16 @@ def aspect(one: Reading, other: Reading) -> Verdict:
     return "one side"
 
 
+def _other_color(one: Sequence[str], other: Sequence[str]) -> bool:
+    if COLORS.keys().isdisjoint(one) or COLORS.keys().isdisjoint(other):
+        return False
+    mine, yours = ({COLORS[word] for word in words if word in COLORS} for words in (one, other))
+    return mine.isdisjoint(yours)
+
+
 def _other_difference(one: Reading, other: Reading) -> bool:
     """What is the difference between crows and ravens, between crows and rooks."""
-    mine, yours = differing(one.plain), differing(other.plain)
+    mine, yours = one.differing, other.differing
     if mine is None or yours is None:
         return False
     return (

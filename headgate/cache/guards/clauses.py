@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 
-from headgate.cache.guards.evidence import Reading
 from headgate.cache.guards.inflection import base_form
+from headgate.cache.guards.reading import Token
 from headgate.cache.guards.vocabulary import parts_of_speech, weight
 
 _JOINTS = frozenset({"when", "while", "if", "because", "whenever"})
+_SINGLE = frozenset({"a", "an", "single"})
 _RUN = 3
 """How many words behind a number may name what it counts."""
 
@@ -21,6 +22,8 @@ def causes_exchanged(one: Sequence[str], other: Sequence[str]) -> bool:
         one: base forms of the one text in order.
         other: those of the other.
     """
+    if _JOINTS.isdisjoint(one) or _JOINTS.isdisjoint(other):
+        return False
     mine, yours = _halves(one), _halves(other)
     if mine is None or yours is None:
         return False
@@ -37,22 +40,24 @@ def _halves(words: Sequence[str]) -> tuple[Set[str], Set[str]] | None:
     return before, behind
 
 
-def counted_crosswise(one: Reading, other: Reading) -> bool:
-    """Whether both count the same two things, and each of them otherwise: one card on two orders, two cards on one."""
-    mine, yours = _counts(one), _counts(other)
-    shared = mine.keys() & yours.keys()
-    return len(shared) > 1 and all(mine[thing] != yours[thing] for thing in shared)
+def counted_crosswise(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether both texts count the same two things, and each of them otherwise: one card on two orders, two cards on
+    one. Of each what `counts_of` found."""
+    if len(one) < 2 or len(other) < 2:
+        return False
+    shared = one.keys() & other.keys()
+    return len(shared) > 1 and all(one[thing] != other[thing] for thing in shared)
 
 
-def _counts(seen: Reading) -> Mapping[str, str]:
+def counts_of(tokens: Sequence[Token]) -> Mapping[str, str]:
     """Number by the thing it counts; a single one is one."""
     found: dict[str, str] = {}
-    for at, token in enumerate(seen.tokens):
-        if "/" in token.form or (token.kind != "number" and token.form not in ("a", "an", "single")):
+    for at, token in enumerate(tokens):
+        if (token.kind != "number" and token.form not in _SINGLE) or "/" in token.form:
             continue
         number = token.form if token.kind == "number" else "#1"
         thing = ""
-        for word in seen.tokens[at + 1 : at + 1 + _RUN]:
+        for word in tokens[at + 1 : at + 1 + _RUN]:
             if word.kind != "word" or "n" not in parts_of_speech(base_form(word.form)) or not weight(word.form):
                 break
             thing = base_form(word.form)

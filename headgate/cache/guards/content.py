@@ -45,19 +45,22 @@ def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
     # A word said once may be said twice by who explains more.
     left = [word for word in mine if word not in theirs]
     right = [word for word in theirs if word not in mine]
-    shared = sum([min(stored.count(word), asked.count(word)) for word in mine if word in theirs])
+    shared = len(mine) - len(left)
+    if len(mine) < len(stored) and len(theirs) < len(asked):
+        shared = sum([min(stored.count(word), asked.count(word)) for word in mine if word in theirs])
     missing: list[str] = []
     telling = [word for word in theirs if weight(word)] if left else []
     for word in left:
-        twin = next((other for other in right if related(word, other)), None)
-        if twin is None and _has_related(word, telling):
-            twin = ""
-        if twin is None:
-            missing.append(word)
+        for other in right:
+            if related(word, other):
+                right.remove(other)
+                shared += 1
+                break
         else:
-            shared += 1
-            if twin:
-                right.remove(twin)
+            if _has_related(word, telling):
+                shared += 1
+            else:
+                missing.append(word)
     telling = [word for word in mine if weight(word)] if right else []
     extra = [word for word in right if not _has_related(word, telling)]
     if not missing and not extra:
@@ -67,15 +70,17 @@ def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
         [word for word in said if word not in others or "a" not in parts_of_speech(word)]
         for said, others in ((mine, theirs), (theirs, mine))
     ]
-    met = [word for word in missing if any(opposed(word, other) for other in yours)]
-    pairs = len(met) + sum(
-        any(opposed(word, other) for other in ours) and not any(opposed(word, other) for other in met) for word in extra
-    )
-    return Alignment(shared, tuple(missing), tuple(extra), pairs)
+    met = [word for word in missing if _has_opposite(word, yours)]
+    alone = [word for word in extra if _has_opposite(word, ours) and not _has_opposite(word, met)]
+    return Alignment(shared, tuple(missing), tuple(extra), len(met) + len(alone))
 
 
 def _has_related(word: str, others: Iterable[str]) -> bool:
     return any(map(related, repeat(word), others))
+
+
+def _has_opposite(word: str, others: Iterable[str]) -> bool:
+    return any(map(opposed, repeat(word), others))
 
 
 _FREE = frozenset({"of", "in", "on", "at", "be", "have", "that", "and", "'s"})
@@ -110,9 +115,11 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
     while end < min(len(stored), len(asked)) - start and related(stored[-1 - end], asked[-1 - end]):
         end += 1
     ours, theirs = stored[start : len(stored) - end], asked[start : len(asked) - end]
+    if max(len(ours), len(theirs)) > min(3, start + end):
+        return False
     frame = (*stored[:start], *stored[len(stored) - end :])
     said = sum(weight(word) > 0 for word in frame)
-    if max(len(ours), len(theirs)) > min(3, len(frame)) or not said:
+    if not said:
         return False
     mine, yours = [word for word in ours if word not in _FREE], [word for word in theirs if word not in _FREE]
     if start == 0 and not (ours and theirs) and {*mine, *yours} <= _ASKING:
@@ -210,6 +217,10 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
     if not _TURNING.isdisjoint(stored) or not _TURNING.isdisjoint(asked):
         return False
     both = [word for word in dict.fromkeys(stored) if word in asked and (weight(word) or word in names)]
+    places = [asked.index(word) for word in both]
+    if places == sorted(places):
+        # None has changed places.
+        return False
     things = [word for word in both if word in names or nameable(word)]
     deeds = [
         word

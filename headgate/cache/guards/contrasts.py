@@ -84,6 +84,8 @@ _WAS_HIDDEN = frozenset({"hid", "hides"})
 _GETTING = frozenset({"get", "find", "obtain"})
 _USING = frozenset({"use", "enter", "redeem"})
 _ONE = frozenset({"a", "an", "one"})
+_BESIDE = _GETTING | _USING | {"early", "late", "schedule", "work", "all", "one", "recently", "first", "apart"}
+"""What tells a side together with the words beside it."""
 _TO_WORK = frozenset({"work", "working", "works", "run", "running", "out", "off", "rid"})
 
 Sides = Mapping[str, frozenset[str]]
@@ -98,7 +100,7 @@ def _side(word: str) -> tuple[str, str] | None:
 def sides_of(tokens: Sequence[Token]) -> Sides:
     """For each pair the sides that a text names; pairs it says nothing of are absent."""
     words = [token.form if token.kind == "word" else _NUMBERED.get(token.form, "") for token in tokens]
-    found = _by_neighbours(words)
+    found = {} if _BESIDE.isdisjoint(words) else _by_neighbours(words)
     if not found and _ENTRIES.isdisjoint(words) and _ENDS.keys().isdisjoint(words) and not any(map(_side, words)):
         return _NONE
     for at, word in enumerate(words):

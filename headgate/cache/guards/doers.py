@@ -22,21 +22,18 @@ def doer_exchanged(one: Reading, other: Reading) -> bool:
 
 def done_by_the_other(one: Reading, other: Reading) -> bool:
     """`If the landlord refuses`, `when the tenant refuses`, where both are named in both; or I am one of them."""
-    if _by_them(one.plain, other.plain) or _by_them(other.plain, one.plain):
-        return True
     if "by" in one.plain or "by" in other.plain:
-        return False
+        return _by_them(one.plain, other.plain) or _by_them(other.plain, one.plain)
     if _i_or(one.plain, other.plain) or _i_or(other.plain, one.plain):
         return True
     if "be" in one.plain or "be" in other.plain:
         return False
-    for at, deed in enumerate(one.plain):
-        if not at or part_of_speech(deed) != "v" or not weight(deed) or deed not in other.plain[1:]:
+    for doer, deed in itertools.pairwise(one.plain):
+        if "P" not in classes(doer) or part_of_speech(deed) != "v" or not weight(deed) or deed not in other.plain[1:]:
             continue
-        there = other.plain.index(deed, 1)
-        doers = one.plain[at - 1], other.plain[there - 1]
-        if all("P" in classes(doer) for doer in doers) and not related(*doers):
-            return doers[0] in other.plain and doers[1] in one.plain
+        its_doer = other.plain[other.plain.index(deed, 1) - 1]
+        if "P" in classes(its_doer) and not related(doer, its_doer):
+            return doer in other.plain and its_doer in one.plain
     return False
 
 
@@ -61,7 +58,7 @@ def _i_do(words: Sequence[str], deed: str) -> bool:
 
 def _i_or(mine: Sequence[str], theirs: Sequence[str]) -> bool:
     """`If I paid`, `if my parents paid`, where both texts name the parents and me, and this is all that is done."""
-    if _I.isdisjoint(theirs):
+    if _ACTING.isdisjoint(mine) or _I.isdisjoint(theirs):
         return False
     for whose, other, deed in zip(theirs, theirs[1:], theirs[2:], strict=False):
         # Can I cancel it, can my provider cancel it.
@@ -114,6 +111,7 @@ _BEHIND = frozenset({"in", "on", "at", "for", "with", "to", "from", "by", "about
 _HAVING = frozenset({"get", "have", "want", "need", "like", "obtain", "make", "let", "create"})
 
 
+_TURNED = frozenset({"by", "whom"})
 _OWED = {"have": (("to",),), "need": (("to",),), "be": (("allow", "to"), ("able", "to"), ("oblige", "to"))}
 
 
@@ -136,14 +134,14 @@ def turned_on_me(one: Reading, other: Reading) -> bool:
     if _ACTING.isdisjoint(other.plain):
         return False
     mine, theirs = _said_plainly(one.plain), _said_plainly(other.plain)
-    if {"by", "whom"} & {*mine, *theirs}:
+    if not _TURNED.isdisjoint(mine) or not _TURNED.isdisjoint(theirs):
         return False
     for there, deed in enumerate(theirs):
-        if "v" not in parts_of_speech(deed) or not weight(deed) or deed not in mine:
+        if _ACTING.isdisjoint(theirs[max(0, there - 2) : there]) or deed not in mine:
+            continue
+        if "v" not in parts_of_speech(deed) or not weight(deed):
             continue
         here = mine.index(deed)
-        if not _ACTING & {*theirs[max(0, there - 2) : there]}:
-            continue
         if not _does_it(one, mine, here):
             # Is my visa extended, how do I get my visa extended: it is done to them there too.
             continue

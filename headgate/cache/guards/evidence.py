@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Set
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from headgate.cache.guards.clauses import counts_of
 from headgate.cache.guards.contrasts import Sides, sides_of
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.lexicon import (
@@ -23,7 +24,8 @@ from headgate.cache.guards.lexicon import (
 from headgate.cache.guards.meaning import Meaning, meaning
 from headgate.cache.guards.polarity import Polarity, polarity_of
 from headgate.cache.guards.questions import grain_of, kinds_of, modal_of
-from headgate.cache.guards.reading import Token, read
+from headgate.cache.guards.reading import Token, read, words_of
+from headgate.cache.guards.relations import Comparison, compared, differing, replaced_by
 from headgate.cache.guards.statements import FACTS, Counted, Facts, in_table, of_kind
 from headgate.cache.guards.tenses import Times, times_of
 from headgate.cache.guards.vocabulary import kept, light, part_of_speech, weight
@@ -38,12 +40,13 @@ _SUBJECTS = frozenset(
 )
 _TOLD = frozenset({"got", "been", "became", "happened", "over", "ago"})
 _TIMES = {
-    "past": {"was", "were", "had"},
-    "past deed": {"did"},
-    "future": {"will", "shall"},
-    "present": {"is", "are", "am"},
-    "present deed": {"do", "does"},
+    **dict.fromkeys(("was", "were", "had"), "past"),
+    "did": "past deed",
+    **dict.fromkeys(("will", "shall"), "future"),
+    **dict.fromkeys(("is", "are", "am"), "present"),
+    **dict.fromkeys(("do", "does"), "present deed"),
 }
+_ARTICLES = frozenset({"a", "an", "the"})
 _PLACED = frozenset(
     {"from", "to", "into", "than", "before", "after", "over", "as", "onto", "against", "by", "for", "instead"}
 )
@@ -65,6 +68,7 @@ class Reading:
             _ = self.facts[kind]
         _ = self.spoken, self.said, self.words, self.polarity, self.kinds, self.plain, self.things, self.placed
         _ = self.sides, self.time, self.times, self.grain, self.modal, self.full_names, self.property_of, self.amount_of
+        _ = self.capitals, self.comparison, self.replaced, self.differing, self.counts
         return self
 
     @cached_property
@@ -80,17 +84,17 @@ class Reading:
     @cached_property
     def polarity(self) -> Polarity:
         """What it denies, excepts and bounds."""
-        return polarity_of(self.tokens)
+        return polarity_of(self.tokens, self._worded)
 
     @cached_property
     def kinds(self) -> frozenset[str]:
         """The kinds of answer it may ask for."""
-        return kinds_of(self.tokens, self.meaning.atoms)
+        return kinds_of(self.tokens, self._worded, self.meaning.atoms)
 
     @cached_property
     def full_names(self) -> tuple[frozenset[str], ...]:
         """Names of several words in a row."""
-        return _full_names(self.tokens)
+        return _full_names(self.tokens) if self.capitals else ()
 
     @cached_property
     def words(self) -> tuple[str, ...]:
@@ -111,17 +115,17 @@ class Reading:
     def amount_of(self) -> str:
         """What it asks the number or the amount of: the specific noun behind `how many` or `how much`; empty where
         none."""
-        return _amount_of(self.tokens)
+        return _amount_of(self.tokens) if "how" in self.spoken else ""
 
     @cached_property
     def time(self) -> str:
         """`past`, `past deed`, `present`, ... by the verb that asks; empty where none does."""
-        return _time(self.tokens)
+        return _time(self._worded)
 
     @cached_property
     def times(self) -> Times:
         """The times that it says of its verbs."""
-        return times_of(self.tokens)
+        return times_of(self._worded)
 
     @cached_property
     def grain(self) -> str:
@@ -145,18 +149,47 @@ class Reading:
         return sides_of(self.tokens)
 
     @cached_property
-    def _written(self) -> list[tuple[str, bool]]:
+    def _worded(self) -> list[str]:
+        return words_of(self.tokens)
+
+    @cached_property
+    def _written(self) -> tuple[tuple[str, ...], tuple[bool, ...]]:
         return _plain(self.tokens)
 
     @cached_property
     def plain(self) -> tuple[str, ...]:
         """Base forms as they are written, without articles; before `than` the word itself."""
-        return tuple([form for form, _ in self._written])
+        return self._written[0]
 
     @cached_property
     def things(self) -> tuple[bool, ...]:
         """For each of those, whether it is part of a thing: a noun, a name, a number, a date."""
-        return tuple([thing for _, thing in self._written])
+        return self._written[1]
+
+    @cached_property
+    def capitals(self) -> frozenset[str]:
+        """The forms of its tokens that are written with a capital letter."""
+        return frozenset([token.form for token in self.tokens if token.capital])
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """What it compares with what."""
+        return compared(self.plain, self.things)
+
+    @cached_property
+    def replaced(self) -> tuple[Set[str], Set[str]]:
+        """What it leaves out and what it takes in its place."""
+        return replaced_by(self.plain, self.things)
+
+    @cached_property
+    def differing(self) -> tuple[str, str] | None:
+        """The two things whose difference it asks for."""
+        return differing(self.plain)
+
+    @cached_property
+    def counts(self) -> Mapping[str, str]:
+        """Numbers by the things that it counts."""
+        return counts_of(self.tokens)
 
     @cached_property
     def initials(self) -> str:
@@ -183,19 +216,21 @@ def reading_of(text: str) -> Reading:
     return Reading(asking, meaning(asking, courtesy=courtesy), text.rstrip().endswith("?"))
 
 
-def _plain(tokens: tuple[Token, ...]) -> list[tuple[str, bool]]:
-    out: list[tuple[str, bool]] = []
-    for at, token in enumerate(tokens):
-        if token.kind != "word":
-            out.append((token.form, token.kind != "symbol"))
-        elif token.form not in ("a", "an", "the"):
-            compared = at + 1 < len(tokens) and tokens[at + 1].form == "than"
-            if compared:
-                out.append((token.form, False))
-            else:
-                form, noun, says = _as_thing(token.form)
-                out.append((form, says and (noun or token.capital)))
-    return out
+def _plain(tokens: tuple[Token, ...]) -> tuple[tuple[str, ...], tuple[bool, ...]]:
+    forms: list[str] = []
+    things: list[bool] = []
+    for token, behind in itertools.zip_longest(tokens, tokens[1:]):
+        form, thing = token.form, token.kind != "symbol"
+        if token.kind == "word":
+            if form in _ARTICLES:
+                continue
+            thing = False
+            if behind is None or behind.form != "than":
+                form, noun, says = _as_thing(form)
+                thing = says and (noun or token.capital)
+        forms.append(form)
+        things.append(thing)
+    return tuple(forms), tuple(things)
 
 
 @lru_cache(maxsize=16384)
@@ -238,8 +273,10 @@ def _placed(atoms: tuple[str, ...], names: Set[str]) -> tuple[tuple[str, str], .
                 and (atom != "to" or deed in names or part_of_speech(deed) != "v")
             ):
                 found.append((atom, behind))
-    given = [("to", behind) for giving, behind in itertools.pairwise(atoms) if giving in _GIVING and behind in names]
-    return (*found, *given, *_turned_into(atoms))
+    if not _GIVING.isdisjoint(atoms):
+        given = itertools.pairwise(atoms)
+        found += [("to", behind) for giving, behind in given if giving in _GIVING and behind in names]
+    return tuple(found) if _TURNING.isdisjoint(atoms) else (*found, *_turned_into(atoms))
 
 
 def _describes(word: str) -> bool:
@@ -251,6 +288,7 @@ _ASKED_FOR = _WISHED | {"obtain"}
 _STATED = frozenset({"be", "have", "write", "display"})
 _TAKEN = frozenset({"take", "have", "read"})
 _MADE = frozenset({"produce", "require", "want", "output"})
+_TURNING = frozenset({"and", "on", *LANGUAGES})
 _GIVING = frozenset({"write", "send", "gift", "give", "pay", "lend", "owe", "offer", "display", "tell"})
 
 
@@ -296,13 +334,13 @@ def _amount_of(tokens: tuple[Token, ...]) -> str:
     return ""
 
 
-def _time(tokens: tuple[Token, ...]) -> str:
-    words = [token.form if token.kind == "word" else "" for token in tokens]
+def _time(words: Sequence[str]) -> str:
+    if _TIMES.keys().isdisjoint(words):
+        return ""
     start = next((at for at, word in enumerate(words) if word in WH), 0)
     for at, word in enumerate(words[start : start + 4], start):
-        for name, forms in _TIMES.items():
-            if word in forms and not (word == "had" and at and words[at - 1] in ("have", "has", "'ve")):
-                return name
+        if word in _TIMES and not (word == "had" and at and words[at - 1] in ("have", "has", "'ve")):
+            return _TIMES[word]
     return ""
 
 

@@ -88,8 +88,12 @@ def exchanged(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) 
         return None
     turned: bool | None = None
     for here, between, there in _neighbours(one, things, both):
+        # Each thing is named once in either text: otherwise both orders may be said in both.
+        if not _once(here[0], one, other) or not _once(there[0], one, other) or not {*here}.isdisjoint(there):
+            continue
         run = (*there, *between, *here)
-        if not _stands(run, other) or not _once(one, other, here, there) or not {*here}.isdisjoint(there):
+        at = other.index(run[0])
+        if tuple(other[at : at + len(run)]) != run:
             continue
         if not holds_both_ways(one, between) and not (_WHERE.issuperset(between) and _when(here) != _when(there)):
             return True
@@ -140,12 +144,6 @@ def _neighbours(
                     yield tuple(words[start:end]), tuple(words[end:second]), tuple(words[second:last])
 
 
-def _stands(run: tuple[str, ...], words: Sequence[str]) -> bool:
-    """Whether these words follow each other somewhere."""
-    size = len(run)
-    return any(words[at] == run[0] and tuple(words[at : at + size]) == run for at in range(len(words) - size + 1))
-
-
 def converse(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) -> bool:
     """Whether the texts say the same from either end: Jupiter is bigger than Saturn, Saturn is smaller than Jupiter.
 
@@ -161,6 +159,5 @@ def converse(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) -
     return sorted(one) == sorted(turned) and bool(exchanged(one, turned, things))
 
 
-def _once(one: Sequence[str], other: Sequence[str], *spans: tuple[str, ...]) -> bool:
-    """Each thing is named once in either text: otherwise both orders may be said in both."""
-    return all(words.count(span[0]) == 1 for words in (one, other) for span in spans)
+def _once(word: str, one: Sequence[str], other: Sequence[str]) -> bool:
+    return one.count(word) == 1 and other.count(word) == 1

@@ -112,9 +112,8 @@ _TURNING = _TELLING | _TALKING | {"or", "yes"}
 """What any of them may begin with; all other words are passed over."""
 
 
-def polarity_of(tokens: Sequence[Token]) -> Polarity:
-    """The polarity of a text that was read."""
-    words = [token.form if token.kind == "word" else "" for token in tokens]
+def polarity_of(tokens: Sequence[Token], words: Sequence[str]) -> Polarity:
+    """The polarity of a text that was read; `words` as `reading.words_of` has them."""
     if _TELLING.isdisjoint(words) and _SIGNS.keys().isdisjoint([token.form for token in tokens]):
         return _PLAIN
     bounds: list[str] = []

@@ -77,10 +77,9 @@ def _main(kinds: frozenset[str]) -> str:
     return next((kind for kind in _TELLING if kind in kinds), next(iter(kinds)) if len(kinds) == 1 else "")
 
 
-def kinds_of(tokens: Sequence[Token], atoms: Sequence[str]) -> frozenset[str]:
-    """The kinds of answer a text may be asking for; `OPEN` if it names none."""
+def kinds_of(tokens: Sequence[Token], words: Sequence[str], atoms: Sequence[str]) -> frozenset[str]:
+    """The kinds of answer a text may be asking for, `OPEN` if it names none; `words` as `reading.words_of` has them."""
     head = atoms[0] if atoms else ""
-    words = [token.form if token.kind == "word" else "" for token in tokens]
     if words[-2:] in (["and", "how"], ["and", "where"], ["and", "when"]):
         # Can it be restored, and how?
         return frozenset({words[-1]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -99,6 +100,11 @@ _MERGED = numbers.SPELLED | {
     "sun",
 }
 """Words that may become something else together with what stands beside them."""
+
+
+def words_of(tokens: Iterable[Token]) -> list[str]:
+    """The form of each word, and an empty one for what is no word."""
+    return [token.form if token.kind == "word" else "" for token in tokens]
 
 
 def read(text: str) -> list[Token]:

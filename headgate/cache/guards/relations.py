@@ -52,6 +52,7 @@ _MEASURES: Mapping[str, str] = MappingProxyType(
 """What `more` and `less`, `higher` and `lower` are said of."""
 _DEGREES: Mapping[str, int] = MappingProxyType({"more": 1, "less": -1})
 _COMPARED = frozenset({"compare", "compared"})
+_COMPARING = _COMPARED | {"than"}
 _HAVING = frozenset({"have", "get", "make", "earn", "produce", "use", "consume", "contain", "offer", "need", "require"})
 _STOPS = frozenset({"in", "on", "at", "when", "if", "with", "by", "correct", "right", "true"})
 
@@ -73,7 +74,7 @@ def compared(words: Sequence[str], things: Sequence[bool]) -> Comparison | None:
         words: base forms without articles, those before `than` as they are written.
         things: which of them are part of a thing.
     """
-    if "than" not in words and _COMPARED.isdisjoint(words):
+    if _COMPARING.isdisjoint(words):
         return None
     found = _scale(words)
     if found is None:
@@ -137,12 +138,13 @@ def said_alike(one: Comparison, other: Comparison) -> bool | None:
 _TAKEN_FOR = frozenset({"instead", "substitute", "replacement", "alternative", "replace", "swap", "exchange"})
 _HAD = frozenset({"be", "run", "'m", "'re", "am"})
 """Before `out of`: what has run out."""
+_LEFT = frozenset({"of", "leave"})
 _REACH = 3
 
 
 def replaced_by(words: Sequence[str], things: Sequence[bool]) -> tuple[Set[str], Set[str]]:
     """What a text leaves out and what it takes in its place; empty where it says nothing of it."""
-    out: set[str] = set(_given_up(words, things))
+    out: set[str] = set() if _LEFT.isdisjoint(words) else {*_given_up(words, things)}
     taken: set[str] = set()
     if _TAKEN_FOR.isdisjoint(words):
         return out, taken
@@ -240,6 +242,7 @@ def other_scale(one: Sequence[str], other: Sequence[str]) -> bool:
 
 
 _AGAINST = frozenset({"vs", "versus"})
+_JOINING = _AGAINST | {"between"}
 _ENDING = word_set("in for on at of to when with be do explain mean difference differ how what which why")
 
 
@@ -248,6 +251,8 @@ def differing(words: Sequence[str]) -> tuple[str, str] | None:
 
     `words` are base forms without articles.
     """
+    if _JOINING.isdisjoint(words):
+        return None
     middle = next((at for at, word in enumerate(words) if word in _AGAINST), None)
     if middle is None and "between" in words and ("difference" in words or "differ" in words):
         start = words.index("between")

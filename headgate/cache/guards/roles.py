@@ -13,8 +13,7 @@ from headgate.cache.guards.doers import doer_exchanged, done_by_the_other, turne
 from headgate.cache.guards.evidence import Reading, Verdict
 from headgate.cache.guards.exchange import changed_ends, converse, exchanged
 from headgate.cache.guards.lexicon import POLARITY
-from headgate.cache.guards.relations import Comparison as Compared
-from headgate.cache.guards.relations import compared, moved_back, replaced_by, said_alike
+from headgate.cache.guards.relations import moved_back, said_alike
 from headgate.cache.guards.vocabulary import parts_of_speech, related
 
 _OPPOSITE_WAYS = {("from", "to"), ("before", "after")}
@@ -33,7 +32,7 @@ def _compared(words: Sequence[str]) -> Sequence[str]:
 
 def turned_alike(one: Reading, other: Reading) -> bool:
     """Whether what changed places does not matter: A is as far from B, and what is smaller, turned, is larger."""
-    mine, yours = _comparison(one), _comparison(other)
+    mine, yours = one.comparison, other.comparison
     if mine is not None and yours is not None and said_alike(mine, yours) is True:
         return True
     if sorted(one.plain) == sorted(other.plain):
@@ -43,7 +42,7 @@ def turned_alike(one: Reading, other: Reading) -> bool:
 
 def compares_alike(one: Reading, other: Reading) -> bool:
     """Whether both compare one way, so that nothing is turned: numbers smaller than 5, numbers smaller than 5."""
-    mine, yours = _comparison(one), _comparison(other)
+    mine, yours = one.comparison, other.comparison
     return mine is not None and yours is not None and mine.sign == yours.sign
 
 
@@ -75,12 +74,12 @@ def direction(one: Reading, other: Reading) -> Verdict:
     return True
 
 
-def _meet(goal: str, its_goal: str, full_names: Iterable[frozenset[str]]) -> bool:
+def _meet(goal: str, its_goal: str, full_names: Sequence[frozenset[str]]) -> bool:
     """Whether both are one thing; Nelson and Mandela are where a text says Nelson Mandela."""
-    return related(goal, its_goal) or any({goal, its_goal} <= full for full in full_names)
+    return related(goal, its_goal) or (bool(full_names) and any({goal, its_goal} <= full for full in full_names))
 
 
-def _said_too(way: str, goal: str, placed: Iterable[tuple[str, str]], full_names: Iterable[frozenset[str]]) -> bool:
+def _said_too(way: str, goal: str, placed: Iterable[tuple[str, str]], full_names: Sequence[frozenset[str]]) -> bool:
     return any(way == its_way and _meet(goal, its_goal, full_names) for its_way, its_goal in placed)
 
 
@@ -106,7 +105,7 @@ def _before_for(seen: Reading, word: str) -> bool:
 
 
 def _has(seen: Reading, word: str) -> bool:
-    return any(related(word, atom) for atom in seen.meaning.atoms)
+    return any(map(related, itertools.repeat(word), seen.meaning.atoms))
 
 
 _ONE_WAY = frozenset(
@@ -125,22 +124,22 @@ def _joined(seen: Reading) -> bool:
 
 def order(one: Reading, other: Reading) -> Verdict:
     """The same words in another order, where the order says who does what to whom, or what is taken from what."""
-    ours, theirs = ([token.form for token in seen.tokens if token.kind == "number"] for seen in (one, other))
-    turned = len(ours) > 1 and ours != theirs and sorted(ours) == sorted(theirs)
-    if turned and _joined(one) and _joined(other):
-        return False
+    if one.facts["numbers"] and one.facts["numbers"] == other.facts["numbers"]:
+        ours, theirs = ([token.form for token in seen.tokens if token.kind == "number"] for seen in (one, other))
+        if ours != theirs and _joined(one) and _joined(other):
+            return False
     if swapped(one.meaning.atoms, other.meaning.atoms, {name for name, _ in one.facts["names"]}):
         return False
     if _exchanged_for(one, other) or _deeds_exchanged(one.meaning.atoms, other.meaning.atoms):
         return False
     if _elsewhere(one, other):
         return False
-    if moved_back(one.meaning.atoms, other.meaning.atoms):
+    if one.facts["dates"] and other.facts["dates"] and moved_back(one.meaning.atoms, other.meaning.atoms):
         return False
-    mine, yours = _comparison(one), _comparison(other)
+    mine, yours = one.comparison, other.comparison
     if mine is not None and yours is not None and said_alike(mine, yours) is False:
         return False
-    (ours_out, ours_in), (theirs_out, theirs_in) = (replaced_by(seen.plain, seen.things) for seen in (one, other))
+    (ours_out, ours_in), (theirs_out, theirs_in) = one.replaced, other.replaced
     if ours_out & theirs_in or ours_in & theirs_out:
         return False
     each_given_up = bool(ours_out and theirs_out and not ours_in | theirs_in and ours_out.isdisjoint(theirs_out))
@@ -149,7 +148,9 @@ def order(one: Reading, other: Reading) -> Verdict:
         return False
     if turned_on_me(one, other) or turned_on_me(other, one):
         return False
-    if doer_exchanged(one, other) or causes_exchanged(one.plain, other.plain) or counted_crosswise(one, other):
+    if doer_exchanged(one, other) or causes_exchanged(one.plain, other.plain):
+        return False
+    if counted_crosswise(one.counts, other.counts):
         return False
     if done_by_the_other(one, other) or attached_elsewhere(one, other):
         return False
@@ -163,9 +164,8 @@ def _exchanged_for(one: Reading, other: Reading) -> bool:
     """`20 pesos in won` and `20 won to pesos`: what is counted in the one is what the other asks for."""
     if one.facts["numbers"].isdisjoint(other.facts["numbers"]):
         return False
-    mine, yours = _counted(one.meaning.atoms), _counted(other.meaning.atoms)
-    if not mine or not yours:
-        return False
+    mine = _counted(one.meaning.atoms)
+    yours = _counted(other.meaning.atoms) if mine else mine
     for number, thing in mine.items():
         twin = yours.get(number, thing)
         if twin != thing and (_asked_in(twin, one.meaning.atoms) or _asked_in(thing, other.meaning.atoms)):
@@ -178,8 +178,9 @@ _WHERE = frozenset({"in", "at", "for", "from", "of"})
 
 def _elsewhere(one: Reading, other: Reading) -> bool:
     """`5 pm in Lima` and `5 pm in Manila`, where both texts name both: another name stands behind the same number."""
-    names = {token.form for seen in (one, other) for token in seen.tokens if token.capital}
-    mine, yours = _beside_names(one, names), _beside_names(other, names)
+    names = one.capitals | other.capitals
+    mine = _beside_names(one, names) if names else {}
+    yours = _beside_names(other, names) if mine else mine
     for said, name in mine.items():
         twin = yours.get(said, name)
         if twin != name and twin in one.spoken and name in other.spoken:
@@ -223,7 +224,3 @@ def _deeds_exchanged(one: Sequence[str], other: Sequence[str]) -> bool:
 
 def _asked_in(thing: str, atoms: Sequence[str]) -> bool:
     return any(before in _INTO and word == thing for before, word in itertools.pairwise(atoms))
-
-
-def _comparison(seen: Reading) -> Compared | None:
-    return compared(seen.plain, seen.things)

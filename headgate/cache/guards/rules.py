@@ -55,12 +55,14 @@ def compare(stored: Reading, asked: Reading, *, whole: bool = True) -> Compariso
     found: Alignment | None = None
     turned: bool | None = None
     agree, conflict, one_sided = [], [], []
-    for kind in KINDS:
-        if kind in _JUDGES:
-            verdict = _JUDGES[kind](stored, asked)
-        else:
+    for kind, judge, by_alignment in _GUARDS:
+        if judge is not None:
+            verdict = judge(stored, asked)
+        elif by_alignment is not None:
             found = found or align(stored.words, asked.words)
-            verdict = _BY_ALIGNMENT[kind](stored, asked, found)
+            verdict = by_alignment(stored, asked, found)
+        if verdict is None:
+            continue
         if verdict is False and kind in _TURNED and not (kind == "polarity" and compares_alike(stored, asked)):
             turned = turned_alike(stored, asked) if turned is None else turned
             verdict = turned
@@ -341,3 +343,4 @@ _BY_ALIGNMENT: dict[str, Callable[[Reading, Reading, Alignment], Verdict]] = {
     "condition": _condition,
     "content": _content,
 }
+_GUARDS = tuple((kind, _JUDGES.get(kind), _BY_ALIGNMENT.get(kind)) for kind in KINDS)

@@ -133,11 +133,13 @@ def _temporal(said: Said) -> Counted:
 def _format(said: Said) -> Counted:
     """How it is to be put: as a table, in feet, per year, in ten lines."""
     words = said.words
-    asked = {STRICT_FORMAT[word] for word in STRICT_FORMAT.keys() & words}
-    asked.update(_shapes(words))
-    for count, unit_said in itertools.pairwise(said.tokens):
-        if count.kind == "number" and unit_said.form in COUNTED_FORMAT:
-            asked.add(COUNTED_FORMAT[unit_said.form])
+    asked = {STRICT_FORMAT[word] for word in words if word in STRICT_FORMAT}
+    if "a" in words or "an" in words:
+        asked.update(_shapes(words))
+    if said.others:
+        for count, unit_said in itertools.pairwise(said.tokens):
+            if count.kind == "number" and unit_said.form in COUNTED_FORMAT:
+                asked.add(COUNTED_FORMAT[unit_said.form])
     if "in" in words or "per" in words:
         for before, word in itertools.pairwise(words):
             if (

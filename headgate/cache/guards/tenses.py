@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from headgate.cache.guards.inflection import base_form
-from headgate.cache.guards.reading import Token
 from headgate.cache.guards.vocabulary import kept, parts_of_speech, weight
 from headgate.cache.guards.words import word_set
 
@@ -34,19 +33,18 @@ _CLASHES = frozenset(
 )
 
 
-def times_of(tokens: Sequence[Token]) -> Times:
+def times_of(words: Sequence[str]) -> Times:
     """For each verb whose time is said the times it is said of: `past`, `present`, `ongoing`, `done`, `lasting` (it has
     been working) or `future`.
 
-    Nouns between an auxiliary and its verb may be taken for verbs; in texts that ask alike they are in both.
+    Nouns between an auxiliary and its verb may be taken for verbs; in texts that ask alike they are in both. `words` as
+    `reading.words_of` has them.
     """
-    words = [token.form if token.kind == "word" else "" for token in tokens]
     found: dict[str, set[str]] = {}
-    if _TELLING.isdisjoint(words):
-        return {}
     for at, word in enumerate(words):
-        for verb, time in _said_at(words, at, word):
-            found.setdefault(verb, set()).add(time)
+        if word in _TELLING:
+            for verb, time in _said_at(words, at, word):
+                found.setdefault(verb, set()).add(time)
     return {verb: frozenset(times) for verb, times in found.items()}
 
 
