@@ -304,7 +304,7 @@ async def _store(cache: AnswerCache, text: str, vector: Vector) -> None:
 def _guarded(stored: str, asked: str) -> float:
     """Seconds of the guards on an entry as it is kept, for a paraphrase that was just read; of most pairs they take
     less, for the first guard that forbids ends it."""
-    seal, reading = sealed(reading_of(stored), stored), reading_of(asked)
+    seal, reading = sealed(reading_of(stored), stored), reading_of(asked).foreseen()
     start = time.perf_counter()
     kept = unsealed(seal, stored)
     assert kept is not None

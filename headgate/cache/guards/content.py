@@ -49,11 +49,13 @@ def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
     if len(mine) < len(stored) and len(theirs) < len(asked):
         shared = sum([min(stored.count(word), asked.count(word)) for word in mine if word in theirs])
     missing: list[str] = []
-    telling = [word for word in theirs if weight(word)] if left else []
+    # What is left was compared with all that is right.
+    telling = [word for word in theirs if word in mine and weight(word)] if left else []
     for word in left:
         for other in right:
             if related(word, other):
                 right.remove(other)
+                telling.append(other)
                 shared += 1
                 break
         else:
@@ -61,7 +63,7 @@ def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
                 shared += 1
             else:
                 missing.append(word)
-    telling = [word for word in mine if weight(word)] if right else []
+    telling = [word for word in mine if word not in missing and weight(word)] if right else []
     extra = [word for word in right if not _has_related(word, telling)]
     if not missing and not extra:
         return Alignment(shared, (), (), 0)
@@ -216,12 +218,15 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
     """
     if not _TURNING.isdisjoint(stored) or not _TURNING.isdisjoint(asked):
         return False
-    both = [word for word in dict.fromkeys(stored) if word in asked and (weight(word) or word in names)]
+    theirs = {*asked}
+    both = [word for word in dict.fromkeys(stored) if word in theirs and (weight(word) or word in names)]
     places = [asked.index(word) for word in both]
     if places == sorted(places):
         # None has changed places.
         return False
     things = [word for word in both if word in names or nameable(word)]
+    if not things:
+        return False
     deeds = [
         word
         for word in both

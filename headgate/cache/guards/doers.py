@@ -112,12 +112,13 @@ _HAVING = frozenset({"get", "have", "want", "need", "like", "obtain", "make", "l
 
 
 _TURNED = frozenset({"by", "whom"})
+_OWING = frozenset({"have", "need", "allow", "able", "oblige"})
 _OWED = {"have": (("to",),), "need": (("to",),), "be": (("allow", "to"), ("able", "to"), ("oblige", "to"))}
 
 
 def _said_plainly(words: Sequence[str]) -> Sequence[str]:
     """Without `have to`, `need to`, `be allowed to`: who has to do it does it."""
-    if "to" not in words:
+    if not any(word == "to" and before in _OWING for before, word in itertools.pairwise(words)):
         return words
     out: list[str] = []
     at = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from headgate.cache.guards.clauses import counts_of
 from headgate.cache.guards.contrasts import Sides, sides_of
@@ -22,6 +22,7 @@ from headgate.cache.guards.lexicon import (
     WH,
 )
 from headgate.cache.guards.meaning import Meaning, meaning
+from headgate.cache.guards.once import once
 from headgate.cache.guards.polarity import Polarity, polarity_of
 from headgate.cache.guards.questions import grain_of, kinds_of, modal_of
 from headgate.cache.guards.reading import Token, read, words_of
@@ -71,137 +72,143 @@ class Reading:
         _ = self.capitals, self.comparison, self.replaced, self.differing, self.counts
         return self
 
-    @cached_property
-    def facts(self) -> Mapping[str, Counted]:
+    def knowing(self, found: Mapping[str, object], facts: Mapping[str, Counted]) -> Reading:
+        """With what was found of it before, by name, and so of its facts, by kind."""
+        self.__dict__.update(found)
+        self.facts.update(facts)
+        return self
+
+    @once
+    def facts(self) -> Facts:
         """What it says of the kinds that compare as sets."""
         return Facts(self.tokens, self.meaning)
 
-    @cached_property
+    @once
     def spoken(self) -> tuple[str, ...]:
         """The forms of its tokens, as they are written."""
         return tuple([token.form for token in self.tokens])
 
-    @cached_property
+    @once
     def polarity(self) -> Polarity:
         """What it denies, excepts and bounds."""
         return polarity_of(self.tokens, self._worded)
 
-    @cached_property
+    @once
     def kinds(self) -> frozenset[str]:
         """The kinds of answer it may ask for."""
         return kinds_of(self.tokens, self._worded, self.meaning.atoms)
 
-    @cached_property
+    @once
     def full_names(self) -> tuple[frozenset[str], ...]:
         """Names of several words in a row."""
         return _full_names(self.tokens) if self.capitals else ()
 
-    @cached_property
+    @once
     def words(self) -> tuple[str, ...]:
         """Its words in order, as `meaning` has them, without those that say nothing."""
         return tuple([atom for atom in self.meaning.atoms if ":" not in atom and weight(atom)])
 
-    @cached_property
+    @once
     def placed(self) -> tuple[tuple[str, str], ...]:
         """Directional words and the word behind each."""
         return _placed(self.meaning.atoms, {name for name, _ in self.facts["names"]})
 
-    @cached_property
+    @once
     def property_of(self) -> tuple[str, tuple[str, ...]] | None:
         """What is asked of what: the word before the first `of`, and the specific words behind it."""
         return _property_of(self.meaning.atoms)
 
-    @cached_property
+    @once
     def amount_of(self) -> str:
         """What it asks the number or the amount of: the specific noun behind `how many` or `how much`; empty where
         none."""
         return _amount_of(self.tokens) if "how" in self.spoken else ""
 
-    @cached_property
+    @once
     def time(self) -> str:
         """`past`, `past deed`, `present`, ... by the verb that asks; empty where none does."""
         return _time(self._worded)
 
-    @cached_property
+    @once
     def times(self) -> Times:
         """The times that it says of its verbs."""
         return times_of(self._worded)
 
-    @cached_property
+    @once
     def grain(self) -> str:
         """How exactly a time is asked for: `clock`, `day`, `month`, `year`; empty where it is not said."""
         return grain_of(self.tokens)
 
-    @cached_property
+    @once
     def modal(self) -> str:
         """`can`, `should`, `must` where a yes or no is asked for; empty elsewhere."""
         return modal_of(self.tokens)
 
-    @cached_property
+    @once
     def told(self) -> bool:
         """Something in it happened or is in a state: `the card got rejected`, where the verb that asks may be
         another."""
         return any(token.kind == "word" and token.form in _TOLD for token in self.tokens)
 
-    @cached_property
+    @once
     def sides(self) -> Sides:
         """Which side of a pair it asks for: differences or similarities, causes or effects."""
         return sides_of(self.tokens)
 
-    @cached_property
+    @once
     def _worded(self) -> list[str]:
         return words_of(self.tokens)
 
-    @cached_property
+    @once
     def _written(self) -> tuple[tuple[str, ...], tuple[bool, ...]]:
         return _plain(self.tokens)
 
-    @cached_property
+    @once
     def plain(self) -> tuple[str, ...]:
         """Base forms as they are written, without articles; before `than` the word itself."""
         return self._written[0]
 
-    @cached_property
+    @once
     def things(self) -> tuple[bool, ...]:
         """For each of those, whether it is part of a thing: a noun, a name, a number, a date."""
         return self._written[1]
 
-    @cached_property
+    @once
     def capitals(self) -> frozenset[str]:
         """The forms of its tokens that are written with a capital letter."""
         return frozenset([token.form for token in self.tokens if token.capital])
 
-    @cached_property
+    @once
     def comparison(self) -> Comparison | None:
         """What it compares with what."""
         return compared(self.plain, self.things)
 
-    @cached_property
+    @once
     def replaced(self) -> tuple[Set[str], Set[str]]:
         """What it leaves out and what it takes in its place."""
         return replaced_by(self.plain, self.things)
 
-    @cached_property
+    @once
     def differing(self) -> tuple[str, str] | None:
         """The two things whose difference it asks for."""
         return differing(self.plain)
 
-    @cached_property
+    @once
     def counts(self) -> Mapping[str, str]:
         """Numbers by the things that it counts."""
         return counts_of(self.tokens)
 
-    @cached_property
+    @once
     def initials(self) -> str:
         """First letters of its words, and a space for what is no word: parts of it may be said as an abbreviation."""
         return _initials(self.tokens)
 
-    @cached_property
+    @once
     def said(self) -> tuple[str, ...]:
         """What it means, in no order: equal for texts that read alike."""
         return tuple(sorted(self.meaning.atoms))
 
-    @cached_property
+    @once
     def alike(self) -> Hashable:
         """Equal for texts that read alike to the last word."""
         plural = self.facts["plural"] if "number" in self.meaning.atoms else frozenset()
@@ -363,7 +370,6 @@ def _alike(tokens: tuple[Token, ...], sense: Meaning, plural: Counted, asks: boo
         _number_of_one(tokens),
         frozenset(sense.bag.items()),
         sense.groups,
-        sense.main,
         asks if declares else None,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence, Set
 
 from headgate.cache.guards.dates import MONTHS
@@ -87,14 +88,7 @@ def exchanged(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) 
     if [word for word in one if word in both] == [word for word in other if word in both]:
         return None
     turned: bool | None = None
-    for here, between, there in _neighbours(one, things, both):
-        # Each thing is named once in either text: otherwise both orders may be said in both.
-        if not _once(here[0], one, other) or not _once(there[0], one, other) or not {*here}.isdisjoint(there):
-            continue
-        run = (*there, *between, *here)
-        at = other.index(run[0])
-        if tuple(other[at : at + len(run)]) != run:
-            continue
+    for here, between, there in _turned(one, other, things, both):
         if not holds_both_ways(one, between) and not (_WHERE.issuperset(between) and _when(here) != _when(there)):
             return True
         turned = False
@@ -127,21 +121,36 @@ def _when(thing: Sequence[str]) -> bool:
     return not _TIMES.isdisjoint(thing) or any(word[:1].isdigit() or word.startswith("at·") for word in thing)
 
 
-def _neighbours(
-    words: Sequence[str], things: Sequence[bool], both: Set[str]
-) -> Iterator[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]:
-    """Two things of up to three words, and the up to five words between them, all of them words of `both` texts."""
-    for start in range(len(words)):
-        for end in range(start + 1, min(start + _SPAN, len(words) - 2) + 1):
-            if not things[end - 1] or words[end - 1] not in both:
-                break
-            for second in range(end + 1, min(end + _BETWEEN, len(words) - 1) + 1):
-                if words[second - 1] not in both:
-                    break
-                for last in range(second + 1, min(second + _SPAN, len(words)) + 1):
-                    if not things[last - 1] or words[last - 1] not in both:
-                        break
-                    yield tuple(words[start:end]), tuple(words[end:second]), tuple(words[second:last])
+def _turned(
+    one: Sequence[str], other: Sequence[str], things: Sequence[bool], both: Set[str]
+) -> Iterator[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
+    """Two things of up to three words and the up to five words between them, as the one text has them, where the other
+    has the second thing, the same words and the first.
+
+    Of `both` those count that are said once in either text: otherwise both orders may be said in both.
+    """
+    alone = [
+        (at, other.index(word))
+        for at, word in enumerate(one)
+        if things[at] and word in both and one.count(word) == 1 and other.count(word) == 1
+    ]
+    for (start, its_start), (second, its_second) in itertools.combinations(alone, 2):
+        # So many words are the second thing and what stands between.
+        size = its_start - its_second
+        if size < 2 or second - start > _SPAN + _BETWEEN:
+            continue
+        for end in range(max(start + 1, second - _BETWEEN), min(start + _SPAN, second - 1) + 1):
+            last = end + size
+            if not second < last <= min(second + _SPAN, len(one)):
+                continue
+            here, between, there = one[start:end], one[end:second], one[second:last]
+            if (
+                all(things[start:end])
+                and all(things[second:last])
+                and [*there, *between, *here] == [*other[its_second : its_second + last - start]]
+                and {*here}.isdisjoint(there)
+            ):
+                yield here, between, there
 
 
 def converse(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) -> bool:
@@ -157,7 +166,3 @@ def converse(one: Sequence[str], other: Sequence[str], things: Sequence[bool]) -
         return False
     turned = [*other[:yours], one[mine], *other[yours + 1 :]]
     return sorted(one) == sorted(turned) and bool(exchanged(one, turned, things))
-
-
-def _once(word: str, one: Sequence[str], other: Sequence[str]) -> bool:
-    return one.count(word) == 1 and other.count(word) == 1

@@ -41,17 +41,27 @@ _FREE = frozenset({"and", "or"})
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """`atoms` in the order of the text; `main` those before the first preposition, `groups` the rest by preposition."""
+    """`atoms` in the order of the text, and whether it is told as past."""
 
     atoms: tuple[str, ...]
-    main: tuple[str, ...]
-    groups: tuple[tuple[str, ...], ...]
     past: bool
 
     @property
     def bag(self) -> Counter[str]:
         """How often each atom occurs."""
         return Counter(self.atoms)
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """First the atoms before the first preposition, then the rest by preposition."""
+        groups: list[list[str]] = [[]]
+        for atom in self.atoms:
+            if atom in _PREPOSITIONS:
+                groups.append([atom])
+            elif atom not in _WEAK:
+                groups[-1].append(atom)
+        main, *others = [_sorted_choices(group) for group in groups]
+        return main, *sorted(others)
 
 
 def meaning(tokens: Sequence[Token], *, courtesy: bool = True) -> Meaning:
@@ -68,19 +78,7 @@ def meaning(tokens: Sequence[Token], *, courtesy: bool = True) -> Meaning:
     atoms = (atoms or bases) + _articles_that_count(tokens, atoms)
     if atoms[:1] and atoms[0] in _TIMELESS:
         past = False
-    return meaning_of(atoms, past=past)
-
-
-def meaning_of(atoms: Sequence[str], *, past: bool) -> Meaning:
-    """Atoms in their order, put into groups."""
-    groups: list[list[str]] = [[]]
-    for atom in atoms:
-        if atom in _PREPOSITIONS:
-            groups.append([atom])
-        elif atom not in _WEAK:
-            groups[-1].append(atom)
-    kept = [_sorted_choices(group) for group in groups]
-    return Meaning(tuple(atoms), kept[0], tuple(sorted(kept[1:])), past)
+    return Meaning(tuple(atoms), past)
 
 
 def _articles_that_count(tokens: Sequence[Token], atoms: Sequence[str]) -> list[str]:

@@ -47,7 +47,8 @@ def compare(stored: Reading, asked: Reading, *, whole: bool = True) -> Compariso
     """
     # Most pairs differ in what they mean; what else must be alike takes longer to find.
     same = (
-        stored.said == asked.said
+        len(stored.meaning.atoms) == len(asked.meaning.atoms)
+        and stored.said == asked.said
         and stored.alike == asked.alike
         and names_agree(stored, asked) in (True, None)
         and not clash(stored.times, asked.times)
@@ -89,7 +90,7 @@ def compare(stored: Reading, asked: Reading, *, whole: bool = True) -> Compariso
 
 
 def _specific(words: tuple[str, ...]) -> int:
-    return sum(weight(word) == 2 for word in words)
+    return [weight(word) for word in words].count(2)
 
 
 _SAID_ALIKE = 0.5

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 
 from headgate.cache.guards.distinctions import (
@@ -21,6 +20,7 @@ from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.lexicon import AMBIGUOUS_LANGUAGES, LANGUAGES
 from headgate.cache.guards.meaning import Meaning
 from headgate.cache.guards.numbers import UNITS, unit_of
+from headgate.cache.guards.once import once
 from headgate.cache.guards.reading import Kind, Token
 from headgate.cache.guards.vocabulary import kept
 
@@ -58,12 +58,12 @@ class Said:
     tokens: tuple[Token, ...]
     sense: Meaning
 
-    @cached_property
+    @once
     def words(self) -> list[str]:
         """The forms of its words."""
         return _only([token.form for token in self.tokens if token.kind == "word"])
 
-    @cached_property
+    @once
     def others(self) -> list[Token]:
         """Its tokens that are no words; few have any."""
         return [token for token in self.tokens if token.kind != "word"]
