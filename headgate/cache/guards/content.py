@@ -40,7 +40,8 @@ class Alignment:
 
 
 def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
-    """Match the words of two texts: equal ones first, then those that may stand for each other."""
+    """Match the words of two texts, each of which says something: equal ones first, then those that may stand for each
+    other."""
     mine, theirs = dict.fromkeys(stored), dict.fromkeys(asked)
     # A word said once may be said twice by who explains more.
     left = [word for word in mine if word not in theirs]
@@ -50,7 +51,7 @@ def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
         shared = sum([min(stored.count(word), asked.count(word)) for word in mine if word in theirs])
     missing: list[str] = []
     # What is left was compared with all that is right.
-    telling = [word for word in theirs if word in mine and weight(word)] if left else []
+    telling = [word for word in theirs if word in mine] if left else []
     for word in left:
         for other in right:
             if related(word, other):
@@ -63,7 +64,7 @@ def align(stored: Sequence[str], asked: Sequence[str]) -> Alignment:
                 shared += 1
             else:
                 missing.append(word)
-    telling = [word for word in mine if word not in missing and weight(word)] if right else []
+    telling = [word for word in mine if word not in missing] if right else []
     extra = [word for word in right if not _has_related(word, telling)]
     if not missing and not extra:
         return Alignment(shared, (), (), 0)
@@ -111,10 +112,11 @@ def said_otherwise(stored: Sequence[str], asked: Sequence[str]) -> bool:
     if stored[:1] == asked[:1] == ["howto"] and not _OTHER_WAY.isdisjoint(product(stored[1:2], asked[1:2])):
         return True
     start = 0
-    while start < min(len(stored), len(asked)) and related(stored[start], asked[start]):
+    shorter = min(len(stored), len(asked))
+    while start < shorter and (stored[start] == asked[start] or related(stored[start], asked[start])):
         start += 1
     end = 0
-    while end < min(len(stored), len(asked)) - start and related(stored[-1 - end], asked[-1 - end]):
+    while end < shorter - start and (stored[~end] == asked[~end] or related(stored[~end], asked[~end])):
         end += 1
     ours, theirs = stored[start : len(stored) - end], asked[start : len(asked) - end]
     if max(len(ours), len(theirs)) > min(3, start + end):
@@ -231,25 +233,26 @@ def swapped(stored: Sequence[str], asked: Sequence[str], names: Set[str]) -> boo
         word
         for word in both
         if word not in names
+        and "v" in parts_of_speech(word)
         and (part_of_speech(word) == "v" or (_does(stored, word, things) and _does(asked, word, things)))
     ]
     asking = stored[:1] == asked[:1] and stored[:1] and stored[0] in ("who", "what", "which")
+    at = {word: (stored.index(word), place) for word, place in zip(both, places, strict=True)}
     for deed in deeds:
-        if holds_both_ways((), (deed,)):
+        here, there = at[deed]
+        turned = [thing for thing in things if (at[thing][0] < here) != (at[thing][1] < there)]
+        if not turned or holds_both_ways((), (deed,)):
             continue
-        here, there = stored.index(deed), asked.index(deed)
-        sides = {thing: (stored.index(thing) < here, asked.index(thing) < there) for thing in things if thing != deed}
-        turned = [thing for thing, (one, other) in sides.items() if one != other]
         if _attributive(stored, here, asked, there) or _attributive(asked, there, stored, here):
             continue
         if (
             len(turned) > 1
             and any(thing in names or acts(thing) for thing in turned)
-            and len({sides[thing] for thing in turned}) > 1
+            and len({at[thing][0] < here for thing in turned}) > 1
             and _beside(stored, asked, deed, turned, things)
         ):
             return True
-        if turned and asking and not (_passive(stored, here) or _passive(asked, there)):
+        if asking and not (_passive(stored, here) or _passive(asked, there)):
             return True
     return False
 
@@ -274,9 +277,7 @@ def _beside(
 
 
 def _does(words: Sequence[str], word: str, things: Sequence[str]) -> bool:
-    """A noun that is a verb between two things: `the moon orbits the earth`."""
-    if "v" not in parts_of_speech(word):
-        return False
+    """A noun that may be a verb, and is one between two things: `the moon orbits the earth`."""
     at = words.index(word)
     return at > 0 and all(beside in things for beside in (*words[at - 1 : at], *words[at + 1 : at + 2]))
 

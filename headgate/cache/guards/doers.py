@@ -28,8 +28,9 @@ def done_by_the_other(one: Reading, other: Reading) -> bool:
         return True
     if "be" in one.plain or "be" in other.plain:
         return False
+    theirs = {*other.plain[1:]}
     for doer, deed in itertools.pairwise(one.plain):
-        if "P" not in classes(doer) or part_of_speech(deed) != "v" or not weight(deed) or deed not in other.plain[1:]:
+        if deed not in theirs or "P" not in classes(doer) or part_of_speech(deed) != "v" or not weight(deed):
             continue
         its_doer = other.plain[other.plain.index(deed, 1) - 1]
         if "P" in classes(its_doer) and not related(doer, its_doer):
@@ -118,7 +119,7 @@ _OWED = {"have": (("to",),), "need": (("to",),), "be": (("allow", "to"), ("able"
 
 def _said_plainly(words: Sequence[str]) -> Sequence[str]:
     """Without `have to`, `need to`, `be allowed to`: who has to do it does it."""
-    if not any(word == "to" and before in _OWING for before, word in itertools.pairwise(words)):
+    if "to" not in words or not any(word == "to" and before in _OWING for before, word in itertools.pairwise(words)):
         return words
     out: list[str] = []
     at = 0
@@ -137,10 +138,10 @@ def turned_on_me(one: Reading, other: Reading) -> bool:
     mine, theirs = _said_plainly(one.plain), _said_plainly(other.plain)
     if not _TURNED.isdisjoint(mine) or not _TURNED.isdisjoint(theirs):
         return False
-    for there, deed in enumerate(theirs):
-        if _ACTING.isdisjoint(theirs[max(0, there - 2) : there]) or deed not in mine:
-            continue
-        if "v" not in parts_of_speech(deed) or not weight(deed):
+    acting = [at for at, word in enumerate(theirs) if word in _ACTING]
+    for there in sorted({place for at in acting for place in (at + 1, at + 2) if place < len(theirs)}):
+        deed = theirs[there]
+        if deed not in mine or "v" not in parts_of_speech(deed) or not weight(deed):
             continue
         here = mine.index(deed)
         if not _does_it(one, mine, here):

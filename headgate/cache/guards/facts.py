@@ -37,8 +37,8 @@ def facts(kind: str, *, one_side: Verdict = "one side") -> Judge:
 
 def numbers(one: Reading, other: Reading) -> Verdict:
     """Numbers with their units, in one form."""
-    if not one.facts["numbers"] and not other.facts["numbers"]:
-        return None
+    if one.facts["numbers"] == other.facts["numbers"]:
+        return True if any(form != "#1" for form, _ in one.facts["numbers"]) else None
     # One is an article in other words.
     ours, theirs = ({form for form, _ in seen.facts["numbers"]} - {"#1"} for seen in (one, other))
     for mine, yours in ((ours, theirs), (theirs, ours)):
@@ -99,6 +99,8 @@ _DAYS = frozenset({"day", "night", "morning", "evening"})
 
 def _one_day_only(once: Reading, often: Reading) -> bool:
     """May she come for one day, may she come every day; but how much a day is how much in one day."""
+    if not once.facts["numbers"]:
+        return False
     one_day = any(form == "#86400s" for form, _ in once.facts["numbers"])
     return one_day and "yes" in once.kinds | often.kinds and _daily(often) and not _daily(once)
 
@@ -183,10 +185,9 @@ def names_agree(one: Reading, other: Reading) -> Verdict:
         return None
     alone = 0
     for names, seen in ((ours, other), (theirs, one)):
-        forms = {*seen.spoken}
         atoms = seen.meaning.atoms
         for name, _ in names:
-            if name in forms or weight(name) < 2 or any(map(related, repeat(name), atoms)):
+            if name in seen.spoken or weight(name) < 2 or any(map(related, repeat(name), atoms)):
                 continue
             if (
                 (2 <= len(name) <= 5 and name in seen.initials)

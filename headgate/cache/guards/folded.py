@@ -33,7 +33,7 @@ def fold(seen: Reading, text: str) -> bytes:
         " ".join([token.form.replace(" ", _SPACE) for token in seen.tokens]),
         " ".join(seen.meaning.atoms),
         "".join([_flags(token) for token in seen.tokens]),
-        f"{seen.asks:d}{seen.meaning.past:d}{_silent(seen):x}",
+        f"{seen.asks:d}{seen.meaning.past:d}{_silent(seen):x} {' '.join(sorted(seen.kinds))}",
     )
     deflate = zlib.compressobj(9, zlib.DEFLATED, _WINDOW, 8, zlib.Z_FIXED, zdict=_dictionary(text))
     folded = deflate.compress("\n".join(lines).encode("utf-8", "surrogatepass")) + deflate.flush()
@@ -48,7 +48,8 @@ def unfold(folded: bytes, text: str) -> Reading | None:
         written = forms.split(" ") if flags else []
         tokens = tuple([_token(flag, form) for flag, form in zip(flags, written, strict=True)])
         sense = Meaning(tuple(atoms.split(" ")) if atoms else (), ends[1] == "1")
-        found, facts = _unsaid(int(ends[2:], 16))
+        bits, kinds = ends[2:].split(" ", 1)
+        found, facts = _found(bits, kinds)
         return Reading(tokens, sense, ends[0] == "1").knowing(found, facts)
     except (ValueError, IndexError, zlib.error):
         return None
@@ -60,10 +61,10 @@ _LONGEST = 1 << 14
 
 _NOTHING = Reading((), Meaning((), past=False), asks=False)
 _ASKED_FOR = (
-    *("polarity", "kinds", "placed", "sides", "time", "times", "grain", "modal", "full_names", "property_of"),
+    *("polarity", "placed", "sides", "time", "times", "grain", "modal", "full_names", "property_of"),
     *("amount_of", "comparison", "replaced", "differing", "counts"),
 )
-"""What guards ask a reading for besides its facts, the lowest bit first."""
+"""What guards ask a reading for besides its facts and the kinds of answer it asks for, the lowest bit first."""
 
 
 def _silent(seen: Reading) -> int:
@@ -75,11 +76,12 @@ def _silent(seen: Reading) -> int:
 
 # A few hundred are all that most texts have.
 @lru_cache(maxsize=4096)
-def _unsaid(bits: int) -> tuple[Mapping[str, object], Mapping[str, Counted]]:
-    """What is known of a text with these bits: what guards ask for, and of its facts."""
-    found = {name: getattr(_NOTHING, name) for at, name in enumerate(_ASKED_FOR) if bits >> at & 1}
-    facts = {kind: _NOTHING.facts[kind] for at, kind in enumerate(FACTS, len(_ASKED_FOR)) if bits >> at & 1}
-    return found, facts
+def _found(bits: str, kinds: str) -> tuple[Mapping[str, object], Mapping[str, Counted]]:
+    """What is known of a text with these bits that asks for these kinds of answer: by name, and its facts by kind."""
+    silent = int(bits, 16)
+    found = {name: getattr(_NOTHING, name) for at, name in enumerate(_ASKED_FOR) if silent >> at & 1}
+    facts = {kind: _NOTHING.facts[kind] for at, kind in enumerate(FACTS, len(_ASKED_FOR)) if silent >> at & 1}
+    return {**found, "kinds": frozenset(kinds.split(" "))}, facts
 
 
 def _dictionary(text: str) -> bytes:

@@ -196,7 +196,7 @@ def _tense(one: Reading, other: Reading) -> Verdict:
 
 def _translated_otherwise(one: Reading, other: Reading) -> bool:
     """What is to be translated is to be so to the word: I have an appointment, I had an appointment."""
-    if "translate" not in {*one.spoken, *other.spoken}:
+    if "translate" not in one.spoken and "translate" not in other.spoken:
         return False
     mine, yours = ({"had"} & {*seen.spoken} or {"have", "has"} & {*seen.spoken} for seen in (one, other))
     return bool(mine and yours) and ("had" in mine) != ("had" in yours)
@@ -254,9 +254,10 @@ def _content(one: Reading, other: Reading, found: Alignment) -> Verdict:
     if not one.words or not other.words:
         # Nothing is left to compare by: only what else is typed could tell.
         return None if one.tokens == other.tokens else False
-    typed = one.facts["numbers"] & other.facts["numbers"] | one.facts["dates"] & other.facts["dates"]
-    if replaced(found.missing, found.extra, found.shared + len(typed)):
-        return False
+    if found.missing and found.extra:
+        typed = one.facts["numbers"] & other.facts["numbers"] | one.facts["dates"] & other.facts["dates"]
+        if replaced(found.missing, found.extra, found.shared + len(typed)):
+            return False
     judged = _judged_elsewhere(one, other, found)
     ours, theirs = ([atom for atom in seen.meaning.atoms if atom not in judged] for seen in (one, other))
     if said_otherwise(ours, theirs) or (not found.opposites and one_word_exchanged(one.plain, other.plain)):

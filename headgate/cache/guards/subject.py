@@ -33,6 +33,8 @@ def subject(one: Reading, other: Reading) -> Verdict:
     ours, theirs = (_KIN.intersection(seen.meaning.atoms) for seen in (one, other))
     if ours and theirs and not any(related(mine, yours) for mine in ours for yours in theirs):
         return False
+    if _PERSONS.keys().isdisjoint(one.meaning.atoms) and _PERSONS.keys().isdisjoint(other.meaning.atoms):
+        return None
     whose, others = ({_PERSONS[atom] for atom in _PERSONS.keys() & seen.meaning.atoms} for seen in (one, other))
     if whose ^ others == {"my", "your"} and {_general(one), _general(other)} == {"i", "you"}:
         return True
