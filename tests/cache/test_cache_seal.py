@@ -91,7 +91,11 @@ def test_a_seal_of_other_guards_or_none_tells_nothing() -> None:
 def test_a_seal_gives_the_reading_back(seed: int) -> None:
     for text in family(seed):
         seen = reading_of(text)
-        assert unsealed(sealed(seen, text), text) == seen
+        kept = unsealed(sealed(seen, text), text)
+        assert kept == seen
+        assert kept is not None
+        for name, found in vars(seen.foreseen()).items():
+            assert getattr(kept, name) == found, name
 
 
 @settings(max_examples=300, deadline=None)

@@ -43,14 +43,13 @@ def _halves(words: Sequence[str]) -> tuple[Set[str], Set[str]] | None:
 def counted_crosswise(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     """Whether both texts count the same two things, and each of them otherwise: one card on two orders, two cards on
     one. Of each what `counts_of` found."""
-    if len(one) < 2 or len(other) < 2:
-        return False
     shared = one.keys() & other.keys()
     return len(shared) > 1 and all(one[thing] != other[thing] for thing in shared)
 
 
 def counts_of(tokens: Sequence[Token]) -> Mapping[str, str]:
-    """Number by the thing it counts; a single one is one."""
+    """Number by the thing it counts; a single one is one. Nothing where it counts one thing only, for then none has
+    changed places."""
     found: dict[str, str] = {}
     for at, token in enumerate(tokens):
         if (token.kind != "number" and token.form not in _SINGLE) or "/" in token.form:
@@ -63,4 +62,4 @@ def counts_of(tokens: Sequence[Token]) -> Mapping[str, str]:
             thing = base_form(word.form)
         if thing and thing not in found:
             found[thing] = number
-    return found
+    return found if len(found) > 1 else {}
