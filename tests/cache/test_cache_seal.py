@@ -95,7 +95,7 @@ def test_a_seal_gives_the_reading_back(seed: int) -> None:
         assert kept == seen
         assert kept is not None
         for name, found in vars(seen.foreseen()).items():
-            assert getattr(kept, name) == found, name
+            assert getattr(kept.foreseen(), name) == found, name
 
 
 @settings(max_examples=300, deadline=None)
