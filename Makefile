@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SHELL := /bin/sh
 # What the compiled kernels are made of; the build sees torch, and setuptools beside it, only without isolation.
 NATIVE := setup.py $(wildcard headgate/engine/kernels/cpu/*.cpp headgate/engine/kernels/cpu/*.h headgate/engine/kernels/cpu/*.inc \
-	headgate/cache/native/*.cpp headgate/cache/native/*.h)
+	headgate/cache/native/*.cpp headgate/cache/native/*.h headgate/cache/native/*.inc)
 INSTALL := $(BIN)/pip install --quiet --no-build-isolation -e
 
 .PHONY: serve test check format pictures clean secrets

@@ -93,8 +93,8 @@ def encoder() -> Extension:
     folder = "headgate/cache/native"
     return Extension(
         "headgate.cache._encoder",
-        sources=[f"{folder}/{name}.cpp" for name in ("encoder", "pass", "team", "comparator")],
-        depends=sorted(str(path) for path in Path(folder).glob("*.h")),
+        sources=[f"{folder}/{name}.cpp" for name in ("encoder", "team", "avx2", "avx512")],
+        depends=[str(path) for kind in ("*.h", "*.inc") for path in sorted(Path(folder).glob(kind))],
         extra_compile_args=["-std=c++20", "-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"],
         language="c++",
         optional=True,

@@ -1,4 +1,4 @@
-"""The comparator as one call into C++ (`native/comparator.cpp`), for what numpy takes most of a millisecond for."""
+"""The comparator as one call into C++ (`native/comparator.inc`), for what numpy takes most of a millisecond for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORDS = 1 << 16
 
 class _Comparator(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("states", "width")),
+        *((name, ctypes.c_int64) for name in ("instructions", "states", "width")),
         *((name, ctypes.c_float) for name in ("pull", "same")),
         *((name, ctypes.c_void_p) for name in ("project", "f1", "f1_bias", "f2", "f2_bias", "o1", "o1_bias", "o2")),
         ("rarity", ctypes.c_void_p),
@@ -32,14 +32,20 @@ class _Comparator(ctypes.Structure):
 class NativeComparator:
     """The sums of `Network` by its weights. Safe to use from several threads."""
 
-    def __init__(self, weights: Mapping[str, Floats], rarity: Floats) -> None:
-        """A comparator with weights of sizes that `fits`, and the rarity of each of 65,536 wordpieces.
+    def __init__(self, weights: Mapping[str, Floats], rarity: Floats, level: int | None = None) -> None:
+        """A comparator with these weights.
+
+        Args:
+            weights: of sizes that `fits`.
+            rarity: of each of 65,536 wordpieces.
+            level: of instructions, at most what `instructions` gives; None takes that.
 
         Raises:
             ValueError: the processor or the kernel is not made for it.
         """
-        found = library()
-        if found is None or not self.fits(weights) or len(rarity) != _WORDS:
+        found, best = library(), instructions()
+        own = best if level is None else level
+        if found is None or not 0 < own <= best or not self.fits(weights) or len(rarity) != _WORDS:
             raise ValueError("the comparator's weights do not fit the kernel, or there is none for this processor")
         address, size = ctypes.c_void_p, ctypes.c_int64
         self._run, self._sketch = found.headgate_comparator_run, found.headgate_comparator_sketches
@@ -49,6 +55,7 @@ class NativeComparator:
         # Referred to by address from here on.
         self._kept: list[NDArray[Any]] = []
         made = _Comparator(
+            own,
             self._states,
             self._width,
             float(np.exp(weights["sharpness"][0])),

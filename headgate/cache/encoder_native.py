@@ -18,10 +18,14 @@ from numpy.typing import NDArray
 
 from headgate.cache.encoder import MIDDLE, BertWeights, Dense, Floats
 
-_AMX, _AVX512 = 2, 1
-_INTERFACE = 4
+_AVX2, _AVX512, _AMX = 1, 2, 3
+_INTERFACE = 5
 """Of the library; a build left over from another version is not used."""
-_KINDS = {_AMX: "C++, AMX, bfloat16", _AVX512: "C++, AVX-512, bfloat16"}
+_KINDS = {
+    _AMX: "C++, AMX, bfloat16",
+    _AVX512: "C++, AVX-512, bfloat16",
+    _AVX2: "C++, AVX2, float32 by bfloat16 weights",
+}
 _PRODUCTS = ("qkv", "out", "wide", "narrow")
 _UNIT = 32
 _HEADS = (16, 32, 48, 64)
@@ -48,8 +52,8 @@ class _Encoder(ctypes.Structure):
 
 
 def instructions() -> int:
-    """2 where it runs with AMX, 1 with AVX-512 and its bfloat16, 0 where it is not compiled or the processor has
-    neither."""
+    """3 where it runs with AMX, 2 with AVX-512 and its bfloat16, 1 with AVX2, 0 where it is not compiled or the
+    processor has none of these."""
     found = library()
     return 0 if found is None else int(found.headgate_encoder_instructions())
 
@@ -60,7 +64,8 @@ def cores() -> int:
 
 
 class NativePass:
-    """Implements `Pass`. Products are of bfloat16 with sums in float32; everything else is float32.
+    """Implements `Pass`. Weights are bfloat16 and sums float32. What they multiply is bfloat16 too, but with AVX2, which has
+    no instruction for that; everything else is float32.
 
     What a text gets does not depend on the texts beside it, to the bit.
     """
@@ -79,7 +84,7 @@ class NativePass:
         best = instructions()
         self._level = best if level is None else level
         kernel = library()
-        if kernel is None or not _AVX512 <= self._level <= best or not self.fits(weights):
+        if kernel is None or not _AVX2 <= self._level <= best or not self.fits(weights):
             raise ValueError(f"level is {self._level} for a processor of level {best} and weights that may not fit it")
         self._run = kernel.headgate_encoder_run
         self._together = cores() > 1 if together is None else together

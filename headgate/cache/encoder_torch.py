@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,9 +19,8 @@ _ROWS = 20
 
 
 class TorchPass:
-    """Implements `Pass`. Weights, states and sums are bfloat16."""
-
-    kind = "torch, bfloat16"
+    """Implements `Pass`. Weights, states and sums are bfloat16 where oneDNN has kernels for that, else float32: torch's own
+    products of bfloat16 take ten times as long as those of float32."""
 
     def __init__(self, weights: BertWeights) -> None:
         """A pass with these weights."""
@@ -29,10 +29,13 @@ class TorchPass:
         self._torch = torch
         self._heads = weights.heads
         self._epsilon = weights.epsilon
-        self._words, self._positions = (_bfloat16(table) for table in (weights.words, weights.positions))
-        self._norm = _norm(weights.norm)
+        packs = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        dtype = torch.bfloat16 if packs else torch.float32
+        self.kind = f"torch, {str(dtype).removeprefix('torch.')}"
+        self._words, self._positions = (_tensor(table, dtype) for table in (weights.words, weights.positions))
+        self._norm = _norm(weights.norm, dtype)
         self._dim = weights.words.shape[1]
-        self._layers = [_Layer.of(layer) for layer in weights.layers]
+        self._layers = [_Layer.of(layer, dtype, packs=packs) for layer in weights.layers]
 
     def __call__(self, texts: Sequence[Sequence[int]]) -> tuple[Floats, Floats]:
         """See Pass."""
@@ -76,14 +79,14 @@ class _Linear:
     Without oneDNN's bfloat16 kernels it is the plain operators.
     """
 
-    def __init__(self, dense: Dense) -> None:
+    def __init__(self, dense: Dense, dtype: torch.dtype, *, packs: bool) -> None:
         import torch
 
         self._fn, self._ops = torch.nn.functional, torch.ops.mkldnn
-        self._bias = _bfloat16(dense.bias)
-        self._packs = bool(self._ops._is_mkldnn_bf16_supported())
-        weight = _bfloat16(dense.weight)
-        self._weight = self._ops._reorder_linear_weight(weight, _ROWS) if self._packs else weight
+        self._bias = _tensor(dense.bias, dtype)
+        self._packs = packs
+        weight = _tensor(dense.weight, dtype)
+        self._weight = self._ops._reorder_linear_weight(weight, _ROWS) if packs else weight
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """`[..., in]` to `[..., out]`."""
@@ -119,22 +122,23 @@ class _Layer:
     narrow_norm: tuple[torch.Tensor, torch.Tensor]
 
     @classmethod
-    def of(cls, layer: Layer) -> _Layer:
+    def of(cls, layer: Layer, dtype: torch.dtype, *, packs: bool) -> _Layer:
+        linear = partial(_Linear, dtype=dtype, packs=packs)
         return cls(
-            _Linear(layer.qkv),
-            _Linear(layer.out),
-            _norm(layer.out_norm),
-            _Linear(layer.wide),
-            _Linear(layer.narrow),
-            _norm(layer.narrow_norm),
+            linear(layer.qkv),
+            linear(layer.out),
+            _norm(layer.out_norm, dtype),
+            linear(layer.wide),
+            linear(layer.narrow),
+            _norm(layer.narrow_norm, dtype),
         )
 
 
-def _norm(norm: Dense) -> tuple[torch.Tensor, torch.Tensor]:
-    return _bfloat16(norm.weight), _bfloat16(norm.bias)
+def _norm(norm: Dense, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    return _tensor(norm.weight, dtype), _tensor(norm.bias, dtype)
 
 
-def _bfloat16(array: Floats) -> torch.Tensor:
+def _tensor(array: Floats, dtype: torch.dtype) -> torch.Tensor:
     import torch
 
-    return torch.from_numpy(array).to(torch.bfloat16)
+    return torch.from_numpy(array).to(dtype)

@@ -7,6 +7,7 @@ extern "C" {
 
 // Weights are float32 and transposed, so that what goes to 48 outputs from one input lies together.
 struct HeadgateComparator {
+    int64_t instructions;  // as for `headgate_encoder_run`, but that AMX counts as AVX-512
     int64_t states;  // length of an encoder's state
     int64_t width;  // of a sketch, a multiple of 16 up to 64
     float pull;  // what a cosine is multiplied with

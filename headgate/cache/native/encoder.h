@@ -35,15 +35,15 @@ struct HeadgateEncoder {
 // Of what is declared here; it changes with it.
 int32_t headgate_encoder_interface();
 
-// What the processor has for it: 2 for AMX, 1 for AVX-512 with bfloat16, 0 for neither. HEADGATE_VECTORS=avx512 keeps AMX out,
-// and any other value both.
+// What the processor has for it: 3 for AMX, 2 for AVX-512 with bfloat16, 1 for AVX2 with FMA and F16C, 0 for none of these.
+// HEADGATE_VECTORS=avx512 keeps AMX out, avx2 AVX-512 too, and any other value all.
 int32_t headgate_encoder_instructions();
 
 // float32 [outputs][inputs] to panels of 32 outputs: [outputs / 32][inputs / 2][32][2]. Both are multiples of 32.
 void headgate_encoder_pack(const float* weight, int64_t outputs, int64_t inputs, uint16_t* packed);
 
 // Texts as they follow each other in `ids`, text t from starts[t] to starts[t + 1]; starts[0] is 0 and no text is empty. Ids
-// and lengths have to be within the tables. `instructions` is at most what the processor has, and 1 or 2.
+// and lengths have to be within the tables. `instructions` is at most what the processor has, and 1, 2 or 3.
 //
 // vectors [texts][hidden]: the mean of the last states, of unit norm. states [rows][2 * hidden]: middle, then last. What a text
 // gets does not depend on the texts beside it. Working memory is kept by the calling thread.

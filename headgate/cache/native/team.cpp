@@ -1,5 +1,6 @@
 #include "team.h"
 
+#include "lanes.h"
 #include "pass.h"
 
 #if defined(HEADGATE_VECTORS)
@@ -8,9 +9,6 @@
 
 #include <system_error>
 #include <thread>
-
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c,amx-tile,amx-bf16")
 
 namespace headgate {
 
@@ -85,7 +83,7 @@ void Team::help() {
         if (core != left) continue;
         uint64_t since = __builtin_ia32_rdtsc();
         int64_t height = 0;  // that the tiles are set to
-        bool set = false;
+        Release release = nullptr;
         while (!over_.load(std::memory_order_acquire)) {
             uint64_t now = open_.load(std::memory_order_acquire);
             if (low(now) >= high(now) || !open_.compare_exchange_strong(now, now - 1, std::memory_order_acq_rel)) {
@@ -98,19 +96,16 @@ void Team::help() {
             Pass& pass = *pass_;
             // Once and not for every part: a new shape of tiles takes longer than many products.
             if (pass.height() != height) {
-                pass.begin();
+                release = pass.begin();
                 height = pass.height();
-                set = pass.tiles();
             }
             pass.part(static_cast<int64_t>(now >> 48), static_cast<int64_t>(high(now)) - 1, 1, low(now) + 1 >= high(now));
             done_.fetch_add(1, std::memory_order_release);
             since = __builtin_ia32_rdtsc();
         }
-        if (set) _tile_release();
+        if (release != nullptr) release();
     }
 }
 
 }  // namespace headgate
-
-#pragma GCC pop_options
 #endif
