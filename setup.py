@@ -20,6 +20,8 @@ SOURCES = (
     *(
         "int4",
         "int8",
+        "int8_vnni",
+        "int8_avx2",
         "loops",
         "bf16",
         "sampling",

@@ -113,8 +113,8 @@ class BertEncoder:
     """Six layers of BERT with the mean of all positions as the sentence's vector: all-MiniLM-L6-v2 and its like.
 
     Weights are bfloat16, which processors with instructions for it multiply two to four times as fast as float32, and
-    which all others read in half the time; the vectors' cosine with those of float32 is above 0.9999. They run in a kernel
-    of our own where it is compiled and the processor has AVX2 or more, and in torch elsewhere.
+    which all others read in half the time; the vectors' cosine with those of float32 is above 0.9999. They run in a
+    kernel of our own where it is compiled and the processor has AVX2 or more, and in torch elsewhere.
     """
 
     def __init__(self, folder: Path, compute: Pass | None = None) -> None:

@@ -19,8 +19,8 @@ _ROWS = 20
 
 
 class TorchPass:
-    """Implements `Pass`. Weights, states and sums are bfloat16 where oneDNN has kernels for that, else float32: torch's own
-    products of bfloat16 take ten times as long as those of float32."""
+    """Implements `Pass`. Weights, states and sums are bfloat16 where oneDNN has kernels for that, else float32: torch's
+    own products of bfloat16 take several times as long as those of float32."""
 
     def __init__(self, weights: BertWeights) -> None:
         """A pass with these weights."""

@@ -14,9 +14,7 @@ from headgate.engine.quant.linear import quantize_rows
 
 pytestmark = needs_kernels
 
-int8 = pytest.mark.skipif(
-    not (STATUS.usable and torch.ops.headgate.int8_usable()), reason="this processor lacks AVX-512 VNNI"
-)
+int8 = pytest.mark.skipif(not (STATUS.usable and torch.ops.headgate.int8_usable()), reason="this processor lacks AVX2")
 
 
 @int8

@@ -32,6 +32,18 @@ def test_int8_product_is_exact_in_its_integers(tokens: int, inputs: int, outputs
     torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5)
 
 
+def test_pairs_of_products_that_leave_16_bits_are_exact_in_any_row() -> None:
+    weight = torch.zeros(40, 64)
+    weight[:, 0] = 1.0
+    # What is largest for the first row is small for the others.
+    weight[0, 1:] = -38 / 127
+    weight[7, 2:4] = -1.0
+    weight[9, 6:8] = 1.0
+    x = torch.stack((torch.ones(64), -torch.ones(64)))
+    # Rounding the activations and the scales is all that is between these and the exact sums.
+    torch.testing.assert_close(Int8Linear(weight)(x), x @ weight.T, rtol=1e-5, atol=1e-5)
+
+
 def test_int8_is_close_to_the_layer_it_replaces() -> None:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(256, 512, generator=generator)

@@ -19,7 +19,7 @@ _FLOAT_DEPTH = 32
 class NativeMixture:
     """What `ReferenceMixture` computes, with packed weights, which a `torch.classes.headgate.Experts` has: `native`.
 
-    int8 needs AVX-512 with VNNI (`torch.ops.headgate.int8_usable()`), int4 AVX2 (`int4_vectors()` is not empty);
+    int8 needs AVX2 (`torch.ops.headgate.int8_usable()`), int4 too (`int4_vectors()` is not empty);
     floating point runs everywhere. The shared expert becomes further experts of the common width that every token
     passes with the same weight: an MLP is the sum over slices of its width.
     """

@@ -37,7 +37,7 @@ class ProductHolder : public torch::CustomClassHolder {
         const void* bias_data = bias_ ? data_of(*bias_, dtype, outputs, "bias") : nullptr;
         TORCH_CHECK(dtype == at::kFloat || dtype == at::kBFloat16, "dtype must be float32 or bfloat16, got ", dtype);
         if (format == "int8") {
-            TORCH_CHECK(int8_usable() && tensors_.size() == 3, "int8 takes AVX-512 VNNI and packed, scales and shift");
+            TORCH_CHECK(int8_usable() && tensors_.size() == 3, "int8 takes AVX2 and packed, scales and shift");
             const int64_t depth = round_up(inputs, kDepth);
             const Int8Weights w{
                 static_cast<const int8_t*>(data_of(tensors_[0], at::kChar, panels * kPanel * depth, "packed")),
@@ -129,7 +129,7 @@ class ExpertsHolder : public torch::CustomClassHolder {
                                     : gate_up.scalar_type() == at::kByte ? ExpertFormat::int4
                                                                          : ExpertFormat::floating;
         TORCH_CHECK(format != ExpertFormat::int4 || int4_loops() != nullptr, "int4 takes AVX2");
-        TORCH_CHECK(format != ExpertFormat::int8 || int8_usable(), "int8 takes AVX-512 VNNI");
+        TORCH_CHECK(format != ExpertFormat::int8 || int8_usable(), "int8 takes AVX2");
         const Element type = element(router);
         const int64_t panel = panel_of(format), halves = round_up(width, panel / 2);
         const auto matrix = [&](const Tensor& packed, const std::optional<Tensor>& scales, const std::optional<Tensor>& shift,

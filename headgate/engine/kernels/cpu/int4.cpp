@@ -189,7 +189,7 @@ namespace headgate {
 namespace {
 
 const Int4Loops* choose() {
-    if (int8_usable()) return &int4_avx512::table;
+    if (allowed(Instructions::avx512_vnni)) return &int4_avx512::table;
     return allowed(Instructions::avx2) ? &int4_avx2::table : nullptr;
 }
 

@@ -48,7 +48,7 @@ class Int8Layout {
     int64_t depth_;
 };
 
-// Whether this processor has the instructions: AVX-512 with VNNI. With AMX it goes faster.
+// Whether this processor has the instructions: AVX2 at least. With AVX-512 VNNI it goes faster, and with AMX faster still.
 bool int8_usable();
 
 // Rows [begin, end) of x to q, `depth` each, and scales [rows]: x ~ (q - 128) * scale with scale = max|x| / 127, or 1 for

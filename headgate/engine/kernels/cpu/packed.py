@@ -44,7 +44,7 @@ class NativeBf16Linear:
 class NativeInt8Linear:
     """What `Int8Linear` computes, in one operator: rows quantised, multiplied, scaled and the bias added.
 
-    Needs AVX-512 with VNNI (`torch.ops.headgate.int8_usable()`); AMX is used where there is some.
+    Needs AVX2 (`torch.ops.headgate.int8_usable()`); AVX-512 VNNI and AMX are used where they are.
     """
 
     def __init__(self, weight: PackedWeight, outputs: int, bias: Tensor | None = None) -> None:

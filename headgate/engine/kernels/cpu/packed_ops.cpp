@@ -26,7 +26,7 @@ using Packed = std::tuple<Tensor, Tensor, Tensor>;  // the packed form, scales a
 constexpr int64_t kProductsPerThread = 256 * 1024;
 constexpr int64_t kElementsPerThread = 16 * 1024;
 
-void check_int8() { TORCH_CHECK(int8_usable(), "this processor lacks AVX-512 VNNI, or HEADGATE_VECTORS is set"); }
+void check_int8() { TORCH_CHECK(int8_usable(), "this processor lacks AVX2, or HEADGATE_VECTORS is set"); }
 
 const Int4Loops& checked_int4() {
     const Int4Loops* table = int4_loops();
