@@ -64,8 +64,8 @@ def cores() -> int:
 
 
 class NativePass:
-    """Implements `Pass`. Weights are bfloat16 and sums float32. What they multiply is bfloat16 too, but with AVX2, which
-    has no instruction for that; everything else is float32.
+    """Implements `Pass`. Weights are bfloat16 and sums float32. What they multiply is bfloat16 too, but not by AVX2,
+    which has no instruction for that; everything else is float32.
 
     What a text gets does not depend on the texts beside it, to the bit.
     """

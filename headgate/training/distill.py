@@ -26,6 +26,7 @@ from headgate.engine.models.tensors import read_json
 from headgate.engine.text.folder import TokenizerError
 from headgate.training.batches import Encoded, bucketed, collate, stream
 from headgate.training.conversations import DataError, Encoder, Rows, digest, load
+from headgate.training.forward import multiplies_bfloat16, products
 from headgate.training.hidden import attach, detach
 from headgate.training.loop import CheckpointMismatchError, NonFiniteLossError, Report, TrainSettings, train
 from headgate.training.losses import answer_logits, distillation_loss
@@ -126,7 +127,8 @@ def _train(
         f"{len(held)} with {held.answers} held out"
     )
     transformers = import_transformers()
-    teacher = fast(load_teacher(transformers, job, plan.teacher, plan.teacher_spec).to(plan.device), job)
+    teacher = load_teacher(transformers, job, plan.teacher, plan.teacher_spec).to(plan.device)
+    teacher = fast(teacher if multiplies_bfloat16(plan.device) else teacher.float(), job)
     student = fast(fresh_student(transformers, job, plan.config).to(plan.device), job)
     weights = sum(weight.numel() for weight in student.parameters())
     say(f"student: {plan.student_spec.architecture}, {weights / 1e6:.2f} million weights, on {plan.device.type}")
@@ -196,7 +198,7 @@ def holdout_loss(teacher: Any, student: Any, rows: Rows, tokens: int) -> Holdout
     for length, members in bucketed(chosen, tokens, random.Random(0)):
         batch = collate([chosen[row] for row in members], 0, length, tokens // length).to(device)
         # Uncompiled: compiling the passes without gradients takes longer than running them.
-        with torch.autocast(device.type, dtype=torch.bfloat16), torch.compiler.set_stance("force_eager"):
+        with products(device), torch.compiler.set_stance("force_eager"):
             given, wanted = answer_logits(student, batch), answer_logits(teacher, batch)
         logs = F.log_softmax(given, -1)
         divergence += F.kl_div(logs, F.log_softmax(wanted, -1), reduction="sum", log_target=True).item()

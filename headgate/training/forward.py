@@ -44,6 +44,17 @@ def prepare(model: Any, *, compiled: bool = False) -> Any:
     return model
 
 
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Whether products of bf16 are faster than those of fp32: on a CPU without instructions for them they take torch
+    several times as long."""
+    return device.type != "cpu" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def products(device: torch.device) -> torch.autocast:
+    """Where matrix products run in bf16 if that is the faster type, else in the type of the weights."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=multiplies_bfloat16(device))
+
+
 def _compiler_works(device: torch.device) -> bool:
     try:
         torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device=device))

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from headgate.training.batches import Cursor, Stream
+from headgate.training.forward import products
 from headgate.training.losses import Loss
 from headgate.training.optimizer import optimizers
 from headgate.training.parallel import GradientMean, mean, rank, shared
@@ -60,7 +61,7 @@ def train(
 
     Continues from `checkpoint` if that file exists, and writes it every `save_every` steps and at the end; a resumed
     run gives the same weights as an uninterrupted one. `report` is called before a checkpoint is written.
-    On a CPU with bf16 instructions matrix products run in bf16 under autocast, the weights stay fp32.
+    Where the device has bf16 instructions matrix products run in bf16 under autocast; the weights stay fp32.
 
     Under `torchrun` each process takes its share of the batches (see `shared`), the gradients are averaged, so that a
     step is as one on all their batches, and the first process keeps the checkpoint.
@@ -83,7 +84,7 @@ def train(
             rule.zero_grad()
             for group in rule.param_groups:
                 group["lr"] = rate_at(step, settings)
-        with torch.autocast(device.type, dtype=torch.bfloat16):
+        with products(device):
             value = loss(model, batch, step / settings.steps)
         number = mean(value)
         if not math.isfinite(number):
