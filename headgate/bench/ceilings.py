@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
 
 # Larger than any last-level cache, so that reads come from memory.
 _READ_BYTES = 1 << 29
 _GEMM = 2048
-_ENOUGH_S = 2.0
-"""After so many seconds nothing is timed again: products without instructions of their own take seconds each."""
+_SMALL = 256
+_LONGEST_S = 2.0
+"""A product that would take longer is measured at `_SMALL`: of a type without instructions one takes a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,34 +48,59 @@ def measure(device: torch.device, rounds: int = 5) -> Ceilings:
 def _measure(device: torch.device, rounds: int) -> Ceilings:
     source = torch.ones(_READ_BYTES // 4, dtype=torch.float32, device=device)
     read_s = _best(source.sum, device, rounds)
-    flops = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        a = torch.randn(_GEMM, _GEMM, device=device).to(dtype)
-        b = torch.randn(_GEMM, _GEMM, device=device).to(dtype)
-        flops[str(dtype).removeprefix("torch.")] = 2 * _GEMM**3 / _best(partial(torch.matmul, a, b), device, rounds)
-    a = torch.randint(-127, 128, (_GEMM, _GEMM), device=device, dtype=torch.int8)
-    b = torch.randint(-127, 128, (_GEMM, _GEMM), device=device, dtype=torch.int8)
-    flops["int8"] = 2 * _GEMM**3 / min(_best(product, device, rounds) for product in _int8_products(a, b))
+    flops = {
+        str(dtype).removeprefix("torch."): _rate(partial(_float_product, dtype, device), device, rounds)
+        for dtype in (torch.float32, torch.bfloat16)
+    }
+    flops["int8"] = _rate(partial(_int8_product, device), device, rounds)
+    if device.type == "cpu" and hasattr(torch.ops.onednn, "qlinear_pointwise"):
+        flops["int8"] = max(flops["int8"], _rate(_onednn_product, device, rounds))
     return Ceilings(device_name(device), torch.get_num_threads(), _READ_BYTES / read_s, flops)
 
 
-def _int8_products(a: Tensor, b: Tensor) -> Iterator[Callable[[], object]]:
-    yield partial(torch._int_mm, a, b)
+def _rate(made: Callable[[int], Callable[[], object]], device: torch.device, rounds: int) -> float:
+    """Operations per second of what `made` gives for a product of so many rows, columns and terms."""
+    small = 2 * _SMALL**3 / _best(made(_SMALL), device, 1)
+    if 2 * _GEMM**3 / small > _LONGEST_S:
+        return small
+    return 2 * _GEMM**3 / _best(made(_GEMM), device, rounds)
+
+
+def _float_product(dtype: torch.dtype, device: torch.device, size: int) -> Callable[[], object]:
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    return partial(torch.matmul, a, b)
+
+
+def _int8_product(device: torch.device, size: int) -> Callable[[], object]:
+    a, b = (torch.randint(-127, 128, (size, size), device=device, dtype=torch.int8) for _ in range(2))
+    return partial(torch._int_mm, a, b)
+
+
+def _onednn_product(size: int) -> Callable[[], object]:
+    a, b = (torch.randint(-127, 128, (size, size), dtype=torch.int8) for _ in range(2))
     ops = torch.ops.onednn
-    if a.device.type == "cpu" and hasattr(ops, "qlinear_pointwise"):
-        packed, ones = ops.qlinear_prepack(b, None), torch.ones(_GEMM)
-        zeros = torch.zeros(_GEMM, dtype=torch.int32)
-        x = a.view(torch.uint8)
-        yield partial(
-            ops.qlinear_pointwise, x, 1.0, 128, packed, ones, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-        )
+    packed, ones, zeros = ops.qlinear_prepack(b, None), torch.ones(size), torch.zeros(size, dtype=torch.int32)
+    given: tuple[object, ...] = (
+        a.view(torch.uint8),
+        1.0,
+        128,
+        packed,
+        ones,
+        zeros,
+        None,
+        1.0,
+        0,
+        torch.float32,
+        "none",
+        [],
+        "",
+    )
+    return partial(ops.qlinear_pointwise, *given)
 
 
 def _best(work: Callable[[], object], device: torch.device, rounds: int) -> float:
-    best, begun = float("inf"), time.perf_counter()
+    best = float("inf")
     for _ in range(rounds + 1):  # the first warms up and is as good as any other if it wins
-        if time.perf_counter() - begun > _ENOUGH_S:
-            break
         started = time.perf_counter()
         work()
         if device.type == "cuda":

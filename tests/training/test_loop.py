@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headgate.engine.demo import checkpoint
 from headgate.engine.demo.tokenizer import load_tokenizer
 from headgate.training.batches import Batch, Cursor, bucketed, collate, lengths, stream
-from headgate.training.forward import prepare
+from headgate.training.forward import prepare, products
 from headgate.training.hidden import attach, attached, detach
 from headgate.training.loop import CheckpointMismatchError, NonFiniteLossError, TrainSettings, rate_at, train
 from headgate.training.losses import answer_logits, balanced_loss, distillation, distillation_loss
@@ -217,7 +217,7 @@ def test_two_processes_train_as_one_on_both_their_batches(tokenizer, tmp_path) -
             rule.zero_grad()
         values = []
         for _ in range(2):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with products(torch.device("cpu")):
                 value = plain_loss(model, next(source)[0], 0.0)
             (value / 2).backward()
             values.append(value.item())
