@@ -158,7 +158,7 @@ def prompt(seed: int, length: int) -> list[int]:
     return ids
 
 
-vnni = pytest.mark.skipif(not (STATUS.usable and CpuKernels().int8), reason="this processor lacks AVX-512 VNNI")
+own_int8 = pytest.mark.skipif(not (STATUS.usable and CpuKernels().int8), reason="this processor lacks AVX2")
 avx2 = pytest.mark.skipif(not (STATUS.usable and torch.ops.headgate.int4_vectors()), reason="this processor lacks AVX2")
 RUNNABLE: list[tuple[WeightFormat, torch.dtype]] = [("native", torch.bfloat16)]
 if STATUS.usable and CpuKernels().int8:
@@ -166,8 +166,8 @@ if STATUS.usable and CpuKernels().int8:
 if STATUS.usable and torch.ops.headgate.int4_vectors():
     RUNNABLE += [("int4", torch.float32), ("int4", torch.bfloat16)]
 CASES = [
-    pytest.param("int8", torch.float32, marks=vnni),
-    pytest.param("int8", torch.bfloat16, marks=vnni),
+    pytest.param("int8", torch.float32, marks=own_int8),
+    pytest.param("int8", torch.bfloat16, marks=own_int8),
     pytest.param("int4", torch.float32, marks=avx2),
     pytest.param("int4", torch.bfloat16, marks=avx2),
     ("native", torch.bfloat16),
@@ -318,7 +318,7 @@ def test_a_forked_process_does_not_wait_for_threads_that_it_lacks() -> None:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("fmt", ["native", pytest.param("int8", marks=vnni), pytest.param("int4", marks=avx2)])
+@pytest.mark.parametrize("fmt", ["native", pytest.param("int8", marks=own_int8), pytest.param("int4", marks=avx2)])
 def test_the_demo_teacher_says_the_same_in_one_call(fmt: WeightFormat) -> None:
     folder = checkpoint("teacher")
     whole, single = (Cached(load_decoder(folder, k, fmt=fmt).decoder) for k in (CpuKernels(), OneByOne()))

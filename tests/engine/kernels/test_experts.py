@@ -18,7 +18,7 @@ STATUS = native_status()
 native = pytest.mark.skipif(not STATUS.usable, reason=f"native kernels: {STATUS.why}")
 INT8 = STATUS.usable and bool(torch.ops.headgate.int8_usable())
 INT4 = STATUS.usable and bool(torch.ops.headgate.int4_vectors())
-int8 = pytest.mark.skipif(not INT8, reason="the int8 kernels want AVX-512 VNNI")
+int8 = pytest.mark.skipif(not INT8, reason="the int8 kernels want AVX2")
 int4 = pytest.mark.skipif(not INT4, reason="the int4 kernels want AVX2")
 FORMATS = ["native", pytest.param("int8", marks=int8), pytest.param("int4", marks=int4)]
 
