@@ -17,7 +17,7 @@ DIGEST_BYTES = 16
 
 
 class PrefixIndex:
-    """Maps identities of full, verified blocks to block numbers. One block has at most one identity, and vice versa."""
+    """Maps identities of computed blocks to block numbers. One block has at most one identity, and vice versa."""
 
     def __init__(self, key: bytes) -> None:
         """`key`: up to 64 secret bytes, drawn once per process."""

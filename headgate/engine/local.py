@@ -303,8 +303,8 @@ class LocalModel:
     ) -> Probe:
         """What the model makes of `prompt`, its end above all; nothing is generated.
 
-        The prompt's full blocks stay in the prefix cache: a `generate` of the same prompt and tenant that follows
-        computes only what is left of the last block.
+        The prompt's blocks stay in the prefix cache: the first `generate` of the same prompt and tenant that follows
+        computes only the last token.
 
         Raises:
             PromptTooLong, EngineStopped, ValueError: the request was not taken.

@@ -230,9 +230,12 @@ class Scheduler:
                 count = len(sequence.tokens) - 1 - chunk.start
                 self.tables.trim(sequence.table, chunk.start + count)
             sequence.computed = chunk.start + count
-            if sequence.computed % self.tables.block_size >= count:
+            probed = sequence.request.probe and not sequence.gap
+            if sequence.computed % self.tables.block_size >= count and not probed:
                 continue  # no block became full
             self.tables.publish(sequence.table, sequence.tokens, sequence.computed)
+            if probed:
+                self.tables.publish_tail(sequence.table, sequence.tokens)
 
     def remove(self, sequence: Sequence, *, discard: bool = False) -> list[int]:
         """Take a sequence out, finished or not; returns the blocks that nobody uses any more.

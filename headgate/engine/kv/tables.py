@@ -78,8 +78,26 @@ class KVTables:
             self._pool.share(block)
             table.blocks.append(block)
             table.identities.append(parent)
+        else:
+            if self._claim_tail(table, tokens):
+                return len(tokens) - 1
         table.found = len(table.blocks)
         return len(table.blocks) * size
+
+    def _claim_tail(self, table: BlockTable, tokens: Sequence[int]) -> bool:
+        """Take over the block that `publish_tail` kept of the same tokens, all to itself: it is written to."""
+        table.found = len(table.blocks)
+        block = self._index.find(self._tail(table, tokens)) if len(tokens) % self.block_size else None
+        if block is None or self._pool.references(block):
+            return False
+        self._pool.share(block)
+        self._index.forget(block)
+        table.blocks.append(block)
+        return True
+
+    def _tail(self, table: BlockTable, tokens: Sequence[int]) -> bytes:
+        parent = table.identities[-1] if table.identities else table.root
+        return self._index.identity(parent, tokens[len(table.identities) * self.block_size :])
 
     def resident(self, tenant: str, tokens: Sequence[int]) -> int:
         """Tokens that `attach_prefix` would find now. Changes nothing, not even what is overwritten first.
@@ -95,7 +113,10 @@ class KVTables:
             parent = self._index.identity(parent, known[start : start + size])
             if self._index.find(parent) is None:
                 return start
-        return max(0, (len(known) - 1) // size * size)
+        if len(known) % size == 0:
+            return max(0, len(known) - size)
+        tail = self._index.find(self._index.identity(parent, known[len(known) // size * size :]))
+        return len(known) - (len(known) % size if tail is None or self._pool.references(tail) else 1)
 
     def extend(self, table: BlockTable, tokens: int) -> bool:
         """Make room for `tokens` tokens in all. False, with nothing changed, when the pool lacks the blocks."""
@@ -123,6 +144,14 @@ class KVTables:
             # A duplicate that another sequence computed at the same time stays private; the table is append-only.
             self._index.publish(identity, table.blocks[number])
             table.identities.append(identity)
+
+    def publish_tail(self, table: BlockTable, tokens: Sequence[int]) -> None:
+        """Make the last block findable, which these tokens do not fill, for who goes on from exactly them.
+
+        The full blocks are published. Nothing may be written to it any more by this table.
+        """
+        if self._prefix_cache and len(tokens) % self.block_size:
+            self._index.publish(self._tail(table, tokens), table.blocks[len(table.identities)])
 
     def release(self, table: BlockTable, *, discard: bool = False, keep: bool = True) -> list[int]:
         """Give every block back; returns those nobody uses any more.
