@@ -65,6 +65,9 @@ class Attempt:
         self.destination = destination
         self.logprobs: list[float] = []
         self.tokens = 0
+        self.text = ""
+        self.plain = True
+        """Whether it is text alone so far, without thoughts and calls of functions."""
         self.finished = False
         self._pieces = pieces
         self._held: list[Chunk | Outcome] = []
@@ -90,6 +93,8 @@ class Attempt:
         if isinstance(piece, Chunk):
             self.logprobs.extend(entry.logprob for entry in piece.logprobs)
             self.tokens += len(piece.token_ids or piece.logprobs)
+            self.text += piece.text
+            self.plain &= not piece.reasoning and not piece.tool_calls
             self.finished = piece.finish_reason is not None
         return True
 
@@ -153,6 +158,7 @@ class Attempts:
         """The answer of the first destination that gives one; ApiError, the last one's, where none does."""
         route = plan.route
         rule = plan.decision.cascade if ask.request.n == 1 else None
+        yields = plan.decision.yields and ask.request.n == 1
         reason, failure = route.reason, server_error()
         doubtful: Attempt | None = None
         try:
@@ -162,7 +168,8 @@ class Attempts:
                 checked = rule if self._routes.tier(name) == "small" else None
                 began = self._clock()
                 try:
-                    attempt, verdict = await self._sent(ask, plan, name, checked)
+                    phrase = self._routes.hand_over(name) if yields else ""
+                    attempt, verdict = await self._sent(ask, plan, name, checked, phrase)
                 except ApiError as error:
                     failure = error
                     # Another server's attempts are noted one by one where they fail.
@@ -171,9 +178,9 @@ class Attempts:
                     if doubtful is None:
                         reason = f"fallback:{cause_of(error)}"
                     continue
-                if verdict == "escalated":
-                    doubtful, reason = attempt, "cascade:escalated"
-                    self._note(name, "unsure", began)
+                if verdict in ("escalated", "handed_over"):
+                    doubtful, reason = attempt, f"cascade:{verdict}"
+                    self._note(name, "unsure" if verdict == "escalated" else verdict, began)
                     continue
                 if verdict and reason == route.reason:
                     reason = f"cascade:{verdict}"
@@ -189,8 +196,11 @@ class Attempts:
             if doubtful is not None:
                 await doubtful.close()
 
-    async def _sent(self, ask: Ask, plan: Plan, name: str, checked: Cascade | None) -> tuple[Attempt, str]:
-        """The request at a destination that has begun to answer it, or takes longer than one can wait to know."""
+    async def _sent(self, ask: Ask, plan: Plan, name: str, checked: Cascade | None, phrase: str) -> tuple[Attempt, str]:
+        """The request at a destination that has begun to answer it, or takes longer than one can wait to know.
+
+        `phrase`: what the answer begins with where it leaves the request to a large model; empty where none may.
+        """
         destination = self._routes.destinations[name]
         if name in plan.refusals:
             raise plan.refusals[name]
@@ -204,6 +214,8 @@ class Attempts:
         attempt = Attempt(destination, pieces, bare=bare)
         try:
             await attempt.hear(max(self._routes.takeover_s, prepared.begins_s))
+            if phrase and await self._hands_over(attempt, phrase):
+                return attempt, "handed_over"
             return attempt, "" if checked is None else await self._check(attempt, checked)
         except BaseException as error:
             await attempt.close()
@@ -214,6 +226,18 @@ class Attempts:
                 raise
             logger.exception("request %s failed at '%s'", ask.id, name)
             raise server_error() from None
+
+    async def _hands_over(self, attempt: Attempt, phrase: str) -> bool:
+        """Whether a small model leaves the request to a large one. Held back is only what may still be the phrase."""
+        until = self._clock() + self._routes.takeover_s
+        while attempt.plain and not attempt.silent and phrase.startswith(attempt.text[: len(phrase)]):
+            if attempt.finished or len(attempt.text) >= len(phrase):
+                # One that a limit cut short is no other answer either.
+                return bool(attempt.text)
+            left = until - self._clock()
+            if left <= 0 or not await attempt.hear(left):
+                break
+        return False
 
     def _note(self, name: str, end: str, began: float) -> None:
         record = CURRENT.get()

@@ -139,8 +139,23 @@ class ModelSection(Section):
     tool_calls: Literal["auto"] | ToolFormat = Field(
         default="auto", description="How it writes calls of functions; auto: as its chat template teaches it."
     )
+    hand_over: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="How an answer of a small model begins that leaves the request to the large one, which then "
+        "answers where the router may choose.",
+    )
     price: ModelPriceSection = ModelPriceSection()
     sleep: SleepSection = SleepSection()
+
+    @model_validator(mode="after")
+    def _small_ones_hand_over(self) -> ModelSection:
+        if self.hand_over is not None and self.tier != "small":
+            raise ValueError(
+                f"hand_over is for models of tier small; the tier of '{self.id}' is {self.tier or 'not set'}"
+            )
+        return self
 
     @field_validator("path")
     @classmethod

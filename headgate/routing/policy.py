@@ -119,6 +119,8 @@ class Decision:
     weighed: tuple[Weighed, ...]
     incumbent: str = ""
     """Where the conversation's last turn went."""
+    yields: bool = False
+    """Whether a large model may answer instead of the small one that was chosen, where that one's answer is no good."""
     cascade: Cascade | None = None
     """How the answer is to be checked, where it is."""
     bar: Bar | None = None
@@ -231,9 +233,8 @@ class Router:
             reason = f"fallback:{_cause(weighed, floor)}"
         others = _others(chosen, weighed, policy)
         route = Route(chosen.name, reason, judgement.confidence, judgement.task, tuple(d.name for d in others))
-        larger = floor == BOTH and any(d.tier == "large" for d in others)
-        checked = policy.cascade if chosen.tier == "small" and larger else None
-        return replace(draft, route=route, cascade=checked)
+        yields = chosen.tier == "small" and floor == BOTH and any(d.tier == "large" for d in others)
+        return replace(draft, route=route, yields=yields, cascade=policy.cascade if yields else None)
 
 
 _NOWHERE = Route("", "", 0.0, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,15 +51,19 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     tools: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
 
-def demo_prompts(count: int, *, seed: int) -> list[Sample]:
-    """About `count` different prompts of the demo tasks, equally many of each level from 1 to `BEYOND`.
+def demo_prompts(count: int, *, seed: int, harder: float = 1.0) -> list[Sample]:
+    """About `count` different prompts of the demo tasks, of the levels from 1 to `BEYOND`.
+
+    For one of a level there are `harder` of the next: equally many at 1, and below it fewer that are hard.
 
     All are of the generator's test split, because the models know the others: wordings, words and combinations that
     training had. A router that learned from those would expect too much of both models.
     """
-    each = -(-count // BEYOND)
-    levels = range(1, BEYOND + 1)
-    return distinct([s for level in levels for s in generate(each, seed=seed, split="test", difficulty=level)])
+    weights = {level: harder ** (level - 1) for level in range(1, BEYOND + 1)}
+    counts = {level: math.ceil(count * weight / sum(weights.values())) for level, weight in weights.items()}
+    return distinct(
+        [s for level, each in counts.items() for s in generate(each, seed=seed, split="test", difficulty=level)]
+    )
 
 
 def read_prompts(path: Path) -> list[Sample]:
@@ -181,16 +186,13 @@ async def _turn(
     asked = list(zip(conversations, [list(s.tools) or None for s in samples], strict=True))
     prompts = [await small.render_chat(messages, tools) for messages, tools in asked]
     plain = await _all(_answer(small, p, f"{n}/plain") for n, p in zip(names, prompts, strict=True))
-    probes = await _all(small.probe(n, p, tenant=n) for n, p in zip(names, prompts, strict=True))
-    after = await _all(_answer(small, p, n) for n, p in zip(names, prompts, strict=True))
+    probed = await _all(_probed(small, p, n) for n, p in zip(names, prompts, strict=True))
     scores = await _all(small.score(n, p, a.ids, tenant=n) for n, p, a in zip(names, prompts, plain, strict=True))
     prompts = [await large.render_chat(messages, tools) for messages, tools in asked]
     better = await _all(_answer(large, p, n) for n, p in zip(names, prompts, strict=True))
     return [
         (_outcome(sample, answer, probe, again.device_s, score, other), probe.state)
-        for sample, answer, probe, again, score, other in zip(
-            samples, plain, probes, after, scores, better, strict=True
-        )
+        for sample, answer, (probe, again), score, other in zip(samples, plain, probed, scores, better, strict=True)
     ]
 
 
@@ -237,6 +239,12 @@ def confidence_of(logprobs: Sequence[float]) -> Confidence:
     """How sure a model was of an answer with these natural-log probabilities of its tokens, at least one."""
     held = logprobs[:HELD_TOKENS]
     return Confidence(sum(held) / len(held), *(quantile_of(held, share) for share in QUANTILES))
+
+
+async def _probed(model: LocalModel, prompt: tuple[int, ...], name: str) -> tuple[Probe, _Answer]:
+    """One after the other, as in serving: then a step has prompts and answers in it, and costs what such steps cost."""
+    probe = await model.probe(name, prompt, tenant=name)
+    return probe, await _answer(model, prompt, name)
 
 
 async def _answer(model: LocalModel, prompt: tuple[int, ...], name: str) -> _Answer:

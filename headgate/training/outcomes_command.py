@@ -31,6 +31,13 @@ def route() -> None:
 @click.option("--samples", type=click.IntRange(min=8), default=8000, show_default=True, help="Prompts of demo tasks.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the demo tasks.")
 @click.option(
+    "--harder",
+    type=click.FloatRange(min=0, max=10, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Demo prompts of a level for one of the level below; below 1 fewer are hard.",
+)
+@click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("outcomes"),
@@ -51,6 +58,7 @@ def learn(
     outcomes: Path | None,
     samples: int,
     seed: int,
+    harder: float,
     out: Path,
     fitted: Path | None,
     device: str,
@@ -74,7 +82,7 @@ def learn(
     from headgate.training.quality import fit_quality
 
     try:
-        asked = demo_prompts(samples, seed=seed) if prompts is None else read_prompts(prompts)
+        asked = demo_prompts(samples, seed=seed, harder=harder) if prompts is None else read_prompts(prompts)
         table = make_table(
             small or checkpoint("student"),
             large or checkpoint("teacher"),

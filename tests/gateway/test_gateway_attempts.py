@@ -14,7 +14,7 @@ from road_site import ASK, RED, Site
 
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.destinations import Facts, Live
-from headgate.gateway.request import ChatRequest, Chunk, Message
+from headgate.gateway.request import ChatRequest, Chunk, Message, ToolCallDelta
 from headgate.gateway.routing_settings import PolicySection
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import Principal
@@ -195,6 +195,62 @@ async def test_an_unsure_answer_is_better_than_none() -> None:
         "small-1",
         "cascade:kept",
     )
+
+
+def leaving(**routing: Any) -> Settings:
+    """The small model says when a request is not for it."""
+    settings = routed(**routing)
+    small, large = settings.models
+    return settings.model_copy(update={"models": (small.model_copy(update={"hand_over": "Not me."}), large)})
+
+
+def spoken(*texts: str) -> list[Chunk]:
+    pieces = [Chunk(0, text, token_ids=(at,)) for at, text in enumerate(texts)]
+    pieces[-1].finish_reason = "stop"
+    return pieces
+
+
+@pytest.mark.parametrize("said", [("Not me.",), ("N", "ot me", "."), ("Not", " me. Ask", " somebody"), ("Not m",)])
+async def test_a_small_model_may_leave_a_request_to_the_large_one(said: tuple[str, ...]) -> None:
+    small, large = pair(spoken(*said))
+    site = Site(small, large, settings=leaving())
+    assert await told(site) == ("large", "large-1", "cascade:handed_over")
+    assert (small.closed, large.closed) == (1, 1)
+    assert await told(site) == ("large", "large-1", "cache-exact"), "what was given is what is kept"
+
+
+@pytest.mark.parametrize("said", [("Note:", " me too."), ("No", "", "pe"), ("Hello! ", "Not me.")])
+async def test_other_answers_of_a_small_model_stand(said: tuple[str, ...]) -> None:
+    small, large = pair(spoken(*said))
+    assert await told(Site(small, large, settings=leaving())) == ("".join(said), "small-1", "task:chit_chat")
+    assert large.begun == 0
+
+
+async def test_an_answer_that_is_no_hand_over_is_given_as_soon_as_that_is_clear() -> None:
+    small, large = pair([*spoken("No", "body", "knows")], gate=asyncio.Event())
+    site = Site(small, large, settings=leaving())
+    assert small.gate is not None
+    async with site.road.answer(HELLO, RED, RequestRecord("id", "e")) as answer:
+        assert answer.opened.model == "small-1"
+        small.gate.set()
+
+
+async def test_a_request_is_handed_over_only_where_the_router_may_choose_and_somebody_answers() -> None:
+    small, large = pair(spoken("Not me."))
+    for model in ("small-1", "small"):
+        site = Site(small, large, settings=leaving())
+        assert (await told(site, replace(HELLO, model=model)))[:2] == ("Not me.", "small-1")
+    assert (await told(Site(small, large, settings=leaving(escalations=0.0))))[:2] == ("Not me.", "small-1")
+    assert (await told(Site(small, large, settings=leaving()), replace(HELLO, n=2)))[1] == "small-1"
+    assert large.begun == 0
+    large.pieces = BROKEN
+    assert await told(Site(small, large, settings=leaving())) == ("Not me.", "small-1", "cascade:kept")
+
+
+async def test_thoughts_and_calls_are_no_hand_over() -> None:
+    for first in (Chunk(0, "", reasoning="Not me."), Chunk(0, "", tool_calls=(ToolCallDelta(0, "{}", "id", "f"),))):
+        small, large = pair([first, *spoken("Not me.")])
+        assert (await told(Site(small, large, settings=leaving())))[1] == "small-1"
 
 
 async def test_log_probabilities_that_nobody_asked_for_are_not_shown() -> None:

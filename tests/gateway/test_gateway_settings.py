@@ -86,6 +86,12 @@ def test_sizes_take_units(tmp_path: Path) -> None:
         ("models: [{id: auto, path: x}]\n", ":1:", ["'auto'", "tier"]),
         ("models: [{id: a, path: 'demo:techer'}]\n", ":1:", ["demo:techer", "demo:teacher"]),
         ("models: [{id: a, path: x}, {id: a, path: y}]\n", ":1:", ["'a' is given twice"]),
+        (
+            "models:\n  - {id: a, path: x, hand_over: No.}\n",
+            ":2:",
+            ["hand_over is for models of tier small", "not set"],
+        ),
+        ("models:\n  - {id: a, path: x, tier: small, hand_over: ''}\n", ":2:", ["'models[0].hand_over' is ''"]),
         ("server: {port: 1}\nserver: {port: 2}\n", "headgate.yaml:", [":2: not YAML: the key 'server' is given twice"]),
         ("- 1\n", "headgate.yaml:", ["mapping"]),
         ("a: [\n", "headgate.yaml:", ["not YAML"]),

@@ -39,6 +39,10 @@ def test_demo_prompts_are_held_out_of_all_levels_and_dealt_by_content() -> None:
     assert {s.split for s in samples} == {"test"}
     levels = [s.difficulty for s in samples]
     assert all(levels.count(level) > 60 for level in range(1, BEYOND + 1))
+    easier = [s.difficulty for s in demo_prompts(400, seed=3, harder=0.5)]
+    # 214, 107, 54 and 27 but for prompts that come twice, and families that have no level so hard.
+    assert 200 < easier.count(1) < 230
+    assert all(0.4 < easier.count(level) / easier.count(level - 1) < 0.6 for level in range(2, BEYOND + 1))
     assert any(len(s.messages) > 1 for s in samples)
     parts = [dealt(s) for s in samples]
     assert all(0.15 < parts.count(part) / len(parts) < 0.35 for part in ("calibration", "test"))
