@@ -50,7 +50,7 @@ class FailedAttempt(Struct):
 
     model: str
     end: str
-    """What became of it, such as `unreachable`, `overloaded` or `unsure` of a small model's answer."""
+    """What became of it: `unreachable`, `overloaded` or, of a small model's answer, `unsure` or `handed_over`."""
     begin_s: float
     end_s: float
 
