@@ -159,7 +159,7 @@ class Routes:
 
     def hand_over(self, model_id: str) -> str:
         """How an answer of a small model begins that leaves the request to a large one; empty where none does."""
-        return self._hand_overs.get(model_id, "") if self._tiers.get(model_id) == "small" else ""
+        return self._hand_overs.get(model_id, "")
 
     def candidates(self, name: str, principal: Principal | None = None) -> list[Destination]:
         """Where a name may lead; ApiError 404 where it leads nowhere, 403 where the principal may not go there.

@@ -78,16 +78,14 @@ class KVTables:
             self._pool.share(block)
             table.blocks.append(block)
             table.identities.append(parent)
-        else:
-            if self._claim_tail(table, tokens):
-                return len(tokens) - 1
         table.found = len(table.blocks)
-        return len(table.blocks) * size
+        return len(tokens) - 1 if self._claim_tail(table, tokens) else table.found * size
 
     def _claim_tail(self, table: BlockTable, tokens: Sequence[int]) -> bool:
         """Take over the block that `publish_tail` kept of the same tokens, all to itself: it is written to."""
-        table.found = len(table.blocks)
-        block = self._index.find(self._tail(table, tokens)) if len(tokens) % self.block_size else None
+        if table.found < len(tokens) // self.block_size or len(tokens) % self.block_size == 0:
+            return False
+        block = self._index.find(self._tail(table, tokens))
         if block is None or self._pool.references(block):
             return False
         self._pool.share(block)
