@@ -37,11 +37,11 @@ from headgate.bench.quality_command import quality
 from headgate.bench.redis_command import redis
 from headgate.bench.routing.cli import routing
 from headgate.bench.sampling import sampling
-from headgate.bench.serve import compare, run_streams, server
+from headgate.bench.serve import alternated
 from headgate.bench.soak.command import soak
 from headgate.bench.start import start as start_once
 from headgate.bench.streams import streams
-from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
+from headgate.bench.workloads import Workload, decode, mixed, prefill
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
 from headgate.engine.quant.linear import WeightFormat
@@ -222,25 +222,10 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
     workload = Workload(f"{streams} streams", ((64, new),) * streams)
     with tempfile.TemporaryDirectory() as scratch:
         folder = model_folder(model, Path(scratch))
-        alone = Engine(EngineSettings(prefix_cache=False))
-        alone.load(ModelSpec("bench", folder, weights=weights))
-        alone.start()
-        info = alone.models["bench"].info
-        prompts = Prompts(min(info.vocab_size, 3000))
-        engine_tokens_s, over_http = [], []
-        try:
-            runner = EngineBench(alone, "bench")
-            with server(folder, weights, Path(scratch)) as served:
-                run_streams(served, prompts, Workload("warm-up", ((16, 4),)))
-                runner.run(Workload("warm-up", ((16, 4),)))
-                for _ in range(rounds):
-                    engine_tokens_s.append(workload.new_tokens / runner.run(workload).total_s)
-                    over_http.append(run_streams(served, prompts, workload))
-        finally:
-            alone.stop()
-    result = compare(engine_tokens_s, over_http, streams)
+        settings = EngineSettings(prefix_cache=False)
+        result = alternated(folder, weights, settings, workload, Path(scratch), rounds)
     Console(width=110).print(
-        f"{model}, {info.dtype}, weights {weights}, {streams} streams of {new} tokens, medians of {rounds} rounds\n"
+        f"{model}, weights {weights}, {streams} streams of {new} tokens, medians of {rounds} rounds\n"
         f"  engine alone   {result.engine_tokens_s:9,.0f} tokens/s\n"
         f"  through HTTP   {result.http_tokens_s:9,.0f} tokens/s  ({result.lost:+.1%} lost)\n"
         f"  first token    {result.http_first_token_s * 1e3:9,.0f} ms, median over the streams\n"

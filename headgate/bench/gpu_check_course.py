@@ -16,6 +16,7 @@ from headgate.bench.checkpoints import write_random, write_without_weights
 from headgate.bench.gpu_check_engine import engine_profile, engine_speed, workloads
 from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_fp8 import fp8_checks, fp8_mixture_work, fp8_work
+from headgate.bench.gpu_check_http import http_speed
 from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks
 from headgate.bench.gpu_check_parity import parity
 from headgate.bench.gpu_check_rows import choosing_work, row_checks
@@ -56,6 +57,10 @@ def stages(scratch: Path) -> Iterator[Stage]:
         settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=8, kv_bytes=8 << 30)
         return start_and_sleep(write_random("qwen3-0.6b", scratch), settings, lambda: torch.cuda.mem_get_info()[0])
 
+    def http() -> Iterator[Line]:
+        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=512, kv_bytes=16 << 30)
+        return http_speed(write_random("qwen3-0.6b", scratch), settings, scratch)
+
     def floor() -> Iterator[Line]:
         # A quarter of the script: transformers is the slower one.
         *_, script = workloads(sequences=64)
@@ -84,6 +89,7 @@ def stages(scratch: Path) -> Iterator[Stage]:
     yield Stage("start and sleep", 30, start)
     yield Stage("floor: continuous batching of transformers, qwen3-0.6b", 60, floor)
     yield speed("qwen3-moe", "triton", ahead=True)
+    yield Stage("through HTTP", 60, http)
     yield Stage("fp8 layers", 30, partial(_fp8_checked, device))
     yield heavy("llama-3-8b", LLAMA_3_8B, (decode(1), decode(32)), fp8=True)
     yield heavy("qwen3-30b-a3b", QWEN3_30B_A3B, (decode(1), Workload("128 after 1024", ((1024, 64),) * 128)), fp8=True)

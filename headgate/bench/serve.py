@@ -13,16 +13,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
 import yaml
 
+from headgate.bench.engine import EngineBench
 from headgate.bench.workloads import Prompts, Workload
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.quant.linear import WeightFormat
 
 _START_S = 120.0
+_UNCACHED = EngineSettings(prefix_cache=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +102,36 @@ class Server:
         return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[0]) / 1e9
 
 
+def alternated(
+    folder: Path, weights: WeightFormat, settings: EngineSettings, workload: Workload, scratch: Path, rounds: int
+) -> Comparison:
+    """The streams of the workload over HTTP and by the engine alone, which both have these settings, round by round."""
+    alone = Engine(settings)
+    alone.load(ModelSpec("bench", folder, weights=weights))
+    alone.start()
+    try:
+        runner = EngineBench(alone, "bench")
+        prompts = Prompts(min(alone.models["bench"].info.vocab_size, 3000))
+        engine_tokens_s, over_http = [], []
+        with server(folder, weights, scratch, settings) as served:
+            # As large as what counts: whatever is compiled or recorded at first use is, of both.
+            run_streams(served, prompts, workload)
+            runner.run(workload)
+            for _ in range(rounds):
+                engine_tokens_s.append(workload.new_tokens / runner.run(workload).total_s)
+                over_http.append(run_streams(served, prompts, workload))
+    finally:
+        alone.stop()
+    return compare(engine_tokens_s, over_http, len(workload.requests))
+
+
+def _section(settings: EngineSettings) -> dict[str, object]:
+    """The settings as those of a server that are not the usual ones."""
+    return {f.name: value for f in fields(settings) if (value := getattr(settings, f.name)) != f.default}
+
+
 @contextmanager
-def server(model: Path, weights: str, scratch: Path) -> Iterator[Server]:
+def server(model: Path, weights: str, scratch: Path, settings: EngineSettings = _UNCACHED) -> Iterator[Server]:
     """A `headgate serve` process with one model and no caches of answers."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -109,7 +141,7 @@ def server(model: Path, weights: str, scratch: Path) -> Iterator[Server]:
         yaml.safe_dump(
             {
                 "server": {"port": port},
-                "engine": {"prefix_cache": False},
+                "engine": _section(settings),
                 "models": [{"id": "bench", "path": str(model), "weights": weights}],
                 "cache": {"exact": {"enabled": False}, "semantic": {"enabled": False}},
                 "storage": {"folder": str(scratch / "data")},

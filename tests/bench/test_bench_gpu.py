@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+import yaml
 from click.testing import CliRunner
 from rich.console import Console
 from torch import Tensor
@@ -25,6 +26,7 @@ from headgate.bench.gpu_check_engine import engine_profile, engine_speed, kernel
 from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_fp8 import fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_goals import GOALS, against_goals
+from headgate.bench.gpu_check_http import http_speed
 from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks, relative_error
 from headgate.bench.gpu_check_parity import compared, engine_tokens, transformers_tokens
 from headgate.bench.gpu_check_rows import SETTINGS, choosing_work, row_checks
@@ -38,7 +40,7 @@ from headgate.bench.gpu_check_speed import (
     row_work,
     timed,
 )
-from headgate.bench.gpu_check_stages import Line, Outcome, Stage, run_stages
+from headgate.bench.gpu_check_stages import Line, Outcome, Stage, StageFailed, run_stages
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
 from headgate.bench.workloads import Workload, decode
 from headgate.engine.engine import EngineSettings
@@ -226,6 +228,22 @@ def test_a_start_is_timed_and_a_sleep_must_give_memory_back(tiny_checkpoint: Pat
         assert [line.name for line in lines] == ["first start", "warm start", "falling asleep", "waking"]
         assert [line.ok for line in lines] == [True, True, good, True]
         assert all(line.figures["seconds"] > 0 for line in lines)
+
+
+def test_streams_over_http_stand_beside_the_engine_with_the_same_settings(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = EngineSettings(device="cpu", kernels="reference", max_running=3, kv_bytes=1 << 24, prefix_cache=False)
+    (line,) = http_speed(tiny_checkpoint, settings, tmp_path, streams=5, new=6, rounds=1)
+    assert line.name == "5 streams"
+    figures = line.figures
+    assert figures["lost"] == pytest.approx(1 - figures["tokens_s"] / figures["engine_tokens_s"])
+    section = yaml.safe_load((tmp_path / "bench.yaml").read_text())["engine"]
+    assert EngineSettings(**section) == settings
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.delitem(sys.modules, "headgate.bench.serve")
+    with pytest.raises(StageFailed, match="the gateway's package aiohttp is not installed"):
+        list(http_speed(tiny_checkpoint, settings, tmp_path))
 
 
 def test_goals_are_reached_missed_or_not_measured() -> None:

@@ -1,0 +1,41 @@
+"""`headgate bench gpu`: what of the engine's tokens/s is left where they come as HTTP streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from headgate.bench.gpu_check_stages import Line, StageFailed
+from headgate.bench.workloads import Workload
+from headgate.engine.engine import EngineSettings
+
+_PROMPT = 64
+
+
+def http_speed(
+    folder: Path, settings: EngineSettings, scratch: Path, streams: int = 512, new: int = 128, rounds: int = 3
+) -> Iterator[Line]:
+    """So many streams of `new` tokens at once, in alternation with the engine alone, which has the settings too.
+
+    Raises:
+        StageFailed: the packages of the gateway are not installed.
+    """
+    try:
+        from headgate.bench.serve import alternated
+        from headgate.gateway import app  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise StageFailed(f"not run: the gateway's package {error.name} is not installed here") from None
+    workload = Workload(f"{streams} streams", ((_PROMPT, new),) * streams)
+    found = alternated(folder, "native", settings, workload, scratch, rounds)
+    figures = {
+        "tokens_s": found.http_tokens_s,
+        "engine_tokens_s": found.engine_tokens_s,
+        "lost": found.lost,
+        "loop_share": found.loop_share,
+    }
+    text = (
+        f"{found.http_tokens_s:,.0f} tokens/s, {found.engine_tokens_s:,.0f} by the engine alone "
+        f"({found.lost:+.1%} lost); the event loop has {found.loop_share:.0%} of a core, "
+        f"{found.tokens_per_read:.1f} tokens a piece"
+    )
+    yield Line(workload.name, text, figures)
