@@ -25,12 +25,13 @@ from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
 from headgate.engine.largest_step import largest_step
 from headgate.engine.limits import Limits
-from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
+from headgate.engine.local import LocalModel, ModelInfo
 from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.models.decoder import Decoder
+from headgate.engine.models.generation import hand_over, sampling_defaults
 from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder
 from headgate.engine.models.resting import Parked, ReadAgain
-from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
+from headgate.engine.models.tensors import CheckpointTensors, Tensors
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.request import Request
 from headgate.engine.runner import Runner
@@ -287,10 +288,11 @@ class Engine:
             weights=spec.weights,
             device=str(self.device),
             revision=loaded.revision,
-            defaults=_sampling_defaults(spec.path),
+            defaults=sampling_defaults(spec.path),
             text_revision=text_revision(spec.path),
             tool_calls=tool_format(template, spec.tool_calls),
             thinks=thinks(template, tokenizer),
+            hand_over=hand_over(spec.path),
             max_running=settings.max_running,
             max_step_tokens=settings.max_step_tokens,
         )
@@ -325,18 +327,3 @@ class Engine:
     def _kv_bytes_per_token(self, loaded: LoadedDecoder) -> int:
         decoder = loaded.decoder
         return kv_bytes_per_token(decoder.spec, kv_dtype(self._settings.kv_dtype, decoder.dtype))
-
-
-def _sampling_defaults(folder: Path) -> SamplingDefaults:
-    """What the checkpoint's authors recommend, in generation_config.json; plain sampling where they say nothing."""
-    path = folder / "generation_config.json"
-    if not path.exists():
-        return SamplingDefaults()
-    config = read_json(path)
-    if config.get("do_sample") is False:
-        return SamplingDefaults(temperature=0.0)
-    return SamplingDefaults(
-        temperature=float(config.get("temperature") or 1.0),
-        top_p=float(config.get("top_p") or 1.0),
-        top_k=int(config.get("top_k") or 0) if config.get("do_sample") else 0,
-    )

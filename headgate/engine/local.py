@@ -19,6 +19,7 @@ from headgate.engine.errors import ProbeFailed, ScoringFailed
 from headgate.engine.judged import Probe, Score
 from headgate.engine.loop import StepLoop
 from headgate.engine.mailbox import Mailbox
+from headgate.engine.models.generation import SamplingDefaults
 from headgate.engine.request import Delta, Finish, Priority, Request, TokenLogprob
 from headgate.engine.sampling.grammar import Grammar, Grammars
 from headgate.engine.sampling.params import SamplingParams
@@ -34,15 +35,6 @@ from headgate.engine.text.tool_calls import MARKS, ToolFormat
 
 _LEAVE_S = 2.0
 """How long the account of work that was ended is waited for."""
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingDefaults:
-    """What a request that does not say gets."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +64,8 @@ class ModelInfo:
     """How it writes calls of functions; None where it is told of none."""
     thinks: bool = False
     """Whether it thinks aloud before its answer."""
+    hand_over: str = ""
+    """How an answer of it begins that leaves the question to a larger model; empty where it was not taught that."""
     max_running: int = 64
     max_step_tokens: int = 512
 

@@ -83,7 +83,8 @@ class Rows:
             return True
         sampling = sequence.request.sampling
         reported = sampling.logprobs is not None and sampling.logprobs > 0
-        return sequence.guide is None and sequence.generates and not reported and len(_biases(sampling)) <= BIASES
+        plain = sequence.guide is None and sequence.generates and not sequence.restrained
+        return plain and not reported and len(_biases(sampling)) <= BIASES
 
     def place(self, chunks: Seq[Chunk], ahead: int) -> list[int]:
         """Rows of the chunks' sequences, no more than there are; the device holds all of them when it comes to that.

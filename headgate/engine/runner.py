@@ -129,7 +129,9 @@ class Runner:
         """Whether `run` computes several steps in a row of these."""
         if self._ahead is not None:
             return self._ahead.takes(chunks)
-        return self._decoder.decodes and all(c.sequence.direct and c.count == 1 and c.samples for c in chunks)
+        return self._decoder.decodes and all(
+            c.sequence.direct and c.count == 1 and c.samples and not c.sequence.restrained for c in chunks
+        )
 
     @property
     def unrecorded(self) -> int:
@@ -215,6 +217,10 @@ class Runner:
 
     def _sample(self, logits: Tensor, rows: Seq[_Row], chunks: Seq[Chunk]) -> list[Sampled]:
         """What holds of the tokens that follow the chunks' known and proposed ones; `rows` are those of `logits`."""
+        for row, (sequence, ahead) in zip(logits, rows, strict=True):
+            if sequence.restrained and not ahead:
+                # Nobody else reads these logits: they can be written to.
+                row[list(sequence.request.sampling.begin_suppress_tokens)] = -math.inf
         drawn = iter(self._draw(logits, rows))
         return [self._settle(chunk, list(islice(drawn, 1 + len(chunk.drafted)))) for chunk in chunks if chunk.samples]
 
@@ -234,7 +240,6 @@ class Runner:
             return [_Drawn(token) for token in self._sampler.likeliest(logits)]
         lost = _lost(rows)
         if not lost and all(sequence.request.sampling.plain for sequence, _ in rows):
-            # Nobody else reads these logits: they can be written to.
             for row, (sequence, _) in zip(logits, rows, strict=True):
                 if sequence.guide is not None:
                     row.masked_fill_(sequence.guide.forbidden().to(logits.device), -math.inf)

@@ -79,6 +79,12 @@ class Sequence:
         return not self.request.score and not self.request.probe
 
     @property
+    def restrained(self) -> bool:
+        """Whether its next token is the first of its output and may not be just any. A grammar says what it may be."""
+        suppressed = self.request.sampling.begin_suppress_tokens
+        return bool(suppressed) and self.guide is None and len(self.tokens) == self.prompt_length
+
+    @property
     def _checkable(self) -> bool:
         """Whether what is chosen behind a token depends on the tokens before it by the model's logits alone."""
         return self.generates and not self.background and self.guide is None and not self.request.sampling.looks_back

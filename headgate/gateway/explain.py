@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.cache.embedder import SentenceEmbedder
-from headgate.engine.local import LocalModel, ModelInfo, SamplingDefaults
+from headgate.engine.local import LocalModel, ModelInfo
 from headgate.engine.loop import StepLoop
+from headgate.engine.models.generation import SamplingDefaults
 from headgate.engine.models.loader import read_facts
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision

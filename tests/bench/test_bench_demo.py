@@ -14,7 +14,8 @@ from headgate.bench.ceilings import Ceilings
 from headgate.bench.cli import bench
 from headgate.bench.demo_measure import NAMES, DemoFigures, Measured
 from headgate.engine.demo.tasks import FAMILIES, Message, Sample, each_cell
-from headgate.engine.local import ModelInfo, SamplingDefaults
+from headgate.engine.local import ModelInfo
+from headgate.engine.models.generation import SamplingDefaults
 from headgate.training.evaluate import Answer
 
 MACHINE = Ceilings("a machine", 1, 1e9, {"float32": 1e9, "bfloat16": 1e9})

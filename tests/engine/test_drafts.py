@@ -148,6 +148,7 @@ SAMPLINGS = st.builds(
     logprobs=st.sampled_from([None, None, 0]),
     presence_penalty=st.sampled_from([0.0, 0.0, 0.0, 1.0]),
     logit_bias=st.sampled_from([(), ((33, 2.0),)]),
+    begin_suppress_tokens=st.sampled_from([(), tuple(range(0, 320, 2))]),
 )
 ASKED = st.builds(
     Asked,

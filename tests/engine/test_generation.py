@@ -13,7 +13,7 @@ import transformers
 from engine_site import StartLine, serving
 from tiny_models import ARCHITECTURES, MakeCheckpoint, write_tokenizer
 
-from headgate.engine.engine import Engine, EngineSettings
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
 from headgate.engine.kv.store import KVDtype
 from headgate.engine.local import LocalModel
@@ -166,6 +166,55 @@ def test_penalties_count_each_generated_token_once(tiny_checkpoint: Path) -> Non
     with serving(tiny_checkpoint, EngineSettings(), blocks=4, clock=line) as model:
         asyncio.run(run(model))
         assert model.stats().preemptions
+
+
+def test_no_output_begins_with_what_is_suppressed_and_any_may_go_on_with_it(tiny_checkpoint: Path) -> None:
+    prompts = prompts_of([20, 33])
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny_checkpoint, dtype=torch.float32)
+    model.generation_config.eos_token_id = None
+
+    def expected(prompt: list[int], suppressed: list[int]) -> list[int]:
+        tokens = torch.tensor([prompt])
+        options = {"max_new_tokens": NEW, "do_sample": False, "begin_suppress_tokens": suppressed}
+        with torch.inference_mode():
+            return model.generate(tokens, attention_mask=torch.ones_like(tokens), **options)[0, len(prompt) :].tolist()
+
+    with serving(tiny_checkpoint, EngineSettings(block_size=4)) as served:
+        for prompt in prompts:
+            [plain] = asyncio.run(complete(served, prompt))
+            ruled_out = [plain[0]]
+            for _ in range(3):
+                told = expected(prompt, ruled_out)
+                [output] = asyncio.run(complete(served, prompt, begin_suppress_tokens=tuple(ruled_out)))
+                assert output == told
+                options = {"begin_suppress_tokens": tuple(ruled_out), "logprobs": 0}
+                [[first, *_]] = asyncio.run(complete(served, prompt, **options))
+                assert first == told[0]
+                ruled_out.append(told[0])
+            # Any token may follow: one that nothing else lets through comes again and again.
+            bias = ((plain[0], 100.0),)
+            [output] = asyncio.run(complete(served, prompt, logit_bias=bias, begin_suppress_tokens=(plain[0],)))
+            assert output[0] != plain[0]
+            assert set(output[1:]) == {plain[0]}
+            most = tuple(range(3, 320))
+            drawn = asyncio.run(complete(served, prompt, 8, temperature=2.0, begin_suppress_tokens=most))
+            assert all(choice[0] not in most for choice in drawn)
+
+
+def test_it_is_suppressed_where_all_but_a_prompts_last_token_is_cached(tiny_checkpoint: Path) -> None:
+    # In bfloat16, where several tokens follow each other in one call.
+    engine = Engine(EngineSettings(block_size=4))
+    engine.load(ModelSpec("m", tiny_checkpoint, dtype="bfloat16"))
+    engine.start()
+    try:
+        model, prompt = engine.models["m"], prompts_of([33])[0]
+        [[first, *_]] = asyncio.run(complete(model, prompt))
+        hits = model.stats().prefix_hits
+        [output] = asyncio.run(complete(model, prompt, begin_suppress_tokens=(first,)))
+        assert model.stats().prefix_hits - hits == 32
+        assert output[0] != first
+    finally:
+        engine.stop()
 
 
 def test_tenants_do_not_share_blocks(tiny_checkpoint: Path) -> None:

@@ -145,6 +145,8 @@ def test_an_answer_that_is_cut_is_a_part_of_one(model: LocalModel) -> None:
         {"temperature": 1.5, "top_p": 0.5, "top_k": 5, "min_p": 0.2, "seed": 4},
         {"temperature": 2.0, "top_k": 1, "seed": 1},
         {"logprobs": 5},
+        # The form alone says how it begins.
+        {"begin_suppress_tokens": tuple(range(320))},
     ],
 )
 def test_every_way_to_choose_keeps_to_the_form(model: LocalModel, change: dict[str, Any]) -> None:

@@ -210,7 +210,8 @@ class _Asked:
 
     async def generate(self, sample: Sample) -> _Said:
         prompt = await self._prompt(sample)
-        sampling = SamplingParams(temperature=0.0, max_tokens=_LONGEST_ANSWER)
+        suppressed = self.model.info.defaults.begin_suppress_tokens
+        sampling = SamplingParams(temperature=0.0, max_tokens=_LONGEST_ANSWER, begin_suppress_tokens=suppressed)
         text, device_s = "", 0.0
         tokens: list[int] = []
         async for delta in self.model.generate(self.id, prompt, sampling):

@@ -28,6 +28,7 @@ class SamplingParams:
         logit_bias: (token id, addend) pairs.
         seed: with a seed the draw at a position depends on (seed, choice index, position) only.
         max_tokens: most tokens to generate; None means up to the context length.
+        begin_suppress_tokens: what no output begins with, as in generation_config.json; it has no probability there.
         stop_token_ids: end the sequence besides the model's own end tokens; never shown.
         ignore_eos: go on past the model's end tokens (benchmarks).
         logprobs: None, or how many of the likeliest tokens to report beside the emitted one (0 to 20).
@@ -43,6 +44,7 @@ class SamplingParams:
     logit_bias: tuple[tuple[int, float], ...] = ()
     seed: int | None = None
     max_tokens: int | None = None
+    begin_suppress_tokens: tuple[int, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
@@ -98,6 +100,7 @@ class SamplingParams:
                 raise SamplingError("logit_bias", token, f"a token id from 0 to {vocab_size - 1}")
             if not -100.0 <= addend <= 100.0:
                 raise SamplingError("logit_bias", addend, "a bias from -100 to 100")
-        for token in self.stop_token_ids:
-            if token not in inside:
-                raise SamplingError("stop_token_ids", token, f"a token id from 0 to {vocab_size - 1}")
+        for field in ("begin_suppress_tokens", "stop_token_ids"):
+            for token in getattr(self, field):
+                if token not in inside:
+                    raise SamplingError(field, token, f"a token id from 0 to {vocab_size - 1}")

@@ -20,6 +20,7 @@ from headgate.engine.sampling.params import SamplingError, SamplingParams
         ("logit_bias", (((100, 1.0),), ((-1, 1.0),), ((5, 101.0),), ((5, float("nan")),))),
         ("max_tokens", (0,)),
         ("stop_token_ids", ((100,), (-1,))),
+        ("begin_suppress_tokens", ((100,), (-1,))),
         ("logprobs", (-1, 21)),
     ],
 )
@@ -44,5 +45,6 @@ def test_the_edges_of_the_ranges_are_accepted() -> None:
         seed=-5,
         max_tokens=1,
         stop_token_ids=(0, 99),
+        begin_suppress_tokens=(0, 99),
         logprobs=20,
     ).validate(100)

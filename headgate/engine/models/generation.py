@@ -1,0 +1,48 @@
+"""What a checkpoint's authors say in generation_config.json of how it is to be sampled, and of what it leaves alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headgate.engine.models.tensors import read_json
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """What a request that does not say gets."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    begin_suppress_tokens: tuple[int, ...] = ()
+    """What no answer begins with."""
+
+
+def sampling_defaults(folder: Path) -> SamplingDefaults:
+    """As the authors recommend, else plain sampling. `CheckpointError` where the file is damaged."""
+    config = _read(folder)
+    suppressed = tuple(int(token) for token in config.get("begin_suppress_tokens") or ())
+    if config.get("do_sample") is False:
+        return SamplingDefaults(temperature=0.0, begin_suppress_tokens=suppressed)
+    return SamplingDefaults(
+        temperature=float(config.get("temperature") or 1.0),
+        top_p=float(config.get("top_p") or 1.0),
+        top_k=int(config.get("top_k") or 0) if config.get("do_sample") else 0,
+        begin_suppress_tokens=suppressed,
+    )
+
+
+def hand_over(folder: Path) -> str:
+    """How an answer begins that leaves the question to a larger model; empty where the model was not taught that.
+
+    A key of ours. Its first token is among the `begin_suppress_tokens`, which other software knows, so that nobody who
+    does not ask for it gets such an answer. `CheckpointError` where the file is damaged.
+    """
+    return str(_read(folder).get("hand_over") or "")
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / "generation_config.json"
+    return read_json(path) if path.exists() else {}
