@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from headgate.routing.core import MOST_CORES
@@ -55,3 +57,17 @@ def made_table(count: int, *, seed: int, dim: int = 8, hidden: int = 9) -> Outco
     cores = vectors[:, None] + 0.1 * drawn.normal(size=(count, MOST_CORES, dim)).astype(np.float32)
     cores /= np.linalg.norm(cores, axis=2, keepdims=True)
     return OutcomeTable("small-1", "large-1", "embedder-1", tuple(outcomes), states, vectors, cores)
+
+
+def handing_over(table: OutcomeTable) -> OutcomeTable:
+    """The table of a small model that hands over what it would have wrong, and every tenth prompt besides."""
+    outcomes = [
+        one
+        if one.small.right and place % 10
+        else replace(one, small=replace(one.small, right=False, tokens=1), own=one.small, confidence=_NO_ANSWER)
+        for place, one in enumerate(table.outcomes)
+    ]
+    return replace(table, outcomes=tuple(outcomes), hand_over="~")
+
+
+_NO_ANSWER = Confidence(*(-100.0,) * 6)

@@ -187,6 +187,11 @@ class Attempts:
                 rejected = None if doubtful is None else asyncio.create_task(doubtful.end())
                 doubtful = None
                 return Begun(attempt.destination, reason, attempt.whole(), rejected)
+            if doubtful is not None and reason == "cascade:handed_over":
+                # Nobody else answers, so it has to, as well as it can.
+                attempt, _ = await self._sent(ask, plan, doubtful.destination.id, None, "")
+                rejected, doubtful = asyncio.create_task(doubtful.end()), None
+                return Begun(attempt.destination, "cascade:kept", attempt.whole(), rejected)
             if doubtful is not None:
                 # Nobody else answers: an unsure answer is better than none.
                 kept, doubtful = doubtful, None
@@ -206,8 +211,11 @@ class Attempts:
             raise plan.refusals[name]
         prepared = plan.prepared.get(name) or await destination.prepare(ask.request)
         bare = checked is not None and ask.request.logprobs is None
-        if bare:
-            prepared = msgspec.structs.replace(prepared, sampling=replace(prepared.sampling, logprobs=0))
+        sampling = replace(prepared.sampling, logprobs=0) if bare else prepared.sampling
+        if phrase:
+            # Its first token is among those that it may otherwise not begin with.
+            sampling = replace(sampling, begin_suppress_tokens=())
+        prepared = msgspec.structs.replace(prepared, sampling=sampling)
         pieces = await metered(destination, prepared, ask.id, ask.principal, ask.ticket)
         breaker = self._routes.breakers[name]
         breaker.begin()

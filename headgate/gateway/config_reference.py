@@ -65,7 +65,7 @@ def _type(annotation: Any) -> str:
     if origin is Annotated:
         return _type(inner[0])
     if origin is Literal:
-        return " or ".join(f"`{value}`" for value in inner)
+        return " or ".join(f"`{json.dumps(value) if isinstance(value, bool) else value}`" for value in inner)
     if origin in (Union, UnionType):
         return " or ".join(_type(one) for one in inner)
     if origin in (tuple, frozenset):

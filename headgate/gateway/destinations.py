@@ -74,6 +74,8 @@ class Facts:
     parameters: int | None = None
     active_parameters: int | None = None
     dtype: str | None = None
+    hand_over: str = ""
+    """How an answer of it begins that leaves the request to a larger model."""
     remote: bool = False
     """Whether it is another server: while that is down nobody waits to learn so again, and its device is paid for
     there."""

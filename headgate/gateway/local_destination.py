@@ -61,7 +61,7 @@ class LocalDestination:
         self.sleep = Sleep(model, sleep, clock)
         self._rates = StepRates(start_rates(model.info), clock)
         info = model.info
-        self._facts = Facts(info.context_length, info.parameters, info.active_parameters, info.dtype)
+        self._facts = Facts(info.context_length, info.parameters, info.active_parameters, info.dtype, info.hand_over)
 
     @property
     def id(self) -> str:
@@ -293,6 +293,7 @@ class LocalDestination:
             logit_bias=asked.logit_bias,
             seed=asked.seed,
             max_tokens=request.max_tokens,
+            begin_suppress_tokens=defaults.begin_suppress_tokens,
             stop_token_ids=asked.stop_token_ids,
             ignore_eos=asked.ignore_eos,
             logprobs=request.logprobs,

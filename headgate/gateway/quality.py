@@ -10,7 +10,7 @@ from pathlib import Path
 from headgate.cache.embedder import identity
 from headgate.engine.errors import EngineError
 from headgate.engine.models.identity import checkpoint_identity
-from headgate.gateway.checkpoints import model_path
+from headgate.gateway.checkpoints import configured_hand_over, model_path
 from headgate.gateway.document import Keys
 from headgate.gateway.embedding_model import model_folder
 from headgate.gateway.routing_settings import RoutingSection
@@ -137,11 +137,14 @@ def _fitting(settings: Settings, embedder: Path | None) -> tuple[FittedQuality, 
     small, large = (
         {m.id: checkpoint_identity(model_path(m)) for m in known if m.tier == tier} for tier in ("small", "large")
     )
+    phrases = {small[m.id]: configured_hand_over(m) for m in known if m.tier == "small"}
     try:
         estimates = FittedQuality.load(FITTED / "demo.safetensors" if quality == BUNDLED else Path(quality))
+        served = _nearest(small, estimates.of_small)
         estimates.check(
-            small=_nearest(small, estimates.of_small),
+            small=served,
             large=_nearest(large, estimates.of_large),
+            hand_over=phrases[served],
             embedder="" if embedder is None else identity(str(embedder)),
         )
     except ValueError as error:

@@ -108,7 +108,7 @@ class Routes:
         routing = settings.routing
         self._by_id = {d.id: d for d in destinations}
         self._tiers = dict(tiers)
-        self._hand_overs = {model.id: model.hand_over or "" for model in settings.models}
+        self._hand_overs = {model.id: model.hand_over for model in settings.models}
         self._tasks = classifier.tasks
         self._quality = quality
         self._estimated = frozenset(self._by_id if estimated is None else estimated)
@@ -159,7 +159,10 @@ class Routes:
 
     def hand_over(self, model_id: str) -> str:
         """How an answer of a small model begins that leaves the request to a large one; empty where none does."""
-        return self._hand_overs.get(model_id, "")
+        if self._tiers.get(model_id) != "small":
+            return ""
+        configured = self._hand_overs.get(model_id)
+        return self._by_id[model_id].facts.hand_over if configured is None else configured or ""
 
     def candidates(self, name: str, principal: Principal | None = None) -> list[Destination]:
         """Where a name may lead; ApiError 404 where it leads nowhere, 403 where the principal may not go there.

@@ -16,6 +16,7 @@ def _not_reserved(value: str) -> str:
 
 
 ModelId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$"), AfterValidator(_not_reserved)]
+HandOver = Annotated[str, Field(min_length=1, max_length=200)]
 TeamName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 

@@ -16,7 +16,7 @@ from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.feedback.sections import FeedbackSection
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
 from headgate.gateway.secret_reference import REFERENCE
-from headgate.gateway.section import ModelId, Section
+from headgate.gateway.section import HandOver, ModelId, Section
 from headgate.gateway.sleep_settings import SleepSection
 from headgate.gateway.storage.sections import BatchesSection, StorageSection
 from headgate.gateway.teams.sections import DefaultsSection
@@ -139,19 +139,17 @@ class ModelSection(Section):
     tool_calls: Literal["auto"] | ToolFormat = Field(
         default="auto", description="How it writes calls of functions; auto: as its chat template teaches it."
     )
-    hand_over: str | None = Field(
+    hand_over: HandOver | Literal[False] | None = Field(
         default=None,
-        min_length=1,
-        max_length=200,
         description="How an answer of a small model begins that leaves the request to the large one, which then "
-        "answers where the router may choose.",
+        "answers where the router may choose; null: as its checkpoint says; false: it leaves none.",
     )
     price: ModelPriceSection = ModelPriceSection()
     sleep: SleepSection = SleepSection()
 
     @model_validator(mode="after")
     def _small_ones_hand_over(self) -> ModelSection:
-        if self.hand_over is not None and self.tier != "small":
+        if self.hand_over and self.tier != "small":
             raise ValueError(
                 f"hand_over is for models of tier small; the tier of '{self.id}' is {self.tier or 'not set'}"
             )

@@ -7,7 +7,7 @@ it with a row for each prompt. `headgate route learn` makes it; estimates of qua
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -74,6 +74,8 @@ class Outcome:
         small: the small model's answer to the prompt straight away.
         large: the large model's answer.
         confidence: of the small model's answer.
+        own: its answer where it may not hand over; None where it did not. `small`, which left the prompt to the large
+            model, is then no answer, and not right.
     """
 
     text: str
@@ -90,6 +92,7 @@ class Outcome:
     small: Attempt
     large: Attempt
     confidence: Confidence
+    own: Attempt | None = None
 
 
 class TableError(ValueError):
@@ -102,6 +105,7 @@ class _Header(msgspec.Struct, forbid_unknown_fields=True):
     large: str
     embedder: str
     prompts: int
+    hand_over: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -116,6 +120,7 @@ class OutcomeTable:
         states: float32 `[prompts, dim]`, the small model's state after each prompt, as `LocalModel.probe` gives it.
         vectors: float32 `[prompts, dim]`, the embedding of each text; dim is 0 where nothing was embedded.
         cores: float32 `[prompts, MOST_CORES, dim]`, those of each text's cores; zeros where a text has fewer.
+        hand_over: how answers of the small model began that left the prompt to the large one; empty where none could.
     """
 
     small: str
@@ -125,6 +130,7 @@ class OutcomeTable:
     states: Vector
     vectors: Vector
     cores: Vector
+    hand_over: str = ""
 
     def __post_init__(self) -> None:
         for name in _ROWS:
@@ -146,12 +152,27 @@ class OutcomeTable:
         """The prompts at these places, in this order; a place may come several times."""
         index = np.asarray(places, np.int64)
         chosen = tuple(self.outcomes[place] for place in index)
-        rows = [getattr(self, name)[index] for name in _ROWS]
-        return OutcomeTable(self.small, self.large, self.embedder, chosen, *rows)
+        rows = {name: getattr(self, name)[index] for name in _ROWS}
+        return replace(self, outcomes=chosen, **rows)
 
     def right(self, tier: Literal["small", "large"]) -> Flags:
         """Which answers of a model are right."""
         return np.array([(one.small if tier == "small" else one.large).right for one in self.outcomes], np.float64)
+
+    @property
+    def handed_over(self) -> NDArray[np.bool_]:
+        """Which prompts the small model left to the large one, `[prompts]`."""
+        return np.array([one.own is not None for one in self.outcomes], np.bool_)
+
+    @property
+    def given(self) -> Flags:
+        """Which answers are right where the small model is asked first: what it hands over the large one answers."""
+        return np.where(self.handed_over, self.right("large"), self.right("small"))
+
+    @property
+    def alone(self) -> Flags:
+        """Which answers are right where the small model may not hand over."""
+        return np.array([(one.own or one.small).right for one in self.outcomes], np.float64)
 
     def features(self, place: int) -> RouteFeatures:
         """What the router knows of a prompt when the small model has passed over it."""
@@ -170,7 +191,7 @@ class OutcomeTable:
     def save(self, folder: Path) -> None:
         """Write the files into the folder, which is made if it is not there."""
         folder.mkdir(parents=True, exist_ok=True)
-        header = _Header(_VERSION, self.small, self.large, self.embedder, len(self))
+        header = _Header(_VERSION, self.small, self.large, self.embedder, len(self), self.hand_over)
         lines = [msgspec.json.encode(header), *(msgspec.json.encode(one) for one in self.outcomes)]
         # The lines go last: a table that was broken off has none, and is not taken for a whole one.
         (folder / _LINES).unlink(missing_ok=True)
@@ -198,7 +219,7 @@ class OutcomeTable:
         except (OSError, KeyError, ValueError) as error:
             raise TableError(f"{folder / _ARRAYS} cannot be read: {error}") from None
         try:
-            return cls(header.small, header.large, header.embedder, outcomes, **rows)
+            return cls(header.small, header.large, header.embedder, outcomes, **rows, hand_over=header.hand_over)
         except TableError as error:
             raise TableError(f"{folder / _ARRAYS} does not go with {_LINES}: {error}") from None
 

@@ -64,6 +64,8 @@ class FittedQuality:
         estimators: by what they read; any may be missing.
         cascades: by quantile, of thresholds on the probability of an answer's token there; the seconds are those of
             both answers where the large model takes over.
+        hand_over: how answers of the small model began that left a prompt to the large one; empty where none could.
+            What is handed over is no loss to the calibrations.
     """
 
     of_small: str
@@ -73,6 +75,7 @@ class FittedQuality:
     large: float
     estimators: Mapping[Source, Estimator]
     cascades: Mapping[float, Calibration] = field(default_factory=dict)
+    hand_over: str = ""
 
     @property
     def wants_state(self) -> bool:
@@ -136,13 +139,14 @@ class FittedQuality:
             raise ValueError(f"quantile is {quantile:g}; calibrated are: {known or 'none'}")
         return self.cascades[quantile].for_loss(loss)
 
-    def check(self, *, small: str, large: str, embedder: str) -> None:
+    def check(self, *, small: str, large: str, embedder: str, hand_over: str) -> None:
         """Refuse to be used with other models than those it was fitted for.
 
         Args:
             small: identity of the small checkpoint that serves, as `checkpoint_identity` gives it.
             large: of the large one.
             embedder: name of the embedding model; empty without one, which leaves the estimates from the state.
+            hand_over: how the small one's answers begin that leave a request to the large one; empty where none do.
 
         Raises:
             StaleQuality: one of them is another; the message says which and what to do.
@@ -157,6 +161,12 @@ class FittedQuality:
                 f"the quality estimates are of the embedding model {self.embedder}; {embedder} serves. "
                 "`headgate route learn` fits anew"
             )
+        # One that hands over besides is right where it would have been, or the large one answers.
+        if self.hand_over and hand_over != self.hand_over:
+            raise StaleQuality(
+                f"the quality estimates are of a small model that hands over by {self.hand_over!r}; "
+                f"{repr(hand_over) if hand_over else 'nothing'} is set here. `headgate route learn` fits anew"
+            )
 
     def save(self, path: Path) -> None:
         """Write one safetensors file: weights in float32, everything else in its metadata and in float64."""
@@ -166,6 +176,7 @@ class FittedQuality:
             "of_small": self.of_small,
             "of_large": self.of_large,
             "embedder": self.embedder,
+            "hand_over": self.hand_over,
             "small": self.small,
             "large": self.large,
             "surface": list(SURFACE),
@@ -202,7 +213,8 @@ class FittedQuality:
                 quantile: _calibration(f"cascade.{quantile:g}", plain, tensors) for quantile in plain["cascades"]
             }
             means = plain["small"], plain["large"]
-            return cls(plain["of_small"], plain["of_large"], plain["embedder"], *means, estimators, cascades)
+            named = plain["of_small"], plain["of_large"], plain["embedder"]
+            return cls(*named, *means, estimators, cascades, plain.get("hand_over", ""))
         except StaleQuality:
             raise
         except (OSError, KeyError, TypeError, ValueError, SafetensorError) as error:

@@ -80,7 +80,8 @@ def evidence_of(outcomes: Sequence[LoggedOutcome]) -> Evidence:
     sure = [one.confidence.quantiles for one in outcomes if one.confidence is not None]
     sureness = {quantile: np.exp([one[quantile] for one in sure]).astype(np.float64) for quantile in QUANTILES}
     plain, both = (small_s, large_s), (small_s, small_s + large_s)
-    return Evidence(small, large, designs, dict.fromkeys(designs, plain), sureness, both)
+    # Who was asked to compare had to answer: nothing was handed over.
+    return Evidence(small, large, small, designs, dict.fromkeys(designs, plain), sureness, both)
 
 
 def _admitted(rated: Sequence[LoggedOutcome], compared: int) -> list[LoggedOutcome]:

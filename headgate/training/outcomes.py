@@ -21,6 +21,7 @@ from headgate.engine.demo.tasks.grading import Grading
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.judged import Probe, Score
 from headgate.engine.local import LocalModel
+from headgate.engine.models.generation import hand_over
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.engine.sampling.params import SamplingParams
 from headgate.routing.cascade import HELD_TOKENS, QUANTILES, quantile_of
@@ -29,6 +30,8 @@ from headgate.routing.outcomes import Attempt, Confidence, Outcome, OutcomeTable
 from headgate.routing.types import Vector
 from headgate.training.evaluate import LONGEST_ANSWER, distinct
 
+_NO_ANSWER = -100.0
+"""How sure a model is of an answer that it did not give: what looks at that does not let it stand."""
 TURN = 256
 """Prompts that one model answers before it is the other's turn."""
 _PARTS: tuple[Part, ...] = ("train", "train", "calibration", "test")
@@ -136,7 +139,8 @@ def make_table(
     finally:
         engine.stop()
     named = identity(str(folder)) if folder is not None else ""
-    return OutcomeTable(checkpoint_identity(small), checkpoint_identity(large), named, outcomes, states, vectors, ends)
+    identities = checkpoint_identity(small), checkpoint_identity(large)
+    return OutcomeTable(*identities, named, outcomes, states, vectors, ends, hand_over(small))
 
 
 def embedded(encoder: BertEncoder, texts: Sequence[str]) -> Vector:
@@ -166,7 +170,7 @@ async def ask_both(
 
     The two models take turns, a few hundred prompts each, so that a slow minute of the machine falls on both. All
     requests of a turn are with the engine at once, and each is a tenant of its own: no prompt's seconds are fewer for
-    what another one left in the prefix cache.
+    what another one left in the prefix cache. A small model that was taught to hand over may, as where a router asks.
     """
     outcomes: list[Outcome] = []
     states: list[Vector] = []
@@ -184,15 +188,20 @@ async def _turn(
     names = [f"prompt-{start + place}" for place in range(len(samples))]
     conversations = [[{"role": turn.role, "content": turn.content} for turn in s.messages] for s in samples]
     asked = list(zip(conversations, [list(s.tools) or None for s in samples], strict=True))
-    prompts = [await small.render_chat(messages, tools) for messages, tools in asked]
+    alone = prompts = [await small.render_chat(messages, tools) for messages, tools in asked]
     plain = await _all(_answer(small, p, f"{n}/plain") for n, p in zip(names, prompts, strict=True))
     probed = await _all(_probed(small, p, n) for n, p in zip(names, prompts, strict=True))
     scores = await _all(small.score(n, p, a.ids, tenant=n) for n, p, a in zip(names, prompts, plain, strict=True))
     prompts = [await large.render_chat(messages, tools) for messages, tools in asked]
     better = await _all(_answer(large, p, n) for n, p in zip(names, prompts, strict=True))
+    left = [at for at, answer in enumerate(plain) if answer.hands_over]
+    asked_alone = await _all(_answer(small, alone[at], f"{names[at]}/own", alone=True) for at in left)
+    own = dict(zip(left, asked_alone, strict=True))
     return [
-        (_outcome(sample, answer, probe, again.device_s, score, other), probe.state)
-        for sample, answer, (probe, again), score, other in zip(samples, plain, probed, scores, better, strict=True)
+        (_outcome(sample, answer, probe, again.device_s, score, other, own.get(at)), probe.state)
+        for at, (sample, answer, (probe, again), score, other) in enumerate(
+            zip(samples, plain, probed, scores, better, strict=True)
+        )
     ]
 
 
@@ -211,10 +220,20 @@ class _Answer:
     text: str
     ids: tuple[int, ...]
     device_s: float
+    hands_over: bool
+
+    def graded(self, sample: Sample) -> Attempt:
+        return Attempt(not self.hands_over and grade(sample, self.text), len(self.ids), self.device_s)
 
 
 def _outcome(
-    sample: Sample, small: _Answer, probe: Probe, after_probe_s: float, score: Score, large: _Answer
+    sample: Sample,
+    small: _Answer,
+    probe: Probe,
+    after_probe_s: float,
+    score: Score,
+    large: _Answer,
+    own: _Answer | None,
 ) -> Outcome:
     chars = sum(len(turn.content) for turn in sample.messages) + sum(len(json.dumps(tool)) for tool in sample.tools)
     return Outcome(
@@ -229,9 +248,10 @@ def _outcome(
         prompt_tokens=probe.finish.prompt_tokens,
         probe_s=probe.finish.device_s,
         after_probe_s=after_probe_s,
-        small=Attempt(grade(sample, small.text), len(small.ids), small.device_s),
-        large=Attempt(grade(sample, large.text), len(large.ids), large.device_s),
-        confidence=confidence_of([token.logprob for token in score.tokens]),
+        small=small.graded(sample),
+        large=large.graded(sample),
+        confidence=confidence_of([_NO_ANSWER] if small.hands_over else [token.logprob for token in score.tokens]),
+        own=None if own is None else own.graded(sample),
     )
 
 
@@ -247,8 +267,10 @@ async def _probed(model: LocalModel, prompt: tuple[int, ...], name: str) -> tupl
     return probe, await _answer(model, prompt, name)
 
 
-async def _answer(model: LocalModel, prompt: tuple[int, ...], name: str) -> _Answer:
-    sampling = SamplingParams(temperature=0.0, max_tokens=LONGEST_ANSWER)
+async def _answer(model: LocalModel, prompt: tuple[int, ...], name: str, *, alone: bool = False) -> _Answer:
+    """`alone`: it may not hand over."""
+    suppressed = model.info.defaults.begin_suppress_tokens if alone else ()
+    sampling = SamplingParams(temperature=0.0, max_tokens=LONGEST_ANSWER, begin_suppress_tokens=suppressed)
     text, ids, finish = "", list[int](), None
     async for delta in model.generate(name, prompt, sampling, tenant=name):
         text += delta.text
@@ -257,4 +279,5 @@ async def _answer(model: LocalModel, prompt: tuple[int, ...], name: str) -> _Ans
     if finish is None or finish.reason not in ("stop", "length"):
         reason = "nothing" if finish is None else finish.error or finish.reason
         raise RuntimeError(f"{model.info.name}: the engine ended {name} with {reason}")
-    return _Answer(text, tuple(ids), finish.device_s)
+    phrase = model.info.hand_over
+    return _Answer(text, tuple(ids), finish.device_s, bool(phrase) and not alone and text.startswith(phrase))

@@ -89,7 +89,8 @@ def fit_quality(table: OutcomeTable, *, seed: int = 0) -> FittedQuality:
             )
     estimators, cascades = fit_evidence(_evidence(train), _evidence(held), seed=seed)
     means = shares(train.right("small"), train.right("large"))
-    return FittedQuality(table.small, table.large, table.embedder, *means, estimators, cascades)
+    named = table.small, table.large, table.embedder
+    return FittedQuality(*named, *means, estimators, cascades, table.hand_over)
 
 
 def shares(small: Array, large: Array) -> tuple[float, float]:
@@ -104,6 +105,7 @@ class Evidence:
     Attributes:
         small: whether the small model was right, 1.0 or 0.0; not a number where nobody knows.
         large: whether the large one was, likewise.
+        given: whether the answer is right where the small one is asked first, which may hand over; likewise.
         designs: what estimates read, by source.
         seconds: device seconds where the small model answers and where the large one does, by source.
         sureness: how sure the small model was of its answer, by quantile, where that is known.
@@ -112,6 +114,7 @@ class Evidence:
 
     small: Array
     large: Array
+    given: Array
     designs: Mapping[Source, Design]
     seconds: Mapping[Source, tuple[Array, Array]]
     sureness: Mapping[float, Array]
@@ -131,11 +134,11 @@ def fit_evidence(
         told = new.designs[source].estimates(pair)
         thresholds = grid(read.estimates(pair))
         most_s = dearest(*known.seconds[source])
-        calibration = calibrate(told, new.small, new.large, *new.seconds[source], thresholds, most_s)
+        calibration = calibrate(told, new.given, new.large, *new.seconds[source], thresholds, most_s)
         estimators[source] = Estimator(pair.small, pair.large, calibration)
     most_s = dearest(*known.cascade_s)
     cascades = {
-        quantile: calibrate(new.sureness[quantile], new.small, new.large, *new.cascade_s, grid(sure), most_s)
+        quantile: calibrate(new.sureness[quantile], new.given, new.large, *new.cascade_s, grid(sure), most_s)
         for quantile, sure in known.sureness.items()
     }
     return estimators, cascades
@@ -146,6 +149,7 @@ def _evidence(table: OutcomeTable) -> Evidence:
     return Evidence(
         table.right("small"),
         table.right("large"),
+        table.given,
         designs,
         {source: costs(table, source) for source in designs},
         {quantile: sureness_of(table, quantile) for quantile in QUANTILES},
@@ -160,8 +164,9 @@ def sureness_of(table: OutcomeTable, quantile: float) -> Array:
 
 def cascade_costs(table: OutcomeTable) -> tuple[Array, Array]:
     """Device seconds of each request where the small answer stands, and where both models answer."""
-    small_s, large_s = costs(table, "embedding")
-    return small_s, small_s + large_s
+    small_s = np.array([one.small.device_s for one in table.outcomes])
+    both_s = small_s + np.array([one.large.device_s for one in table.outcomes])
+    return np.where(table.handed_over, both_s, small_s), both_s
 
 
 def grid(estimates: Array) -> Array:
@@ -172,13 +177,15 @@ def grid(estimates: Array) -> Array:
 
 
 def costs(table: OutcomeTable, source: Source) -> tuple[Array, Array]:
-    """Device seconds of each request where it stays with the small model and where it goes to the large one.
+    """Device seconds of each request where the small model is asked first and where it goes to the large one.
 
     A probe costs the small model's pass over the prompt, which its own answer starts from and the large one's does not.
+    What the small model hands over costs both.
     """
     passed = np.array([one.probe_s if source == "probe" else 0.0 for one in table.outcomes])
     after = [one.after_probe_s if source == "probe" else one.small.device_s for one in table.outcomes]
-    return passed + np.array(after), passed + np.array([one.large.device_s for one in table.outcomes])
+    large_s = np.array([one.large.device_s for one in table.outcomes])
+    return passed + np.array(after) + np.where(table.handed_over, large_s, 0.0), passed + large_s
 
 
 def dearest(kept_s: Array, upgraded_s: Array) -> float:
@@ -204,9 +211,9 @@ def calibrate(
 
     Args:
         estimates: `[n]`, of the small model's being enough.
-        small: `[n]`, whether it was, 1.0 or 0.0.
-        large: `[n]`, whether the large one was.
-        kept_s: `[n]`, device seconds where the small model answers.
+        small: `[n]`, whether the answer is right where the small model is asked first, 1.0 or 0.0.
+        large: `[n]`, whether the large one's is.
+        kept_s: `[n]`, device seconds where the small model is asked first.
         upgraded_s: `[n]`, where the large one does.
         thresholds: rising, from `ALWAYS_SMALL` to `ALWAYS_LARGE`.
         most_s: more than any request costs; one that does cost more counts as that.

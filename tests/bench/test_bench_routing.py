@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from outcome_tables import made_table
+from outcome_tables import handing_over, made_table
 
 from headgate.bench.routing.attack import attack, defended, search
 from headgate.bench.routing.cascades import LOSSES, Waits, compare_costs
@@ -30,6 +30,7 @@ from headgate.bench.routing.curves import (
     resamples,
     seconds_for,
 )
+from headgate.bench.routing.policies import compare
 from headgate.bench.routing.targets import hold
 from headgate.bench.routing.trial import held_out, in_domain
 from headgate.bench.routing.wordings import told_by_wordings, wordings
@@ -113,6 +114,28 @@ def test_rules_rank_as_their_law_says_and_intervals_hold_the_value() -> None:
     assert held.families == ("facts", "lists", "sums")
     assert held.pooled["probe"][0] > 0.35
     assert held.mean["probe"][0] == pytest.approx(np.mean(list(held.by_family["probe"].values())))
+
+
+def test_what_is_handed_over_goes_large_whatever_a_rule_says_at_the_price_of_both() -> None:
+    table = handing_over(made_table(1200, seed=3))
+    known, new = table.take(table.rows("train")), table.take(table.rows("test"))
+    found = {policy.name: policy for policy in compare(known, new).policies}
+    handed, large_s = new.handed_over, np.array([one.large.device_s for one in new.outcomes])
+    for name, passed in (("logistic", 0.0), ("probe", 0.0002), ("handing over alone", 0.0)):
+        policy = found[name]
+        assert policy.need[handed].min() > policy.need[~handed].max()
+        np.testing.assert_allclose(policy.upgraded_s[handed], policy.kept_s[handed] + large_s[handed])
+        np.testing.assert_allclose(policy.upgraded_s[~handed], passed + large_s[~handed])
+    trial = in_domain(known, new)
+    rows = {row.name: row.gap_closed[0] for row in trial.rows}
+    # It hands over all that it has wrong, and what it is sure of besides.
+    assert rows["handing over alone"] > 0.3
+    assert trial.handed == handed.mean()
+    assert trial.alone[0] == new.alone.mean() > trial.small[0]
+    # Counted against what it would have said, every tenth was handed over in vain.
+    assert 0 < trial.own["logistic"][0] < rows["logistic"] + 0.5
+    assert in_domain(*(t.take(range(200)) for t in (made_table(400, seed=1), made_table(400, seed=2)))).own == {}
+    assert "handing over alone" in held_out(table.take(range(400))).mean
 
 
 def test_other_wordings_tell_all_where_the_content_decides_and_nothing_where_chance_does() -> None:

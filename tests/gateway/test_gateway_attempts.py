@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from gateway_fakes import OUTCOME, FakeDestination
 from road_site import ASK, RED, Site
 
+from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.destinations import Facts, Live
+from headgate.gateway.destinations import Facts, Live, Pieces, Prepared, Read
 from headgate.gateway.request import ChatRequest, Chunk, Message, ToolCallDelta
 from headgate.gateway.routing_settings import PolicySection
 from headgate.gateway.settings import Settings
@@ -245,6 +248,44 @@ async def test_a_request_is_handed_over_only_where_the_router_may_choose_and_som
     assert large.begun == 0
     large.pieces = BROKEN
     assert await told(Site(small, large, settings=leaving())) == ("Not me.", "small-1", "cascade:kept")
+
+
+class Student(FakeDestination):
+    """Begins with its mark where it may, and answers where it may not."""
+
+    async def prepare(self, request: ChatRequest, read: Read | None = None) -> Prepared:
+        prepared = await super().prepare(request, read)
+        return msgspec.structs.replace(prepared, sampling=SamplingParams(begin_suppress_tokens=(9,)))
+
+    async def generate(self, prepared: Prepared, request_id: str, principal: Principal) -> Pieces:
+        self.pieces = spoken("its own answer" if prepared.sampling.begin_suppress_tokens else "~")
+        async with aclosing(super().generate(prepared, request_id, principal)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+
+def taught() -> tuple[Student, FakeDestination]:
+    return Student("small-1", facts=Facts(100, hand_over="~")), pair()[1]
+
+
+async def test_a_checkpoint_says_how_it_hands_over_and_may_only_where_somebody_else_can_answer() -> None:
+    assert await told(Site(*taught())) == ("large", "large-1", "cascade:handed_over")
+    for model in ("small-1", "small"):
+        assert (await told(Site(*taught()), replace(HELLO, model=model)))[:2] == ("its own answer", "small-1")
+    spent = routed(escalations=0.0)
+    assert (await told(Site(*taught(), settings=spent)))[:2] == ("its own answer", "small-1")
+    small, large = routed().models
+    never = routed().model_copy(update={"models": (small.model_copy(update={"hand_over": False}), large)})
+    assert await told(Site(*taught(), settings=never)) == ("its own answer", "small-1", "task:chit_chat")
+    large_one = routed().model_copy(update={"models": (small, large.model_copy(update={"id": "other"}))})
+    assert (await told(Site(taught()[0], settings=large_one)))[0] == "its own answer"
+
+
+async def test_who_handed_over_answers_after_all_where_the_large_model_fails() -> None:
+    small, large = taught()
+    large.pieces = BROKEN
+    assert await told(Site(small, large, cached=False)) == ("its own answer", "small-1", "cascade:kept")
+    assert (small.begun, small.closed, large.closed) == (2, 2, 1)
 
 
 async def test_thoughts_and_calls_are_no_hand_over() -> None:

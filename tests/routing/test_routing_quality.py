@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from outcome_tables import made_table
+from outcome_tables import handing_over, made_table
 
 from headgate.routing.calibration import Calibration, Infeasible
 from headgate.routing.core import cores
@@ -296,9 +296,13 @@ def test_a_prefix_lowers_the_estimate_of_the_whole_and_not_what_is_believed() ->
 
 def test_a_stale_or_broken_file_is_refused_by_name(tmp_path: Path) -> None:
     made = fit_quality(made_table(200, seed=8))
-    given = {"small": "small-1", "large": "large-1", "embedder": "embedder-1"}
+    given = {"small": "small-1", "large": "large-1", "embedder": "embedder-1", "hand_over": ""}
     made.check(**given)
     made.check(**{**given, "embedder": ""})
+    made.check(**{**given, "hand_over": "No."})
+    replace(made, hand_over="No.").check(**{**given, "hand_over": "No."})
+    with pytest.raises(StaleQuality, match=r"hands over by 'No\.'; nothing is set"):
+        replace(made, hand_over="No.").check(**given)
     for name, said in (("small", "small model small-1; other"), ("large", "large model large-1; other"),
                        ("embedder", "embedding model embedder-1; other")):  # fmt: skip
         with pytest.raises(StaleQuality, match=said):
@@ -319,6 +323,24 @@ def test_a_stale_or_broken_file_is_refused_by_name(tmp_path: Path) -> None:
     bare = replace(made, estimators={"probe": made.estimators["probe"]})
     with pytest.raises(ValueError, match="source is 'embedding'; calibrated are: probe"):
         bare.threshold("embedding", loss=0.1)
+
+
+def test_what_is_handed_over_is_no_loss_and_costs_both(tmp_path: Path) -> None:
+    table = made_table(3000, seed=12)
+    made, taught = fit_quality(table), fit_quality(handing_over(table))
+    for source in ("embedding", "probe"):
+        plain, handed = (one.estimators[source].calibration for one in (made, taught))
+        assert plain is not None
+        assert handed is not None
+        # All to the small model, at the lowest threshold: nothing is lost, and most of both is paid for.
+        assert plain.loss[0] > 0.3
+        assert handed.loss[0] < 0.01
+        assert handed.seconds[0] > plain.seconds[0] + 0.001
+        assert taught.threshold(source, loss=0.02) < made.threshold(source, loss=0.4)
+    assert taught.cascade(0.5, loss=0.02) < 1e-6, "what is no answer is not taken for a sure one"
+    assert (made.hand_over, taught.hand_over) == ("", "~")
+    taught.save(tmp_path / "q.safetensors")
+    assert FittedQuality.load(tmp_path / "q.safetensors").hand_over == "~"
 
 
 def test_a_table_without_a_part_is_refused() -> None:

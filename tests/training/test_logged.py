@@ -49,7 +49,7 @@ def test_what_is_fitted_on_a_log_tells_requests_apart_and_keeps_its_promise() ->
     table = made_table(6000, seed=21)
     made = fit_logged(logged(table.take(range(3000))))
     assert list(made.estimators) == ["cores", "embedding"]
-    made.check(small="small-1", large="large-1", embedder="embedder-1")
+    made.check(small="small-1", large="large-1", embedder="embedder-1", hand_over="")
     new = table.take(range(3000, 6000))
     for source in ("cores", "embedding"):
         changes = {"state": None} if source == "cores" else {"state": None, "cores": None}

@@ -21,6 +21,7 @@ from headgate.routing.quality import FittedQuality
 from headgate.training.evaluate import evaluate
 from headgate.training.outcomes import PromptError, confidence_of, dealt, demo_prompts, make_table, read_prompts
 from headgate.training.outcomes_command import route
+from headgate.training.quality import cascade_costs, costs
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,45 @@ def test_a_table_holds_what_both_models_said_and_what_the_small_one_knew(pair: t
         np.testing.assert_allclose(table.states[place][: len(state)], state, atol=5e-3)
 
 
+def test_what_a_small_model_hands_over_is_not_its_answer_and_costs_both(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    samples = demo_prompts(40, seed=1)[:12]
+    first = [answer.text[:1] for answer in evaluate(pair[0], samples)]
+    phrase = max(set(first), key=first.count)
+    taught = tmp_path / "taught"
+    shutil.copytree(pair[0], taught)
+    token = transformers.AutoTokenizer.from_pretrained(taught)(phrase, add_special_tokens=False).input_ids[0]
+    taught_so = {"do_sample": False, "hand_over": phrase, "begin_suppress_tokens": [token]}
+    (taught / "generation_config.json").write_text(json.dumps(taught_so))
+    alone = [answer.right for answer in evaluate(taught, samples)]
+    table = make_table(taught, pair[1], samples)
+    assert table.hand_over == phrase
+    assert table.handed_over.tolist() == [text == phrase for text in first]
+    assert table.handed_over.any()
+    table.save(tmp_path / "table")
+    table = OutcomeTable.load(tmp_path / "table")
+    assert table.hand_over == table.take([0]).hand_over == phrase
+    assert table.alone.tolist() == alone
+    large = table.right("large")
+    for at, one in enumerate(table.outcomes):
+        if one.own is not None:
+            assert not one.small.right
+            assert one.own.tokens > 0
+            assert one.confidence.q50 < -50, "no cascade lets it stand"
+            assert table.given[at] == large[at]
+        else:
+            assert table.given[at] == one.small.right
+    for source in ("embedding", "probe"):
+        kept_s, _ = costs(table, source)
+        passed = [0.0 if source == "embedding" else one.probe_s for one in table.outcomes]
+        after = [one.small.device_s if source == "embedding" else one.after_probe_s for one in table.outcomes]
+        both = [one.large.device_s if one.own is not None else 0.0 for one in table.outcomes]
+        np.testing.assert_allclose(kept_s, np.sum([passed, after, both], axis=0))
+    stands_s, taken_over_s = cascade_costs(table)
+    np.testing.assert_array_equal(stands_s == taken_over_s, table.handed_over)
+
+
 def test_how_sure_a_model_was_is_told_of_the_tokens_that_a_cascade_looks_at() -> None:
     logprobs = [-float(at) for at in range(HELD_TOKENS)] + [-99.0] * 9
     told = confidence_of(logprobs)
@@ -144,7 +184,9 @@ def test_the_command_writes_a_table_and_says_what_is_wrong(pair: tuple[Path, Pat
     table = OutcomeTable.load(tmp_path / "table")
     assert [one.text for one in table.outcomes] == [f"say {word}" for word in "abcdefghijkl"]
     fitted = FittedQuality.load(tmp_path / "table" / "quality.safetensors")
-    fitted.check(small=checkpoint_identity(pair[0]), large=checkpoint_identity(pair[1]), embedder=table.embedder)
+    fitted.check(
+        small=checkpoint_identity(pair[0]), large=checkpoint_identity(pair[1]), embedder=table.embedder, hand_over=""
+    )
     assert fitted.estimate(table.features(0), "").source == "probe"
     path.write_text('{"messages": 1}\n', encoding="utf-8")
     refused = CliRunner().invoke(route, [*options, "--prompts", str(path)])

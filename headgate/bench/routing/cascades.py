@@ -109,17 +109,18 @@ def _cost(
     held: bool,
     waits: Waits,
 ) -> Cost:
-    small, large = test.right("small"), test.right("large")
+    small, large = test.given, test.right("large")
     small_s, large_s = (np.array([getattr(one, tier).device_s for one in test.outcomes]) for tier in ("small", "large"))
-    spent = np.where(first, small_s, 0.0) + np.where(stays, 0.0, large_s)
-    asked, kept = first[waits.places], stays[waits.places]
+    answers = stays & ~test.handed_over
+    spent = np.where(first, small_s, 0.0) + np.where(answers, 0.0, large_s)
+    asked, kept = first[waits.places], answers[waits.places]
     begun = np.where(asked, waits.held if held else waits.small, 0.0) + np.where(kept, 0.0, waits.large)
     return Cost(
         rule,
         loss,
         float((stays & (large > small)).sum() / max(1.0, large.sum())),
         float(first.mean()),
-        float(stays.mean()),
+        float(answers.mean()),
         float(spent.mean() / large_s.mean()),
         float(np.where(stays, small, large).mean() / max(large.mean(), 1e-12)),
         float(np.median(begun)),

@@ -41,6 +41,8 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, few: bool = False, seed: 
       guess; one that it does not know counts as the mean;
     - kNN, logistic and probe: by the estimate of the small model's being right; `logistic, cores` by the highest of the
       text's and its cores';
+    What the small model hands over goes to the large one whatever these three say, at the price of both;
+    - handing over alone: only that, and of the rest any;
     - cascades: the small model answers, and those answers go to the large one first whose tokens are least sure, by
       their mean or by a regression on the mean and five quantiles. They pay for both answers;
     - all of these together: estimates that read everything the others do, the small model's answer included;
@@ -54,6 +56,8 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, few: bool = False, seed: 
     estimates: dict[str, Array] = {}
     lengths = np.array([float(one.prompt_chars) for one in new.outcomes])
     policies = [Policy("length rule", lengths, *plain), Policy("task rule", _task_rule(known, new), *plain)]
+    if new.hand_over:
+        policies.append(_asking_first("handing over alone", np.zeros(len(new)), new, "embedding"))
     folds = folds_of(len(known), FOLDS, seed)
     if known.vectors.shape[1]:
         rights = np.stack([known.right("small"), known.right("large")], axis=1)
@@ -65,7 +69,7 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, few: bool = False, seed: 
             continue
         name = NAMES[source]
         estimates[name] = unread.estimates(fit_pair(read, known.right("small"), known.right("large"), seed=seed))
-        policies.append(Policy(name, 1 - estimates[name], *costs(new, source)))
+        policies.append(_asking_first(name, 1 - estimates[name], new, source))
     both = cascade_costs(new)
     mean = np.array([one.confidence.mean for one in new.outcomes])
     policies.append(Policy("cascade, mean", -mean, *both))
@@ -81,6 +85,15 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, few: bool = False, seed: 
     large = pair.large.predict(unread.rows)
     policies.append(Policy("told the small answer", (1 - found.small) * large, *both))
     return Compared(found, tuple(policies), estimates)
+
+
+def _asking_first(name: str, need: Array, new: OutcomeTable, source: Source) -> Policy:
+    """Who is not sent to the large model by `need` is sent there by the small one, where that hands over."""
+    asked_s, upgraded_s = costs(new, source)
+    large_s = np.array([one.large.device_s for one in new.outcomes])
+    handed = new.handed_over
+    kept_s = np.where(handed, asked_s - large_s, asked_s)
+    return Policy(name, np.where(handed, np.inf, need), kept_s, np.where(handed, asked_s, upgraded_s))
 
 
 def _everything(table: OutcomeTable) -> Design:

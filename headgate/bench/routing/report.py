@@ -24,6 +24,12 @@ def print_trial(console: Console, trial: Trial) -> None:
         figures = (row.gap_closed, row.apgr, row.cpt50, row.cpt80, row.aiq, row.seconds_at_95)
         table.add_row(row.name, *(_percent(value) for value in figures))
     console.print(table)
+    if trial.own:
+        told = ", ".join(f"{name} {_percent(value)}" for name, value in trial.own.items())
+        console.print(
+            f"the small model hands over {trial.handed:.1%}; where it may not it has {_percent(trial.alone)} right. "
+            f"Counted against these answers of its own the gap closed is: {told}"
+        )
     console.print("in percent, with 95 % bootstrap intervals of 1,000 paired resamples of the prompts", style="dim")
 
 

@@ -86,7 +86,7 @@ def _hold(
     most_s: float,
     samples: list[np.ndarray],
 ) -> list[Held]:
-    small, large = whole.right("small"), whole.right("large")
+    small, large = whole.given, whole.right("large")
     kept_s, upgraded_s = spent_s
     always = np.array([one.large.device_s for one in whole.outcomes])
     made = [

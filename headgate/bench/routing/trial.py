@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from headgate.bench.routing.curves import (
     resamples,
     seconds_for,
 )
-from headgate.bench.routing.policies import compare, families
+from headgate.bench.routing.policies import NAMES, compare, families
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import FittedQuality
 from headgate.routing.regression import Array
@@ -72,13 +72,25 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """All rules on the same prompts. `small` and `large`: quality of each model alone."""
+    """All rules on the same prompts.
+
+    Attributes:
+        small: quality of the small model alone; what it hands over counts as wrong.
+        large: of the large one.
+        handed: share of the prompts that the small model hands over.
+        alone: quality of the small model where it may not.
+        own: share of the gap closed by estimates where the answers that it then gives count as the small model's; empty
+            where it hands nothing over.
+    """
 
     prompts: int
     small: Interval
     large: Interval
     rows: tuple[Row, ...]
     lines: tuple[Line, ...]
+    handed: float
+    alone: Interval
+    own: dict[str, Interval]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,15 @@ def in_domain(known: OutcomeTable, new: OutcomeTable, *, seed: int = 0) -> Trial
         rows.append(_row(policy.name, made, best, compared.measured, times))
         lines.append(_line(policy.name, made))
     small, large = (interval(values) for values in ends(compared.measured, times))
-    return Trial(len(new), small, large, tuple(rows), tuple(lines))
+    alone = replace(compared.measured, small=new.alone)
+    furthest = curve(alone, oracle(alone), times)
+    own = {
+        policy.name: interval(gap_closed(curve(alone, policy, times, seed=seed), furthest, alone, times))
+        for policy in compared.policies
+        if policy.name in NAMES.values() and new.handed_over.any()
+    }
+    handed = float(new.handed_over.mean())
+    return Trial(len(new), small, large, tuple(rows), tuple(lines), handed, interval(ends(alone, times)[0]), own)
 
 
 def held_out(table: OutcomeTable, *, tell: Callable[[str], None] = lambda _: None, seed: int = 0) -> HeldOut:
