@@ -128,12 +128,12 @@ def test_what_is_handed_over_goes_large_whatever_a_rule_says_at_the_price_of_bot
         np.testing.assert_allclose(policy.upgraded_s[~handed], passed + large_s[~handed])
     trial = in_domain(known, new)
     rows = {row.name: row.gap_closed[0] for row in trial.rows}
-    # It hands over all that it has wrong, and what it is sure of besides.
-    assert rows["handing over alone"] > 0.3
+    # It hands over all that it has wrong, so that what is left to tell is where the large one is right.
+    assert rows["handing over alone"] > 0.6
     assert trial.handed == handed.mean()
     assert trial.alone[0] == new.alone.mean() > trial.small[0]
     # Counted against what it would have said, every tenth was handed over in vain.
-    assert 0 < trial.own["logistic"][0] < rows["logistic"] + 0.5
+    assert 0.3 < trial.own["logistic"][0] < rows["logistic"] - 0.05
     assert in_domain(*(t.take(range(200)) for t in (made_table(400, seed=1), made_table(400, seed=2)))).own == {}
     assert "handing over alone" in held_out(table.take(range(400))).mean
 
