@@ -268,16 +268,20 @@ async def _probed(model: LocalModel, prompt: tuple[int, ...], name: str) -> tupl
 
 
 async def _answer(model: LocalModel, prompt: tuple[int, ...], name: str, *, alone: bool = False) -> _Answer:
-    """`alone`: it may not hand over."""
+    """`alone`: it may not hand over. Where it does it is ended there, as a gateway would."""
+    phrase = "" if alone else model.info.hand_over
     suppressed = model.info.defaults.begin_suppress_tokens if alone else ()
     sampling = SamplingParams(temperature=0.0, max_tokens=LONGEST_ANSWER, begin_suppress_tokens=suppressed)
     text, ids, finish = "", list[int](), None
-    async for delta in model.generate(name, prompt, sampling, tenant=name):
+
+    def hands_over(_: int = 0) -> bool:
+        return bool(phrase) and text.startswith(phrase)
+
+    async for delta in model.generate(name, prompt, sampling, tenant=name, complete=hands_over if phrase else None):
         text += delta.text
         ids.extend(delta.token_ids)
         finish = delta.finish or finish
     if finish is None or finish.reason not in ("stop", "length"):
         reason = "nothing" if finish is None else finish.error or finish.reason
         raise RuntimeError(f"{model.info.name}: the engine ended {name} with {reason}")
-    phrase = model.info.hand_over
-    return _Answer(text, tuple(ids), finish.device_s, bool(phrase) and not alone and text.startswith(phrase))
+    return _Answer(text, tuple(ids), finish.device_s, hands_over())
