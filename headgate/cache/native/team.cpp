@@ -14,8 +14,7 @@ namespace headgate {
 
 bool Team::enter(Pass* pass) {
     if (!one_.try_lock()) return false;
-    if (rest_ > 0) {
-        --rest_;
+    if (__builtin_ia32_rdtsc() < rest_) {
         one_.unlock();
         return false;
     }
@@ -57,10 +56,10 @@ void Team::do_all(Pass& pass, int64_t step, int64_t parts) {
     const uint64_t since = __builtin_ia32_rdtsc();
     for (int64_t spun = 0; done_.load(std::memory_order_acquire) < taken_; ++spun) {
         _mm_pause();
-        if (spun % 256 == 255 && __builtin_ia32_rdtsc() - since > kLate) {
-            rest_ = kRest;
-            std::this_thread::yield();
-        }
+        if (spun % 256 != 255) continue;
+        const uint64_t now = __builtin_ia32_rdtsc();
+        if (now - since > kGone) rest_ = now + kRest;
+        if (now - since > kLate) std::this_thread::yield();
     }
 }
 
@@ -89,7 +88,7 @@ void Team::help() {
             if (low(now) >= high(now) || !open_.compare_exchange_strong(now, now - 1, std::memory_order_acq_rel)) {
                 _mm_pause();
                 // Whoever has the pass has lost its core, perhaps to this thread.
-                if (__builtin_ia32_rdtsc() - since > kLate) break;
+                if (__builtin_ia32_rdtsc() - since > kGone) break;
                 continue;
             }
             // Whatever pass this is by now: it waits for the part.

@@ -11,7 +11,7 @@ class Pass;
 
 // A second thread that takes parts of a pass, as many as it gets to. It is woken at the beginning and spins until the end, and
 // nobody waits for it but for a part that it has begun: without a core of its own it costs next to nothing, and where it lost
-// its core with a part in hand, the next passes do without it.
+// its core with a part in hand for long, passes do without it for a while.
 class Team {
   public:
     // Whether this pass may have it; `leave` follows.
@@ -22,7 +22,9 @@ class Team {
   private:
     static constexpr uint64_t kNothing = 0;
     static constexpr uint64_t kLate = 400'000;  // cycles, some 0.2 ms
-    static constexpr int kRest = 16;  // passes
+    // Cycles, some 2 ms: on a shared machine a thread stops for less every few passes, and goes on where it was.
+    static constexpr uint64_t kGone = 4'000'000;
+    static constexpr uint64_t kRest = 40'000'000;  // cycles, some 20 ms: what had the core then may have left it
 
     // A step and which of its parts, from `low` to below `high`, nobody has begun.
     static uint64_t ticket(uint64_t step, uint64_t low, uint64_t high) { return step << 48 | low << 24 | high; }
@@ -35,7 +37,7 @@ class Team {
     std::mutex one_;
     std::atomic<uint32_t> called_{0};
     bool started_ = false;
-    int rest_ = 0;
+    uint64_t rest_ = 0;  // cycles until which passes do without the other thread
     Pass* pass_ = nullptr;
     alignas(64) std::atomic<uint64_t> open_{kNothing};
     alignas(64) std::atomic<int64_t> done_{0};  // parts that the other thread has finished
