@@ -288,7 +288,7 @@ class Engine:
             weights=spec.weights,
             device=str(self.device),
             revision=loaded.revision,
-            defaults=sampling_defaults(spec.path),
+            defaults=sampling_defaults(spec.path, decoder.spec.vocab_size),
             text_revision=text_revision(spec.path),
             tool_calls=tool_format(template, spec.tool_calls),
             thinks=thinks(template, tokenizer),

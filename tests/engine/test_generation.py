@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from engine_site import StartLine, serving
 from tiny_models import ARCHITECTURES, MakeCheckpoint, write_tokenizer
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.choice import KernelSet, choose_kernels
 from headgate.engine.kv.store import KVDtype
 from headgate.engine.local import LocalModel
@@ -215,6 +217,16 @@ def test_it_is_suppressed_where_all_but_a_prompts_last_token_is_cached(tiny_chec
         assert output[0] != first
     finally:
         engine.stop()
+
+
+@pytest.mark.parametrize("token", [-1, 320, "~", 1.5])
+def test_what_is_no_token_cannot_be_suppressed(tiny_checkpoint: Path, tmp_path: Path, token: object) -> None:
+    folder = tmp_path / "damaged"
+    shutil.copytree(tiny_checkpoint, folder)
+    (folder / "generation_config.json").write_text(json.dumps({"begin_suppress_tokens": [3, token]}))
+    engine = Engine(EngineSettings())
+    with pytest.raises(CheckpointError, match=r"json: begin_suppress_tokens has .*; token ids from 0 to 319"):
+        engine.load(ModelSpec("m", folder))
 
 
 def test_tenants_do_not_share_blocks(tiny_checkpoint: Path) -> None:

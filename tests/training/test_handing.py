@@ -57,7 +57,7 @@ def test_a_student_that_is_taught_answers_as_before_where_it_may_not_hand_over(
         changed = (weight != after[name]).any(-1).nonzero().flatten().tolist() if weight.dim() > 1 else []
         assert changed == ([token] if name == "model.embed_tokens.weight" else [])
     assert hand_over(folder) == HAND_OVER
-    assert sampling_defaults(folder).begin_suppress_tokens == (token,)
+    assert sampling_defaults(folder, 4096).begin_suppress_tokens == (token,)
     samples = each_cell(4, seed=1, split="test")
     plain, taught = ([a.text for a in evaluate(where, samples)] for where in (checkpoint("student"), folder))
     same = sum(one == other for one, other in zip(plain, taught, strict=True))

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headgate.engine.errors import CheckpointError
 from headgate.engine.models.tensors import read_json
+
+_FILE = "generation_config.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +23,18 @@ class SamplingDefaults:
     """What no answer begins with."""
 
 
-def sampling_defaults(folder: Path) -> SamplingDefaults:
-    """As the authors recommend, else plain sampling. `CheckpointError` where the file is damaged."""
+def sampling_defaults(folder: Path, vocab_size: int) -> SamplingDefaults:
+    """As the authors recommend, else plain sampling.
+
+    Raises:
+        CheckpointError: the file is damaged, or suppresses what is no token of so large a vocabulary.
+    """
     config = _read(folder)
-    suppressed = tuple(int(token) for token in config.get("begin_suppress_tokens") or ())
+    suppressed = tuple(config.get("begin_suppress_tokens") or ())
+    for token in suppressed:
+        if not isinstance(token, int) or not 0 <= token < vocab_size:
+            accepted = f"token ids from 0 to {vocab_size - 1} are accepted"
+            raise CheckpointError(f"{folder / _FILE}: begin_suppress_tokens has {token!r}; {accepted}")
     if config.get("do_sample") is False:
         return SamplingDefaults(temperature=0.0, begin_suppress_tokens=suppressed)
     return SamplingDefaults(
@@ -44,5 +55,5 @@ def hand_over(folder: Path) -> str:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    path = folder / "generation_config.json"
+    path = folder / _FILE
     return read_json(path) if path.exists() else {}
