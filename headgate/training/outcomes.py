@@ -188,15 +188,15 @@ async def _turn(
     names = [f"prompt-{start + place}" for place in range(len(samples))]
     conversations = [[{"role": turn.role, "content": turn.content} for turn in s.messages] for s in samples]
     asked = list(zip(conversations, [list(s.tools) or None for s in samples], strict=True))
-    alone = prompts = [await small.render_chat(messages, tools) for messages, tools in asked]
+    prompts = [await small.render_chat(messages, tools) for messages, tools in asked]
     plain = await _all(_answer(small, p, f"{n}/plain") for n, p in zip(names, prompts, strict=True))
     probed = await _all(_probed(small, p, n) for n, p in zip(names, prompts, strict=True))
     scores = await _all(small.score(n, p, a.ids, tenant=n) for n, p, a in zip(names, prompts, plain, strict=True))
+    left = [at for at, answer in enumerate(plain) if answer.hands_over]
+    alone = await _all(_answer(small, prompts[at], f"{names[at]}/own", alone=True) for at in left)
+    own = dict(zip(left, alone, strict=True))
     prompts = [await large.render_chat(messages, tools) for messages, tools in asked]
     better = await _all(_answer(large, p, n) for n, p in zip(names, prompts, strict=True))
-    left = [at for at, answer in enumerate(plain) if answer.hands_over]
-    asked_alone = await _all(_answer(small, alone[at], f"{names[at]}/own", alone=True) for at in left)
-    own = dict(zip(left, asked_alone, strict=True))
     return [
         (_outcome(sample, answer, probe, again.device_s, score, other, own.get(at)), probe.state)
         for at, (sample, answer, (probe, again), score, other) in enumerate(

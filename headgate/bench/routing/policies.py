@@ -40,8 +40,8 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, few: bool = False, seed: 
     - task rule: families by how often the small model is wrong in them; it is told the family, which a router has to
       guess; one that it does not know counts as the mean;
     - kNN, logistic and probe: by the estimate of the small model's being right; `logistic, cores` by the highest of the
-      text's and its cores';
-    What the small model hands over goes to the large one whatever these three say, at the price of both;
+      text's and its cores'. But for kNN, what the small model hands over goes to the large one all the same, at the
+      price of both;
     - handing over alone: only that, and of the rest any;
     - cascades: the small model answers, and those answers go to the large one first whose tokens are least sure, by
       their mean or by a regression on the mean and five quantiles. They pay for both answers;
