@@ -13,7 +13,7 @@ import torch
 
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import write_random, write_without_weights
-from headgate.bench.gpu_check_engine import engine_profile, engine_speed, workloads
+from headgate.bench.gpu_check_engine import engine_speed, workloads
 from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_fp8 import fp8_checks, fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_http import http_speed
@@ -36,6 +36,8 @@ _MIXTURE = Sizes(hidden=2048)
 _ENGINE = EngineSettings(device="cuda", prefix_cache=False, max_running=256, max_step_tokens=8192, kv_bytes=32 << 30)
 """Memory for nearly all of 256 sequences of Qwen3-0.6B at once, and few enough for a GPU of 48 GB."""
 
+_CROWD = Workload("128 after 1024", ((1024, 64),) * 128)
+
 
 def stages(scratch: Path) -> Iterator[Stage]:
     """What is most worth knowing first. All of them use the same folder `scratch`."""
@@ -47,18 +49,15 @@ def stages(scratch: Path) -> Iterator[Stage]:
 
     def engine(shape: str, kernels: KernelSet, *, ahead: bool) -> Iterator[Line]:
         settings = replace(_ENGINE, kernels=kernels, decode_ahead=ahead)
-        return engine_speed(write_random(shape, scratch), settings, ceilings(), workloads())
-
-    def profile() -> Iterator[Line]:
-        settings = replace(_ENGINE, kernels="triton", decode_ahead=True)
-        return engine_profile(write_random("qwen3-0.6b", scratch), settings, (decode(1), decode(32)))
+        profiled = (decode(1),) if ahead else ()
+        return engine_speed(write_random(shape, scratch), settings, ceilings(), workloads(), profiled=profiled)
 
     def start() -> Iterator[Line]:
         settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=8, kv_bytes=8 << 30)
         return start_and_sleep(write_random("qwen3-0.6b", scratch), settings, lambda: torch.cuda.mem_get_info()[0])
 
     def http() -> Iterator[Line]:
-        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=512, kv_bytes=16 << 30)
+        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=512, kv_bytes=40 << 30)
         return http_speed(write_random("qwen3-0.6b", scratch), settings, scratch)
 
     def floor() -> Iterator[Line]:
@@ -68,32 +67,31 @@ def stages(scratch: Path) -> Iterator[Stage]:
 
     def speed(shape: str, kernels: KernelSet, *, ahead: bool) -> Stage:
         name = f"speed of the engine, {shape}, {kernels}, {'a step ahead' if ahead else 'step by step'}"
-        return Stage(name, 60, partial(engine, shape, kernels, ahead=ahead))
+        return Stage(name, 30, partial(engine, shape, kernels, ahead=ahead))
 
     def large(name: str, config: Mapping[str, Any], work: Sequence[Workload], *, fp8: bool) -> Iterator[Line]:
         settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=128, kv_bytes=16 << 30)
         folder = write_without_weights(name, config, scratch)
         tensors = partial(RandomTensors, device=device, fp8=fp8)
-        yield from engine_speed(folder, settings, ceilings(), work, tensors)
+        yield from engine_speed(folder, settings, ceilings(), work, tensors, profiled=(decode(1),))
 
     def heavy(name: str, config: Mapping[str, Any], work: Sequence[Workload], *, fp8: bool) -> Stage:
         kind = "fp8" if fp8 else "bfloat16"
-        return Stage(f"speed of the engine, {name}, {kind}", 60, partial(large, name, config, work, fp8=fp8))
+        return Stage(f"speed of the engine, {name}, {kind}", 25, partial(large, name, config, work, fp8=fp8))
 
     yield Stage("ceilings", 20, lambda: _ceilings(ceilings()))
     yield Stage("kernels, bfloat16", 50, partial(_checked, device, torch.bfloat16))
     yield Stage("steps on rows", 30, partial(_rows_checked, device))
     yield Stage("parity", 60, partial(parity, "triton", "cuda"))
     yield speed("qwen3-0.6b", "triton", ahead=True)
-    yield Stage("profile of the engine", 30, profile)
     yield Stage("start and sleep", 30, start)
-    yield Stage("floor: continuous batching of transformers, qwen3-0.6b", 60, floor)
-    yield speed("qwen3-moe", "triton", ahead=True)
-    yield Stage("through HTTP", 60, http)
     yield Stage("fp8 layers", 30, partial(_fp8_checked, device))
-    yield heavy("llama-3-8b", LLAMA_3_8B, (decode(1), decode(32)), fp8=True)
-    yield heavy("qwen3-30b-a3b", QWEN3_30B_A3B, (decode(1), Workload("128 after 1024", ((1024, 64),) * 128)), fp8=True)
+    yield heavy("llama-3-8b", LLAMA_3_8B, (decode(32), decode(1)), fp8=True)
+    yield heavy("qwen3-30b-a3b", QWEN3_30B_A3B, (_CROWD, decode(1)), fp8=True)
+    yield Stage("through HTTP", 30, http)
     yield heavy("llama-3-8b", LLAMA_3_8B, (Workload("prompt of 8192", ((8192, 1),)), decode(1)), fp8=False)
+    yield Stage("floor: continuous batching of transformers, qwen3-0.6b", 15, floor)
+    yield speed("qwen3-moe", "triton", ahead=True)
     yield Stage("kernels, float32", 40, partial(_checked, device, torch.float32))
     yield Stage("speed of kernels", 60, lambda: _timed(device, ceilings()))
     for shape in ("qwen3-0.6b", "qwen3-moe"):

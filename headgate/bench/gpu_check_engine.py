@@ -39,8 +39,12 @@ def engine_speed(
     ceilings: Ceilings,
     work: Sequence[Workload],
     tensors: Callable[[Path], Tensors] = CheckpointTensors,
+    profiled: Sequence[Workload] = (),
 ) -> Iterator[Line]:
-    """A line per workload: one round to warm up, which compiles what is missing, and one that counts."""
+    """A line per workload: one round to warm up, which compiles what is missing, and one that counts.
+
+    Then where the device's time goes in those that are `profiled`.
+    """
     with started(folder, settings, tensors=tensors) as engine:
         yield from recorded(engine)
         runner = EngineBench(engine, "bench")
@@ -52,25 +56,20 @@ def engine_speed(
                 figures["decode_tokens_s"] = figure.decode_tokens_s
             text = f"{figure.tokens_s:,.0f} tokens/s, {figure.rate:,.0f} {figure.unit} ({figure.share:.0%})"
             yield Line(workload.name, f"{text}, {figure.overhead:.0%} of the time outside the forward pass", figures)
-
-
-def engine_profile(folder: Path, settings: EngineSettings, work: Sequence[Workload]) -> Iterator[Line]:
-    """Where the device's time goes: a line per workload and kernel, those that take most; none of the CPU's."""
-    kind = torch.profiler.ProfilerActivity
-    with started(folder, settings) as engine:
-        yield from recorded(engine)
-        runner = EngineBench(engine, "bench")
-        for workload in work:
+        for workload in profiled:
             runner.run(workload)
-            before = engine.models["bench"].stats().steps
-            with torch.profiler.profile(
-                activities=[kind.CUDA if engine.device.type == "cuda" else kind.CPU]
-            ) as profiler:
-                total = runner.run(workload).total_s
-            steps = engine.models["bench"].stats().steps - before
-            spent = [(e.key, e.self_device_time_total / 1e6, e.count) for e in profiler.key_averages()]
-            spent = [each for each in spent if each[1]]
-            yield from kernel_shares(workload.name, spent, steps, total)
+            yield from _profile(engine, runner, workload)
+
+
+def _profile(engine: Engine, runner: EngineBench, workload: Workload) -> Iterator[Line]:
+    """A line per kernel, those that take most; none of the CPU's."""
+    kind = torch.profiler.ProfilerActivity
+    before = engine.models["bench"].stats().steps
+    with torch.profiler.profile(activities=[kind.CUDA if engine.device.type == "cuda" else kind.CPU]) as profiler:
+        total = runner.run(workload).total_s
+    steps = engine.models["bench"].stats().steps - before
+    spent = [(e.key, e.self_device_time_total / 1e6, e.count) for e in profiler.key_averages()]
+    yield from kernel_shares(f"profile, {workload.name}", [each for each in spent if each[1]], steps, total)
 
 
 def kernel_shares(

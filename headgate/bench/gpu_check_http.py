@@ -13,7 +13,7 @@ _PROMPT = 64
 
 
 def http_speed(
-    folder: Path, settings: EngineSettings, scratch: Path, streams: int = 512, new: int = 128, rounds: int = 3
+    folder: Path, settings: EngineSettings, scratch: Path, streams: int = 512, new: int = 512, rounds: int = 2
 ) -> Iterator[Line]:
     """So many streams of `new` tokens at once, in alternation with the engine alone, which has the settings too.
 

@@ -129,7 +129,7 @@ def _row_checks(kernels: Kernels, draw: Draw, sizes: Sizes, tokens: int) -> Iter
     for name, (dtype, allowed) in _rounded_caches(kernels).items():
         layer = rounded_layer(dtype, *empty.shape, device=empty.device)
         kernels.rotate_and_write(q, k, v, norms, *turns, layer, slots)
-        keys, values = _expanded(layer)
+        keys, values = expanded(layer)
         yield judged(f"{name} keys, {at}", draw, keys, wanted.keys, allowed=allowed)
         yield judged(f"{name} values, {at}", draw, values, wanted.values, allowed=allowed)
 
@@ -148,7 +148,7 @@ def _attention_checks(
     plan, exact_plan = kernels.plan(batch, draw.device), _REFERENCE.plan(batch, draw.device)
     for kind, kept, window in caches:
         got = kernels.paged_attention(q, kept, plan, window)
-        keys, values = _expanded(kept)
+        keys, values = expanded(kept)
         expected = _REFERENCE.paged_attention(q.double(), KVLayer(keys, values), exact_plan, window)
         again = kernels.paged_attention(q, kept, plan, window)
         yield judged(f"attention, {name}{kind}", draw, got, expected, again=again)
@@ -252,7 +252,7 @@ def _normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return expected
 
 
-def _expanded(layer: KVLayer) -> tuple[Tensor, Tensor]:
+def expanded(layer: KVLayer) -> tuple[Tensor, Tensor]:
     """Keys and values in float64."""
     keys, values = layer.keys.double(), layer.values.double()
     if layer.key_scales is None or layer.value_scales is None:

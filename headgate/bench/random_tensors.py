@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headgate.engine.quant.fp8 import BLOCK, E4M3
+from headgate.engine.quant.fp8 import BLOCK, E4M3, LARGEST
 
 LLAMA_3_8B: Mapping[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -82,7 +82,9 @@ class RandomTensors:
         if len(shape) == 1:
             return drawn.fill_(1.0).bfloat16()
         dtype = self.dtype(name)
-        return drawn.normal_(0, _SPREAD / _SCALE if dtype == E4M3 else _SPREAD, generator=self._generator).to(dtype)
+        drawn.normal_(0, _SPREAD / _SCALE if dtype == E4M3 else _SPREAD, generator=self._generator)
+        # Of a billion numbers some are beyond what e4m3 has, where they would be no numbers.
+        return (drawn.clamp_(-LARGEST, LARGEST) if dtype == E4M3 else drawn).to(dtype)
 
     def release(self, name: str) -> None:
         """See Tensors."""

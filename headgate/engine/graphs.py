@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -103,6 +105,18 @@ def sizes(most: int) -> list[int]:
     return [*(rows for rows in steps if rows < most), most]
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without Python's collector of cycles."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class GraphRecorder:
     """Records CUDA graphs, which share the memory of what is between their inputs and outputs."""
 
@@ -117,8 +131,12 @@ class GraphRecorder:
             step()  # compiles, and lets libraries take their memory: neither can be recorded
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # Other threads may use the device meanwhile, as those that load a model do.
-        with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
+        # Other threads may use the device meanwhile, as those that load a model do. This one may not give up graphs of
+        # engines that are gone, as it would if their memory were collected now.
+        with (
+            _uncollected(),
+            torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
+        ):
             step()
         self._pool = graph.pool()
         replay: Callable[[], None] = graph.replay

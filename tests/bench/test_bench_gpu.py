@@ -22,7 +22,7 @@ from headgate.bench.checkpoints import write_without_weights
 from headgate.bench.cli import bench
 from headgate.bench.gpu_check import print_outcome
 from headgate.bench.gpu_check_course import stages
-from headgate.bench.gpu_check_engine import engine_profile, engine_speed, kernel_shares, workloads
+from headgate.bench.gpu_check_engine import engine_speed, kernel_shares, workloads
 from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_fp8 import fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_goals import GOALS, against_goals
@@ -206,8 +206,8 @@ def test_a_profile_says_where_the_time_goes() -> None:
 
 def test_a_profile_runs_where_no_device_has_kernels(tiny_checkpoint: Path) -> None:
     settings = EngineSettings(device="cpu", kernels="reference", decode_ahead=True, kv_bytes=1 << 24)
-    (line,) = engine_profile(tiny_checkpoint, settings, (decode(1, 4),))
-    assert (line.name, line.figures["steps"], line.figures["busy_seconds"]) == ("decode b1 of 4", 4, 0)
+    (line,) = engine_speed(tiny_checkpoint, settings, CEILINGS, (), profiled=(decode(1, 4),))
+    assert (line.name, line.figures["steps"], line.figures["busy_seconds"]) == ("profile, decode b1 of 4", 4, 0)
 
 
 def test_the_floor_is_what_transformers_does(tiny_checkpoint: Path) -> None:

@@ -168,7 +168,13 @@ class Drawing(Protocol):
 
 
 class Fp8Layers(Protocol):
-    """Layers that keep a checkpoint's own fp8 weights, and round activations alike."""
+    """Layers that keep a checkpoint's own fp8 weights, and round activations alike.
+
+    Attributes:
+        unrounded: tokens of a step up to which activations stay as they are.
+    """
+
+    unrounded: int
 
     def linear(self, weight: Fp8Weight, bias: Tensor | None) -> Linear:
         """The layer of `weight`; `bias` [outputs] in the compute dtype."""
@@ -219,7 +225,10 @@ class Kernels(Protocol):
     def add_rms_norm(
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, into: object = None
     ) -> tuple[Any, Tensor]:
-        """(rms_norm(x + residual), x + residual), both [tokens, hidden]. May overwrite its arguments."""
+        """(rms_norm(x + residual), x + residual), both [tokens, hidden]. May overwrite its arguments.
+
+        With `into` the sum may be left out until that layer has run.
+        """
         ...
 
     def rope(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -228,6 +237,10 @@ class Kernels(Protocol):
 
     def swiglu(self, gate_up: Tensor, into: object = None) -> Any:
         """silu(first half) * second half: [tokens, 2 * width] to [tokens, width]."""
+        ...
+
+    def feed_forward(self, mlp: Mlp, x: Any) -> Tensor:
+        """What the MLP makes of x [tokens, hidden], or of what `rms_norm` made for its first layer."""
         ...
 
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
@@ -260,6 +273,22 @@ class Kernels(Protocol):
 
         q [tokens, heads, head_dim]; same shape out. `window`: positions back, itself included, that a query sees.
         """
+        ...
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        norms: HeadNorms | None,
+        cos: Tensor,
+        sin: Tensor,
+        layer: KVLayer,
+        slots: Tensor,
+        plan: Any,
+        window: int | None,
+    ) -> Tensor:
+        """`paged_attention` of what `rotate_and_write` gives: all that a layer does between its projections."""
         ...
 
     def likeliest(self, logits: Tensor) -> Tensor:

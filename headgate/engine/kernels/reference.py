@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.engine.kernels.device_rows import RowKernels
-from headgate.engine.kernels.interface import AttentionBatch, Drawing, Fp8Layers, HeadNorms, Kernels, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, Drawing, Fp8Layers, HeadNorms, Kernels, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
 from headgate.engine.kernels.reference_plan import Decodes, Prompt, ReferencePlan
 from headgate.engine.kernels.reference_rows import ReferenceRows
@@ -101,6 +101,10 @@ class ReferenceKernels:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate) * up
 
+    def feed_forward(self, mlp: Mlp, x: Any) -> Tensor:
+        """See Kernels."""
+        return mlp.down(self.swiglu(mlp.gate_up(x), mlp.down))
+
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """See Kernels."""
         for cache, scales, given in (
@@ -191,6 +195,23 @@ class ReferenceKernels:
             )
             out[prompt.start : prompt.stop] = attended[0].transpose(0, 1)
         return out
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        norms: HeadNorms | None,
+        cos: Tensor,
+        sin: Tensor,
+        layer: KVLayer,
+        slots: Tensor,
+        plan: Any,
+        window: int | None,
+    ) -> Tensor:
+        """See Kernels."""
+        q = self.rotate_and_write(q, k, v, norms, cos, sin, layer, slots)
+        return self.paged_attention(q, layer, plan, window)
 
     def likeliest(self, logits: Tensor) -> Tensor:
         """See Kernels.

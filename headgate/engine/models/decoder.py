@@ -132,7 +132,8 @@ class Decoder:
         if self._whole_step is not None:
             return self._whole_step(tokens, positions, batch, cache, table, rows, logits=False)
         plan = self.kernels.plan(batch, self.device)
-        return self._layers(tokens, positions, table, plan, batch.slots, cache, rows)
+        hidden: Tensor = self._layers(tokens, positions, table, plan, batch.slots, cache, rows)
+        return hidden
 
     def decoded(self, step: DeviceStep, cache: Sequence[KVLayer], longest: int) -> Tensor:
         """Logits of a step whose inputs lie on the device, a row per token; nothing in it waits for the device.
@@ -151,16 +152,17 @@ class Decoder:
         slots: Tensor,
         cache: Sequence[KVLayer],
         rows: Tensor | None,
-    ) -> Tensor:
-        """See `hidden`; all rows without `rows`."""
+    ) -> Any:
+        """See `hidden`; without `rows` all of them, as the output layer takes them best."""
         kernels, spec, weights = self.kernels, self.spec, self._weights
         cos, sin = (by_position.index_select(0, positions) for by_position in table)
         residual = F.embedding(tokens, weights.embedding)
         x = kernels.rms_norm(residual, weights.layers[0].input_norm, spec.norm_eps, weights.layers[0].qkv)
         for number, layer in enumerate(weights.layers):
             q, k, v = self._project(layer, x)
-            q = kernels.rotate_and_write(q, k, v, self._head_norms(layer), cos, sin, cache[number], slots)
-            attended = kernels.paged_attention(q, cache[number], plan, spec.windows[number])
+            attended = kernels.attend(
+                q, k, v, self._head_norms(layer), cos, sin, cache[number], slots, plan, spec.windows[number]
+            )
             x = layer.output(attended.flatten(1))
             if rows is not None and number == spec.layers - 1:
                 # Past the last attention only the rows that are sampled matter.
@@ -173,8 +175,7 @@ class Decoder:
             if number < spec.layers - 1:
                 following = weights.layers[number + 1]
                 x, residual = kernels.add_rms_norm(x, residual, following.input_norm, spec.norm_eps, following.qkv)
-        normed: Tensor = kernels.add_rms_norm(x, residual, weights.norm, spec.norm_eps)[0]
-        return normed
+        return kernels.add_rms_norm(x, residual, weights.norm, spec.norm_eps, weights.head if rows is None else None)[0]
 
     def _project(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         spec = self.spec
@@ -196,9 +197,7 @@ class Decoder:
         return HeadNorms(layer.q_norm, layer.k_norm, self.spec.norm_eps)
 
     def _feed_forward(self, mlp: Mlp | Mixture, x: Tensor) -> Tensor:
-        if isinstance(mlp, Mlp):
-            return mlp.down(self.kernels.swiglu(mlp.gate_up(x), mlp.down))
-        return mlp(x)
+        return self.kernels.feed_forward(mlp, x) if isinstance(mlp, Mlp) else mlp(x)
 
 
 def _mlp_bytes(mlp: Mlp) -> int:

@@ -15,7 +15,7 @@ from triton_cases import needs_triton, triton_kernels
 
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.device_rows import RowState
-from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer, Mlp
 from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, MixtureWeights
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import WeightFormat
@@ -23,6 +23,9 @@ from headgate.engine.quant.linear import WeightFormat
 pytestmark = [needs_triton, pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="needs the compiler")]
 
 SAMPLED = ["_survey", "_race", "_choose"]
+PAIRS = ["_product", "_product", "_weigh"]
+EXPERTS = ["_route", "_sort", *PAIRS]
+FEW_EXPERTS = ["_router", "_gates", "_weighed"]
 HERE = Path(__file__).parent
 SHARED = {80: 163 << 10, 90: 227 << 10}
 """Bytes of shared memory that a program may have, by compute capability (CUDA C++ Programming Guide, table 30)."""
@@ -80,6 +83,11 @@ def launch_mixture() -> None:
 
 def launch_linear() -> None:
     """As a projection of Qwen3-0.6B does, of one token, of some and of a prompt's."""
+    kernels, x = triton_kernels(), torch.zeros(1, 1024).bfloat16()
+    plain = kernels.linear(torch.zeros(2048, 1024).bfloat16(), None, "native")
+    normed, _ = kernels.add_rms_norm(x, x.clone(), x[0], 1e-6, plain)
+    plain(normed)
+    kernels.feed_forward(Mlp(plain, plain), normed)
     for fmt in ("int8", "int4"):
         layer = triton_kernels().linear(torch.zeros(1024, 1024).bfloat16(), None, fmt)
         for tokens in (1, 4, 300):
@@ -133,20 +141,12 @@ def launch_fp8_cache() -> None:
 def test_fp8_compiles_for_the_gpus_that_have_it(tmp_path: Path) -> None:
     with compiling(90, tmp_path) as compiled:
         launch_fp8_cache()
-    assert [kernel.name for kernel in compiled] == ["_place", "_attend", "_combine", "_attend"]
+    assert [kernel.name for kernel in compiled] == ["_place", "_attend", "_attend"]
     with compiling(90, tmp_path) as compiled:
         launch_fp8()
-    experts = ["_route", "_round", "_product", "_round", "_product", "_weigh"]
-    layers = ["_norm", "_one_row", "_norm", "_rows", "_norm", "_rows", "_gate"]
-    assert [kernel.name for kernel in compiled] == [
-        *layers,
-        "_round",
-        "_one_row",
-        *experts,
-        *layers,
-        "_one_row",
-        *experts,
-    ]
+    experts = ["_route", "_sort", "_round", "_product", "_round", "_product", "_weigh"]
+    layers = ["_few", "_norm", "_few", "_norm", "_rows", "_gate", "_few"]
+    assert [kernel.name for kernel in compiled] == [*layers, *experts] * 2
     assert all(kernel.metadata.shared <= SHARED[90] for kernel in compiled)
     tiles = [kernel for kernel in compiled if kernel.name in ("_rows", "_product")]
     # Tiles of 64 rows and more are multiplied as they are, by the instruction that came with these GPUs.
@@ -158,12 +158,12 @@ def test_fp8_compiles_for_the_gpus_that_have_it(tmp_path: Path) -> None:
     ("launch", "names"),
     [
         (launch_row_kernels, ["_norm", "_norm", "_gate", "_place", "_place"]),
-        (launch_attention, ["_attend", "_combine", "_attend"] * 2),
-        (launch_mixture, ["_route", "_product", "_product", "_weigh"] * 5),
-        (launch_linear, ["_one_row", "_rows", "_rows"] * 2),
+        (launch_attention, ["_attend"] * 4),
+        (launch_mixture, [*FEW_EXPERTS, *EXPERTS * 2, "_route", *PAIRS, *EXPERTS]),
+        (launch_linear, ["_few"] * 5 + ["_rows", "_one_row", "_rows", "_rows"]),
         (
             launch_decoding,
-            ["_begin", "_attend", "_combine", *SAMPLED, "_advance", "_survey", "_choose", *SAMPLED],
+            ["_begin", "_attend", *SAMPLED, "_advance", "_survey", "_choose", *SAMPLED],
         ),
     ],
     ids=["rows", "attention", "mixture", "linear", "decoding"],

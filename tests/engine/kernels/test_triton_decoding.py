@@ -8,10 +8,11 @@ import pytest
 import torch
 from kernel_cases import CPU, randn
 from row_cases import BLOCK_SIZE, rows_of
-from triton_cases import in_the_interpreter, triton_kernels
+from triton_cases import in_the_interpreter, right_fp8, triton_kernels
 
+from headgate.bench.gpu_check_kernels import expanded, rounded_layer
 from headgate.engine.kernels.device_rows import POSITION, PROMPTED, TOKEN, RowState
-from headgate.engine.kernels.interface import AttentionBatch, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
 from headgate.engine.sampling.noise import row_key, stream_key
@@ -60,14 +61,95 @@ def test_rows_go_on_and_the_last_does_not() -> None:
     assert got.counts[2, 7] % PROMPTED <= 4
 
 
+CACHES = {"whole": None, "int8": torch.int8, "fp8": torch.float8_e4m3fn}
+
+
+@pytest.mark.parametrize(
+    ("cache", "programs", "window", "group", "dim", "normed"),
+    [
+        ("whole", 256, None, 2, 24, True),
+        ("whole", 1, None, 1, 16, False),
+        ("whole", 256, 50, 8, 32, True),
+        ("whole", 1, 50, 2, 16, True),
+        ("int8", 256, None, 2, 16, True),
+        ("fp8", 256, None, 2, 16, True),
+        ("fp8", 1, 50, 8, 24, False),
+    ],
+)
+@pytest.mark.usefixtures(right_fp8.__name__)
+def test_a_step_of_tokens_is_attended_in_one_launch_as_in_two(
+    cache: str,
+    programs: int,
+    window: int | None,
+    group: int,
+    dim: int,
+    *,
+    normed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from headgate.engine.kernels.triton import attention
+
+    monkeypatch.setattr(attention, "_PROGRAMS", programs)
+    state = rows_of([(PLAIN, 0)] * 4, 50, 3)
+    state.numbers[:4, POSITION] = torch.tensor([319, 0, 127, 200])
+    order = torch.tensor([2, 0, 3, 1])
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return randn(generator, torch.float32, *shape)
+
+    slots = (int(state.tables.max()) + 1) * BLOCK_SIZE
+    layer = KVLayer(draw(slots, 2, dim), draw(slots, 2, dim))
+    kind = CACHES[cache]
+    if kind is not None:
+        low = rounded_layer(kind, slots, 2, dim, device=CPU)
+        ReferenceKernels().write_kv(low, layer.keys, layer.values, torch.arange(slots))
+        layer = low
+    # As a layer has them: parts of one projection.
+    q, k, v = (
+        t.unflatten(1, (-1, dim)) for t in draw(4, (group + 2) * 2 * dim).split([group * 2 * dim, 2 * dim, 2 * dim], 1)
+    )
+    norms = HeadNorms(draw(dim), draw(dim), 1e-6) if normed else None
+    angles = draw(4, dim // 2)
+    found = []
+    for kernels in (triton_kernels(), ReferenceKernels()):
+        mine = KVLayer(
+            *(
+                None if t is None else t.clone()
+                for t in (layer.keys, layer.values, layer.key_scales, layer.value_scales)
+            )
+        )
+        step = kernels.rows().begin(state, order)
+        out = kernels.attend(q, k, v, norms, angles.cos(), angles.sin(), mine, step.slots, step.plan, window)
+        found.append((out, expanded(mine)))
+    (got, kept), (expected, reference) = found
+    # fp8 has three bits of fraction: where two ways are a bit apart, a number may be rounded to its neighbour.
+    near = {"rtol": 1e-4, "atol": 1e-5} if kind is None else {"rtol": 0.02, "atol": 0.05}
+    torch.testing.assert_close(got, expected, **near)
+    for mine, theirs in zip(kept, reference, strict=True):
+        torch.testing.assert_close(mine, theirs, **near)
+
+
+def test_no_part_is_expected_by_the_next_layer() -> None:
+    state = rows_of([(PLAIN, 0)] * 2, 50, 3)
+    state.numbers[:2, POSITION] = torch.tensor([319, 3])
+    kernels, slots = triton_kernels(), (int(state.tables.max()) + 1) * BLOCK_SIZE
+    step = kernels.rows().begin(state, torch.tensor([0, 1]))
+    layer = KVLayer(torch.zeros(slots, 2, 16), torch.zeros(slots, 2, 16))
+    q, k, angles = torch.zeros(2, 4, 16), torch.zeros(2, 2, 16), torch.zeros(2, 8)
+    for _ in range(2):
+        kernels.attend(q, k, k, None, angles, angles, layer, step.slots, step.plan, None)
+        assert not step.plan.arrivals.any()
+
+
 @pytest.mark.parametrize("window", [None, 50])
 @pytest.mark.parametrize("programs", [1, 256])
 def test_attention_is_that_of_a_step_whose_geometry_the_host_knows(
     window: int | None, programs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headgate.engine.kernels.triton import plan
+    from headgate.engine.kernels.triton import attention
 
-    monkeypatch.setattr(plan, "_PROGRAMS", programs)
+    monkeypatch.setattr(attention, "_PROGRAMS", programs)
     state = rows_of([(PLAIN, 0)] * 4, 50, 3)
     state.numbers[:4, POSITION] = torch.tensor([319, 0, 127, 200])
     order = torch.tensor([2, 0, 3, 1, 4])
@@ -80,7 +162,7 @@ def test_attention_is_that_of_a_step_whose_geometry_the_host_knows(
     batch = AttentionBatch([1] * len(order), contexts, tables, torch.zeros(0, dtype=torch.int64), BLOCK_SIZE)
     kernels, reference = triton_kernels(), ReferenceKernels()
     got = kernels.paged_attention(q, layer, kernels.rows().begin(state, order).plan, window)
-    assert torch.equal(got, kernels.paged_attention(q, layer, kernels.plan(batch, CPU), window))
+    torch.testing.assert_close(got, kernels.paged_attention(q, layer, kernels.plan(batch, CPU), window))
     plain = reference.paged_attention(q, layer, reference.rows().begin(state, order).plan, window)
     torch.testing.assert_close(plain, reference.paged_attention(q, layer, reference.plan(batch, CPU), window))
     torch.testing.assert_close(got, plain, rtol=1e-4, atol=1e-5)

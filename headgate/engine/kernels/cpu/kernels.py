@@ -20,7 +20,7 @@ from headgate.engine.kernels.cpu.packed import (
 )
 from headgate.engine.kernels.cpu.plan import CpuPlan
 from headgate.engine.kernels.cpu.step import CpuStep
-from headgate.engine.kernels.interface import AttentionBatch, Drawing, Fp8Layers, HeadNorms, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, Drawing, Fp8Layers, HeadNorms, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
 from headgate.engine.kernels.reference import rotate_and_write
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
@@ -128,6 +128,10 @@ class CpuKernels:
         y: Tensor = self._swiglu(gate_up)
         return y
 
+    def feed_forward(self, mlp: Mlp, x: Tensor) -> Tensor:
+        """See Kernels."""
+        return mlp.down(self.swiglu(mlp.gate_up(x)))
+
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """See Kernels. IndexError for a slot that is not there."""
         self._write_kv(layer.keys, layer.values, layer.key_scales, layer.value_scales, keys, values, slots)
@@ -164,6 +168,23 @@ class CpuKernels:
             window,
         )
         return y
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        norms: HeadNorms | None,
+        cos: Tensor,
+        sin: Tensor,
+        layer: KVLayer,
+        slots: Tensor,
+        plan: CpuPlan,
+        window: int | None,
+    ) -> Tensor:
+        """See Kernels."""
+        q = self.rotate_and_write(q, k, v, norms, cos, sin, layer, slots)
+        return self.paged_attention(q, layer, plan, window)
 
     def likeliest(self, logits: Tensor) -> Tensor:
         """See Kernels."""

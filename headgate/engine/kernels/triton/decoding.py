@@ -9,8 +9,9 @@ from torch import Tensor
 
 from headgate.engine.kernels.device_rows import DeviceStep, RowState
 from headgate.engine.kernels.triton import sampling
+from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.noise import splitmix64
-from headgate.engine.kernels.triton.plan import LEAST_SPAN, MOST_SPLITS, DecodePlan
+from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan
 
 
 @triton.jit
@@ -24,13 +25,16 @@ def _begin(
     keys: tl.tensor,
     geometry: tl.tensor,
     tiles: tl.tensor,
+    arrivals: tl.tensor,
     blocks: tl.tensor,
     block_size: tl.tensor,
     columns: tl.constexpr,
-    least_span: tl.constexpr,
-    most_splits: tl.constexpr,
+    most_heads: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per row of the step."""
+    begin(pdl)
+    wait(pdl)
     line = tl.program_id(0)
     row = tl.load(order + line)
     of = numbers + row * columns
@@ -43,14 +47,11 @@ def _begin(
     key = splitmix64(tl.load(of + 2).to(tl.uint64, bitcast=True) ^ (position + 1).to(tl.uint64, bitcast=True))
     tl.store(keys + 2 * line, (key >> 32).to(tl.int32))
     tl.store(keys + 2 * line + 1, (key & 0xFFFFFFFF).to(tl.int32))
-    span = position * 0 + least_span
-    while span * most_splits < position + 1:
-        span *= 2
-    tl.store(geometry + 5 * line, line)
-    tl.store(geometry + 5 * line + 1, 1)
-    tl.store(geometry + 5 * line + 2, (position + 1).to(tl.int32))
-    tl.store(geometry + 5 * line + 3, (row * blocks).to(tl.int32))
-    tl.store(geometry + 5 * line + 4, span.to(tl.int32))
+    tl.store(geometry + 4 * line, line)
+    tl.store(geometry + 4 * line + 1, 1)
+    tl.store(geometry + 4 * line + 2, (position + 1).to(tl.int32))
+    tl.store(geometry + 4 * line + 3, (row * blocks).to(tl.int32))
+    tl.store(arrivals + line * most_heads + tl.arange(0, most_heads), tl.zeros([most_heads], tl.int32))
     tl.store(tiles + 2 * line, line)
     tl.store(tiles + 2 * line + 1, 0)
 
@@ -66,8 +67,11 @@ def _advance(
     width: tl.tensor,
     columns: tl.constexpr,
     settings: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per row of the step."""
+    begin(pdl)
+    wait(pdl)
     line = tl.program_id(0)
     row = tl.load(order + line)
     if row != last:
@@ -93,13 +97,14 @@ class TritonRows:
 
         tokens, positions, slots = (numbers(rows) for _ in range(3))
         keys = numbers(rows, 2, dtype=torch.int32)
-        geometry, tiles = numbers(rows, 5, dtype=torch.int32), numbers(rows, 2, dtype=torch.int32)
+        geometry, tiles = numbers(rows, 4, dtype=torch.int32), numbers(rows, 2, dtype=torch.int32)
+        arrivals = numbers(rows, ARRIVALS, dtype=torch.int32)
         blocks = state.tables.shape[1]
         _begin[(rows,)](
-            order, state.numbers, state.tables, tokens, positions, slots, keys, geometry, tiles, blocks,
-            state.block_size, state.numbers.shape[1], LEAST_SPAN, MOST_SPLITS, num_warps=1,
+            order, state.numbers, state.tables, tokens, positions, slots, keys, geometry, tiles, arrivals,
+            blocks, state.block_size, state.numbers.shape[1], ARRIVALS, num_warps=1, **overlapping(),
         )  # fmt: skip
-        plan = DecodePlan(geometry, tiles, state.tables, blocks * state.block_size, state.block_size)
+        plan = DecodePlan(geometry, tiles, arrivals, state.tables, blocks * state.block_size, state.block_size)
         return DeviceStep(tokens, positions, slots, keys, plan)
 
     def choose(self, logits: Tensor, state: RowState, order: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,5 +115,5 @@ class TritonRows:
         """See RowKernels."""
         _advance[(len(order),)](
             order, state.numbers, state.choices, state.counts, chosen, state.rows, state.counts.shape[1],
-            state.numbers.shape[1], state.choices.shape[1], num_warps=1,
+            state.numbers.shape[1], state.choices.shape[1], num_warps=1, **overlapping(),
         )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from headgate.engine.kernels.mixture import Fp8Expert, Mixture, MixtureWeights
+from headgate.engine.kernels.triton.few import FEW
 from headgate.engine.kernels.triton.linear import StoredLinear
 from headgate.engine.kernels.triton.mixture import TritonMixture
 from headgate.engine.kernels.triton.stock import StockProduct, stock_works
@@ -16,7 +17,9 @@ from headgate.engine.quant.linear import Linear
 
 
 class TritonFp8:
-    """Implements Fp8Layers: few tokens by tiles of ours, many by torch's product where it has one."""
+    """Implements Fp8Layers: few tokens by kernels of ours, many by torch's product where it has one."""
+
+    unrounded = FEW
 
     def __init__(self) -> None:
         self._stock: dict[Fp8Format, bool] = {}

@@ -7,15 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headgate.engine.kernels.interface import AttentionBatch, Drawing, HeadNorms, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, Drawing, HeadNorms, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.triton import attention, heads, rows, sampling
+from headgate.engine.kernels.triton.decode_attention import decode_attention
 from headgate.engine.kernels.triton.decoding import TritonRows
+from headgate.engine.kernels.triton.few import Unnormed
 from headgate.engine.kernels.triton.fp8 import TritonFp8
 from headgate.engine.kernels.triton.linear import StoredLinear
 from headgate.engine.kernels.triton.mixture import TritonMixture
-from headgate.engine.kernels.triton.plan import TritonPlan
+from headgate.engine.kernels.triton.plan import DecodePlan, TritonPlan
+from headgate.engine.kernels.triton.rows import Rounded
 from headgate.engine.kernels.triton.stored import Fp8Format, Stored
 from headgate.engine.quant.linear import Linear, WeightFormat
 
@@ -31,25 +34,33 @@ class TritonKernels(ReferenceKernels):
     def linear(
         self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, importance: Tensor | None = None
     ) -> Linear:
-        """See Kernels. Products of unquantised weights are cuBLAS's."""
-        if fmt == "native":
-            return super().linear(weight, bias, fmt)
-        return StoredLinear(Stored.of(weight, fmt, importance), bias)
+        """See Kernels. Products of unquantised weights and more than a few tokens are cuBLAS's."""
+        return StoredLinear(Stored.of(weight.contiguous(), fmt, importance), bias)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, into: object = None) -> Any:
         """See Kernels."""
-        return rows.rms_norm(x.contiguous(), None, weight, eps, _takes(into))
+        if _norms(into, x):
+            return Unnormed(x.contiguous(), weight, eps)
+        return rows.rms_norm(x.contiguous(), None, weight, eps, _takes(into, x))
 
     def add_rms_norm(
         self, x: Tensor, residual: Tensor, weight: Tensor, eps: float, into: object = None
     ) -> tuple[Any, Tensor]:
-        """See Kernels. `residual` is overwritten."""
+        """See Kernels. `residual` may be overwritten; the sum may be there only after `into` has run."""
         residual = residual.contiguous()
-        return rows.rms_norm(x.contiguous(), residual, weight, eps, _takes(into)), residual
+        if _norms(into, x):
+            total = torch.empty_like(residual)
+            return Unnormed(x.contiguous(), weight, eps, residual, total), total
+        return rows.rms_norm(x.contiguous(), residual, weight, eps, _takes(into, x)), residual
 
     def swiglu(self, gate_up: Tensor, into: object = None) -> Any:
         """See Kernels."""
-        return rows.swiglu(gate_up.contiguous(), _takes(into))
+        return rows.swiglu(gate_up.contiguous(), _takes(into, gate_up))
+
+    def feed_forward(self, mlp: Mlp, x: Any) -> Tensor:
+        """See Kernels. The gates of a few tokens are part of the first product."""
+        between = mlp.gate_up.gated(x) if isinstance(mlp.gate_up, StoredLinear) and not isinstance(x, Rounded) else None
+        return super().feed_forward(mlp, x) if between is None else mlp.down(between)
 
     def rotate_and_write(
         self,
@@ -73,6 +84,24 @@ class TritonKernels(ReferenceKernels):
         """See Kernels."""
         return attention.paged_attention(q.contiguous(), layer, plan, window)
 
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        norms: HeadNorms | None,
+        cos: Tensor,
+        sin: Tensor,
+        layer: KVLayer,
+        slots: Tensor,
+        plan: Any,
+        window: int | None,
+    ) -> Tensor:
+        """See Kernels. One launch where each sequence lacks one token."""
+        if isinstance(plan, DecodePlan):
+            return decode_attention(q, k, v, norms, cos, sin, layer, slots, plan, window)
+        return super().attend(q, k, v, norms, cos, sin, layer, slots, plan, window)
+
     def likeliest(self, logits: Tensor) -> Tensor:
         """See Kernels."""
         return sampling.likeliest(logits)
@@ -95,5 +124,9 @@ class TritonKernels(ReferenceKernels):
         return TritonMixture(weights, experts, layers)
 
 
-def _takes(into: object) -> Fp8Format | None:
-    return into.takes if isinstance(into, StoredLinear | TritonMixture) else None
+def _takes(into: object, x: Tensor) -> Fp8Format | None:
+    return into.takes(x.shape[0]) if isinstance(into, StoredLinear | TritonMixture) else None
+
+
+def _norms(into: object, x: Tensor) -> bool:
+    return isinstance(into, StoredLinear | TritonMixture) and into.norms(x.shape[0])

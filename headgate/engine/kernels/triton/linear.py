@@ -1,20 +1,24 @@
-"""Linear layers with rounded weights: int8, int4 or fp8."""
+"""Linear layers: with weights as they are, int8, int4 or fp8."""
 
 from __future__ import annotations
 
 import sys
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from headgate.engine.kernels.triton import few
+from headgate.engine.kernels.triton.few import Unnormed
+from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.products import Tile, row_product, tile_product
 from headgate.engine.kernels.triton.rows import Rounded, exact, taken
 from headgate.engine.kernels.triton.stock import StockProduct
 from headgate.engine.kernels.triton.stored import Fp8Format, Stored
 
-_FEW = 64
+_SOME = 64
 """Tokens up to which tiles of ours read fp8 weights with more programs than stock products have."""
 _ROWS = (1, 1), (16, 16), (256, 64), (sys.maxsize, 128)
 """Rows of a tile by the most tokens that it is for."""
@@ -35,8 +39,11 @@ def _one_row(
     fmt: tl.constexpr,
     columns: tl.constexpr,
     depth: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per run of outputs, all of one token."""
+    begin(pdl)
+    wait(pdl)
     column = tl.program_id(0) * columns + tl.arange(0, columns)
     inside = column < outputs
     sums = row_product(
@@ -64,8 +71,11 @@ def _rows(
     rows: tl.constexpr,
     columns: tl.constexpr,
     depth: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per tile of tokens and outputs; programs that share weights follow each other."""
+    begin(pdl)
+    wait(pdl)
     row = (tl.program_id(0) * rows + tl.arange(0, rows)).to(tl.int64)
     column = tl.program_id(1) * columns + tl.arange(0, columns)
     real, inside = row < tokens, column < outputs
@@ -80,23 +90,41 @@ def _rows(
 
 
 class StoredLinear:
-    """Implements Linear for rounded weights. Activations stay as they are for int8 and int4, and for fp8 become fp8."""
+    """Implements Linear. Activations stay as they are, but for fp8 weights, where more than FEW tokens become fp8."""
 
     def __init__(self, weight: Stored, bias: Tensor | None, stock: StockProduct | None = None) -> None:
         """`bias` [outputs] in the compute dtype; `stock`: torch's product for many tokens, where it has one."""
         self._weight, self._bias, self._stock = weight, bias, stock
 
-    @property
-    def takes(self) -> Fp8Format | None:
-        """As what rows come best; None for as they are."""
-        return self._weight.fp8
+    def takes(self, tokens: int) -> Fp8Format | None:
+        """As what so many rows come best; None for as they are."""
+        return None if few.fits(self._weight, tokens) else self._weight.fp8
 
-    def __call__(self, x: Tensor | Rounded) -> Tensor:
-        """Apply the layer to plain rows, or to rounded ones."""
-        weight, plain = self._weight, exact(x)
+    def norms(self, tokens: int) -> bool:
+        """Whether so many tokens may come `Unnormed`."""
+        return tokens == 1 and few.fits(self._weight, tokens) and few.norms(self._weight)
+
+    def gated(self, x: Tensor | Unnormed) -> Tensor | None:
+        """silu(first half) * second half of the layer's result, if it has a way to give that; of plain rows."""
+        tokens = x.x.shape[0] if isinstance(x, Unnormed) else x.shape[0]
+        whole = self._weight.fmt != "fp8 blocks" or self._weight.outputs % 256 == 0
+        if not whole or not few.fits(self._weight, tokens):
+            return None
+        return few.product(_contiguous(x), self._weight, self._bias, gate=True)
+
+    def __call__(self, x: Tensor | Rounded | Unnormed) -> Tensor:
+        """Apply the layer to plain rows, to rounded ones, or to one that is to be normed, if `norms` says so."""
+        weight = self._weight
+        if isinstance(x, Unnormed):
+            return few.product(x, weight, self._bias)
+        plain = exact(x)
         tokens = plain.shape[0]
+        if few.fits(weight, tokens):
+            return few.product(plain.contiguous(), weight, self._bias)
+        if weight.fmt == "native":
+            return F.linear(plain, weight.values, self._bias)
         x = x if isinstance(x, Rounded) else x.contiguous()
-        if self._stock is not None and tokens > _FEW and plain.dtype == torch.bfloat16:
+        if self._stock is not None and tokens > _SOME and plain.dtype == torch.bfloat16:
             return self._stock(x, self._bias)
         out = plain.new_empty(tokens, weight.outputs)
         if not tokens:
@@ -107,12 +135,13 @@ class StoredLinear:
         given = values, scales, span, weight.values, weight.scales, weight.groups, self._bias, out
         if rows == 1:
             _one_row[(triton.cdiv(weight.outputs, tile.columns),)](
-                *given, weight.inputs, weight.outputs, weight.fmt, tile.columns, tile.depth, num_warps=tile.warps
-            )
+                *given, weight.inputs, weight.outputs, weight.fmt, tile.columns, tile.depth, num_warps=tile.warps,
+                **overlapping(),
+            )  # fmt: skip
         else:
             _rows[triton.cdiv(tokens, rows), triton.cdiv(weight.outputs, tile.columns)](
                 *given, tokens, weight.inputs, weight.outputs, weight.fmt, rows, tile.columns, tile.depth,
-                num_warps=tile.warps, num_stages=3,
+                num_warps=tile.warps, num_stages=tile.stages, **overlapping(),
             )  # fmt: skip
         return out
 
@@ -122,6 +151,10 @@ class StoredLinear:
         return self._weight.nbytes + (self._bias.nbytes if self._bias is not None else 0)
 
 
-def takes(layer: object) -> Fp8Format | None:
-    """As what rows come best to a layer; None for as they are."""
-    return layer.takes if isinstance(layer, StoredLinear) else None
+def _contiguous(x: Tensor | Unnormed) -> Tensor | Unnormed:
+    return x if isinstance(x, Unnormed) else x.contiguous()
+
+
+def takes(layer: object, tokens: int) -> Fp8Format | None:
+    """As what so many rows come best to a layer; None for as they are."""
+    return layer.takes(tokens) if isinstance(layer, StoredLinear) else None

@@ -13,6 +13,10 @@ import triton.language as tl
 from torch import Tensor
 
 from headgate.engine.kernels.mixture import MixtureWeights
+from headgate.engine.kernels.triton.by_expert import by_expert
+from headgate.engine.kernels.triton.few import Unnormed
+from headgate.engine.kernels.triton.few_experts import FewExperts, likeliest
+from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.linear import takes
 from headgate.engine.kernels.triton.products import Tile, row_product, tile_product
 from headgate.engine.kernels.triton.rows import Rounded, exact, swiglu, taken
@@ -32,20 +36,15 @@ def _route(
     count: tl.tensor,
     per_token: tl.constexpr,
     block: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
-    """A program per token: softmax over its experts in registers, then the largest, one after the other."""
+    """A program per token."""
+    begin(pdl)
+    wait(pdl)
     token = tl.program_id(0).to(tl.int64)
     expert = tl.arange(0, block)
     logit = tl.load(logits + token * count + expert, mask=expert < count, other=float("-inf"))
-    probability = tl.exp(logit - tl.max(logit, axis=0))
-    probability = probability / tl.sum(probability, axis=0)
-    # Where nothing is a number any expert will do, so long as there is one: its weight is no number either.
-    left = tl.where(expert < count, tl.where(probability == probability, probability, 0.0), -1.0)
-    for turn in tl.static_range(per_token):
-        best = tl.argmax(left, axis=0)
-        tl.store(chosen + token * per_token + turn, best)
-        tl.store(weights + token * per_token + turn, tl.sum(tl.where(expert == best, probability, 0.0), axis=0))
-        left = tl.where(expert == best, -1.0, left)
+    likeliest(logit, chosen + token * per_token, weights + token * per_token, count, per_token, block)
 
 
 @triton.jit
@@ -69,6 +68,7 @@ def _product(
     rows: tl.constexpr,
     columns: tl.constexpr,
     depth: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per tile of pairs of one expert and run of its outputs; pair p reads row p // `share` of x.
 
@@ -76,6 +76,8 @@ def _product(
     row each, tiles are the pairs themselves. `gated`: gates and ups are computed in turns and leave as silu(gate) * up,
     which is a third of the traffic.
     """
+    begin(pdl)
+    wait(pdl)
     tile = tl.program_id(0)
     expert = tl.load(experts + tile).to(tl.int64)
     if expert < count:
@@ -122,11 +124,14 @@ def _weigh(
     per_token: tl.constexpr,
     normalize: tl.constexpr,
     block: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per token and run of columns: its experts' results by their weights, in the order they were chosen.
 
     `normalize`: the weights are made to sum to one.
     """
+    begin(pdl)
+    wait(pdl)
     token = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * block + tl.arange(0, block)
     inside = column < hidden
@@ -161,7 +166,8 @@ class TritonMixture:
         """
         self._per_token, self._normalize = weights.per_token, weights.normalize
         self._count = weights.router.shape[0]
-        self._router = weights.router.float()
+        router = Stored("native", weights.router.shape[1], weights.router.float().contiguous())
+        self._router = router.values
         self._shared, self._shared_gate = shared, weights.shared_gate
         pairs = iter(experts)
         first = next(pairs)
@@ -169,17 +175,24 @@ class TritonMixture:
         for number, (gate_up, down) in enumerate(chain([first], pairs)):
             self._gate_up.put(number, gate_up)
             self._down.put(number, down)
+        arrivals = torch.zeros(1, dtype=torch.int32, device=self._router.device)
+        self._few = FewExperts(router, self._gate_up, self._down, self._per_token, arrivals, self._normalize)
 
-    @property
-    def takes(self) -> Fp8Format | None:
-        """As what rows come best; None for as they are."""
-        return self._gate_up.fp8
+    def takes(self, tokens: int) -> Fp8Format | None:
+        """As what so many rows come best; None for as they are."""
+        return None if self._few.fits(tokens) else self._gate_up.fp8
 
-    def __call__(self, x: Tensor | Rounded) -> Tensor:
+    def norms(self, tokens: int) -> bool:
+        """Whether so many tokens may come `Unnormed`."""
+        return tokens == 1 and self._shared is None and self._few.fits(tokens)
+
+    def __call__(self, x: Tensor | Rounded | Unnormed) -> Tensor:
         """See Mixture. The last bits of a token's result may depend on how many it is computed with: tiles differ.
 
-        fp8 experts take rows that were rounded already.
+        fp8 experts take rows that were rounded already; one that is to be normed comes where `norms` says so.
         """
+        if isinstance(x, Unnormed) or self._few.fits(exact(x).shape[0]):
+            return self._by_pair(x if isinstance(x, Unnormed) else exact(x).contiguous())
         x = x if isinstance(x, Rounded) else x.contiguous()
         plain = exact(x)
         tokens, hidden = plain.shape
@@ -188,7 +201,7 @@ class TritonMixture:
         chosen, weights = self._routed(plain)
         most = chosen.numel()
         size = 1 if most <= _ALONE else _tile_rows(most, self._count)
-        pairs, experts = (chosen, chosen.flatten()) if size == 1 else _by_expert(chosen, self._count, size)
+        pairs, experts = (chosen, chosen.flatten()) if size == 1 else by_expert(chosen, self._count, size)
         between, parts = plain.new_empty(most, self._down.inputs), plain.new_empty(most, hidden)
         for given, weight, out, share in (
             (x, self._gate_up, between, self._per_token),
@@ -199,13 +212,22 @@ class TritonMixture:
             _product[(experts.shape[0], triton.cdiv(weight.outputs, tile.columns))](
                 values, scales, span, weight.values, weight.scales, weight.groups, out, pairs, experts, self._count,
                 most, share, weight.inputs, weight.outputs, weight.fmt, weight is self._gate_up, size, tile.columns,
-                tile.depth, num_warps=tile.warps, num_stages=3,
+                tile.depth, num_warps=tile.warps, num_stages=tile.stages, **overlapping(),
             )  # fmt: skip
         added, gates = self._passed_by_all(x)
         out, block = torch.empty_like(plain), min(1024, triton.next_power_of_2(hidden))
         grid = tokens, triton.cdiv(hidden, block)
-        _weigh[grid](parts, weights, added, gates, out, hidden, self._per_token, self._normalize, block)
+        _weigh[grid](
+            parts, weights, added, gates, out, hidden, self._per_token, self._normalize, block, **overlapping()
+        )
         return out
+
+    def _by_pair(self, x: Tensor | Unnormed) -> Tensor:
+        """Of few tokens."""
+        chosen, shares = self._few.routed(x)
+        if isinstance(x, Unnormed):
+            return self._few.passed(x.summed, chosen, shares, None, None)
+        return self._few.passed(x, chosen, shares, *self._passed_by_all(x))
 
     def _routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Experts int32 [tokens, per_token] and their weights, float32."""
@@ -214,7 +236,9 @@ class TritonMixture:
         weights = logits.new_empty(x.shape[0], self._per_token)
         chosen = torch.empty_like(weights, dtype=torch.int32)
         block = triton.next_power_of_2(self._count)
-        _route[(x.shape[0],)](logits, weights, chosen, self._count, self._per_token, block)
+        _route[(x.shape[0],)](
+            logits, weights, chosen, self._count, self._per_token, block, num_warps=1, **overlapping()
+        )
         return chosen, weights
 
     def _passed_by_all(self, x: Tensor | Rounded) -> tuple[Tensor | None, Tensor | None]:
@@ -222,8 +246,9 @@ class TritonMixture:
         if self._shared is None or self._shared_gate is None:
             return None, None
         gate_up, down = self._shared
-        given: Any = x if takes(gate_up) else exact(x)
-        between: Any = swiglu(gate_up(given), takes(down))
+        tokens = exact(x).shape[0]
+        given: Any = x if takes(gate_up, tokens) else exact(x)
+        between: Any = swiglu(gate_up(given), takes(down, tokens))
         return down(between), F.linear(exact(x).float(), self._shared_gate.float())
 
     @property
@@ -243,23 +268,3 @@ def _tile_rows(pairs: int, experts: int) -> int:
     """Rows of a tile: about as many as an expert has on average, from tensor cores' least to what keeps them busy."""
     average: int = triton.next_power_of_2(triton.cdiv(pairs, experts))
     return min(max(average, 16), 128)
-
-
-def _by_expert(chosen: Tensor, count: int, size: int) -> tuple[Tensor, Tensor]:
-    """Pairs int32 [tiles, size], sorted by expert, each expert's filled up to whole tiles, and the tiles' experts.
-
-    As many tiles as there can be, whatever was chosen, so that the host need not know: those past the last have expert
-    `count`.
-    """
-    flat, most = chosen.flatten().long(), chosen.numel()
-    order = flat.argsort(stable=True)
-    counts = torch.zeros(count, dtype=torch.int64, device=flat.device).scatter_add_(0, flat, torch.ones_like(flat))
-    filled = (counts + size - 1) // size * size
-    ends = filled.cumsum(0)
-    moved = (ends - filled) - (counts.cumsum(0) - counts)
-    tiles = min(most, triton.cdiv(most, size) + count)
-    pairs = torch.full((tiles * size,), most, dtype=torch.int32, device=flat.device)
-    places = torch.arange(most, device=flat.device) + moved[flat[order]]
-    pairs[places] = order.int()
-    firsts = torch.arange(tiles, device=flat.device) * size
-    return pairs.view(tiles, size), torch.searchsorted(ends, firsts, right=True).int()

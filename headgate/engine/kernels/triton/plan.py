@@ -12,26 +12,22 @@ from headgate.engine.kernels.interface import AttentionBatch
 
 _FEW = 16
 """Rows of a tile, a row being one head of one query: the least that tensor cores take."""
-LEAST_SPAN, MOST_SPLITS = 128, 32
-"""Keys of a sequence that one program reads, and programs that share a sequence's: at 1,024 keys there are 8 of each
-key head, so that batch 1 already fills half of a large GPU, and at 128,000 there is little to combine."""
-_PROGRAMS = 256
-"""Of each key head in a step that only the device knows, sequences and their splits together: with eight of these, as
-many as the largest GPU holds at once."""
+ARRIVALS = 128
+"""Key heads of a tile whose parts can be counted as they arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """Consecutive queries of a sequence that are attended together: int32 [tiles, 2], sequence and first query.
 
-    `few` has the sequences whose queries fit one tile of `few_queries`; their keys are read by up to `splits` programs
-    each. `many` has the others, in tiles of `many_queries`. `programs` share the splits of a sequence out.
+    `few` has the sequences whose queries fit one tile of `few_queries`; none has more than `longest` tokens. `arrivals`
+    int32 [few, ARRIVALS] are zero before and after each use. `many` has the others, in tiles of `many_queries`.
     """
 
     few: Tensor
     few_queries: int
-    splits: int
-    programs: int
+    longest: int
+    arrivals: Tensor
     many: Tensor
     many_queries: int
 
@@ -41,13 +37,12 @@ class TritonPlan:
     """Geometry of one step, on the device.
 
     Attributes:
-        geometry: int32 [sequences, 5]: first row, rows, context, where its blocks begin in `tables`, keys of a split.
+        geometry: int32 [sequences, 4]: first row, rows, context, where its blocks begin in `tables`.
         tables: int32, the blocks of one sequence after the other.
     """
 
     counts: tuple[int, ...]
-    spans: tuple[tuple[int, int], ...]
-    """Context and keys of a split, per sequence."""
+    contexts: tuple[int, ...]
     geometry: Tensor
     tables: Tensor
     block_size: int
@@ -56,18 +51,17 @@ class TritonPlan:
     @classmethod
     def of(cls, batch: AttentionBatch, device: torch.device) -> TritonPlan:
         """The geometry of `batch`, in one transfer."""
-        spans = [(context, _span(context)) for context in batch.contexts]
         rows = accumulate(batch.counts, initial=0)
         blocks = accumulate((len(table) for table in batch.tables), initial=0)
         numbers = [
             number
-            for row, count, (context, span), first in zip(rows, batch.counts, spans, blocks, strict=False)
-            for number in (row, count, context, first, span)
+            for row, count, context, first in zip(rows, batch.counts, batch.contexts, blocks, strict=False)
+            for number in (row, count, context, first)
         ]
-        sequences = len(spans)
+        sequences = len(batch.counts)
         both = torch.tensor([*numbers, *(b for table in batch.tables for b in table)], dtype=torch.int32).to(device)
-        geometry, tables = both[: 5 * sequences].view(sequences, 5), both[5 * sequences :]
-        return cls(tuple(batch.counts), tuple(spans), geometry, tables, batch.block_size)
+        geometry, tables = both[: 4 * sequences].view(sequences, 4), both[4 * sequences :]
+        return cls(tuple(batch.counts), tuple(batch.contexts), geometry, tables, batch.block_size)
 
     def tiles(self, group: int, rows: int) -> Tiles:
         """For `group` query heads per key head, `rows` rows in a tile of many; made at the first layer that asks."""
@@ -81,9 +75,10 @@ class TritonPlan:
                 for first in range(0, count, many_queries)
             ]
             pairs = torch.tensor([*((i, 0) for i in few), *many], dtype=torch.int32).to(self.geometry.device)
-            splits = max((-(-context // span) for context, span in (self.spans[i] for i in few)), default=1)
+            longest = max((self.contexts[i] for i in few), default=1)
+            arrivals = pairs.new_zeros(len(few), ARRIVALS)
             self.tiled[group, rows] = Tiles(
-                pairs[: len(few)], few_queries, splits, splits, pairs[len(few) :], many_queries
+                pairs[: len(few)], few_queries, longest, arrivals, pairs[len(few) :], many_queries
             )
         return self.tiled[group, rows]
 
@@ -95,24 +90,18 @@ class DecodePlan:
     Attributes:
         geometry: as in TritonPlan.
         pairs: int32 [sequences, 2], the tile of each.
+        arrivals: as in Tiles.
         tables: int32, likewise.
         longest: the most tokens that a sequence can have.
     """
 
     geometry: Tensor
     pairs: Tensor
+    arrivals: Tensor
     tables: Tensor
     longest: int
     block_size: int
 
     def tiles(self, group: int, rows: int) -> Tiles:  # noqa: ARG002
-        """See TritonPlan. As many programs share a sequence's keys as fill a GPU, however long it turns out to be."""
-        splits = min(MOST_SPLITS, -(-self.longest // LEAST_SPAN))
-        programs = max(1, min(splits, _PROGRAMS // len(self.pairs)))
-        return Tiles(self.pairs, 1, splits, programs, self.pairs[:0], 1)
-
-
-def _span(context: int) -> int:
-    """Of the context alone: how a sequence is split, and so what it gets, does not depend on its neighbours."""
-    shortest = -(-context // MOST_SPLITS)
-    return max(LEAST_SPAN, 1 << (shortest - 1).bit_length())
+        """See TritonPlan."""
+        return Tiles(self.pairs, 1, self.longest, self.arrivals, self.pairs[:0], 1)

@@ -16,11 +16,12 @@ from headgate.engine.kernels.triton.stored import StoredFormat
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Outputs that a program computes, inputs that it reads at a time, and its warps."""
+    """Outputs that a program computes, inputs that it reads at a time, its warps, and stages of its loads."""
 
     columns: int
     depth: int
     warps: int
+    stages: int = 3
 
     @classmethod
     def of(cls, rows: int, fmt: StoredFormat, size: int) -> Tile:

@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.products import rounded
 from headgate.engine.kernels.triton.stored import Fp8Format, StoredFormat
 from headgate.engine.quant.fp8 import BLOCK, E4M3
@@ -42,7 +43,15 @@ class Rounded:
         if tokens:
             block = triton.next_power_of_2(width)
             _round[(tokens,)](
-                x, new.values, new.scales, width, new.span, block, _run(fmt, block), num_warps=_warps(block)
+                x,
+                new.values,
+                new.scales,
+                width,
+                new.span,
+                block,
+                _run(fmt, block),
+                num_warps=_warps(block),
+                **overlapping(),
             )
         return new
 
@@ -113,8 +122,11 @@ def _round(
     span: tl.tensor,
     block: tl.constexpr,
     run: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per row."""
+    begin(pdl)
+    wait(pdl)
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, block)
     value = tl.load(x + row * width + column, mask=column < width, other=0.0).to(tl.float32)
@@ -134,8 +146,11 @@ def _norm(
     eps: tl.tensor,
     block: tl.constexpr,
     run: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per row, which stays in registers: read once, written once. `residual`, if any, becomes the sum."""
+    begin(pdl)
+    wait(pdl)
     row = tl.program_id(0).to(tl.int64)
     start = row * width
     column = tl.arange(0, block)
@@ -171,7 +186,7 @@ def rms_norm(
         run = _run(wanted, block) if wanted is not None else 1
         _norm[(lines,)](
             x, residual, weight, out, low and low.values, low and low.scales, width, low and low.span, eps, block, run,
-            num_warps=_warps(block),
+            num_warps=_warps(block), **overlapping(),
         )  # fmt: skip
     return low or out
 
@@ -186,18 +201,21 @@ def _gate(
     span: tl.tensor,
     block: tl.constexpr,
     run: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per row and run of `block` columns."""
+    begin(pdl)
+    wait(pdl)
     row = tl.program_id(0).to(tl.int64)
-    begin = tl.program_id(1) * block
-    column = begin + tl.arange(0, block)
+    start = tl.program_id(1) * block
+    column = start + tl.arange(0, block)
     inside = column < width
     gate = tl.load(gate_up + row * 2 * width + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_up + (row * 2 + 1) * width + column, mask=inside, other=0.0).to(tl.float32)
     product = (gate / (1.0 + tl.exp(-gate)) * up).to(out.dtype.element_ty)
     tl.store(out + row * width + column, product, mask=inside)
     if values is not None:
-        _store_rounded(product.to(tl.float32), values, scales, row, begin, width, span, run)
+        _store_rounded(product.to(tl.float32), values, scales, row, start, width, span, run)
 
 
 def swiglu(gate_up: Tensor, wanted: Fp8Format | None = None) -> Tensor | Rounded:
@@ -212,6 +230,6 @@ def swiglu(gate_up: Tensor, wanted: Fp8Format | None = None) -> Tensor | Rounded
         run = _run(wanted, block) if wanted is not None else 1
         _gate[(tokens, triton.cdiv(width, block))](
             gate_up, out, low and low.values, low and low.scales, width, low and low.span, block, run,
-            num_warps=max(4, _warps(block)),
+            num_warps=max(4, _warps(block)), **overlapping(),
         )  # fmt: skip
     return low or out

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headgate.engine.kernels.device_rows import BIASED, BIASES, PROMPTED, TOP_K, RowState
+from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.noise import gumbel
 
 _SEGMENT = 2048
@@ -71,11 +72,14 @@ def _survey(
     prompted: tl.constexpr,
     settings: tl.constexpr,
     block: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per row and segment: its likeliest token, infinite where one is NaN.
 
     With `scores`, the row's adjusted logits go there if it draws; with `raw_peaks`, what the logits themselves sum to.
     """
+    begin(pdl)
+    wait(pdl)
     line, segment = tl.program_id(0).to(tl.int64), tl.program_id(1)
     column = segment * block + tl.arange(0, block)
     inside = column < width
@@ -121,8 +125,11 @@ def _race(
     settings: tl.constexpr,
     segments: tl.constexpr,
     block: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per row that draws from all tokens and segment: who is ahead in it, and the mass of all."""
+    begin(pdl)
+    wait(pdl)
     line, segment, count = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
     row = line
     if order is not None:
@@ -237,8 +244,11 @@ def _choose(
     settings: tl.constexpr,
     segments: tl.constexpr,
     block: tl.constexpr,
+    pdl: tl.constexpr,
 ) -> None:
     """A program per row, of what its `count` segments gave."""
+    begin(pdl)
+    wait(pdl)
     line = tl.program_id(0).to(tl.int64)
     number = tl.arange(0, segments)
     there = number < count
@@ -341,16 +351,17 @@ def _chosen(
     _survey[(rows, count)](
         logits, order, choices, counts, biases, bias_tokens, bias_values, scores, peaks, places, raw_peaks, raw_sums,
         width, biases.stride(0) if biases is not None else 0, BIASES, PROMPTED, settings, block,
+        **overlapping(),
     )  # fmt: skip
     races, winners, masses, stride = None, None, None, 0
     if choices is not None and top_k is not None:
         races, winners, masses, stride = each(), each(torch.int32), each(torch.float64), top_k.stride(0)
         _race[(rows, count)](
             scores, order, choices, top_k, keys, peaks, races, winners, masses, width, stride, settings, segments,
-            block,
+            block, **overlapping(),
         )  # fmt: skip
     _choose[(rows,)](
         logits, scores, order, choices, top_k, keys, peaks, places, races, winners, masses, raw_peaks, raw_sums, chosen,
-        logprobs, width, count, stride, settings, segments, block, num_warps=8,
+        logprobs, width, count, stride, settings, segments, block, num_warps=8, **overlapping(),
     )  # fmt: skip
     return chosen, logprobs

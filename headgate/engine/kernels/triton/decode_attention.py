@@ -1,0 +1,256 @@
+"""Attention of sequences that each lack one token, with all that comes before it, in one launch.
+
+Of these launches there is one per layer and token, and with few sequences none has much to read: what counts is how
+soon each is done. Keys that are in the cache are asked for before the launch before has ended; the new one is made of
+its projection by the program that also needs it, and never read back.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from headgate.engine.kernels.interface import HeadNorms, KVLayer
+from headgate.engine.kernels.triton.attention import Tile, cells, fold, kept, merged, programs_of
+from headgate.engine.kernels.triton.launch import begin, overlapping, wait
+from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan
+
+
+@triton.jit
+def _turned(
+    heads: tl.tensor,
+    norm: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    real: tl.tensor,
+    eps: tl.tensor,
+    dim: tl.constexpr,
+    columns: tl.constexpr,
+) -> tl.tensor:
+    """float32 [heads, columns]: heads at `heads` [heads, 1], normed if there is a `norm`, and rotated."""
+    column = tl.arange(0, columns)[None, :]
+    half: tl.constexpr = dim // 2
+    wide = column < dim
+    inside = real & wide
+    # The rotation pairs element i with i + half.
+    other = tl.where(column < half, column + half, column - half)
+    one = tl.load(heads + column, mask=inside, other=0.0).to(tl.float32)
+    two = tl.load(heads + other, mask=inside, other=0.0).to(tl.float32)
+    if norm is not None:
+        factor = 1.0 / tl.sqrt(tl.sum(one * one, axis=1, keep_dims=True) / dim + eps)
+        one = one * factor * tl.load(norm + column, mask=wide, other=0.0).to(tl.float32)
+        two = two * factor * tl.load(norm + other, mask=wide, other=0.0).to(tl.float32)
+    c = tl.load(cos + column % half, mask=wide, other=0.0)
+    s = tl.load(sin + column % half, mask=wide, other=0.0)
+    return one * c + tl.where(column < half, -two, two) * s
+
+
+@triton.jit
+def _rounded(
+    value: tl.tensor, cache: tl.tensor, scales: tl.tensor, dtype: tl.constexpr
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+    """float32 [1, columns] as the cache keeps it, its scale [1, 1], and as float32 what is read back of that."""
+    kind: tl.constexpr = cache.dtype.element_ty
+    step = tl.full([1, 1], 1.0, tl.float32)
+    if scales is None:
+        low = value.to(kind)
+        back = low.to(tl.float32)
+    else:
+        most = tl.max(tl.abs(value), axis=1, keep_dims=True)
+        # A maximum passes over NaN. An infinite scale lets it be seen: what is read back is 0 * inf.
+        sound = tl.sum(tl.where(value == value, 0, 1), axis=1, keep_dims=True) == 0
+        largest: tl.constexpr = 127.0 if kind == tl.int8 else 448.0
+        step = tl.where(sound, tl.where(most == 0.0, 1.0, most / largest), float("inf"))
+        value = tl.where(sound, value / step, 0.0)
+        if kind == tl.int8:
+            # Adding 1.5 * 2^23 leaves no bit for a fraction: the sum rounds to the nearest integer, ties to even.
+            value = (value + 12582912.0) - 12582912.0
+        low = value.to(kind)
+        back = (low.to(tl.float32) * step).to(dtype).to(tl.float32)
+    return low, step, back
+
+
+@triton.jit
+def _decode(
+    q: tl.tensor,
+    k: tl.tensor,
+    v: tl.tensor,
+    q_norm: tl.tensor,
+    k_norm: tl.tensor,
+    eps: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    slots: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    key_scales: tl.tensor,
+    value_scales: tl.tensor,
+    out: tl.tensor,
+    partial: tl.tensor,
+    logs: tl.tensor,
+    arrivals: tl.tensor,
+    geometry: tl.tensor,
+    tables: tl.tensor,
+    q_stride: tl.tensor,
+    k_stride: tl.tensor,
+    v_stride: tl.tensor,
+    kv_heads: tl.tensor,
+    window: tl.tensor,
+    scale: tl.tensor,
+    least: tl.tensor,
+    most_heads: tl.constexpr,
+    dim: tl.constexpr,
+    block_size: tl.constexpr,
+    group: tl.constexpr,
+    rows: tl.constexpr,
+    lines: tl.constexpr,
+    columns: tl.constexpr,
+    block: tl.constexpr,
+    pdl: tl.constexpr,
+) -> None:
+    """A program per sequence, key head and part of the keys; the last part begins with the new key.
+
+    As in `attention`, the `group` query heads of a key head are rows of one product, and with `partial` the last part
+    to arrive puts together what all of them left.
+    """
+    begin(pdl)
+    line, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    # The geometry was there before the first launch of a layer, and so were angles and slots.
+    position = tl.load(geometry + line * 4 + 2) - 1
+    table = tables + tl.load(geometry + line * 4 + 3)
+    parts, part = 1, 0
+    start, stop = 0, position
+    if partial is not None:
+        context = position + 1
+        span = tl.maximum(tl.cdiv(tl.cdiv(context, tl.num_programs(2)), block) * block, least)
+        parts, part = tl.cdiv(context, span), tl.program_id(2)
+        start, stop = part * span, tl.minimum(position, part * span + span)
+    if window is not None:
+        start = tl.maximum(start, position - window + 1)
+    dtype: tl.constexpr = out.dtype.element_ty
+    row = tl.arange(0, rows)
+    column = tl.arange(0, columns)
+    at = tl.zeros([rows], tl.int32) + position
+    if part < parts:
+        key = start + tl.arange(0, block)
+        there = key < stop
+        head = cells(table, key, there, kv_head, kv_heads, block_size, True)
+        first_keys = kept(keys, key_scales, head, there, dtype, dim, columns, True)
+        first_values = kept(values, value_scales, head, there, dtype, dim, columns, True)
+        slot = tl.load(slots + line)
+        cos += line * (dim // 2)
+        sin += line * (dim // 2)
+        wait(pdl)
+        heads = (q + line * q_stride + (kv_head * group + row) * dim)[:, None]
+        asked = _turned(heads, q_norm, cos, sin, (row < group)[:, None], eps, dim, columns).to(dtype)
+        most = tl.full([rows], float("-inf"), tl.float32)
+        total = tl.zeros([rows], tl.float32)
+        sums = tl.zeros([rows, columns], tl.float32)
+        if part == parts - 1:
+            one = tl.zeros([1, 1], tl.int64)
+            wide = (column < dim)[None, :]
+            mine = k + line * k_stride + kv_head * dim + one
+            new_key = _turned(mine, k_norm, cos, sin, one == 0, eps, dim, columns)
+            new_value = tl.load(v + line * v_stride + kv_head * dim + one + column[None, :], mask=wide, other=0.0)
+            low_key, key_step, new_key = _rounded(new_key, keys, key_scales, dtype)
+            low_value, value_step, given = _rounded(new_value.to(tl.float32), values, value_scales, dtype)
+            place = slot * kv_heads + kv_head
+            tl.store(keys + place * dim + one + column[None, :], low_key, mask=wide)
+            tl.store(values + place * dim + one + column[None, :], low_value, mask=wide)
+            if key_scales is not None:
+                tl.store(key_scales + place + one, key_step)
+                tl.store(value_scales + place + one, value_step)
+            most = tl.sum(asked.to(tl.float32) * new_key, axis=1) * scale
+            total = tl.full([rows], 1.0, tl.float32)
+            sums = sums + given
+        # All keys from `start` on are seen.
+        most, total, sums = fold(asked, at, first_keys, first_values, key, there, None, scale, most, total, sums, True)
+        whole = start + tl.maximum(stop - start, 0) // block * block
+        for first in range(start + block, whole, block):
+            key = first + tl.arange(0, block)
+            there = key < stop
+            head = cells(table, key, there, kv_head, kv_heads, block_size, False)
+            more_keys = kept(keys, key_scales, head, there, dtype, dim, columns, False)
+            more_values = kept(values, value_scales, head, there, dtype, dim, columns, False)
+            most, total, sums = fold(
+                asked, at, more_keys, more_values, key, there, None, scale, most, total, sums, False
+            )
+        for first in range(tl.maximum(whole, start + block), stop, block):
+            key = first + tl.arange(0, block)
+            there = key < stop
+            head = cells(table, key, there, kv_head, kv_heads, block_size, True)
+            last_keys = kept(keys, key_scales, head, there, dtype, dim, columns, True)
+            last_values = kept(values, value_scales, head, there, dtype, dim, columns, True)
+            most, total, sums = fold(
+                asked, at, last_keys, last_values, key, there, None, scale, most, total, sums, True
+            )
+        # Nothing was seen where the total is 0; a NaN is not 0 and stays visible.
+        mean = sums / tl.where(total == 0.0, 1.0, total)[:, None]
+        owner = ((line * kv_heads + kv_head) * group + row)[:, None] * dim + column[None, :]
+        theirs = (row < group)[:, None] & (column < dim)[None, :]
+        if parts == 1:
+            tl.store(out + owner, mean.to(dtype), mask=theirs)
+        if partial is not None:
+            begun = (line * kv_heads + kv_head) * tl.num_programs(2) * group
+            if parts > 1:
+                left = begun + part * group + row
+                log = tl.where(total == 0.0, float("-inf"), most + tl.log2(total))
+                tl.store(logs + left, log, mask=row < group)
+                tl.store(partial + left[:, None] * columns + column[None, :], mean, mask=(row < group)[:, None])
+                arrival = arrivals + line * most_heads + kv_head
+                tl.debug_barrier()
+                arrived = tl.atomic_add(arrival, 1, sem="acq_rel")
+                tl.debug_barrier()
+                if arrived == parts - 1:
+                    tl.store(arrival, 0)  # for the next layer
+                    merged_parts = merged(partial, logs, begun, parts, group, lines, columns, 64 // lines)
+                    last = tl.arange(0, lines)
+                    place = ((line * kv_heads + kv_head) * group + last)[:, None] * dim + column[None, :]
+                    tl.store(
+                        out + place, merged_parts.to(dtype), mask=(last < group)[:, None] & (column < dim)[None, :]
+                    )
+
+
+def decode_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    norms: HeadNorms | None,
+    cos: Tensor,
+    sin: Tensor,
+    layer: KVLayer,
+    slots: Tensor,
+    plan: DecodePlan,
+    window: int | None,
+) -> Tensor:
+    """See Kernels.attend. The heads of a token lie side by side in q, k and v, which may be parts of one projection."""
+    tokens, heads, dim = q.shape
+    kv_heads = k.shape[1]
+    group = heads // kv_heads
+    columns, lines = max(16, triton.next_power_of_2(dim)), triton.next_power_of_2(group)
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    programs = programs_of(tokens, kv_heads, plan.longest)
+    logs, partial = None, None
+    if programs > 1:
+        logs = q.new_empty(tokens, kv_heads, programs, group, dtype=torch.float32)
+        partial = q.new_empty(*logs.shape, columns, dtype=torch.float32)
+    query, key, eps = (norms.query, norms.key, norms.eps) if norms is not None else (None, None, 0.0)
+    tile = _tile(columns * q.element_size(), group, programs)
+    _decode[(tokens, kv_heads, programs)](
+        q, k, v, query, key, eps, cos, sin, slots, layer.keys, layer.values, layer.key_scales, layer.value_scales, out,
+        partial, logs, plan.arrivals, plan.geometry, plan.tables, q.stride(0), k.stride(0), v.stride(0), kv_heads,
+        window, dim**-0.5 * math.log2(math.e), tile.block, ARRIVALS, dim, plan.block_size, group, max(16, lines), lines,
+        columns, tile.block, num_warps=tile.warps, num_stages=tile.stages, **overlapping(),
+    )  # fmt: skip
+    return out
+
+
+def _tile(width: int, group: int, programs: int) -> Tile:
+    """For heads of `width` bytes: where programs share keys, what counts is how soon the first are there."""
+    if width > 256 or (programs > 1 and group < 8):
+        return Tile(32, 4, 3)
+    return Tile(64, 4, 3)

@@ -1,0 +1,254 @@
+"""The experts of a token or a few: each pair of token and expert by itself, in three launches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from headgate.engine.kernels.triton import few
+from headgate.engine.kernels.triton.few import Unnormed, gated, row, scales_of, tile, times, weights
+from headgate.engine.kernels.triton.launch import begin, overlapping, wait
+from headgate.engine.kernels.triton.stored import Stored
+from headgate.engine.quant.fp8 import BLOCK
+
+
+@triton.jit
+def likeliest(
+    logit: tl.tensor,
+    chosen: tl.tensor,
+    shares: tl.tensor,
+    count: tl.tensor,
+    per_token: tl.constexpr,
+    experts: tl.constexpr,
+) -> None:
+    """Softmax over a token's `count` experts, logits float32 [experts], then the largest, one after the other."""
+    expert = tl.arange(0, experts)
+    probability = tl.exp(logit - tl.max(logit, axis=0))
+    probability = probability / tl.sum(probability, axis=0)
+    # Where nothing is a number any expert will do, so long as there is one: its share is no number either.
+    left = tl.where(expert < count, tl.where(probability == probability, probability, 0.0), -1.0)
+    for turn in tl.static_range(per_token):
+        best = tl.argmax(left, axis=0)
+        tl.store(chosen + turn, best)
+        tl.store(shares + turn, tl.sum(tl.where(expert == best, probability, 0.0), axis=0))
+        left = tl.where(expert == best, -1.0, left)
+
+
+@triton.jit
+def _router(
+    x: tl.tensor,
+    residual: tl.tensor,
+    norm: tl.tensor,
+    total: tl.tensor,
+    weight: tl.tensor,
+    logits: tl.tensor,
+    chosen: tl.tensor,
+    shares: tl.tensor,
+    arrivals: tl.tensor,
+    inputs: tl.tensor,
+    count: tl.tensor,
+    eps: tl.tensor,
+    tokens: tl.constexpr,
+    per_token: tl.constexpr,
+    experts: tl.constexpr,
+    columns: tl.constexpr,
+    depth: tl.constexpr,
+    pdl: tl.constexpr,
+) -> None:
+    """A program per run of experts, of all tokens; the last one to arrive chooses among all."""
+    begin(pdl)
+    first = tl.program_id(0).to(tl.int64) * columns
+    column = first + tl.arange(0, columns)
+    inside = column < count
+    at = tl.arange(0, depth)
+    there = at < inputs
+    mine = weights(weight, first, inside, at, there, inputs)
+    wait(pdl)
+    for token in tl.static_range(tokens):
+        given = row(x + token * inputs, residual, norm, total, at, there, inputs, eps, first == 0)
+        tl.store(logits + token * count + column, times(mine, 1.0, given, "native"), mask=inside)
+    tl.debug_barrier()
+    arrived = tl.atomic_add(arrivals, 1, sem="acq_rel")
+    tl.debug_barrier()
+    if arrived == tl.num_programs(0) - 1:
+        tl.store(arrivals, 0)  # for the next token
+        expert = tl.arange(0, experts)
+        for token in tl.static_range(tokens):
+            # Other programs have only just written them: not from the first cache.
+            logit = tl.load(
+                logits + token * count + expert, mask=expert < count, other=float("-inf"), cache_modifier=".cg"
+            )
+            likeliest(logit, chosen + token * per_token, shares + token * per_token, count, per_token, experts)
+
+
+@triton.jit
+def _gates(
+    x: tl.tensor,
+    norm: tl.tensor,
+    chosen: tl.tensor,
+    weight: tl.tensor,
+    scales: tl.tensor,
+    out: tl.tensor,
+    inputs: tl.tensor,
+    outputs: tl.tensor,
+    eps: tl.tensor,
+    fmt: tl.constexpr,
+    per_token: tl.constexpr,
+    columns: tl.constexpr,
+    depth: tl.constexpr,
+    pdl: tl.constexpr,
+) -> None:
+    """A program per pair and run of its expert's `outputs` gates and ups."""
+    wait(pdl)
+    begin(pdl)  # only now: the next launch relies on what this one has waited for
+    pair = tl.program_id(0)
+    run = tl.program_id(1) * columns
+    first = tl.load(chosen + pair).to(tl.int64) * 2 * outputs + run
+    column = run + tl.arange(0, columns)
+    inside = column < outputs
+    at = tl.arange(0, depth)
+    there = at < inputs
+    one = weights(weight, first, inside, at, there, inputs)
+    one_scales = scales_of(scales, first, inside, inputs, depth, fmt)
+    two = weights(weight, first + outputs, inside, at, there, inputs)
+    two_scales = scales_of(scales, first + outputs, inside, inputs, depth, fmt)
+    given = row(x + pair // per_token * inputs, None, norm, None, at, there, inputs, eps, False)
+    done = gated(times(one, one_scales, given, fmt), times(two, two_scales, given, fmt), out.dtype.element_ty)
+    tl.store(out + pair * outputs + column, done.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _weighed(
+    x: tl.tensor,
+    chosen: tl.tensor,
+    shares: tl.tensor,
+    weight: tl.tensor,
+    scales: tl.tensor,
+    added: tl.tensor,
+    gates: tl.tensor,
+    out: tl.tensor,
+    inputs: tl.tensor,
+    outputs: tl.tensor,
+    fmt: tl.constexpr,
+    normalize: tl.constexpr,
+    per_token: tl.constexpr,
+    pairs: tl.constexpr,
+    columns: tl.constexpr,
+    depth: tl.constexpr,
+    pdl: tl.constexpr,
+) -> None:
+    """A program per token and run of outputs: of all its experts, so that memory is asked for all of that at once.
+
+    `normalize`: the experts' shares are made to sum to one.
+    """
+    begin(pdl)
+    token = tl.program_id(0).to(tl.int64)
+    start = tl.program_id(1) * columns
+    # Lines of the product are the columns of one expert after the other.
+    line = tl.arange(0, pairs * columns)
+    column = start + line % columns
+    real = (line // columns < per_token) & (column < outputs)
+    pair = token * per_token + line // columns
+    # Which experts that are `_gates` has waited for, before this launch began.
+    output = tl.load(chosen + pair, mask=real, other=0).to(tl.int64) * outputs + column
+    at = tl.arange(0, depth)
+    mask = real[:, None] & (at < inputs)[None, :]
+    w = tl.load(weight + output[:, None] * inputs + at[None, :], mask=mask, other=0.0, eviction_policy="evict_first")
+    wait(pdl)
+    given = tl.load(x + pair[:, None] * inputs + at[None, :], mask=mask, other=0.0)
+    products = w.to(tl.float32) * given.to(tl.float32)
+    if fmt == "fp8 blocks":
+        block = tl.arange(0, depth // 128)
+        blocks = tl.cdiv(inputs, 128)
+        scale = tl.load(
+            scales + (output // 128 * blocks)[:, None] + block[None, :],
+            mask=real[:, None] & (block < blocks)[None, :],
+            other=0.0,
+        )
+        sums = tl.sum(tl.sum(tl.reshape(products, [pairs * columns, depth // 128, 128]), axis=2) * scale, axis=1)
+    else:
+        sums = tl.sum(products, axis=1)
+        if fmt != "native":
+            sums = sums * tl.load(scales + output, mask=real, other=0.0)
+    # Rounded where the operations one by one round.
+    sums = sums.to(out.dtype.element_ty).to(tl.float32) * tl.load(shares + pair, mask=real, other=0.0)
+    total = tl.sum(tl.reshape(tl.where(real, sums, 0.0), [pairs, columns]), axis=0)
+    if normalize:
+        turn = tl.arange(0, pairs)
+        all_shares = tl.load(shares + token * per_token + turn, mask=turn < per_token, other=0.0)
+        total = total / tl.sum(all_shares, axis=0)
+    mine = start + tl.arange(0, columns)
+    inside = mine < outputs
+    if added is not None:
+        shared = tl.load(added + token * outputs + mine, mask=inside, other=0.0).to(tl.float32)
+        total += shared / (1.0 + tl.exp(-tl.load(gates + token)))
+    tl.store(out + token * outputs + mine, total.to(out.dtype.element_ty), mask=inside)
+
+
+@dataclass(frozen=True, slots=True)
+class FewExperts:
+    """A mixture as few tokens pass it.
+
+    Attributes:
+        router: float32 [experts, hidden].
+        arrivals: int32 [1], zero before and after each use.
+        normalize: whether a token's shares are made to sum to one.
+    """
+
+    router: Stored
+    gate_up: Stored
+    down: Stored
+    per_token: int
+    arrivals: Tensor
+    normalize: bool
+
+    def fits(self, tokens: int) -> bool:
+        """Whether so many tokens go this way."""
+        blocks = self.gate_up.fmt == "fp8 blocks"
+        whole = not blocks or (self.gate_up.outputs % (2 * BLOCK) == 0 and self.down.outputs % BLOCK == 0)
+        return whole and all(few.fits(weight, tokens) for weight in (self.router, self.gate_up, self.down))
+
+    def routed(self, x: Tensor | Unnormed) -> tuple[Tensor, Tensor]:
+        """Experts int32 [tokens, per_token] and their shares, float32."""
+        plain, norm, eps = (x.x, x.weight, x.eps) if isinstance(x, Unnormed) else (x, None, 0.0)
+        residual, total = (x.residual, x.total) if isinstance(x, Unnormed) else (None, None)
+        tokens, count = plain.shape[0], self.router.outputs
+        logits, shares = (
+            torch.empty(tokens, width, dtype=torch.float32, device=plain.device) for width in (count, self.per_token)
+        )
+        chosen = torch.empty_like(shares, dtype=torch.int32)
+        columns, depth, warps = tile(self.router, count, tokens, rows=1)
+        _router[(triton.cdiv(count, columns),)](
+            plain, residual, norm, total, self.router.values, logits, chosen, shares, self.arrivals,
+            self.router.inputs, count, eps, tokens, self.per_token, triton.next_power_of_2(count), columns, depth,
+            num_warps=warps, **overlapping(),
+        )  # fmt: skip
+        return chosen, shares
+
+    def passed(
+        self, x: Tensor | Unnormed, chosen: Tensor, shares: Tensor, added: Tensor | None, gates: Tensor | None
+    ) -> Tensor:
+        """[tokens, hidden]: what the chosen experts make of each token, by their shares, summed.
+
+        `added` [tokens, hidden] is added as well, by the sigmoid of its `gates`.
+        """
+        plain, norm, eps = (x.x, x.weight, x.eps) if isinstance(x, Unnormed) else (x, None, 0.0)
+        gate_up, down, width = self.gate_up, self.down, self.gate_up.outputs // 2
+        between = plain.new_empty(chosen.numel(), width)
+        columns, depth, warps = tile(gate_up, width * self.per_token, 1, rows=2)
+        _gates[(chosen.numel(), triton.cdiv(width, columns))](
+            plain, norm, chosen, gate_up.values, gate_up.scales, between, gate_up.inputs, width, eps, gate_up.fmt,
+            self.per_token, columns, depth, num_warps=warps, **overlapping(),
+        )  # fmt: skip
+        out = plain.new_empty(chosen.shape[0], down.outputs)
+        pairs = triton.next_power_of_2(self.per_token)
+        columns, depth, warps = tile(down, down.outputs, 1, rows=pairs)
+        _weighed[(chosen.shape[0], triton.cdiv(down.outputs, columns))](
+            between, chosen, shares, down.values, down.scales, added, gates, out, down.inputs, down.outputs, down.fmt,
+            self.normalize, self.per_token, pairs, columns, depth, num_warps=warps, **overlapping(),
+        )  # fmt: skip
+        return out
