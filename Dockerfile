@@ -1,5 +1,6 @@
 # The image of the gateway, for CPUs (--target cpu) and for an NVIDIA GPU (--target gpu). docs/deployment.md tells how it
-# is run. Compilers are in stages that are thrown away; the last stages have Python and what `pip install` made.
+# is run. Compilers are in stages that are thrown away; the last stages have Python and what `pip install` made,
+# that of GPUs a C compiler too.
 
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 
@@ -69,6 +70,12 @@ FROM runtime AS cpu
 COPY --from=build-cpu /opt/headgate /opt/headgate
 
 FROM runtime AS gpu
+# Triton compiles what launches the engine's kernels when it first does.
+USER root
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+USER headgate
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=build-gpu /opt/headgate /opt/headgate

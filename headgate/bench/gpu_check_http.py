@@ -10,6 +10,8 @@ from headgate.bench.workloads import Workload
 from headgate.engine.engine import EngineSettings
 
 _PROMPT = 64
+_REST_S = 8.0
+"""For some thirty sizes of steps."""
 
 
 def http_speed(
@@ -26,7 +28,7 @@ def http_speed(
     except ModuleNotFoundError as error:
         raise StageFailed(f"not run: the gateway's package {error.name} is not installed here") from None
     workload = Workload(f"{streams} streams", ((_PROMPT, new),) * streams)
-    found = alternated(folder, "native", settings, workload, scratch, rounds)
+    found = alternated(folder, "native", settings, workload, scratch, rounds, _REST_S if settings.decode_ahead else 0.0)
     figures = {
         "tokens_s": found.http_tokens_s,
         "engine_tokens_s": found.engine_tokens_s,

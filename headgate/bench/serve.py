@@ -103,9 +103,18 @@ class Server:
 
 
 def alternated(
-    folder: Path, weights: WeightFormat, settings: EngineSettings, workload: Workload, scratch: Path, rounds: int
+    folder: Path,
+    weights: WeightFormat,
+    settings: EngineSettings,
+    workload: Workload,
+    scratch: Path,
+    rounds: int,
+    rest_s: float = 0.0,
 ) -> Comparison:
-    """The streams of the workload over HTTP and by the engine alone, which both have these settings, round by round."""
+    """The streams of the workload over HTTP and by the engine alone, which both have these settings, round by round.
+
+    `rest_s`: that both have nothing to do before it counts, in which they record steps.
+    """
     alone = Engine(settings)
     alone.load(ModelSpec("bench", folder, weights=weights))
     alone.start()
@@ -117,6 +126,7 @@ def alternated(
             # As large as what counts: whatever is compiled or recorded at first use is, of both.
             run_streams(served, prompts, workload)
             runner.run(workload)
+            time.sleep(rest_s)
             for _ in range(rounds):
                 engine_tokens_s.append(workload.new_tokens / runner.run(workload).total_s)
                 over_http.append(run_streams(served, prompts, workload))

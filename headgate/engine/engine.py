@@ -85,7 +85,8 @@ class EngineSettings:
             (as much, of plain torch or on GPUs that compute with it).
         threads: for operators on the CPU; None leaves torch's own choice.
         prefix_cache: reuse the blocks of equal prefixes within a tenant.
-        kernels: "auto" (compiled ones where they were built), "reference" (plain torch) or "triton" (CUDA, on trial).
+        kernels: "auto" (compiled ones where they were built, Triton's on CUDA from compute capability 9.0 on),
+            "reference" (plain torch) or "triton" (on CUDA, whatever the GPU).
         decode_ahead: begin a step of decoding before the last one was read, by CUDA graphs on CUDA. None: where the
             kernels are those of Triton. True is refused where kernels have no such steps.
         keep_quantized: write quantised weights to disk beside their checkpoint, and map them at the next start.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +16,8 @@ from headgate.engine.kernels.interface import Kernels
 from headgate.engine.kernels.reference import ReferenceKernels
 
 KernelSet = Literal["auto", "reference", "triton"]
+_PROVEN = 9, 0
+"""Compute capability of the GPUs that the Triton kernels were run on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,9 @@ def choose_kernels(wanted: KernelSet, device: torch.device) -> KernelChoice:
         return KernelChoice(ReferenceKernels(), False, "plain torch, by the setting kernels: reference")
     if wanted == "triton":
         return _triton(device)
+    if device.type == "cuda":
+        lacking = _lacking(device)
+        return _triton(device) if not lacking else KernelChoice(ReferenceKernels(), False, f"plain torch; {lacking}")
     if device.type != "cpu":
         return KernelChoice(ReferenceKernels(), False, f"plain torch on {device.type}")
     status = native_status()
@@ -57,6 +64,23 @@ def row_kernels(chosen: KernelChoice, wanted: bool | None, device: torch.device)
     return rows
 
 
+def _lacking(device: torch.device) -> str:
+    """Why the kernels of Triton are not taken unasked; empty if they are."""
+    if not torch.cuda.is_available():
+        return "torch sees no CUDA device"
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    if not any(shutil.which(name) for name in (os.environ.get("CC") or "cc", "gcc", "clang")):
+        return "Triton needs a C compiler, and there is no cc, gcc or clang here"
+    found, proven = torch.cuda.get_device_capability(device), _PROVEN
+    if found < proven:
+        return (
+            f"Triton's kernels were run on compute capability {proven[0]}.{proven[1]} alone, and this GPU has "
+            f"{found[0]}.{found[1]}: try kernels: triton"
+        )
+    return ""
+
+
 def _triton(device: torch.device) -> KernelChoice:
     if device.type != "cuda":
         raise ValueError(f"kernels is 'triton', which runs on CUDA devices, but the device is {device}; use auto")
@@ -67,4 +91,4 @@ def _triton(device: torch.device) -> KernelChoice:
 
     # What takes fp8 (e4m3) came with the GPUs of 8.9.
     fp8 = torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= (8, 9)
-    return KernelChoice(TritonKernels(fp8=fp8), True, "Triton, by the setting kernels: triton")
+    return KernelChoice(TritonKernels(fp8=fp8), True, "Triton")

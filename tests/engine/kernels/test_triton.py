@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -180,8 +181,29 @@ def test_what_is_launched_compiles(
         assert kernel.metadata.shared <= SHARED[capability]
 
 
+@pytest.mark.parametrize(
+    ("capability", "compiler", "why"),
+    [
+        ((9, 0), True, ""),
+        ((10, 0), True, ""),
+        ((8, 0), True, "on compute capability 9.0 alone, and this GPU has 8.0: try kernels: triton"),
+        ((9, 0), False, "Triton needs a C compiler"),
+        (None, True, "torch sees no CUDA device"),
+    ],
+)
+def test_they_are_chosen_unasked_where_they_were_seen_to_run(
+    capability: tuple[int, int] | None, why: str, *, compiler: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(shutil, "which", lambda name: name if compiler else None)
+    chosen = choose_kernels("auto", torch.device("cuda"))
+    assert chosen.native == (not why)
+    assert why in chosen.why
+    assert (type(chosen.kernels) is type(triton_kernels())) == chosen.native
+
+
 def test_they_are_chosen_where_they_are_asked_for_and_can_run() -> None:
     assert type(choose_kernels("triton", torch.device("cuda")).kernels) is type(triton_kernels())
-    assert not choose_kernels("auto", torch.device("cuda")).native
     with pytest.raises(ValueError, match="the device is cpu; use auto"):
         choose_kernels("triton", torch.device("cpu"))

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headgate.engine.kernels.interface import HeadNorms, KVLayer
-from headgate.engine.kernels.triton.attention import Tile, cells, fold, kept, merged, programs_of
+from headgate.engine.kernels.triton.attention import Tile, cells, fold, kept, merged
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan
 
@@ -114,21 +114,18 @@ def _decode(
 ) -> None:
     """A program per sequence, key head and part of the keys; the last part begins with the new key.
 
-    As in `attention`, the `group` query heads of a key head are rows of one product, and with `partial` the last part
-    to arrive puts together what all of them left.
+    As in `attention`, the `group` query heads of a key head are rows of one product, and the last part to arrive puts
+    together what all of them left.
     """
     begin(pdl)
     line, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     # The geometry was there before the first launch of a layer, and so were angles and slots.
     position = tl.load(geometry + line * 4 + 2) - 1
     table = tables + tl.load(geometry + line * 4 + 3)
-    parts, part = 1, 0
-    start, stop = 0, position
-    if partial is not None:
-        context = position + 1
-        span = tl.maximum(tl.cdiv(tl.cdiv(context, tl.num_programs(2)), block) * block, least)
-        parts, part = tl.cdiv(context, span), tl.program_id(2)
-        start, stop = part * span, tl.minimum(position, part * span + span)
+    context = position + 1
+    span = tl.maximum(tl.cdiv(tl.cdiv(context, tl.num_programs(2)), block) * block, least)
+    parts, part = tl.cdiv(context, span), tl.program_id(2)
+    start, stop = part * span, tl.minimum(position, part * span + span)
     if window is not None:
         start = tl.maximum(start, position - window + 1)
     dtype: tl.constexpr = out.dtype.element_ty
@@ -194,25 +191,22 @@ def _decode(
         theirs = (row < group)[:, None] & (column < dim)[None, :]
         if parts == 1:
             tl.store(out + owner, mean.to(dtype), mask=theirs)
-        if partial is not None:
-            begun = (line * kv_heads + kv_head) * tl.num_programs(2) * group
-            if parts > 1:
-                left = begun + part * group + row
-                log = tl.where(total == 0.0, float("-inf"), most + tl.log2(total))
-                tl.store(logs + left, log, mask=row < group)
-                tl.store(partial + left[:, None] * columns + column[None, :], mean, mask=(row < group)[:, None])
-                arrival = arrivals + line * most_heads + kv_head
-                tl.debug_barrier()
-                arrived = tl.atomic_add(arrival, 1, sem="acq_rel")
-                tl.debug_barrier()
-                if arrived == parts - 1:
-                    tl.store(arrival, 0)  # for the next layer
-                    merged_parts = merged(partial, logs, begun, parts, group, lines, columns, 64 // lines)
-                    last = tl.arange(0, lines)
-                    place = ((line * kv_heads + kv_head) * group + last)[:, None] * dim + column[None, :]
-                    tl.store(
-                        out + place, merged_parts.to(dtype), mask=(last < group)[:, None] & (column < dim)[None, :]
-                    )
+        begun = (line * kv_heads + kv_head) * tl.num_programs(2) * group
+        if parts > 1:
+            left = begun + part * group + row
+            log = tl.where(total == 0.0, float("-inf"), most + tl.log2(total))
+            tl.store(logs + left, log, mask=row < group)
+            tl.store(partial + left[:, None] * columns + column[None, :], mean, mask=(row < group)[:, None])
+            arrival = arrivals + line * most_heads + kv_head
+            tl.debug_barrier()
+            arrived = tl.atomic_add(arrival, 1, sem="acq_rel")
+            tl.debug_barrier()
+            if arrived == parts - 1:
+                tl.store(arrival, 0)  # for the next layer
+                merged_parts = merged(partial, logs, begun, parts, group, lines, columns, 64 // lines)
+                last = tl.arange(0, lines)
+                place = ((line * kv_heads + kv_head) * group + last)[:, None] * dim + column[None, :]
+                tl.store(out + place, merged_parts.to(dtype), mask=(last < group)[:, None] & (column < dim)[None, :])
 
 
 def decode_attention(
@@ -226,20 +220,21 @@ def decode_attention(
     slots: Tensor,
     plan: DecodePlan,
     window: int | None,
+    programs: int,
 ) -> Tensor:
-    """See Kernels.attend. The heads of a token lie side by side in q, k and v, which may be parts of one projection."""
+    """See Kernels.attend. The heads of a token lie side by side in q, k and v, which may be parts of one projection.
+
+    `programs`: how many share the keys of a sequence, 2 at least.
+    """
     tokens, heads, dim = q.shape
     kv_heads = k.shape[1]
     group = heads // kv_heads
     columns, lines = max(16, triton.next_power_of_2(dim)), triton.next_power_of_2(group)
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    programs = programs_of(tokens, kv_heads, plan.longest)
-    logs, partial = None, None
-    if programs > 1:
-        logs = q.new_empty(tokens, kv_heads, programs, group, dtype=torch.float32)
-        partial = q.new_empty(*logs.shape, columns, dtype=torch.float32)
+    logs = q.new_empty(tokens, kv_heads, programs, group, dtype=torch.float32)
+    partial = q.new_empty(*logs.shape, columns, dtype=torch.float32)
     query, key, eps = (norms.query, norms.key, norms.eps) if norms is not None else (None, None, 0.0)
-    tile = _tile(columns * q.element_size(), group, programs)
+    tile = _tile(columns * q.element_size(), group)
     _decode[(tokens, kv_heads, programs)](
         q, k, v, query, key, eps, cos, sin, slots, layer.keys, layer.values, layer.key_scales, layer.value_scales, out,
         partial, logs, plan.arrivals, plan.geometry, plan.tables, q.stride(0), k.stride(0), v.stride(0), kv_heads,
@@ -249,8 +244,6 @@ def decode_attention(
     return out
 
 
-def _tile(width: int, group: int, programs: int) -> Tile:
-    """For heads of `width` bytes: where programs share keys, what counts is how soon the first are there."""
-    if width > 256 or (programs > 1 and group < 8):
-        return Tile(32, 4, 3)
-    return Tile(64, 4, 3)
+def _tile(width: int, group: int) -> Tile:
+    """For heads of `width` bytes: the fewer keys at a time, the sooner the first are there."""
+    return Tile(32 if width > 256 or group < 8 else 64, 4, 3)

@@ -1,0 +1,58 @@
+"""Recording CUDA graphs, as far as that goes without a GPU: what is done around it."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from headgate.engine.graphs import GraphRecorder
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was recorded and launched of a device that does nothing."""
+    said: list[str] = []
+    stream = SimpleNamespace(wait_stream=lambda _: None)
+
+    @contextmanager
+    def record(_: object, **_how: object) -> Iterator[None]:
+        said.append("recording")
+        yield
+        said.append("recorded")
+
+    made = SimpleNamespace(pool=lambda: 1, replay=lambda: said.append("launched"))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: made)
+    monkeypatch.setattr(torch.cuda, "graph", record)
+    return said
+
+
+def test_a_step_is_tried_then_recorded_without_collecting_garbage(recorded: list[str]) -> None:
+    collects: list[bool] = []
+    launch = GraphRecorder()(lambda: collects.append(gc.isenabled()))
+    # Giving up a graph of an engine that is gone would end the recording of this one.
+    assert collects == [True, False]
+    assert gc.isenabled()
+    launch()
+    assert recorded == ["recording", "recorded", "launched"]
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_step_that_cannot_be_recorded_leaves_the_collector_as_it_was() -> None:
+    calls = iter([None, RuntimeError("not while recording")])
+
+    def step() -> None:
+        error = next(calls)
+        if error is not None:
+            raise error
+
+    with pytest.raises(RuntimeError, match="not while recording"):
+        GraphRecorder()(step)
+    assert gc.isenabled()
