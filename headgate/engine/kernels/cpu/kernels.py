@@ -130,7 +130,7 @@ class CpuKernels:
 
     def feed_forward(self, mlp: Mlp, x: Tensor) -> Tensor:
         """See Kernels."""
-        return mlp.down(self.swiglu(mlp.gate_up(x)))
+        return mlp.down(self.swiglu(mlp.gate_up(x), mlp.down))
 
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """See Kernels. IndexError for a slot that is not there."""
