@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import time
 from collections.abc import Callable
 
 from headgate.engine.errors import PromptTooLong, lacks_memory
@@ -30,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 _MOST_STEPS = 64
 """Most steps in a row. Blocks for as many tokens are taken beforehand."""
+_SHARE, _LONGEST_RUN_S = 20, 0.064
+"""Steps in a row may take so many times what it costs to decide about them and to report, up to the time: with hundreds
+of sequences that is as much as a large GPU's step, and takes the interpreter from those who write the tokens out."""
 
 
 class Lane:
@@ -43,11 +47,15 @@ class Lane:
         context_length: int,
         eos_ids: tuple[int, ...],
         clock: Callable[[], float],
+        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
+        """`cpu_clock` gives the seconds that the calling thread has computed."""
         self._scheduler = scheduler
         self._runner: Runner | None = runner
         self._forward_before = 0.0  # seconds of the runners before this one
         self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._deciding_s = 0.0  # of the last steps, around them
         self._eos_ids = frozenset(eos_ids)
         self._arrivals = 0
         self._prompt_tokens = self._generated_tokens = self._steps = self._failed_steps = self._short_steps = 0
@@ -208,9 +216,11 @@ class Lane:
         fit the device's memory adds nothing, and smaller ones follow.
 
         `alone`: whether no other model's users want the device; otherwise there is no step for background work only.
-        `run_s`: about how many seconds may pass until this returns. Where steps take less, and nothing would be decided
-        between them, several follow each other, unless `interrupt` is set meanwhile.
+        `run_s`: about how many seconds may pass until this returns, or more where many sequences make it dear to decide
+        and to report; 0 for one step. Where steps take less, and nothing would be decided between them, several follow
+        each other, unless `interrupt` is set meanwhile.
         """
+        entered = self._cpu_clock()
         runner = self._runner
         chunks = [] if runner is None else self._scheduler.schedule(alone=alone)
         if runner is None or not chunks:
@@ -225,7 +235,10 @@ class Lane:
         most, ahead = 1, 0
         if not proposing and runner.repeats(chunks):
             ahead = runner.ahead
+            if run_s:
+                run_s = max(run_s, min(_SHARE * self._deciding_s, _LONGEST_RUN_S))
             most = self._scheduler.repeats(chunks, min(_MOST_STEPS, max(1, int(run_s / self._pace)) + ahead))
+        called = self._cpu_clock()
         try:
             sampled = runner.run(chunks, most, interrupt or Interrupt())
         except Exception as error:
@@ -239,7 +252,7 @@ class Lane:
             cause: ErrorCause = "memory" if short else "fault"
             return [self._fail(chunk.sequence, f"{type(error).__name__}: {error}", cause) for chunk in chunks]
         self._scheduler.room.fitted()
-        now = self._clock()
+        returned, now = self._cpu_clock(), self._clock()
         steps = max(len(s.tokens) for s in sampled if isinstance(s, Sampled)) or 1 if most > 1 else 1
         self._planner.see(chunks, steps, now - started)
         if most > 1:
@@ -257,7 +270,9 @@ class Lane:
         # A sequence whose logits are broken must not share the blocks that broke them.
         broken = {s.sequence for s in sampled if s.broken}
         self._scheduler.commit([c for c in chunks if c.sequence not in broken] if broken else chunks)
-        return [self._report(s, now) for s in sampled]
+        deltas = [self._report(s, now) for s in sampled]
+        self._deciding_s = called - entered + self._cpu_clock() - returned
+        return deltas
 
     def prepare(self, *, idle: bool) -> bool:
         """Do a piece of work that makes later steps faster; False if there is none, or, unless `idle`, none that is

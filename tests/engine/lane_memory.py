@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
+from itertools import count
 
 import numpy as np
 import torch
@@ -134,10 +135,17 @@ class MemoryModel:
 
 
 def lane_of(
-    limits: Limits = LIMITS, blocks: int = BLOCKS, *, prefix_cache: bool = True, context_length: int = 10**6
+    limits: Limits = LIMITS,
+    blocks: int = BLOCKS,
+    *,
+    prefix_cache: bool = True,
+    context_length: int = 10**6,
+    tick_s: float = 1.0,
+    cpu_tick_s: float = 0.0,
 ) -> tuple[Lane, Scheduler, MemoryModel]:
+    """Whose clocks go on by a tick whenever they are read."""
     scheduler = Scheduler(KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache), limits)
     memory = MemoryModel(BLOCK_SIZE)
-    ticks = iter(range(10**9))
-    lane = Lane(scheduler, memory, context_length=context_length, eos_ids=(EOS,), clock=lambda: float(next(ticks)))
+    clock, cpu_clock = (count(0.0, tick).__next__ for tick in (tick_s, cpu_tick_s))
+    lane = Lane(scheduler, memory, context_length=context_length, eos_ids=(EOS,), clock=clock, cpu_clock=cpu_clock)
     return lane, scheduler, memory

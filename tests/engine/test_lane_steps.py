@@ -42,6 +42,20 @@ def test_steps_follow_each_other_only_where_nothing_is_decided_between_them() ->
     assert [steps(), steps(), steps(0.0)] == [2, 2, 1]
 
 
+@pytest.mark.parametrize(("cpu_tick_s", "expected"), [(0.0, 2), (1e-5, 2), (1e-3, 40), (1.0, 64)])
+def test_the_dearer_decisions_are_the_more_steps_follow_each_other(cpu_tick_s: float, expected: int) -> None:
+    """Two ticks are spent on deciding and reporting; a step takes a millisecond."""
+    lane, _, _ = lane_of(Limits(max_step_tokens=20, max_running=2), blocks=2000, tick_s=1e-3, cpu_tick_s=cpu_tick_s)
+    lane.submit(Request("a", "m", (1, 2, 3), SamplingParams(max_tokens=1000, ignore_eos=True)), 0.0)
+
+    def steps(run_s: float) -> int:
+        before = lane.stats.steps
+        lane.step(run_s=run_s)
+        return lane.stats.steps - before
+
+    assert [steps(0.002), steps(0.0), steps(0.002), steps(0.0)] == [1, 1, expected, 1]
+
+
 def test_a_user_takes_the_room_of_background_work_in_the_step_of_arrival() -> None:
     lane, scheduler, memory = lane_of(Limits(max_step_tokens=20, max_running=1, background_step_tokens=20))
     forever = SamplingParams(max_tokens=40, ignore_eos=True)
