@@ -54,7 +54,8 @@ def engine_speed(
             figures = {"tokens_s": figure.tokens_s, "rate": figure.rate * 1e9, "share": figure.share}
             if figure.decode_tokens_s is not None:
                 figures["decode_tokens_s"] = figure.decode_tokens_s
-            text = f"{figure.tokens_s:,.0f} tokens/s, {figure.rate:,.0f} {figure.unit} ({figure.share:.0%})"
+            alone = "" if figure.decode_tokens_s is None else f" ({figure.decode_tokens_s:,.1f} when decoding alone)"
+            text = f"{figure.tokens_s:,.0f} tokens/s{alone}, {figure.rate:,.0f} {figure.unit} ({figure.share:.0%})"
             yield Line(workload.name, f"{text}, {figure.overhead:.0%} of the time outside the forward pass", figures)
         for workload in profiled:
             runner.run(workload)
