@@ -171,7 +171,7 @@ class Fp8Layers(Protocol):
     """Layers that keep a checkpoint's own fp8 weights, and round activations alike.
 
     Attributes:
-        unrounded: tokens of a step up to which activations stay as they are.
+        unrounded: tokens of a step up to which activations stay as they are, in layers of up to 8,192 inputs.
     """
 
     unrounded: int

@@ -139,6 +139,28 @@ def _read(
 
 
 @triton.jit
+def arrive(
+    partial: tl.tensor,
+    logs: tl.tensor,
+    arrivals: tl.tensor,
+    mine: tl.tensor,
+    real: tl.tensor,
+    most: tl.tensor,
+    total: tl.tensor,
+    mean: tl.tensor,
+    columns: tl.constexpr,
+) -> tl.tensor:
+    """Leave what a part gives at the rows `mine`, for `merged`; how many parts had arrived before it."""
+    log = tl.where(total == 0.0, float("-inf"), most + tl.log2(total))
+    tl.store(logs + mine, log, mask=real)
+    tl.store(partial + mine[:, None] * columns + tl.arange(0, columns)[None, :], mean, mask=real[:, None])
+    tl.debug_barrier()  # all threads have left theirs
+    before = tl.atomic_add(arrivals, 1, sem="acq_rel")
+    tl.debug_barrier()
+    return before
+
+
+@triton.jit
 def merged(
     partial: tl.tensor,
     logs: tl.tensor,
@@ -269,15 +291,10 @@ def _attend(
             used: tl.constexpr = queries * group
             begun = (tile * kv_heads + kv_head).to(tl.int64) * tl.num_programs(2) * used
             if parts > 1:
-                mine = begun + part * used + row
-                log = tl.where(total == 0.0, float("-inf"), most + tl.log2(total))
-                tl.store(logs + mine, log, mask=row < used)
-                tl.store(partial + mine[:, None] * columns + column[None, :], mean, mask=(row < used)[:, None])
                 arrival = arrivals + tile * most_heads + kv_head
-                tl.debug_barrier()
-                arrived = tl.atomic_add(arrival, 1, sem="acq_rel")
-                tl.debug_barrier()
-                if arrived == parts - 1:
+                mine = begun + part * used + row
+                before = arrive(partial, logs, arrival, mine, row < used, most, total, mean, columns)
+                if before == parts - 1:
                     tl.store(arrival, 0)  # for the next layer
                     whole = merged(partial, logs, begun, parts, used, lines, columns, 64 // lines)
                     last = tl.arange(0, lines)

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headgate.engine.kernels.interface import HeadNorms, KVLayer
-from headgate.engine.kernels.triton.attention import Tile, cells, fold, kept, merged
+from headgate.engine.kernels.triton.attention import Tile, arrive, cells, fold, kept, merged
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan
 
@@ -193,15 +193,10 @@ def _decode(
             tl.store(out + owner, mean.to(dtype), mask=theirs)
         begun = (line * kv_heads + kv_head) * tl.num_programs(2) * group
         if parts > 1:
-            left = begun + part * group + row
-            log = tl.where(total == 0.0, float("-inf"), most + tl.log2(total))
-            tl.store(logs + left, log, mask=row < group)
-            tl.store(partial + left[:, None] * columns + column[None, :], mean, mask=(row < group)[:, None])
             arrival = arrivals + line * most_heads + kv_head
-            tl.debug_barrier()
-            arrived = tl.atomic_add(arrival, 1, sem="acq_rel")
-            tl.debug_barrier()
-            if arrived == parts - 1:
+            mine = begun + part * group + row
+            before = arrive(partial, logs, arrival, mine, row < group, most, total, mean, columns)
+            if before == parts - 1:
                 tl.store(arrival, 0)  # for the next layer
                 merged_parts = merged(partial, logs, begun, parts, group, lines, columns, 64 // lines)
                 last = tl.arange(0, lines)
