@@ -70,8 +70,9 @@ def _lacking(device: torch.device) -> str:
         return "torch sees no CUDA device"
     if importlib.util.find_spec("triton") is None:
         return "the package triton is not installed"
-    if not any(shutil.which(name) for name in (os.environ.get("CC") or "cc", "gcc", "clang")):
-        return "Triton needs a C compiler, and there is no cc, gcc or clang here"
+    # As Triton looks for it: CC names the one, or there is one of these.
+    if not any(shutil.which(name) for name in ([os.environ["CC"]] if os.environ.get("CC") else ["gcc", "clang"])):
+        return "Triton needs a C compiler, and there is no gcc or clang here, nor what CC names"
     found, proven = torch.cuda.get_device_capability(device), _PROVEN
     if found < proven:
         return (
