@@ -34,10 +34,13 @@ def http_speed(
         "engine_tokens_s": found.engine_tokens_s,
         "lost": found.lost,
         "loop_share": found.loop_share,
+        "step_share": found.step_share,
+        "engine_step_share": found.engine_step_share,
     }
     text = (
         f"{found.http_tokens_s:,.0f} tokens/s, {found.engine_tokens_s:,.0f} by the engine alone "
-        f"({found.lost:+.1%} lost); the event loop has {found.loop_share:.0%} of a core, "
-        f"{found.tokens_per_read:.1f} tokens a piece"
+        f"({found.lost:+.1%} lost); {found.tokens_per_read:.1f} tokens a piece; "
+        f"of a core the event loop has {found.loop_share:.0%}, the thread that steps {found.step_share:.0%} and "
+        f"{found.engine_step_share:.0%} in the engine alone"
     )
     yield Line(workload.name, text, figures)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -43,6 +43,8 @@ class Round:
     """How many pieces the client got: the server's writes, where the client kept up."""
     loop_cpu_s: float
     """What the server's event loop computed meanwhile: everything but the engine."""
+    step_cpu_s: float
+    """What its busiest other thread did, which is the engine's on a GPU; on a CPU operators have threads besides."""
 
     @property
     def tokens_s(self) -> float:
@@ -65,6 +67,10 @@ class Comparison:
     """Of one core, taken by the server's event loop from the engine."""
     loop_s_per_1000_reads: float
     """CPU seconds of the event loop for a thousand pieces, everything else about the requests included."""
+    step_share: float
+    """Of one core, taken by the thread that steps, in the server."""
+    engine_step_share: float
+    """The same in the engine alone."""
 
     @property
     def lost(self) -> float:
@@ -76,7 +82,9 @@ class Comparison:
         return {**asdict(self), "lost": self.lost}
 
 
-def compare(engine_tokens_s: Sequence[float], rounds: Sequence[Round], streams: int) -> Comparison:
+def compare(
+    engine_tokens_s: Sequence[float], engine_step_share: Sequence[float], rounds: Sequence[Round], streams: int
+) -> Comparison:
     """Medians of both sides."""
     return Comparison(
         streams,
@@ -87,6 +95,8 @@ def compare(engine_tokens_s: Sequence[float], rounds: Sequence[Round], streams: 
         statistics.median(r.tokens / r.reads for r in rounds),
         statistics.median(r.loop_cpu_s / r.seconds for r in rounds),
         statistics.median(1e3 * r.loop_cpu_s / r.reads for r in rounds),
+        statistics.median(r.step_cpu_s / r.seconds for r in rounds),
+        statistics.median(engine_step_share),
     )
 
 
@@ -97,9 +107,26 @@ class Server:
     url: str
     pid: int
 
-    def loop_cpu_s(self) -> float:
-        """CPU seconds of its main thread so far, which runs the event loop. Linux only, as everything measured here."""
-        return int(Path(f"/proc/{self.pid}/task/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
+class Clock:
+    """What the threads of a process compute from now on. Linux only, as everything measured here."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._before = self._seconds()
+
+    def _seconds(self) -> dict[int, float]:
+        found = {}
+        for path in Path(f"/proc/{self._pid}/task").glob("*/schedstat"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
+                found[int(path.parent.name)] = int(path.read_text().split()[0]) / 1e9
+        return found
+
+    def passed(self) -> tuple[float, float]:
+        """CPU seconds of the main thread, and of the busiest other one."""
+        spent = {thread: now - self._before.get(thread, 0.0) for thread, now in self._seconds().items()}
+        main = spent.pop(self._pid)
+        return main, max(spent.values(), default=0.0)
 
 
 def alternated(
@@ -121,18 +148,21 @@ def alternated(
     try:
         runner = EngineBench(alone, "bench")
         prompts = Prompts(min(alone.models["bench"].info.vocab_size, 3000))
-        engine_tokens_s, over_http = [], []
+        engine_tokens_s, engine_step_share, over_http = [], [], []
         with server(folder, weights, scratch, settings) as served:
             # As large as what counts: whatever is compiled or recorded at first use is, of both.
             run_streams(served, prompts, workload)
             runner.run(workload)
             time.sleep(rest_s)
             for _ in range(rounds):
-                engine_tokens_s.append(workload.new_tokens / runner.run(workload).total_s)
+                clock = Clock(os.getpid())
+                seconds = runner.run(workload).total_s
+                engine_step_share.append(clock.passed()[1] / seconds)
+                engine_tokens_s.append(workload.new_tokens / seconds)
                 over_http.append(run_streams(served, prompts, workload))
     finally:
         alone.stop()
-    return compare(engine_tokens_s, over_http, len(workload.requests))
+    return compare(engine_tokens_s, engine_step_share, over_http, len(workload.requests))
 
 
 def _section(settings: EngineSettings) -> dict[str, object]:
@@ -192,11 +222,12 @@ def run_streams(server: Server, prompts: Prompts, workload: Workload) -> Round:
     target = urlsplit(server.url)
     asked = {"host": target.hostname, "port": target.port, "path": "/v1/completions", "bodies": bodies}
     command = [sys.executable, "-m", "headgate.bench.stream_client"]
-    cpu_before = server.loop_cpu_s()
+    clock = Clock(server.pid)
     done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the client failed: {done.stderr.strip()}")
-    return Round(**json.loads(done.stdout), loop_cpu_s=server.loop_cpu_s() - cpu_before)
+    loop_cpu_s, step_cpu_s = clock.passed()
+    return Round(**json.loads(done.stdout), loop_cpu_s=loop_cpu_s, step_cpu_s=step_cpu_s)
 
 
 async def _ready(url: str, process: subprocess.Popen[bytes]) -> bool:

@@ -238,6 +238,7 @@ def test_streams_over_http_stand_beside_the_engine_with_the_same_settings(
     assert line.name == "5 streams"
     figures = line.figures
     assert figures["lost"] == pytest.approx(1 - figures["tokens_s"] / figures["engine_tokens_s"])
+    assert figures["step_share"] > 0 < figures["engine_step_share"]
     section = yaml.safe_load((tmp_path / "bench.yaml").read_text())["engine"]
     assert EngineSettings(**section) == settings
     monkeypatch.setitem(sys.modules, "aiohttp", None)
