@@ -40,7 +40,7 @@ def test_arrivals_are_the_same_for_the_same_seed_and_come_at_the_rate() -> None:
 
 @pytest.mark.parametrize("devices", ["two", "copies"])
 def test_every_variant_answers_the_same_arrivals(devices: Devices) -> None:
-    folders = {"student": checkpoint("student"), "teacher": checkpoint("student")}
+    folders = dict.fromkeys(("student", "teacher", "slow"), checkpoint("student"))
     table = load_table(Half(), loads=(0.5,), devices=(devices,), seconds=0.1, folders=folders, least=12, new_tokens=4)
     assert table.capacity[devices] > 0
     assert [f.variant for f in table.figures] == list(SETUPS[devices].variants)
@@ -49,6 +49,7 @@ def test_every_variant_answers_the_same_arrivals(devices: Devices) -> None:
         assert 0 < figure.p50_s <= figure.p95_s
         assert 0 <= figure.by_price <= figure.second <= 1
         assert (figure.others_p95_s is not None) == (devices == "copies")
+        assert (figure.right is None) == (devices == "copies")
         assert figure.variant != "in turn" or 0 < figure.second < 1
     assert set(table.as_json()) == {"capacity", "seconds", "figures"}
 
@@ -58,7 +59,7 @@ def test_the_table_says_what_the_signals_save() -> None:
         LoadFigure("two", 0.95, variant, 100, 0.1, p95, 0.8, 0.2, 0.1, 40.0, None)
         for variant, p95 in zip(SETUPS["two"].variants, (0.6, 1.0, 0.7, 1.2), strict=True)
     )
-    table = LoadTable({"two": 20.0}, 3.0, figures)
+    table = LoadTable({"two": 20.0}, {"two": 3.0}, figures)
     assert table.gain("two", 0.95) == 0.5
     assert round(table.gain("two", 0.95, "no queue"), 3) == 0.4
     console = Console(width=130, record=True)

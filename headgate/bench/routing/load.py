@@ -14,13 +14,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from headgate.bench.checkpoints import write_shape
 from headgate.bench.routing.arrivals import Arrival, arrivals, families
 from headgate.bench.routing.load_report import LoadFigure, LoadTable
-from headgate.bench.routing.set_ups import SETUPS, SIGNALS, Devices, SetUp, Variant
+from headgate.bench.routing.set_ups import SETUPS, SIGNALS, SLOW, Devices, SetUp, Variant
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.engine.demo import checkpoint
 from headgate.engine.demo.tasks import each_cell, grade
+from headgate.engine.demo.tokenizer import load_tokenizer
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.gateway.answers import Answers
 from headgate.gateway.local_destination import LocalDestination
@@ -63,7 +66,7 @@ def load_table(
     threshold: float = 0.5,
     loads: Sequence[float] = LOADS,
     devices: Sequence[Devices] = ("two", "copies"),
-    seconds: float = 3.0,
+    seconds: float | None = None,
     seed: int = 0,
     folders: Mapping[str, Path] | None = None,
     least: int = 24,
@@ -78,21 +81,25 @@ def load_table(
         threshold: on the small model's quality.
         loads: shares of the capacity.
         devices: set-ups.
-        seconds: over which requests arrive, per variant and load.
+        seconds: over which requests arrive, per variant and load; None: what the set-up says.
         seed: of tasks and arrivals.
-        folders: checkpoints by `student` and `teacher`; None: the bundled pair.
+        folders: checkpoints by `student`, `teacher` and `slow`; None: the bundled pair, and random weights.
         least: requests, per variant and load, however short `seconds` is.
         new_tokens: most of an answer.
         tell: is told what is being done.
     """
     play = _Play(quality, threshold, loads, seconds, seed, least, new_tokens, tell)
-    found = folders or {name: checkpoint(name) for name in ("student", "teacher")}
     capacity: dict[Devices, float] = {}
     figures: list[LoadFigure] = []
-    for one in devices:
-        capacity[one], more = asyncio.run(play.run(one, found))
-        figures.extend(more)
-    return LoadTable(capacity, seconds, tuple(figures))
+    with TemporaryDirectory() as scratch:
+        found = folders or {
+            **{name: checkpoint(name) for name in ("student", "teacher")},
+            "slow": write_shape("slow", SLOW, Path(scratch)),
+        }
+        for one in devices:
+            capacity[one], more = asyncio.run(play.run(one, found))
+            figures.extend(more)
+    return LoadTable(capacity, {one: play.seconds(one) for one in devices}, tuple(figures))
 
 
 class FamilyQuality:
@@ -119,7 +126,7 @@ class _Play:
         quality: QualityModel | None,
         threshold: float,
         loads: Sequence[float],
-        seconds: float,
+        seconds: float | None,
         seed: int,
         least: int,
         new_tokens: int,
@@ -136,6 +143,11 @@ class _Play:
         self._classifier = TaskClassifier(load_tasks())
         self._classifier.fit()
         self._kinds: dict[str, Kind] = {}
+        self._tokenizer = load_tokenizer(checkpoint("student"))
+
+    def seconds(self, devices: Devices) -> float:
+        """Over which requests arrive."""
+        return SETUPS[devices].seconds if self._seconds is None else self._seconds
 
     async def run(self, devices: Devices, folders: Mapping[str, Path]) -> tuple[float, list[LoadFigure]]:
         setup = SETUPS[devices]
@@ -156,7 +168,7 @@ class _Play:
             figures = []
             for load in self._loads:
                 rate = load * capacity
-                count = max(self._least, int(rate * self._seconds))
+                count = max(self._least, int(rate * self.seconds(devices)))
                 theirs = int(count * setup.others)
                 come = self._arrivals(count - theirs, rate * (1 - setup.others), self._seed)
                 others = self._arrivals(theirs, rate * setup.others, self._seed + 1) if theirs else []
@@ -200,10 +212,16 @@ class _Play:
         started = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(_one(road, who, arrival, model, started, self._new_tokens))
+                group.create_task(_one(road, who, arrival, model, started, self._most(arrival, play.setup)))
                 for who, arrival, model in asked
             ]
         return [task.result() for task in tasks]
+
+    def _most(self, arrival: Arrival, setup: SetUp) -> int:
+        """Tokens of the answer."""
+        if setup.says:
+            return self._new_tokens
+        return min(self._new_tokens, len(self._tokenizer.encode(arrival.sample.written).ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +294,7 @@ def _figure(
         count,
         statistics.median(a.seconds for a in answered),
         _p95(answered),
-        sum(a.right for a in answered) / count,
+        sum(a.right for a in answered) / count if SETUPS[devices].says else None,
         len(second) / count,
         sum(a.route == "price" for a in second) / count,
         statistics.fmean(a.cached_tokens for a in answered),

@@ -22,7 +22,8 @@ class LoadFigure:
     requests: int
     p50_s: float
     p95_s: float
-    right: float
+    right: float | None
+    """Share of right answers, where the models say something."""
     second: float
     """Share of the requests that the second model of the set-up answered."""
     by_price: float
@@ -35,10 +36,11 @@ class LoadFigure:
 
 @dataclass(frozen=True, slots=True)
 class LoadTable:
-    """All figures. `capacity`: requests a second of each set-up, with all of them there at once."""
+    """All figures. `capacity`: requests a second of each set-up, with all of them there at once. `seconds`: over which
+    requests arrived, for each variant and load."""
 
     capacity: Mapping[Devices, float]
-    seconds: float
+    seconds: Mapping[Devices, float]
     figures: tuple[LoadFigure, ...]
 
     def gain(self, devices: Devices, load: float, variant: Variant = "neither") -> float:
@@ -61,7 +63,7 @@ def print_load(console: Console, table: LoadTable) -> None:
     for devices, capacity in table.capacity.items():
         setup = SETUPS[devices]
         title = f"load, {setup.first} and {setup.second}: capacity {capacity:.1f} requests/s"
-        shown = Table(title=f"{title}, arrivals over {table.seconds:g} s")
+        shown = Table(title=f"{title}, arrivals over {table.seconds[devices]:g} s")
         columns = ("load", "signals", "requests", "p50 s", "p95 s", "right %", f"{setup.second} %", "by price %")
         for name in (*columns, "cached", "others' p95 s"):
             shown.add_column(name, justify="left" if name == "signals" else "right")
@@ -73,7 +75,7 @@ def print_load(console: Console, table: LoadTable) -> None:
                 str(f.requests),
                 f"{f.p50_s:.3f}",
                 f"{f.p95_s:.3f}",
-                f"{100 * f.right:.1f}",
+                "" if f.right is None else f"{100 * f.right:.1f}",
                 f"{100 * f.second:.0f}",
                 f"{100 * f.by_price:.0f}",
                 f"{f.cached:.0f}",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from headgate.routing.types import Tier
 
 Devices = Literal["two", "copies"]
-"""The pair, or two copies of the small model, one of which another team asks by its name for half of all requests. Each
-model has a device of its own, which is one thread here."""
+"""The demo pair, or two copies of a larger model, one of which another team asks by its name for half of all requests.
+Each model has a device of its own, which is one thread here."""
 Signal = Literal["queue", "kv"]
 Variant = Literal["both", "no queue", "no kv", "neither", "in turn"]
 """Which signals count; in turn: no router, but conversations dealt to the models one after the other."""
@@ -21,6 +21,25 @@ SIGNALS: Mapping[Variant, Sequence[Signal]] = {
     "neither": (),
     "in turn": (),
 }
+SLOW: Mapping[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "max_position_embeddings": 2048,
+    "dtype": "bfloat16",
+    "hidden_size": 768,
+    "intermediate_size": 2304,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "vocab_size": 4096,
+    "tie_word_embeddings": True,
+}
+"""Nearly thirty times the demo student's work in each token: a request waits for the engine then, and not for the road
+to it. Its weights are random, which nothing but the answers depends on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +51,16 @@ class SetUp:
         asks: the model that requests name.
         others: share of all requests that another team makes, which names the first model.
         variants: that are played.
+        seconds: over which requests arrive, for each variant and load.
+        says: whether the models say something. Where they do not, an answer is as long as the right one would be.
     """
 
     models: Mapping[str, tuple[str, Tier]]
     asks: str
     others: float
     variants: Sequence[Variant]
+    seconds: float
+    says: bool = True
 
     @property
     def first(self) -> str:
@@ -56,11 +79,14 @@ SETUPS: Mapping[Devices, SetUp] = {
         "auto",
         0.0,
         ("both", "no queue", "no kv", "neither"),
+        3.0,
     ),
     "copies": SetUp(
-        {"copy-1": ("student", "small"), "copy-2": ("student", "small")},
+        {"copy-1": ("slow", "small"), "copy-2": ("slow", "small")},
         "small",
         0.5,
         ("both", "no queue", "no kv", "neither", "in turn"),
+        10.0,
+        says=False,
     ),
 }
