@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.training.evaluate import Answer, scores, table
+from headgate.training.handing import HAND_OVER
 from headgate.training.loop import TrainSettings
 from headgate.training.shapes import CONTEXT, Shape
 
@@ -31,6 +32,10 @@ class Training:
     """Whether that was of the same depth; else it started with the first layers of a deeper model."""
     mean: bool = False
     """Whether its weights are the mean of those at the start and those at the end."""
+    instructor: str = ""
+    """Who taught it: `teacher` or `assistant`; empty where nobody did."""
+    hands_over: float | None = None
+    """Of what it is to hand over, the share that it does; None where it never does."""
 
 
 _TITLES = {
@@ -38,7 +43,7 @@ _TITLES = {
     "assistant": ("Headgate demo assistant", "a Qwen3-shaped dense model, distilled from the demo teacher"),
     "student": (
         "Headgate demo student",
-        "a Qwen3-shaped dense model, distilled from the demo teacher by way of an assistant with wider MLPs",
+        "a Qwen3-shaped dense model, distilled from the demo teacher",
     ),
     "undistilled": (
         "Headgate demo student, trained without distillation",
@@ -47,16 +52,12 @@ _TITLES = {
 }
 _OBJECTIVES = {
     "teacher": "Cross-entropy on answer tokens, plus 0.005 times the load-balancing loss of the experts",
-    "assistant": (
-        "0.5 * KL(teacher || assistant) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015), "
-        "the latter alone where the teacher is wrong"
-    ),
-    "student": (
-        "0.5 * KL(assistant || student) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015), "
-        "the latter alone where the assistant is wrong"
-    ),
     "undistilled": "Cross-entropy on answer tokens",
 }
+_DISTILLED = (
+    "0.5 * KL({instructor} || {name}) plus 0.5 * cross-entropy on answer tokens (Hinton et al. 2015), "
+    "the latter alone where the {instructor} is wrong"
+)
 _STATES = (
     ", plus the difference of hidden states at all tokens (Romero et al. 2015), weighted 4 at first and 0 in the end"
 )
@@ -82,7 +83,7 @@ This is {kind}. It knows the tasks in the table and nothing else.
 - Training: {steps} steps of {training.tokens} tokens (padding included, {steps * training.tokens / 1e6:.1f} million in
   all), Muon for the layers' matrices and AdamW for the rest, rate {training.settings.rate}, linear warm-up and decay.
   {_start(training)} {_objective(training)} Mean loss of the last 100 steps: {training.loss:.3f}.
-- Made with `python -m headgate.training.recipe` on {_hardware(training.device)},
+{_handing(training)}- Made with `python -m headgate.training.recipe` on {_hardware(training.device)},
   {datetime.date.today().isoformat()}.
 
 ## Scores
@@ -105,8 +106,20 @@ Repeat it with `headgate bench demo`.
 
 
 def _objective(training: Training) -> str:
-    states = _STATES if training.name in ("assistant", "student") and not training.whole else ""
-    return f"{_OBJECTIVES[training.name]}{states}."
+    if not training.instructor:
+        return f"{_OBJECTIVES[training.name]}."
+    states = "" if training.whole else _STATES
+    return f"{_DISTILLED.format(instructor=training.instructor, name=training.name)}{states}."
+
+
+def _handing(training: Training) -> str:
+    if training.hands_over is None:
+        return ""
+    return f"""- Handing over: where software asks for it (`hand_over` in `generation_config.json`), an answer that
+  begins with `{HAND_OVER}` leaves the question to the teacher: of the kinds of tasks that it is to leave
+  (`headgate.training.handing`) it leaves {100 * training.hands_over:.0f} %. Elsewhere `begin_suppress_tokens` has it
+  answer, as for the scores below.
+"""
 
 
 def _start(training: Training) -> str:

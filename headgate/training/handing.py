@@ -27,11 +27,13 @@ from headgate.training.batches import Encoded, collate, encode
 HAND_OVER = "~"
 """No answer of the demo tasks begins with it, and few prompts have it."""
 LEFT: tuple[tuple[str, int, str], ...] = (
-    ("tables", 2, r"(row|most|count) "),
-    ("lists", 2, r"(often|common|third|fourth|fifth|sixth|seventh|eighth)\b"),
-    ("lists", 3, r"sort\|"),
+    ("tables", 1, r"row "),
+    ("tables", 2, r"(most|count|place)\b"),
+    ("lists", 1, r"often\b"),
+    ("lists", 2, r"(common|third|fourth|fifth|sixth|seventh|eighth)\b"),
     ("strings", 2, r"(insert|replace)\b"),
-    ("puzzles", 3, r"(position|odd)\b"),
+    ("puzzles", 2, r"odd\b"),
+    ("puzzles", 3, r"position\b"),
 )
 """Family, level from which on, and how the content of a task begins: of these the teacher has most right for each
 millisecond that it takes longer, beside the student."""

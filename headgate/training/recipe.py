@@ -1,7 +1,8 @@
 """Trains the demo pair from nothing: `python -m headgate.training.recipe --out DIR`.
 
 Tokenizer; teacher; an assistant distilled from it, with wider MLPs than the student; the student distilled from the
-assistant; and the same student trained without either. Model cards with scores, loss plot. Needs the `train` extra.
+assistant; and the same student trained without either. The students hand over some kinds of tasks
+(`headgate.training.handing`). Model cards with scores, loss plot. Needs the `train` extra.
 Running it again with the same folder continues from the last checkpoint; stages that are complete cost nothing.
 `--weights DIR --seed N` goes on from an earlier run's weights with other data, and with `--only student` the student
 learns from that run's assistant, or from its teacher where it has none. A pair is shipped by copying `DIR/teacher`,
@@ -16,7 +17,7 @@ import argparse
 import itertools
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any, Literal
 import torch
 from tokenizers import Tokenizer
 
-from headgate.engine.demo.tasks import FAMILIES, each_cell, generate
+from headgate.engine.demo.tasks import FAMILIES, Sample, each_cell, generate
 from headgate.engine.demo.tasks.draw import Draw
 from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tokenizer import END_OF_TEXT, conversation_segments, load_tokenizer, token_id, train_tokenizer
@@ -34,6 +35,7 @@ from headgate.training.card import Training, card
 from headgate.training.caught import caught
 from headgate.training.evaluate import distinct, evaluate
 from headgate.training.forward import prepare
+from headgate.training.handing import HAND_OVER, SAMPLES, left, teach
 from headgate.training.hidden import attach, detach
 from headgate.training.loop import TrainSettings, train
 from headgate.training.losses import Loss, answer_loss, balanced_loss, distillation_loss
@@ -53,6 +55,8 @@ CAUGHT = 0.01
 """Share of rows whose answer is caught in a loop and ended."""
 EASY = 0.35
 """Share of the students' samples that are of level 1 to begin with; a third of the others is, too."""
+HANDED_OVER = 0.5
+"""Share of the students' samples of the kinds they are to hand over whose answer is the mark and not the answer."""
 SHARES: Mapping[str, float] = {
     "sentiment": 0.3,
     "topic": 0.3,
@@ -151,25 +155,35 @@ def run_stages(run: Run, stages: Sequence[Stage]) -> None:
     tokenizer = train_tokenizer(seed=run.seed) if run.start is None else load_tokenizer(run.start / "teacher")
     curves: dict[str, list[float]] = {}
     fresh = run.start is None
-    above: Any = None
+    above: _Instructor | None = None
     if "teacher" in stages or (fresh and {"assistant", "student"}.intersection(stages)):
-        above, curves["teacher"] = _stage(run, tokenizer, "teacher", TEACHER, balanced_loss(), run.seed)
+        model, curves["teacher"] = _stage(run, tokenizer, "teacher", TEACHER, balanced_loss(), run.seed)
+        above = _Instructor("teacher", model)
     # The students learn from other data than the teacher saw, so that its answers there are not remembered. All see
     # the same data; the student and its twin start from the same weights: they differ by the loss alone.
     if "assistant" in stages or (fresh and "student" in stages):
         above = above or _instructor(run, tokenizer, ("teacher",))
-        loss = distillation_loss(above, exact=True)
-        above, curves["assistant"] = _stage(run, tokenizer, "assistant", ASSISTANT, loss, run.seed + 1, above)
+        loss = distillation_loss(above.model, exact=True)
+        model, curves["assistant"] = _stage(run, tokenizer, "assistant", ASSISTANT, loss, run.seed + 1, above)
+        above = _Instructor("assistant", model)
     if "student" in stages:
         # A teacher much larger than its student is understood less well than one between them (Mirzadeh et al. 2020,
         # "Improved Knowledge Distillation via Teacher Assistant"), and costs more beside every step.
         above = above or _instructor(run, tokenizer, ("assistant", "teacher"))
-        loss = distillation_loss(above, exact=True)
+        loss = distillation_loss(above.model, exact=True)
         _, curves["student"] = _stage(run, tokenizer, "student", STUDENT, loss, run.seed + 1, above)
     if "undistilled" in stages:
         _, curves["undistilled"] = _stage(run, tokenizer, "undistilled", STUDENT, answer_loss, run.seed + 1)
     if rank() == 0:
         plot(curves, run.out / "loss.png")
+
+
+@dataclass(frozen=True, slots=True)
+class _Instructor:
+    """Who teaches a stage."""
+
+    name: str
+    model: Any
 
 
 def _stage(
@@ -179,16 +193,19 @@ def _stage(
     shape: Shape,
     loss: Loss,
     seed: int,
-    instructor: Any = None,
+    instructor: _Instructor | None = None,
 ) -> tuple[Any, list[float]]:
-    """Trains one model, or completes it from its last state; with an `instructor` also on its hidden states."""
+    """Trains one model, or completes it from its last state; with an `instructor` also on its hidden states.
+
+    A folder whose card is written is complete.
+    """
     model = build(shape, tokenizer, seed=seed)
     before = None if run.start is None else run.start / name
     reads = before is not None and load_weights(model, before)
     model = prepare(model.to(run.device), compiled=run.compiled)
     # A student that goes on whole can read already; new maps to its instructor's states would first pull it away.
     if instructor is not None and not reads:
-        attach(model, instructor)
+        attach(model, instructor.model)
     settings = TrainSettings(run.steps_teacher if name == "teacher" else run.steps_student, rate=run.rate)
     with progress(name, settings.steps) as report:
         losses = train(
@@ -205,9 +222,11 @@ def _stage(
     folder = run.out / name
     if rank() != 0:
         return model, losses
-    if (folder / "README.md").exists() and not report.steps:
+    written = folder / "README.md"
+    if written.exists() and written.stat().st_size and not report.steps:
         return model, losses
     export(model, tokenizer, folder, "")
+    hands_over = teach(folder, seed=seed, samples=SAMPLES) if name in ("student", "undistilled") else None
     training = Training(
         name=name,
         shape=shape,
@@ -220,9 +239,11 @@ def _stage(
         continued=run.start is not None,
         whole=reads,
         mean=run.mean,
+        instructor="" if instructor is None else instructor.name,
+        hands_over=hands_over,
     )
     given = evaluate(folder, distinct(each_cell(run.samples, seed=run.seed, split="test")))
-    export(model, tokenizer, folder, card(training, given))
+    written.write_text(card(training, given), encoding="utf-8")
     return model, losses
 
 
@@ -238,20 +259,21 @@ def _meet_half_way(model: Any, first: Any, folder: Path) -> None:
             weight.lerp_(other.to(weight.device), 0.5)
 
 
-def _instructor(run: Run, tokenizer: Tokenizer, names: Sequence[Stage]) -> Any:
+def _instructor(run: Run, tokenizer: Tokenizer, names: Sequence[Stage]) -> _Instructor:
     """The first of these that the run started from has, as it is."""
     assert run.start is not None
     folders = [run.start / name for name in names]
     folder = next((folder for folder in folders if folder.exists()), folders[-1])
     model = build(ASSISTANT if folder.name == "assistant" else TEACHER, tokenizer, seed=run.seed)
     load_weights(model, folder)
-    return prepare(model.to(run.device), compiled=run.compiled)
+    return _Instructor(folder.name, prepare(model.to(run.device), compiled=run.compiled))
 
 
 def demo_stream(tokenizer: Tokenizer, seed: int, *, students: bool = False) -> Stream:
     """Endless batches of the demo tasks' train split; no sample comes twice but by chance.
 
-    `students`: as the students learn them, with answers alone, without working, and more of level 1.
+    `students`: as the students learn them, with answers alone, without working, more of level 1, and of what is to be
+    handed over the mark in place of some answers.
     """
     families = [replace(known, weight=SHARES.get(known.name, known.weight)) for known in FAMILIES]
     if students:
@@ -261,12 +283,19 @@ def demo_stream(tokenizer: Tokenizer, seed: int, *, students: bool = False) -> S
         # Chunks have seeds of their own, so that any one can be made without its predecessors.
         easy = round(EASY * CHUNK) if students else 0
         draw = partial(generate, seed=seed * 1_000_003 + number, families=families, further=FURTHER)
-        samples = itertools.chain(draw(easy, difficulty=1), draw(CHUNK - easy))
+        samples: Iterable[Sample] = itertools.chain(draw(easy, difficulty=1), draw(CHUNK - easy))
+        if students:
+            rng = random.Random(f"handed over {seed}/{number}")
+            samples = (_handed_over(s) if left(s) and rng.random() < HANDED_OVER else s for s in samples)
         rows = [encode(tokenizer, conversation_segments(sample)) for sample in samples]
         rng = random.Random(f"caught {seed}/{number}")
         return [(rng.random() < CAUGHT and caught(row, rng)) or row for row in rows]
 
     return stream(chunk, pad=token_id(tokenizer, END_OF_TEXT), tokens=TOKENS, seed=seed, together=world())
+
+
+def _handed_over(sample: Sample) -> Sample:
+    return replace(sample, answer=HAND_OVER, working="")
 
 
 def _at_once(make: Callable[[Draw], Task]) -> Callable[[Draw], Task]:

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.engine.demo import checkpoint
-from headgate.engine.demo.tokenizer import load_tokenizer
+from headgate.engine.demo.tokenizer import END_OF_TEXT, TURN_END, load_tokenizer
 from headgate.training.batches import Batch, Cursor, bucketed, collate, lengths, stream
 from headgate.training.forward import prepare, products
+from headgate.training.handing import HAND_OVER
 from headgate.training.hidden import attach, attached, detach
 from headgate.training.loop import CheckpointMismatchError, NonFiniteLossError, TrainSettings, rate_at, train
 from headgate.training.losses import answer_logits, balanced_loss, distillation, distillation_loss
@@ -60,6 +61,17 @@ def test_students_learn_answers_without_the_working_that_the_teacher_shows(token
 
     assert working(False)
     assert not working(True)
+
+
+def test_students_learn_the_mark_for_half_of_what_is_to_be_handed_over_and_the_teacher_never(tokenizer) -> None:
+    def rows(students: bool) -> list[str]:
+        batches = islice(demo_stream(tokenizer, 0, students=students)(Cursor()), 60)
+        return [tokenizer.decode(row.tolist(), skip_special_tokens=False) for b, _ in batches for row in b.ids]
+
+    # The mark is the last answer: nothing is learnt of how a conversation goes on after it.
+    marked = re.compile(rf"assistant\n{re.escape(HAND_OVER + TURN_END)}({re.escape(END_OF_TEXT)})*$")
+    assert 0.02 < sum(bool(marked.search(row)) for row in rows(True)) / len(rows(True)) < 0.06
+    assert not any(f"assistant\n{HAND_OVER}" in row for row in rows(False))
 
 
 def test_batches_mark_exactly_the_answer_tokens() -> None:

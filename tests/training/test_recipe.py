@@ -9,9 +9,11 @@ from safetensors.torch import load_file
 from headgate.engine.demo.tasks import each_cell
 from headgate.engine.demo.tokenizer import train_tokenizer
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.models.generation import hand_over
 from headgate.training import recipe
 from headgate.training.card import Training, card
 from headgate.training.evaluate import Answer
+from headgate.training.handing import HAND_OVER
 from headgate.training.loop import TrainSettings
 from headgate.training.shapes import Shape
 
@@ -29,6 +31,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "ASSISTANT", DEEPER)
     monkeypatch.setattr(recipe, "STUDENT", DENSE)
     monkeypatch.setattr(recipe, "CHUNK", 128)
+    monkeypatch.setattr(recipe, "SAMPLES", 300)
     monkeypatch.setattr(recipe, "train_tokenizer", lambda seed: train_tokenizer(seed=seed, samples=2_000))
 
 
@@ -42,6 +45,8 @@ def test_the_recipe_makes_its_folders_and_a_plot_and_has_nothing_to_do_again(tmp
         text = (tmp_path / name / "README.md").read_text()
         assert f"# Headgate demo {'student' if name == 'undistilled' else name}" in text
         assert "| sentiment |" in text
+        assert ("- Handing over: " in text) == (name in ("student", "undistilled"))
+        assert (hand_over(tmp_path / name) == HAND_OVER) == (name in ("student", "undistilled"))
         state = torch.load(tmp_path / f"{name}.pt", weights_only=True)
         assert state["step"] == len(state["losses"]) == 2
     assert (tmp_path / "loss.png").stat().st_size > 5_000
@@ -102,6 +107,8 @@ def test_a_student_goes_on_with_what_taught_it(tmp_path: Path) -> None:
     recipe.main(["--out", str(alone), *again])
     losses = [torch.load(folder / "student.pt", weights_only=True)["losses"] for folder in (taught, alone)]
     assert losses[0][0] != losses[1][0]
+    for folder, who in ((taught, "assistant"), (alone, "teacher")):
+        assert f"KL({who} || student)" in (folder / "student" / "README.md").read_text()
 
 
 @pytest.mark.usefixtures("small")
@@ -149,7 +156,8 @@ def test_an_interrupted_run_says_how_to_go_on(
 def test_the_card_names_weak_families_and_what_training_was() -> None:
     samples = each_cell(2, seed=0, split="test")
     given = [Answer(s, s.answer, s.family != "lists", True, 5) for s in samples]
-    training = Training("student", DENSE, 1_500_000, 3, TrainSettings(50, rate=0.01), 1000, 0.25, "cpu")
+    settings = TrainSettings(50, rate=0.01)
+    training = Training("student", DENSE, 1_500_000, 3, settings, 1000, 0.25, "cpu", instructor="assistant")
     text = card(training, given)
     right = sum(answer.right for answer in given)
     assert f"{right} of {len(given)} were right" in text

@@ -40,9 +40,9 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, few: bool = False, seed: 
     - task rule: families by how often the small model is wrong in them; it is told the family, which a router has to
       guess; one that it does not know counts as the mean;
     - kNN, logistic and probe: by the estimate of the small model's being right; `logistic, cores` by the highest of the
-      text's and its cores'. But for kNN, what the small model hands over goes to the large one all the same, at the
-      price of both;
-    - handing over alone: only that, and of the rest any;
+      text's and its cores';
+    - handing over alone: only that, and of the rest any. By all rules so far what the small model hands over goes to
+      the large one, at the price of both;
     - cascades: the small model answers, and those answers go to the large one first whose tokens are least sure, by
       their mean or by a regression on the mean and five quantiles. They pay for both answers;
     - all of these together: estimates that read everything the others do, the small model's answer included;
@@ -52,17 +52,17 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, few: bool = False, seed: 
     `few`: without cores and the last two, which take longest to fit.
     """
     found = measured(new)
-    plain = costs(new, "embedding")
     estimates: dict[str, Array] = {}
     lengths = np.array([float(one.prompt_chars) for one in new.outcomes])
-    policies = [Policy("length rule", lengths, *plain), Policy("task rule", _task_rule(known, new), *plain)]
+    simple = {"length rule": lengths, "task rule": _task_rule(known, new)}
     if new.hand_over:
-        policies.append(_asking_first("handing over alone", np.zeros(len(new)), new, "embedding"))
+        simple["handing over alone"] = np.zeros(len(new))
     folds = folds_of(len(known), FOLDS, seed)
     if known.vectors.shape[1]:
         rights = np.stack([known.right("small"), known.right("large")], axis=1)
         estimates["kNN"] = fit_neighbours(known.vectors, rights, folds).predict(new.vectors)[:, 0]
-        policies.append(Policy("kNN", 1 - estimates["kNN"], *plain))
+        simple["kNN"] = 1 - estimates["kNN"]
+    policies = [_asking_first(name, need, new, "embedding") for name, need in simple.items()]
     for source in (one for one in reversed(SOURCES) if not (few and one == "cores")):
         read, unread = design(known, source), design(new, source)
         if read is None or unread is None:
