@@ -68,7 +68,6 @@ def test_students_learn_the_mark_for_half_of_what_is_to_be_handed_over_and_the_t
         batches = islice(demo_stream(tokenizer, 0, students=students)(Cursor()), 60)
         return [tokenizer.decode(row.tolist(), skip_special_tokens=False) for b, _ in batches for row in b.ids]
 
-    # The mark is the last answer: nothing is learnt of how a conversation goes on after it.
     marked = re.compile(rf"assistant\n{re.escape(HAND_OVER + TURN_END)}({re.escape(END_OF_TEXT)})*$")
     assert 0.02 < sum(bool(marked.search(row)) for row in rows(True)) / len(rows(True)) < 0.06
     assert not any(f"assistant\n{HAND_OVER}" in row for row in rows(False))
