@@ -1,7 +1,6 @@
 // What torch.classes.headgate.Product and Experts hold: weights that a walk of the crew reads, checked once.
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/custom_class.h>
@@ -13,13 +12,12 @@
 #include <vector>
 
 #include "checks.h"
+#include "crew.h"
 #include "step.h"
 
 namespace headgate {
 
 using at::Tensor;
-
-inline int64_t team_places() { return at::get_num_threads(); }
 
 inline const void* data_of(const Tensor& x, at::ScalarType dtype, int64_t elements, const char* name) {
     TORCH_CHECK(x.scalar_type() == dtype && x.is_contiguous() && x.numel() == elements, name, " must be contiguous ", dtype,
@@ -74,12 +72,6 @@ class ProductHolder : public torch::CustomClassHolder {
     std::vector<Tensor> tensors_;  // that the product points into
     std::optional<Tensor> bias_;
 };
-
-// Runs f(member) on this thread and its crew.
-template <typename F>
-void together(const F& f) {
-    Crew::mine(team_places()).walk(f);
-}
 
 // `memory` with room for `bytes` from a multiple of 64 on, which is returned.
 inline char* aligned(Tensor& memory, int64_t bytes) {

@@ -1,5 +1,4 @@
 // torch.ops.headgate.likeliest and draw: tokens for all rows of a step in one call.
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
@@ -8,6 +7,7 @@
 #include <memory>
 
 #include "checks.h"
+#include "crew.h"
 #include "sampling.h"
 
 namespace headgate {
@@ -27,7 +27,7 @@ Tensor likeliest_rows(const Tensor& given) {
     const int64_t stride = width * logits.element_size();
     Tensor out = at::empty({rows}, at::TensorOptions(at::kLong));
     int64_t* tokens = out.mutable_data_ptr<int64_t>();
-    at::parallel_for(0, rows, std::max<int64_t>(1, kElementsPerThread / width), [&](int64_t begin, int64_t end) {
+    divided(rows, std::max<int64_t>(1, kElementsPerThread / width), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) tokens[i] = likeliest(kind, data + i * stride, width);
     });
     return out;
@@ -57,7 +57,7 @@ Tensor draw_rows(const Tensor& given, const Tensor& temperature, const Tensor& t
     const auto* halves = settings<int32_t>(keys, 2 * rows, "keys");
     Tensor out = at::empty({rows}, at::TensorOptions(at::kLong));
     int64_t* tokens = out.mutable_data_ptr<int64_t>();
-    at::parallel_for(0, rows, std::max<int64_t>(1, kElementsPerThread / 8 / width), [&](int64_t begin, int64_t end) {
+    divided(rows, std::max<int64_t>(1, kElementsPerThread / 8 / width), [&](int64_t begin, int64_t end) {
         const std::unique_ptr<float[]> floats(new float[draw_floats(width)]);
         const std::unique_ptr<int32_t[]> ids(new int32_t[width]);
         for (int64_t i = begin; i < end; ++i) {

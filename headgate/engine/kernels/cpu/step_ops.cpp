@@ -1,5 +1,4 @@
 // torch.classes.headgate.Product, Experts and Step: they check their arguments and begin the one walk of a call.
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/custom_class.h>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "checks.h"
+#include "crew.h"
 #include "decode.h"
 #include "holders.h"
 #include "step.h"
