@@ -31,6 +31,7 @@ SOURCES = (
         "experts_loops",
         "step",
         "decode",
+        "outline",
     ),
     *("attention_plan", "choice", "team"),
 )

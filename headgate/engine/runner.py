@@ -10,6 +10,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -260,15 +261,16 @@ class Runner:
         if not sequences:
             return []
         started = time.perf_counter()
-        logprobs = self._decoder.logits(hidden).float().log_softmax(-1)
+        logits = self._decoder.logits(hidden)
         self._forward_seconds += time.perf_counter() - started
-        entropy = -(logprobs.exp() * logprobs).sum(-1, keepdim=True)
-        outlines = torch.stack([self._store.outline(s.table.blocks, s.prompt_length) for s in sequences])
-        states = torch.cat([outlines, logprobs.topk(LIKELIEST, -1).values, entropy], dim=-1).cpu()
-        finite = torch.isfinite(states).all(-1).tolist()
+        kernels = self._decoder.kernels
+        tables, counts = [s.table.blocks for s in sequences], [s.prompt_length for s in sequences]
+        outlines = kernels.outline(self._store.outlined, tables, counts, self._block_size)
+        states = torch.cat([outlines, kernels.forecast(logits, LIKELIEST)], dim=-1).cpu().numpy()
+        finite = np.isfinite(states).all(-1).tolist()
         # Copies, so that one state does not keep all of a step's alive.
         rows = zip(sequences, states, finite, strict=True)
-        return [Probed(sequence, state.numpy().copy(), not sound) for sequence, state, sound in rows]
+        return [Probed(sequence, state.copy(), not sound) for sequence, state, sound in rows]
 
     def _score(self, hidden: Tensor, chunks: Seq[Chunk]) -> list[Scored]:
         """Scores of the chunks' given tokens from `hidden` [rows, hidden], one row per token, chunk after chunk."""

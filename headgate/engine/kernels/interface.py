@@ -302,6 +302,23 @@ class Kernels(Protocol):
         """How tokens that are not just the likeliest are drawn; None where the sampler does it by stock operators."""
         ...
 
+    def forecast(self, logits: Tensor, count: int) -> Tensor:
+        """What [rows, vocabulary] logits say of the next token: float32 [rows, count + 1].
+
+        The natural logarithms of the chances of its `count` likeliest values, the likeliest first, and the entropy. Not
+        finite for a row that has no distribution.
+        """
+        ...
+
+    def outline(
+        self, layer: KVLayer, tables: Sequence[Sequence[int]], counts: Sequence[int], block_size: int
+    ) -> Tensor:
+        """Of the layer's values of each sequence's first `counts[i]` tokens the last one's and the mean of all.
+
+        `tables`: the sequences' blocks. Float32 [sequences, 2 * kv_heads * head_dim].
+        """
+        ...
+
     def rows(self) -> RowKernels | None:
         """How steps go whose inputs lie on the device; None where there are none."""
         ...

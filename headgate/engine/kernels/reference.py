@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _RUN = 128
 """Logits of which the maximum is taken together."""
+_OUTLINED_AT_ONCE = 4096
+"""Tokens; more would take much memory beside the cache's."""
 
 
 def _gather(layer: KVLayer, slots: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,6 +41,20 @@ def _expanded(kept: Tensor, scales: Tensor, slots: Tensor, dtype: torch.dtype) -
     # Of eight-bit floats torch moves only the bits everywhere.
     rounded = kept.view(torch.int8).index_select(0, slots).view(kept.dtype)
     return (rounded.float() * scales.index_select(0, slots).unsqueeze(-1)).to(dtype)
+
+
+def _outline(layer: KVLayer, blocks: Sequence[int], count: int, block_size: int) -> Tensor:
+    device = layer.values.device
+    starts = torch.tensor(blocks[: -(-count // block_size)], device=device) * block_size
+    slots = (starts[:, None] + torch.arange(block_size, device=device)).flatten()[:count]
+    total = torch.zeros(layer.values.shape[1:], device=device)
+    for first in range(0, count, _OUTLINED_AT_ONCE):
+        part = slots[first : first + _OUTLINED_AT_ONCE]
+        values = layer.values[part].float()
+        if layer.value_scales is not None:
+            values *= layer.value_scales[part][..., None]
+        total += values.sum(0)
+    return torch.cat([values[-1].flatten(), (total / count).flatten()])
 
 
 def rotate_and_write(
@@ -234,6 +251,20 @@ class ReferenceKernels:
 
     def drawing(self) -> Drawing | None:
         """See Kernels."""
+
+    def forecast(self, logits: Tensor, count: int) -> Tensor:
+        """See Kernels."""
+        logprobs = logits.float().log_softmax(-1)
+        entropy = -(logprobs.exp() * logprobs).sum(-1, keepdim=True)
+        return torch.cat([logprobs.topk(count, -1).values, entropy], dim=-1)
+
+    def outline(
+        self, layer: KVLayer, tables: Sequence[Sequence[int]], counts: Sequence[int], block_size: int
+    ) -> Tensor:
+        """See Kernels."""
+        return torch.stack(
+            [_outline(layer, blocks, count, block_size) for blocks, count in zip(tables, counts, strict=True)]
+        )
 
     def rows(self) -> RowKernels:
         """See Kernels."""

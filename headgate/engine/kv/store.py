@@ -29,10 +29,6 @@ def kv_bytes_per_token(spec: DecoderSpec, dtype: torch.dtype) -> int:
     return 2 * spec.layers * spec.kv_heads * (spec.head_dim * dtype.itemsize + scale_bytes)
 
 
-_OUTLINED_AT_ONCE = 4096
-"""Tokens; more would take much memory beside the store's."""
-
-
 class KVStore:
     """Per layer one tensor of keys and one of values, [blocks * block_size, kv_heads, head_dim].
 
@@ -78,27 +74,12 @@ class KVStore:
         self.layers.clear()
         self._memory = None
 
-    def outline(self, blocks: Sequence[int], count: int) -> torch.Tensor:
-        """What the middle layer holds of a sequence's first `count` tokens, whichever step computed them.
-
-        Its values say more of how a model will fare than what its last layer makes of the last token: that is all about
-        the next one.
-
-        Returns:
-            Float32 [2 * kv_heads * head_dim]: the last token's values, then the mean of all.
+    @property
+    def outlined(self) -> KVLayer:
+        """The middle layer: its values say more of how a model will fare than what its last layer makes of the last
+        token, which is all about the next one.
         """
-        layer, size = self.layers[len(self.layers) // 2], self.block_size
-        device = layer.values.device
-        starts = torch.tensor(blocks[: -(-count // size)], device=device) * size
-        slots = (starts[:, None] + torch.arange(size, device=device)).flatten()[:count]
-        total = torch.zeros(layer.values.shape[1:], device=device)
-        for first in range(0, count, _OUTLINED_AT_ONCE):
-            part = slots[first : first + _OUTLINED_AT_ONCE]
-            values = layer.values[part].float()
-            if layer.value_scales is not None:
-                values *= layer.value_scales[part][..., None]
-            total += values.sum(0)
-        return torch.cat([values[-1].flatten(), (total / count).flatten()])
+        return self.layers[len(self.layers) // 2]
 
     def clear(self, blocks: Sequence[int]) -> None:
         """Zero the blocks. A NaN left in one would reach its next owner: masked keys weigh 0, and 0 * NaN is NaN."""

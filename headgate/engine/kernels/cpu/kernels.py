@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sysconfig
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,6 +77,8 @@ class CpuKernels:
         self._write_kv = ops.write_kv.default
         self._likeliest = ops.likeliest.default
         self._draw: Drawing = ops.draw.default
+        self._forecast = ops.forecast.default
+        self._outline = ops.outline.default
         self._paged_attention = ops.paged_attention.default
         torch.classes.headgate.Experts  # noqa: B018  the mixtures make some: an older build may lack them
         self.int8 = bool(ops.int8_usable())
@@ -194,6 +198,23 @@ class CpuKernels:
     def drawing(self) -> Drawing:
         """See Kernels."""
         return self._draw
+
+    def forecast(self, logits: Tensor, count: int) -> Tensor:
+        """See Kernels."""
+        y: Tensor = self._forecast(logits, count)
+        return y
+
+    def outline(
+        self, layer: KVLayer, tables: Sequence[Sequence[int]], counts: Sequence[int], block_size: int
+    ) -> Tensor:
+        """See Kernels."""
+        spans, blocks = array("q"), array("i")
+        for table, count in zip(tables, counts, strict=True):
+            spans.extend((count, len(blocks)))
+            blocks.extend(table)
+        sequences, flat = torch.frombuffer(spans, dtype=torch.int64), torch.frombuffer(blocks, dtype=torch.int32)
+        y: Tensor = self._outline(layer.values, layer.value_scales, sequences, flat, block_size)
+        return y
 
     def rows(self) -> None:
         """See Kernels. The whole step takes as many steps as it is asked for."""

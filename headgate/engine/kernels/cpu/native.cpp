@@ -1,12 +1,10 @@
-// The operators torch.ops.headgate.*: they check their arguments and divide the work among torch's own threads.
-#include <ATen/Parallel.h>
+// The operators torch.ops.headgate.*: they check their arguments and divide the work among the crew.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 #include <torch/version.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -19,6 +17,7 @@
 #include "attention_plan.h"
 #include "checks.h"
 #include "choice.h"
+#include "crew.h"
 #include "loops.h"
 
 namespace headgate {
@@ -45,7 +44,7 @@ Rows rows_of(const Tensor& x) {
 
 template <typename F>
 void over_rows(int64_t rows, int64_t width, const F& f) {
-    at::parallel_for(0, rows, std::max<int64_t>(1, kElementsPerThread / std::max<int64_t>(1, width)), f);
+    divided(rows, std::max<int64_t>(1, kElementsPerThread / std::max<int64_t>(1, width)), f);
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
@@ -153,20 +152,16 @@ void write_kv(Tensor& cache_keys, Tensor& cache_values, const std::optional<Tens
     }
 }
 
-// Runs the tasks on torch's threads; whoever is done takes the next one, because contexts differ in length.
 void run(const Attention& a, const AttentionWay& way, const AttentionPlan& plan) {
-    const int64_t count = plan.runs();
-    const int64_t workers = std::min({count, static_cast<int64_t>(at::get_num_threads()),
-                                      std::max<int64_t>(1, plan.products / kProductsPerThread)});
-    const int64_t floats = plan.scratch_floats + kMaxLanes;
-    std::atomic<int64_t> next{0};
-    at::parallel_for(0, workers, 1, [&](int64_t begin, int64_t end) {
+    const int64_t count = plan.runs(), floats = plan.scratch_floats + kMaxLanes;
+    // At least so many of its runs are worth another thread.
+    const int64_t least = count * kProductsPerThread / std::max<int64_t>(1, plan.products);
+    divided(count, std::clamp<int64_t>(least, 1, std::max<int64_t>(1, count)), [&](int64_t begin, int64_t end) {
         const std::unique_ptr<float[]> memory(new float[floats]);
         void* aligned = memory.get();
         size_t space = static_cast<size_t>(floats) * sizeof(float);
         float* scratch = static_cast<float*>(std::align(kMaxLanes * sizeof(float), sizeof(float), aligned, space));
-        for (int64_t worker = begin; worker < end; ++worker)
-            for (int64_t i = next++; i < count; i = next++) way.attend(a, plan.run(i), scratch);
+        for (int64_t i = begin; i < end; ++i) way.attend(a, plan.run(i), scratch);
     });
 }
 

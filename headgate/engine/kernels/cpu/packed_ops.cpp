@@ -1,5 +1,5 @@
 // The operators on packed weights, torch.ops.headgate.*_pack and *_linear: they check their arguments and divide
-// the work among torch's own threads.
+// the work among the crew, and packing among torch's own threads.
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "checks.h"
+#include "crew.h"
 #include "experts.h"
 #include "product.h"
 
@@ -141,14 +142,13 @@ Tensor linear(const Tensor& x, const Product& product, int64_t depth) {
     if (out.numel() == 0) return out;
     Tensor prepared = at::empty({product.prepared_bytes(rows)}, x.options().dtype(at::kByte));
     const Rows from = matrix(x, "x");
-    at::parallel_for(0, rows, std::max<int64_t>(1, kElementsPerThread / depth), [&](int64_t begin, int64_t end) {
+    divided(rows, std::max<int64_t>(1, kElementsPerThread / depth), [&](int64_t begin, int64_t end) {
         product.prepare(from, rows, prepared.mutable_data_ptr(), begin, end);
     });
     const int64_t per_piece = rows * depth * kPanel;
-    at::parallel_for(0, product.pieces(), std::max<int64_t>(1, kProductsPerThread / per_piece),
-                     [&](int64_t begin, int64_t end) {
-                         product.multiply(prepared.const_data_ptr(), rows, out.mutable_data_ptr(), begin, end);
-                     });
+    divided(product.pieces(), std::max<int64_t>(1, kProductsPerThread / per_piece), [&](int64_t begin, int64_t end) {
+        product.multiply(prepared.const_data_ptr(), rows, out.mutable_data_ptr(), begin, end);
+    });
     return out;
 }
 

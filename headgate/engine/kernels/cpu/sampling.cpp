@@ -207,4 +207,21 @@ int64_t draw(Element element, const void* logits, int64_t count, const Drawing& 
     return loops.race_some(c.scores, c.ids, c.count, unlikely, d.high, d.low);
 }
 
+void forecast(Element element, const void* logits, int64_t count, int64_t most, float* floats, int32_t* ids, float* told) {
+    const Variant& loops = choose(element);
+    float* weights = floats + count;
+    const float peak = loops.peaks(logits, count, weights + count);
+    if (!(peak == peak)) return std::fill(told, told + most + 1, peak);
+    loops.collect(logits, count, peak, 1, -std::numeric_limits<float>::infinity(), floats, ids);
+    loops.weigh(floats, count, weights);
+    double whole = 0, moment = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        whole += weights[i];
+        moment += weights[i] > 0 ? static_cast<double>(weights[i]) * floats[i] : 0;
+    }
+    std::partial_sort(floats, floats + most, floats + count, std::greater<>());
+    for (int64_t i = 0; i < most; ++i) told[i] = static_cast<float>(floats[i] - std::log(whole));
+    told[most] = static_cast<float>(std::log(whole) - moment / whole);
+}
+
 }  // namespace headgate

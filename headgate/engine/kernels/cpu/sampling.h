@@ -30,4 +30,8 @@ struct Drawing {
 int64_t draw(Element element, const void* logits, int64_t count, const Drawing& d, float* floats, int32_t* ids);
 int64_t draw_floats(int64_t count);
 
+// Natural logarithms of the chances of the `most` likeliest tokens, the likeliest first, and the entropy: [most + 1] to `told`,
+// all NaN where there is no distribution. `floats` and `ids` as above.
+void forecast(Element element, const void* logits, int64_t count, int64_t most, float* floats, int32_t* ids, float* told);
+
 }  // namespace headgate
