@@ -66,7 +66,10 @@ class StepInputs:
                 tokens.extend(sequence.tokens[start:stop])
                 tokens.extend(chunk.drafted)
                 positions.extend(range(start, stop))
-                slots.extend([blocks[p // size] * size + p % size for p in range(start, stop)])
+                for at in range(start // size, (stop - 1) // size + 1):
+                    # From a place in the sequence to the slot that it has in this block.
+                    shift = (blocks[at] - at) * size
+                    slots.extend(range(max(start, at * size) + shift, min(stop, (at + 1) * size) + shift))
             inputs.counts.append(count)
             inputs.contexts.append(stop)
             inputs.tables.append(blocks)

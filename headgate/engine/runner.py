@@ -218,10 +218,10 @@ class Runner:
 
     def _sample(self, logits: Tensor, rows: Seq[_Row], chunks: Seq[Chunk]) -> list[Sampled]:
         """What holds of the tokens that follow the chunks' known and proposed ones; `rows` are those of `logits`."""
-        for row, (sequence, ahead) in zip(logits, rows, strict=True):
+        for number, (sequence, ahead) in enumerate(rows):
             if sequence.restrained and not ahead:
                 # Nobody else reads these logits: they can be written to.
-                row[list(sequence.request.sampling.begin_suppress_tokens)] = -math.inf
+                logits[number, list(sequence.request.sampling.begin_suppress_tokens)] = -math.inf
         drawn = iter(self._draw(logits, rows))
         return [self._settle(chunk, list(islice(drawn, 1 + len(chunk.drafted)))) for chunk in chunks if chunk.samples]
 
