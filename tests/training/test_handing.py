@@ -61,7 +61,7 @@ def test_a_student_that_is_taught_answers_as_before_where_it_may_not_hand_over(
     samples = each_cell(4, seed=1, split="test")
     plain, taught = ([a.text for a in evaluate(where, samples)] for where in (checkpoint("student"), folder))
     same = sum(one == other for one, other in zip(plain, taught, strict=True))
-    assert same >= len(samples) - 2
+    assert same >= 0.98 * len(samples)
     hard = [s for s in each_cell(12, seed=2, split="test") if left(s)]
     table = make_table(folder, checkpoint("teacher"), [*hard, *samples[:4]])
     assert table.hand_over == HAND_OVER
