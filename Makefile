@@ -13,8 +13,9 @@ INSTALL := $(BIN)/pip install --quiet --no-build-isolation -e
 serve: $(VENV)/.serve
 	@$(BIN)/headgate serve
 
+# Files in their order, not by the number of tests: those with a few long ones would come last, beside an idle process.
 test: $(VENV)/.dev check
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check headgate tests
