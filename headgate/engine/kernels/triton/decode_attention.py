@@ -21,32 +21,34 @@ from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan
 
 
 @triton.jit
-def _turned(
-    heads: tl.tensor,
-    norm: tl.tensor,
-    cos: tl.tensor,
-    sin: tl.tensor,
-    real: tl.tensor,
-    eps: tl.tensor,
-    dim: tl.constexpr,
-    columns: tl.constexpr,
-) -> tl.tensor:
-    """float32 [heads, columns]: heads at `heads` [heads, 1], normed if there is a `norm`, and rotated."""
+def _paired(at: tl.tensor, real: tl.tensor, dim: tl.constexpr, columns: tl.constexpr) -> tuple[tl.tensor, tl.tensor]:
+    """[rows, columns] of what lies at `at` [rows, 1], and the element that the rotation pairs with each."""
     column = tl.arange(0, columns)[None, :]
     half: tl.constexpr = dim // 2
-    wide = column < dim
-    inside = real & wide
-    # The rotation pairs element i with i + half.
+    inside = real & (column < dim)
     other = tl.where(column < half, column + half, column - half)
-    one = tl.load(heads + column, mask=inside, other=0.0).to(tl.float32)
-    two = tl.load(heads + other, mask=inside, other=0.0).to(tl.float32)
-    if norm is not None:
+    return tl.load(at + column, mask=inside, other=0.0), tl.load(at + other, mask=inside, other=0.0)
+
+
+@triton.jit
+def _turned(
+    one: tl.tensor,
+    two: tl.tensor,
+    one_scale: tl.tensor,
+    two_scale: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    eps: tl.tensor,
+    dim: tl.constexpr,
+) -> tl.tensor:
+    """float32 [heads, columns]: heads and what each element is paired with, normed if there is a scale, and rotated."""
+    one, two = one.to(tl.float32), two.to(tl.float32)
+    if one_scale is not None:
         factor = 1.0 / tl.sqrt(tl.sum(one * one, axis=1, keep_dims=True) / dim + eps)
-        one = one * factor * tl.load(norm + column, mask=wide, other=0.0).to(tl.float32)
-        two = two * factor * tl.load(norm + other, mask=wide, other=0.0).to(tl.float32)
-    c = tl.load(cos + column % half, mask=wide, other=0.0)
-    s = tl.load(sin + column % half, mask=wide, other=0.0)
-    return one * c + tl.where(column < half, -two, two) * s
+        one = one * factor * one_scale.to(tl.float32)
+        two = two * factor * two_scale.to(tl.float32)
+    first_half = tl.arange(0, one.shape[1])[None, :] < dim // 2
+    return one * cos + tl.where(first_half, -two, two) * sin
 
 
 @triton.jit
@@ -139,20 +141,27 @@ def _decode(
         first_keys = kept(keys, key_scales, head, there, dtype, dim, columns, True)
         first_values = kept(values, value_scales, head, there, dtype, dim, columns, True)
         slot = tl.load(slots + line)
-        cos += line * (dim // 2)
-        sin += line * (dim // 2)
+        one = tl.zeros([1, 1], tl.int64)
+        wide = (column < dim)[None, :]
+        angle = line * (dim // 2) + (column % (dim // 2))[None, :]
+        cosine, sine = tl.load(cos + angle, mask=wide, other=0.0), tl.load(sin + angle, mask=wide, other=0.0)
+        q_scale, q_scale_of_other, k_scale, k_scale_of_other = q_norm, q_norm, k_norm, k_norm
+        if q_norm is not None:
+            q_scale, q_scale_of_other = _paired(q_norm + one, one == 0, dim, columns)
+            k_scale, k_scale_of_other = _paired(k_norm + one, one == 0, dim, columns)
         wait(pdl)
+        # All at once, before any of it is looked at.
+        is_last = part == parts - 1
         heads = (q + line * q_stride + (kv_head * group + row) * dim)[:, None]
-        asked = _turned(heads, q_norm, cos, sin, (row < group)[:, None], eps, dim, columns).to(dtype)
+        query, query_other = _paired(heads, (row < group)[:, None], dim, columns)
+        latest, latest_other = _paired(k + line * k_stride + kv_head * dim + one, (one == 0) & is_last, dim, columns)
+        new_value = tl.load(v + line * v_stride + kv_head * dim + one + column[None, :], mask=wide & is_last, other=0.0)
+        asked = _turned(query, query_other, q_scale, q_scale_of_other, cosine, sine, eps, dim).to(dtype)
         most = tl.full([rows], float("-inf"), tl.float32)
         total = tl.zeros([rows], tl.float32)
         sums = tl.zeros([rows, columns], tl.float32)
-        if part == parts - 1:
-            one = tl.zeros([1, 1], tl.int64)
-            wide = (column < dim)[None, :]
-            mine = k + line * k_stride + kv_head * dim + one
-            new_key = _turned(mine, k_norm, cos, sin, one == 0, eps, dim, columns)
-            new_value = tl.load(v + line * v_stride + kv_head * dim + one + column[None, :], mask=wide, other=0.0)
+        if is_last:
+            new_key = _turned(latest, latest_other, k_scale, k_scale_of_other, cosine, sine, eps, dim)
             low_key, key_step, new_key = _rounded(new_key, keys, key_scales, dtype)
             low_value, value_step, given = _rounded(new_value.to(tl.float32), values, value_scales, dtype)
             place = slot * kv_heads + kv_head

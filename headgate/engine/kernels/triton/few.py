@@ -69,7 +69,7 @@ def norms(weight: Stored) -> bool:
 def row(
     x: tl.tensor,
     residual: tl.tensor,
-    norm: tl.tensor,
+    scale: tl.tensor,
     total: tl.tensor,
     at: tl.tensor,
     there: tl.tensor,
@@ -79,7 +79,8 @@ def row(
 ) -> tl.tensor:
     """float32 [depth]: a token's activations as they are, or their norm, or that of their sum with `residual`.
 
-    Rounded wherever the operations one by one round. The program that `keeps` the sum leaves it in `total`.
+    `scale`: the norm's weights, which are here already. Rounded wherever the operations one by one round. The program
+    that `keeps` the sum leaves it in `total`.
     """
     value = tl.load(x + at, mask=there, other=0.0)
     if residual is not None:
@@ -87,10 +88,9 @@ def row(
         if keeps:
             tl.store(total + at, value, mask=there)
     wide = value.to(tl.float32)
-    if norm is not None:
+    if scale is not None:
         factor = 1.0 / tl.sqrt(tl.sum(wide * wide, axis=0) / inputs + eps)
-        scale = tl.load(norm + at, mask=there, other=0.0).to(tl.float32)
-        wide = (wide * factor * scale).to(value.dtype).to(tl.float32)
+        wide = (wide * factor * scale.to(tl.float32)).to(value.dtype).to(tl.float32)
     return wide
 
 
@@ -176,10 +176,13 @@ def _few(
     if gate:
         two = weights(weight, first + outputs, inside, at, there, inputs)
         two_scales = scales_of(scales, first + outputs, inside, inputs, depth, fmt)
+    scale = norm
+    if norm is not None:
+        scale = tl.load(norm + at, mask=there, other=0.0)
     wait(pdl)
     keeps = first == 0
     for token in tl.static_range(tokens):
-        given = row(x + token * inputs, residual, norm, total, at, there, inputs, eps, keeps)
+        given = row(x + token * inputs, residual, scale, total, at, there, inputs, eps, keeps)
         sums = times(one, one_scales, given, fmt)
         if bias is not None:
             sums += tl.load(bias + column, mask=inside, other=0.0).to(tl.float32)

@@ -18,24 +18,39 @@ from headgate.engine.quant.fp8 import BLOCK
 
 @triton.jit
 def likeliest(
-    logit: tl.tensor,
+    logits: tl.tensor,
     chosen: tl.tensor,
     shares: tl.tensor,
     count: tl.tensor,
     per_token: tl.constexpr,
     experts: tl.constexpr,
 ) -> None:
-    """Softmax over a token's `count` experts, logits float32 [experts], then the largest, one after the other."""
+    """Softmax over a token's `count` experts, then the largest, the first of equal ones first.
+
+    Each is counted how many come before it, of all at once: to look for one after the other takes a barrier each time.
+    What other programs have only just written does not come from the first cache.
+    """
     expert = tl.arange(0, experts)
-    probability = tl.exp(logit - tl.max(logit, axis=0))
-    probability = probability / tl.sum(probability, axis=0)
+    logit = tl.load(logits + expert, mask=expert < count, other=float("-inf"), cache_modifier=".cg")
+    most = tl.max(logit, axis=0)
+    whole = tl.sum(tl.exp(logit - most), axis=0)
+    share = tl.exp(logit - most) / whole
     # Where nothing is a number any expert will do, so long as there is one: its share is no number either.
-    left = tl.where(expert < count, tl.where(probability == probability, probability, 0.0), -1.0)
-    for turn in tl.static_range(per_token):
-        best = tl.argmax(left, axis=0)
-        tl.store(chosen + turn, best)
-        tl.store(shares + turn, tl.sum(tl.where(expert == best, probability, 0.0), axis=0))
-        left = tl.where(expert == best, -1.0, left)
+    mine = tl.where(share == share, share, 0.0)
+    run: tl.constexpr = max(1, 4096 // experts)
+    before = tl.zeros([run, experts], tl.int32)
+    for first in tl.static_range(0, experts, run):
+        other = first + tl.arange(0, run)
+        inside = other < count
+        theirs = tl.exp(tl.load(logits + other, mask=inside, other=float("-inf"), cache_modifier=".cg") - most) / whole
+        theirs = tl.where(inside, tl.where(theirs == theirs, theirs, 0.0), -1.0)[:, None]
+        before += ((theirs > mine[None, :]) | ((theirs == mine[None, :]) & (other[:, None] < expert[None, :]))).to(
+            tl.int32
+        )
+    place = tl.sum(before, axis=0)
+    wanted = (expert < count) & (place < per_token)
+    tl.store(chosen + place, expert, mask=wanted)
+    tl.store(shares + place, share, mask=wanted)
 
 
 @triton.jit
@@ -67,22 +82,27 @@ def _router(
     at = tl.arange(0, depth)
     there = at < inputs
     mine = weights(weight, first, inside, at, there, inputs)
+    scale = norm
+    if norm is not None:
+        scale = tl.load(norm + at, mask=there, other=0.0)
     wait(pdl)
     for token in tl.static_range(tokens):
-        given = row(x + token * inputs, residual, norm, total, at, there, inputs, eps, first == 0)
+        given = row(x + token * inputs, residual, scale, total, at, there, inputs, eps, first == 0)
         tl.store(logits + token * count + column, times(mine, 1.0, given, "native"), mask=inside)
     tl.debug_barrier()
     arrived = tl.atomic_add(arrivals, 1, sem="acq_rel")
     tl.debug_barrier()
     if arrived == tl.num_programs(0) - 1:
         tl.store(arrivals, 0)  # for the next token
-        expert = tl.arange(0, experts)
         for token in tl.static_range(tokens):
-            # Other programs have only just written them: not from the first cache.
-            logit = tl.load(
-                logits + token * count + expert, mask=expert < count, other=float("-inf"), cache_modifier=".cg"
+            likeliest(
+                logits + token * count,
+                chosen + token * per_token,
+                shares + token * per_token,
+                count,
+                per_token,
+                experts,
             )
-            likeliest(logit, chosen + token * per_token, shares + token * per_token, count, per_token, experts)
 
 
 @triton.jit
@@ -103,6 +123,11 @@ def _gates(
     pdl: tl.constexpr,
 ) -> None:
     """A program per pair and run of its expert's `outputs` gates and ups."""
+    at = tl.arange(0, depth)
+    there = at < inputs
+    scale = norm
+    if norm is not None:
+        scale = tl.load(norm + at, mask=there, other=0.0)
     wait(pdl)
     begin(pdl)  # only now: the next launch relies on what this one has waited for
     pair = tl.program_id(0)
@@ -110,13 +135,11 @@ def _gates(
     first = tl.load(chosen + pair).to(tl.int64) * 2 * outputs + run
     column = run + tl.arange(0, columns)
     inside = column < outputs
-    at = tl.arange(0, depth)
-    there = at < inputs
     one = weights(weight, first, inside, at, there, inputs)
     one_scales = scales_of(scales, first, inside, inputs, depth, fmt)
     two = weights(weight, first + outputs, inside, at, there, inputs)
     two_scales = scales_of(scales, first + outputs, inside, inputs, depth, fmt)
-    given = row(x + pair // per_token * inputs, None, norm, None, at, there, inputs, eps, False)
+    given = row(x + pair // per_token * inputs, None, scale, None, at, there, inputs, eps, False)
     done = gated(times(one, one_scales, given, fmt), times(two, two_scales, given, fmt), out.dtype.element_ty)
     tl.store(out + pair * outputs + column, done.to(out.dtype.element_ty), mask=inside)
 

@@ -42,9 +42,7 @@ def _route(
     begin(pdl)
     wait(pdl)
     token = tl.program_id(0).to(tl.int64)
-    expert = tl.arange(0, block)
-    logit = tl.load(logits + token * count + expert, mask=expert < count, other=float("-inf"))
-    likeliest(logit, chosen + token * per_token, weights + token * per_token, count, per_token, block)
+    likeliest(logits + token * count, chosen + token * per_token, weights + token * per_token, count, per_token, block)
 
 
 @triton.jit
