@@ -26,6 +26,10 @@ from headgate.engine.rows import Rows
 from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
 
+_MANY = 64
+"""Sequences from which on two steps are begun that nobody has read: to report what so many were given, and to decide
+what comes next, may take longer than a step where other threads want the interpreter."""
+
 
 class _Result:
     """What a step gives, on its way to the host."""
@@ -53,15 +57,15 @@ class _Flight:
     result: _Result
     lines: dict[Sequence, tuple[int, int, int]]
 
-    def lines_of(self, chunks: Seq[Chunk]) -> list[int] | None:
-        """Where the chunks' sequences are in it; None unless it computes what they want, of all of them.
+    def lines_of(self, chunks: Seq[Chunk], steps: int) -> list[int] | None:
+        """Where the chunks' sequences are in it; None unless it computes what they want after so many steps, of all.
 
         It does not once a step of another kind has computed that.
         """
         lines = []
         for chunk in chunks:
             line, position, preemptions = self.lines.get(chunk.sequence, (0, -1, 0))
-            if position != chunk.start or preemptions != chunk.sequence.preemptions:
+            if position != chunk.start + steps or preemptions != chunk.sequence.preemptions:
                 return None
             lines.append(line)
         return lines
@@ -73,6 +77,11 @@ class Decoded:
 
     tokens: list[int]
     logprobs: list[float]
+
+
+def _flight(result: _Result, lines: Seq[int], chunks: Seq[Chunk], steps: int) -> _Flight:
+    at = zip(chunks, lines, strict=True)
+    return _Flight(result, {c.sequence: (line, c.start + steps, c.sequence.preemptions) for c, line in at})
 
 
 class AheadDecoder:
@@ -98,9 +107,14 @@ class AheadDecoder:
         self._state = RowState.empty(most, width, decoder.spec.vocab_size, store.block_size, spare, device)
         self._rows = Rows(self._state)
         self._buckets = Buckets(most, self._state.rows, device, self._step, record)
-        self._flight: _Flight | None = None
+        self._flights: list[_Flight] = []
         self.seconds = 0.0
         """In launching steps and waiting for what they give."""
+
+    @staticmethod
+    def left(rows: int) -> int:
+        """How many steps of so many rows `run` leaves for the next run to read, at most."""
+        return 2 if rows >= _MANY else 1
 
     @property
     def unrecorded(self) -> int:
@@ -113,7 +127,7 @@ class AheadDecoder:
 
     def release(self) -> None:
         """Give up what was recorded, which holds all that is on the device."""
-        self._flight = None
+        self._flights = []
         self._buckets.release()
 
     def takes(self, chunks: Seq[Chunk]) -> bool:
@@ -125,8 +139,8 @@ class AheadDecoder:
     def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Decoded]:
         """What up to `most` steps give to these sequences, equally many tokens to all of them.
 
-        With more than one the last step that was begun is left for the next run to read. They end early after a step
-        that ends a sequence, and after the one during which `interrupt` was set.
+        With more than one those that were begun last are left for the next run to read, see `left`. They end early
+        after a step that ends a sequence, and after the one during which `interrupt` was set.
         """
         started = time.perf_counter()
         try:
@@ -138,18 +152,21 @@ class AheadDecoder:
             self.seconds += time.perf_counter() - started
 
     def _run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Decoded]:
-        flight, self._flight = self._flight, None
-        lines = flight.lines_of(chunks) if flight is not None else None
+        flights, self._flights = self._flights, []
         waiting: deque[tuple[_Result, Seq[int]]] = deque()
-        if flight is not None and lines is not None:
+        for flight in flights:
+            lines = flight.lines_of(chunks, len(waiting))
+            if lines is None:
+                break
             waiting.append((flight.result, lines))
         under_way = begun = len(waiting)
+        left = self.left(len(chunks))
         found = [Decoded([], []) for _ in chunks]
         bucket, steps, ended = self._buckets.of(len(chunks)), 0, False
         if most > under_way:
             bucket.place(self._rows.place(chunks, under_way))
-        while steps < max(most - 1, 1) and not ended:
-            while begun < min(most, steps + 2):
+        while steps < max(most - left, 1) and not ended:
+            while begun < min(most, steps + left + 1):
                 waiting.append((self._launch(bucket), range(len(chunks))))
                 begun += 1
             result, at = waiting.popleft()
@@ -157,15 +174,7 @@ class AheadDecoder:
             steps += 1
         if begun > under_way:
             self._rows.moved(chunks, begun - under_way)
-        if waiting:
-            result, at = waiting.popleft()
-            self._flight = _Flight(
-                result,
-                {
-                    c.sequence: (line, c.start + steps, c.sequence.preemptions)
-                    for c, line in zip(chunks, at, strict=True)
-                },
-            )
+        self._flights = [_flight(result, at, chunks, steps + number) for number, (result, at) in enumerate(waiting)]
         return found
 
     def _read(self, result: _Result, lines: Seq[int], chunks: Seq[Chunk], found: Seq[Decoded]) -> bool:

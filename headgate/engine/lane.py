@@ -234,7 +234,7 @@ class Lane:
         chunks, proposing = self._propose(chunks)
         most, ahead = 1, 0
         if not proposing and runner.repeats(chunks):
-            ahead = runner.ahead
+            ahead = runner.ahead(chunks)
             if run_s:
                 run_s = max(run_s, min(_SHARE * self._deciding_s, _LONGEST_RUN_S))
             most = self._scheduler.repeats(chunks, min(_MOST_STEPS, max(1, int(run_s / self._pace)) + ahead))

@@ -65,6 +65,25 @@ class _Stop:
     pass
 
 
+class _Entering:
+    """Requests that were submitted and that no lane knows yet, background work aside."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: dict[str, tuple[int, int]] = {}
+
+    def add(self, request: Request, times: int = 1) -> None:
+        """One more, or with -1 one less."""
+        if request.priority != "background":
+            with self._lock:
+                choices, tokens = self._of.get(request.model, (0, 0))
+                self._of[request.model] = choices + times * request.n, tokens + times * len(request.prompt)
+
+    def of(self, model: str) -> tuple[int, int]:
+        """How many choices, and tokens of prompts."""
+        return self._of.get(model, (0, 0))
+
+
 class StepLoop:
     """Submit requests, cancel them, listen to their deltas."""
 
@@ -83,8 +102,7 @@ class StepLoop:
         self._rouse: dict[str, Callable[[], None]] = {}
         self._inbox: queue.SimpleQueue[_Command | _Stop] = queue.SimpleQueue()
         self._live: dict[str, tuple[Lane, Listener, set[int]]] = {}
-        self._entering: dict[str, Request] = {}
-        """Submitted, and not known to a lane yet."""
+        self._entering = _Entering()
         self._admitting = False
         self._drained = threading.Event()
         self._draining = threading.Event()
@@ -111,14 +129,10 @@ class StepLoop:
     def stats(self, model: str) -> ModelStats:
         """A model's figures. Who has just submitted something finds it among what waits."""
         stats = self._lane(model).stats
-        entering = [r for r in list(self._entering.values()) if r.model == model and r.priority != "background"]
-        if not entering:
+        choices, tokens = self._entering.of(model)
+        if not choices:
             return stats
-        return replace(
-            stats,
-            waiting=stats.waiting + sum(r.n for r in entering),
-            pending_tokens=stats.pending_tokens + sum(len(r.prompt) for r in entering),
-        )
+        return replace(stats, waiting=stats.waiting + choices, pending_tokens=stats.pending_tokens + tokens)
 
     def tally(self, model: str) -> Tally:
         """A model's distributions since the start."""
@@ -162,7 +176,7 @@ class StepLoop:
         self._lane(request.model).check_prompt(request)
         if not self._admitting:
             raise EngineStopped("the engine takes no requests: it is stopping or was not started")
-        self._entering[request.id] = request
+        self._entering.add(request)
         self._tell(_Submit(request, listener, self._clock()))
 
     def cancel(self, request_id: str, choice: int | None = None) -> None:
@@ -254,7 +268,7 @@ class StepLoop:
                     lane.submit(request, at)
                     if lane.resting:
                         self._rouse[request.model]()
-                    self._entering.pop(request.id, None)
+                    self._entering.add(request, -1)
                 case _Cancel(request_id, choice):
                     if request_id in self._live:
                         out.extend(self._live[request_id][0].cancel(request_id, choice))

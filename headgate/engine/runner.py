@@ -121,10 +121,9 @@ class Runner:
         if self._ahead is not None:
             self._ahead.release()
 
-    @property
-    def ahead(self) -> int:
-        """Of the steps in a row that `run` begins, how many it leaves for the next run to read."""
-        return 0 if self._ahead is None else 1
+    def ahead(self, chunks: Seq[Chunk]) -> int:
+        """Of the steps in a row that `run` begins of these, how many it leaves for the next run to read."""
+        return 0 if self._ahead is None else self._ahead.left(len(chunks))
 
     def repeats(self, chunks: Seq[Chunk]) -> bool:
         """Whether `run` computes several steps in a row of these."""

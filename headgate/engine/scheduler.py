@@ -82,6 +82,9 @@ class Scheduler:
         self._waiting: dict[Queue, deque[Sequence]] = {}
         self._virtual_time: dict[str, float] = {}
         self._refused: tuple[Sequence, int] | None = None
+        self._revision = 0
+        """Of what runs, waits and is computed; goes up after it has changed."""
+        self._pending = -1, 0
 
     @property
     def waiting(self) -> list[Sequence]:
@@ -97,8 +100,15 @@ class Scheduler:
     def pending_tokens(self) -> int:
         """Prompt tokens that are still to be computed; may be read from another thread, so it looks at copies.
 
-        A sequence that decodes lacks one token and counts none.
+        A sequence that decodes lacks one token and counts none. Each request asks: between two steps of hundreds of
+        sequences they are counted once.
         """
+        revision = self._revision
+        if self._pending[0] != revision:
+            self._pending = revision, self._lacking()
+        return self._pending[1]
+
+    def _lacking(self) -> int:
         waiting = [sequence for queue in list(self._waiting.values()) for sequence in list(queue)]
         gaps = [len(sequence.tokens) - sequence.computed for sequence in (*list(self.running), *waiting)]
         return sum(gap for gap in gaps if gap > 1)
@@ -126,6 +136,7 @@ class Scheduler:
             self._virtual_time = {t: v for t, v in self._virtual_time.items() if t in active or v > floor}
             self._virtual_time[tenant] = max(self._virtual_time.get(tenant, 0.0), floor)
         self._waiting.setdefault(_queue(sequence), deque()).append(sequence)
+        self._revision += 1
 
     def schedule(self, *, alone: bool = True) -> list[Chunk]:
         """The chunks of the next step; empty when nothing can run.
@@ -167,6 +178,7 @@ class Scheduler:
             budget -= self._grant(sequence, budget, granted)
         if not preempted and len(self.background):
             granted |= self._fill(granted, alone=alone)
+        self._revision += 1
         return [Chunk(sequence, sequence.computed, count) for sequence, count in granted.items()]
 
     def repeats(self, chunks: list[Chunk], most: int) -> int:
@@ -236,6 +248,7 @@ class Scheduler:
             self.tables.publish(sequence.table, sequence.tokens, sequence.computed)
             if probed:
                 self.tables.publish_tail(sequence.table, sequence.tokens)
+        self._revision += 1
 
     def remove(self, sequence: Sequence, *, discard: bool = False) -> list[int]:
         """Take a sequence out, finished or not; returns the blocks that nobody uses any more.
@@ -250,6 +263,7 @@ class Scheduler:
             self.running.remove(sequence)
         else:
             self._unqueue(sequence)
+        self._revision += 1
         return self.tables.release(sequence.table, discard=discard)
 
     def pin(self, sequence: Sequence, most: int) -> bool:
@@ -281,6 +295,7 @@ class Scheduler:
         assert [s.arrival for s in self.running] == sorted(s.arrival for s in self.running)
         for sequence in self.running:
             assert self.tables.blocks_for(sequence.computed) <= len(sequence.table.blocks)
+        assert self.pending_tokens == self._lacking(), "something has changed and was not noted"
         self.background.check()
         others = (*self.background.running, *self.background.waiting)
         self.tables.check([*(s.table for s in (*self.running, *waiting, *others)), *self.pins.tables])

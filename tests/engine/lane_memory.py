@@ -46,9 +46,12 @@ class MemoryModel:
         self.forward_seconds = 0.0
         self.chunks: list[Chunk] = []
         self.early = 100
-        self.ahead = 0
+        self.leaves = 0
         self.unrecorded = self.kv_bytes = 0
-        self._flight: dict[Sequence, tuple[int, int]] = {}
+        self._flights: dict[Sequence, list[tuple[int, int]]] = {}
+
+    def ahead(self, chunks: Seq[Chunk]) -> int:  # noqa: ARG002
+        return self.leaves
 
     def repeats(self, chunks: Seq[Chunk]) -> bool:
         return all(c.sequence.direct and c.count == 1 and c.samples for c in chunks)
@@ -59,12 +62,16 @@ class MemoryModel:
     def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
         """Up to `most` steps, no more after one that ends a sequence, nor after the `self.early`-th.
 
-        With `ahead` the last step is only begun, which writes to its slots: the next run, if it is of the same
-        sequences, finds them written.
+        The last steps, as many as it `leaves`, are only begun, which writes to their slots: the next run, if it is of
+        the same sequences, finds them written.
         """
-        flight, self._flight = self._flight, {}
-        if all(c.count == 1 and flight.get(c.sequence, (-1, 0))[0] == c.start for c in chunks):
-            assert all(flight[c.sequence][1] == self._slot(c, c.start) for c in chunks), "its block was taken"
+        flights, self._flights = self._flights, {}
+        if all(c.count == 1 and flights.get(c.sequence, [(-1, 0)])[0][0] == c.start for c in chunks):
+            for c in chunks:
+                first = flights[c.sequence][0]
+                assert first[1] == self._slot(c, c.start), "its block was taken"
+                for position, slot in flights[c.sequence][1:most]:
+                    assert slot == self._slot(c, position), "a later block of its was taken"
         assert not interrupt.flag
         assert most == 1 or all(c.count == 1 and c.samples and not c.sequence.background for c in chunks)
         self.chunks = list(chunks)
@@ -72,19 +79,24 @@ class MemoryModel:
             raise torch.OutOfMemoryError("CUDA out of memory")
         found: dict[Sequence, list[int]] = {c.sequence: [] for c in chunks if c.samples}
         steps = 0
-        for step in range(min(max(1, most - self.ahead), self.early)):
+        for step in range(min(max(1, most - self.leaves), self.early)):
             steps += 1
             self._compute(chunks, found, step)
             for sequence, tokens in found.items():
                 tokens.append(following((*sequence.tokens, *tokens)))
             if any(tokens[-1] in sequence.ends for sequence, tokens in found.items()):
                 break
-        if self.ahead and most > 1:
+        if self.leaves and most > 1:
             for chunk in chunks:
                 known = (*chunk.sequence.tokens, *found[chunk.sequence])
-                slot = self._slot(chunk, chunk.start + steps)
-                self._flight[chunk.sequence] = chunk.start + steps, slot
-                self._slots[slot] = self._meaning(chunk, known, chunk.start + steps)
+                self._flights[chunk.sequence] = []
+                for position in range(chunk.start + steps, chunk.start + min(most, steps + self.leaves)):
+                    slot = self._slot(chunk, position)
+                    self._flights[chunk.sequence].append((position, slot))
+                    self._slots[slot] = self._meaning(chunk, known, position)
+                    known = (*known, following(known))
+                if not self._flights[chunk.sequence]:
+                    del self._flights[chunk.sequence]
         for chunk in chunks:
             if chunk.drafted:
                 known = chunk.sequence.tokens

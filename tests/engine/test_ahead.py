@@ -106,6 +106,15 @@ def test_answers_are_the_same(
         assert (model.stats().preemptions > 0) == (blocks is not None)
 
 
+def test_answers_of_many_are_the_same(tiny_checkpoint: Path, asked_and_told: tuple[list[Asked], list[Any]]) -> None:
+    """Of whom two steps are under way while nobody has read the one before."""
+    asked, told = asked_and_told
+    line, times = StartLine(), 8
+    with serving(tiny_checkpoint, replace(AHEAD, max_running=128), clock=line) as model:
+        assert answers(model, asked * times, line) == told * times
+        assert_all_is_given_back(model)
+
+
 def test_who_reports_likely_tokens_or_has_many_biases_is_served_beside_the_others(
     tiny_checkpoint: Path, asked_and_told: tuple[list[Asked], list[Any]]
 ) -> None:

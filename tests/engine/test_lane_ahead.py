@@ -1,4 +1,4 @@
-"""Scheduler, block tables and prefix cache where each run of steps leaves one under way."""
+"""Scheduler, block tables and prefix cache where each run of steps leaves one or two under way."""
 
 from __future__ import annotations
 
@@ -16,16 +16,26 @@ class AheadMachine(LaneMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.memory.ahead = 1
+        self.memory.leaves = 1
+
+
+class FurtherMachine(LaneMachine):
+    """Two steps ahead, as with many sequences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory.leaves = 2
 
 
 AheadMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestAhead = AheadMachine.TestCase
+FurtherMachine.TestCase.settings = AheadMachine.TestCase.settings
+TestFurther = FurtherMachine.TestCase
 
 
 def test_each_step_is_read_while_the_next_is_under_way() -> None:
     lane, scheduler, memory = lane_of(Limits(max_step_tokens=20, max_running=2), blocks=40)
-    memory.ahead = 1
+    memory.leaves = 1
     lane.submit(Request("a", "m", (1, 2, 3), SamplingParams(max_tokens=6, ignore_eos=True)), 0.0)
     for tokens, held in ((4, 3), (5, 6), (6, 7), (7, 8), (8, 9)):
         (delta,) = lane.step()
