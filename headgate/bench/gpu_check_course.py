@@ -14,6 +14,7 @@ import torch
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import write_random, write_without_weights
 from headgate.bench.gpu_check_engine import engine_speed, workloads
+from headgate.bench.gpu_check_flashinfer import prompt_attention
 from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_fp8 import fp8_checks, fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_http import http_speed
@@ -22,7 +23,7 @@ from headgate.bench.gpu_check_parity import parity
 from headgate.bench.gpu_check_rows import choosing_work, row_checks
 from headgate.bench.gpu_check_sleep import start_and_sleep
 from headgate.bench.gpu_check_speed import attention_work, gpu_ceilings, linear_work, mixture_work, row_work, timed
-from headgate.bench.gpu_check_stages import Line, Stage
+from headgate.bench.gpu_check_stages import Line, Stage, StageFailed
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
 from headgate.bench.workloads import Workload, decode
 from headgate.engine.engine import EngineSettings
@@ -57,7 +58,7 @@ def stages(scratch: Path) -> Iterator[Stage]:
         return start_and_sleep(write_random("qwen3-0.6b", scratch), settings, lambda: torch.cuda.mem_get_info()[0])
 
     def http() -> Iterator[Line]:
-        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=512, kv_bytes=40 << 30)
+        settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=512, kv_bytes=60 << 30)
         return http_speed(write_random("qwen3-0.6b", scratch), settings, scratch)
 
     def floor() -> Iterator[Line]:
@@ -88,8 +89,9 @@ def stages(scratch: Path) -> Iterator[Stage]:
     yield Stage("fp8 layers", 30, partial(_fp8_checked, device))
     yield heavy("llama-3-8b", LLAMA_3_8B, (decode(32), decode(1)), fp8=True)
     yield heavy("qwen3-30b-a3b", QWEN3_30B_A3B, (_CROWD, decode(1)), fp8=True)
-    yield Stage("through HTTP", 30, http)
+    yield Stage("through HTTP", 75, http)
     yield heavy("llama-3-8b", LLAMA_3_8B, (Workload("prompt of 8192", ((8192, 1),)), decode(1)), fp8=False)
+    yield Stage("FlashInfer", 40, partial(_flashinfer, device))
     yield Stage("floor: continuous batching of transformers, qwen3-0.6b", 15, floor)
     yield speed("qwen3-moe", "triton", ahead=True)
     yield Stage("kernels, float32", 40, partial(_checked, device, torch.float32))
@@ -104,6 +106,22 @@ def _ceilings(found: Ceilings) -> Iterator[Line]:
     figures = {"bytes_s": found.read_bytes_s, "bfloat16_flops": found.peak("bfloat16")}
     yield Line("copy", f"{found.read_bytes_s / 1e12:.2f} TB/s", figures)
     yield Line("bfloat16 product", f"{found.peak('bfloat16') / 1e12:.0f} TFLOP/s")
+
+
+def _flashinfer(device: torch.device) -> Iterator[Line]:
+    chosen = choose_kernels("auto", device)
+    if "FlashInfer" not in chosen.why:
+        raise StageFailed("not run: the package flashinfer is not installed here")
+    models = {"Llama-3-8B": (32, 8, 32), "Qwen3-0.6B": (16, 8, 28), "Qwen3-30B-A3B": (32, 4, 48)}
+    steps = {
+        "prompt of 2048": [(0, 2048)],
+        "prompt of 8192": [(0, 8192)],
+        "4 prompts of 2048 beside 64 decoded after 700": [*[(0, 2048)] * 4, *[(700, 701)] * 64],
+    }
+    ours = choose_kernels("triton", device).kernels
+    with torch.inference_mode():
+        draw = Draw(device, torch.bfloat16)
+        yield from prompt_attention(draw, chosen.kernels, ours, models, steps, median_seconds)
 
 
 def _rows_checked(device: torch.device) -> Iterator[Line]:

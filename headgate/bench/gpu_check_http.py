@@ -15,7 +15,7 @@ _REST_S = 8.0
 
 
 def http_speed(
-    folder: Path, settings: EngineSettings, scratch: Path, streams: int = 512, new: int = 512, rounds: int = 2
+    folder: Path, settings: EngineSettings, scratch: Path, streams: int = 512, new: int = 1024, rounds: int = 1
 ) -> Iterator[Line]:
     """So many streams of `new` tokens at once, in alternation with the engine alone, which has the settings too.
 

@@ -19,6 +19,7 @@ from headgate.engine.errors import CheckpointError
 from headgate.engine.graphs import GraphRecorder
 from headgate.engine.kernels.choice import KernelSet, choose_kernels, row_kernels
 from headgate.engine.kernels.device_rows import RowState
+from headgate.engine.kernels.interface import AttentionShape
 from headgate.engine.kv.budget import kv_budget
 from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype
 from headgate.engine.kv.tables import KVTables
@@ -166,6 +167,7 @@ class Engine:
         with ThreadPoolExecutor(1, thread_name_prefix="load") as loading:
             loaded = [(spec, *parts) for spec, parts in zip(specs, loading.map(self._read, specs), strict=True)]
         with computing_on(self.device):
+            self._try_out(loaded)
             self._share_memory(loaded)
 
     def start(self) -> None:
@@ -183,6 +185,13 @@ class Engine:
     def stop(self, *, deadline_s: float = 0.0) -> None:
         """Take no more requests, give the present ones `deadline_s` to finish, cancel the rest."""
         self._loop.stop(deadline_s)
+
+    def _try_out(self, loaded: Iterable[tuple[ModelSpec, LoadedDecoder, Tokenizer]]) -> None:
+        for _, each, _ in loaded:
+            spec, dtype = each.decoder.spec, each.decoder.dtype
+            if kv_dtype(self._settings.kv_dtype, dtype) == dtype:
+                shape = AttentionShape(spec.heads, spec.kv_heads, spec.head_dim, dtype, self._settings.block_size)
+                self._kernels.kernels.try_out(shape, spec.layers, self.device)
 
     def _share_memory(self, loaded: Sequence[tuple[ModelSpec, LoadedDecoder, Tokenizer]]) -> None:
         budget = (

@@ -23,6 +23,7 @@ from headgate.bench.cli import bench
 from headgate.bench.gpu_check import print_outcome
 from headgate.bench.gpu_check_course import stages
 from headgate.bench.gpu_check_engine import engine_speed, kernel_shares, workloads
+from headgate.bench.gpu_check_flashinfer import prompt_attention
 from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_fp8 import fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_goals import GOALS, against_goals
@@ -192,6 +193,24 @@ def test_steps_on_rows_are_checked() -> None:
     (work,) = choosing_work(Draw(CPU, torch.float32), (3,), 300, ("top_p",))
     work.run(ReferenceKernels())
     assert (work.name, work.moved) == ("choosing by top_p, 3 tokens", 3 * 300 * 4)
+
+
+def test_attention_of_long_prompts_is_checked_and_stands_beside_ours() -> None:
+    """What is taken here for both is plain torch, of which one is wrong later on."""
+
+    class Off(ReferenceKernels):
+        def paged_attention(self, *args: Any) -> torch.Tensor:
+            return super().paged_attention(*args) * 1.1
+
+    times = iter([2.0, 3.0] * 2)
+    draw, models, steps = Draw(CPU, torch.float32), {"small": (2, 1, 3)}, {"long": [(0, 40)]}
+    for kernels, good in ((ReferenceKernels(), True), (Off(), False)):
+        found = prompt_attention(
+            draw, kernels, ReferenceKernels(), models, steps, lambda call: (call(), next(times))[1]
+        )
+        check, timing = found
+        assert (check.name, check.ok) == ("a mixed step, small, float32", good)
+        assert timing.text == "2,000,000 µs, ours alone 3,000,000 (1.50)"
 
 
 def test_a_profile_says_where_the_time_goes() -> None:

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -18,6 +18,8 @@ from headgate.engine.kernels.reference import ReferenceKernels
 KernelSet = Literal["auto", "reference", "triton"]
 _PROVEN = 9, 0
 """Compute capability of the GPUs that the Triton kernels were run on."""
+_SHARED = 163 << 10
+"""Bytes of shared memory that they may take, which consumers' GPUs of whatever capability do not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,14 @@ def choose_kernels(wanted: KernelSet, device: torch.device) -> KernelChoice:
     if wanted == "reference":
         return KernelChoice(ReferenceKernels(), False, "plain torch, by the setting kernels: reference")
     if wanted == "triton":
-        return _triton(device)
+        return _triton(device, others=False)
     if device.type == "cuda":
         lacking = _lacking(device)
-        return _triton(device) if not lacking else KernelChoice(ReferenceKernels(), False, f"plain torch; {lacking}")
+        return (
+            _triton(device, others=True)
+            if not lacking
+            else KernelChoice(ReferenceKernels(), False, f"plain torch; {lacking}")
+        )
     if device.type != "cpu":
         return KernelChoice(ReferenceKernels(), False, f"plain torch on {device.type}")
     status = native_status()
@@ -79,17 +85,27 @@ def _lacking(device: torch.device) -> str:
             f"Triton's kernels were run on compute capability {proven[0]}.{proven[1]} alone, and this GPU has "
             f"{found[0]}.{found[1]}: try kernels: triton"
         )
+    # What CUDA devices alone have is not in torch's types.
+    properties: Any = torch.cuda.get_device_properties(device)
+    has = properties.shared_memory_per_block_optin
+    if has < _SHARED:
+        return f"Triton's kernels take up to {_SHARED >> 10} KiB of shared memory, and this GPU has {has >> 10}"
     return ""
 
 
-def _triton(device: torch.device) -> KernelChoice:
+def _triton(device: torch.device, *, others: bool) -> KernelChoice:
+    """`others`: whether what is not ours is taken where it is faster."""
     if device.type != "cuda":
         raise ValueError(f"kernels is 'triton', which runs on CUDA devices, but the device is {device}; use auto")
     if importlib.util.find_spec("triton") is None:
         raise ValueError("kernels is 'triton', but the package triton is not installed; install it, or use auto")
     # Triton takes a second to import and half a gigabyte on disk: nobody else should need it.
+    from headgate.engine.kernels.triton.flashinfer import PromptAttention, installed
     from headgate.engine.kernels.triton.kernels import TritonKernels
 
     # What takes fp8 (e4m3) came with the GPUs of 8.9.
     fp8 = torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= (8, 9)
-    return KernelChoice(TritonKernels(fp8=fp8), True, "Triton")
+    library = installed() if others else None
+    prompts = None if library is None else PromptAttention(library)
+    why = "Triton" if library is None else f"Triton; FlashInfer {library.__version__} is tried for long prompts"
+    return KernelChoice(TritonKernels(fp8=fp8, prompts=prompts), True, why)

@@ -34,6 +34,17 @@ class KVLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """Of a model's attention: queries, keys and values are all of `dtype`, in blocks of `block_size` tokens."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    block_size: int
+
+
+@dataclass(frozen=True, slots=True)
 class HeadNorms:
     """Weights [head_dim] by which the heads of queries and of keys are normalised, as by `Kernels.rms_norm`."""
 
@@ -262,6 +273,10 @@ class Kernels(Protocol):
 
         q [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim]; returns the queries.
         """
+        ...
+
+    def try_out(self, shape: AttentionShape, layers: int, device: torch.device) -> None:
+        """Choose among ways to attend, if there are several, before a model with so many such layers is served."""
         ...
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> Any:

@@ -10,7 +10,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.engine.kernels.device_rows import RowKernels
-from headgate.engine.kernels.interface import AttentionBatch, Drawing, Fp8Layers, HeadNorms, Kernels, KVLayer, Mlp
+from headgate.engine.kernels.interface import (
+    AttentionBatch,
+    AttentionShape,
+    Drawing,
+    Fp8Layers,
+    HeadNorms,
+    Kernels,
+    KVLayer,
+    Mlp,
+)
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
 from headgate.engine.kernels.reference_plan import Decodes, Prompt, ReferencePlan
 from headgate.engine.kernels.reference_rows import ReferenceRows
@@ -151,6 +160,9 @@ class ReferenceKernels:
     ) -> Tensor:
         """See Kernels."""
         return rotate_and_write(self, q, k, v, norms, cos, sin, layer, slots)
+
+    def try_out(self, shape: AttentionShape, layers: int, device: torch.device) -> None:
+        """See Kernels. There is one way."""
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> ReferencePlan:
         """See Kernels. Single-token rows are grouped by context, so that padding at most doubles what is read."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -69,6 +70,25 @@ def launch_attention() -> None:
     kept, int8 = torch.zeros(16, 8, 128).bfloat16(), torch.zeros(16, 8, 128, dtype=torch.int8)
     kernels.paged_attention(q, KVLayer(kept, kept), plan, None)
     kernels.paged_attention(q, KVLayer(int8, int8, *torch.zeros(2, 16, 8)), plan, 512)
+
+
+def launch_decode_attention() -> None:
+    """Of a token and of eight, with two and with eight query heads a key head, and of a token with an int8 cache."""
+    kernels, weight = triton_kernels(), torch.zeros(128).bfloat16()
+    norms, state = HeadNorms(weight, weight, 1e-6), RowState.empty(8, 2560, 100, 16, 100, torch.device("cpu"))
+    kept, int8 = torch.zeros(16, 8, 128).bfloat16(), torch.zeros(16, 8, 128, dtype=torch.int8)
+    half = torch.zeros(16, 4, 128).bfloat16()
+    for rows, heads, layer in (
+        (1, 16, KVLayer(kept, kept)),
+        (8, 16, KVLayer(kept, kept)),
+        (1, 16, KVLayer(int8, int8, *torch.zeros(2, 16, 8))),
+        (1, 32, KVLayer(half, half)),
+    ):
+        step = kernels.rows().begin(state, torch.arange(rows))
+        kv_heads = layer.keys.shape[1]
+        parts = torch.zeros(rows, heads + 2 * kv_heads, 128).bfloat16().split([heads, kv_heads, kv_heads], dim=1)
+        angles = torch.zeros(rows, 64)
+        kernels.attend(*parts, norms, angles, angles, layer, step.slots, step.plan, None)
 
 
 def launch_mixture() -> None:
@@ -160,6 +180,7 @@ def test_fp8_compiles_for_the_gpus_that_have_it(tmp_path: Path) -> None:
     [
         (launch_row_kernels, ["_norm", "_norm", "_gate", "_place", "_place"]),
         (launch_attention, ["_attend"] * 4),
+        (launch_decode_attention, ["_begin", "_decode"] * 4),
         (launch_mixture, [*FEW_EXPERTS, *EXPERTS * 2, "_route", *PAIRS, *EXPERTS]),
         (launch_linear, ["_few"] * 5 + ["_rows", "_one_row", "_rows", "_rows"]),
         (
@@ -167,7 +188,7 @@ def test_fp8_compiles_for_the_gpus_that_have_it(tmp_path: Path) -> None:
             ["_begin", "_attend", *SAMPLED, "_advance", "_survey", "_choose", *SAMPLED],
         ),
     ],
-    ids=["rows", "attention", "mixture", "linear", "decoding"],
+    ids=["rows", "attention", "attention of a token", "mixture", "linear", "decoding"],
 )
 def test_what_is_launched_compiles(
     launch: Callable[[], None], names: list[str], capability: int, tmp_path: Path
@@ -181,19 +202,27 @@ def test_what_is_launched_compiles(
         assert kernel.metadata.shared <= SHARED[capability]
 
 
+def has_shared(monkeypatch: pytest.MonkeyPatch, kib: int) -> None:
+    """Has a GPU's programs have so much shared memory."""
+    has = SimpleNamespace(shared_memory_per_block_optin=kib << 10)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: has)
+
+
 @pytest.mark.parametrize(
-    ("capability", "compiler", "why"),
+    ("capability", "shared", "compiler", "why"),
     [
-        ((9, 0), True, ""),
-        ((10, 0), True, ""),
-        ((8, 0), True, "on compute capability 9.0 alone, and this GPU has 8.0: try kernels: triton"),
-        ((9, 0), False, "Triton needs a C compiler"),
-        (None, True, "torch sees no CUDA device"),
+        ((9, 0), 227, True, ""),
+        ((10, 0), 227, True, ""),
+        ((8, 0), 163, True, "on compute capability 9.0 alone, and this GPU has 8.0: try kernels: triton"),
+        ((12, 0), 99, True, "up to 163 KiB of shared memory, and this GPU has 99"),
+        ((9, 0), 227, False, "Triton needs a C compiler"),
+        (None, 0, True, "torch sees no CUDA device"),
     ],
 )
 def test_they_are_chosen_unasked_where_they_were_seen_to_run(
-    capability: tuple[int, int] | None, why: str, *, compiler: bool, monkeypatch: pytest.MonkeyPatch
+    capability: tuple[int, int] | None, shared: int, why: str, *, compiler: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    has_shared(monkeypatch, shared)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     monkeypatch.setattr(shutil, "which", lambda name: name if compiler else None)
@@ -201,6 +230,29 @@ def test_they_are_chosen_unasked_where_they_were_seen_to_run(
     assert chosen.native == (not why)
     assert why in chosen.why
     assert (type(chosen.kernels) is type(triton_kernels())) == chosen.native
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ('__version__ = "0.6.4"', "Triton; FlashInfer 0.6.4 is tried for long prompts"),
+        ('raise ImportError("no such library")', "Triton"),
+    ],
+    ids=["as it should be", "broken"],
+)
+def test_flashinfer_is_taken_up_where_it_is_installed(
+    source: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_shared(monkeypatch, 227)
+    (tmp_path / "flashinfer.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "flashinfer", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    assert choose_kernels("auto", torch.device("cuda")).why == why
+    assert choose_kernels("triton", torch.device("cuda")).why == "Triton"
+    sys.modules.pop("flashinfer", None)
 
 
 def test_they_are_chosen_where_they_are_asked_for_and_can_run() -> None:

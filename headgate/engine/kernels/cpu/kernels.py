@@ -22,7 +22,15 @@ from headgate.engine.kernels.cpu.packed import (
 )
 from headgate.engine.kernels.cpu.plan import CpuPlan
 from headgate.engine.kernels.cpu.step import CpuStep
-from headgate.engine.kernels.interface import AttentionBatch, Drawing, Fp8Layers, HeadNorms, KVLayer, Mlp
+from headgate.engine.kernels.interface import (
+    AttentionBatch,
+    AttentionShape,
+    Drawing,
+    Fp8Layers,
+    HeadNorms,
+    KVLayer,
+    Mlp,
+)
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
 from headgate.engine.kernels.reference import rotate_and_write
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
@@ -153,6 +161,9 @@ class CpuKernels:
     ) -> Tensor:
         """See Kernels."""
         return rotate_and_write(self, q, k, v, norms, cos, sin, layer, slots)
+
+    def try_out(self, shape: AttentionShape, layers: int, device: torch.device) -> None:
+        """See Kernels. There is one way."""
 
     def plan(self, batch: AttentionBatch, device: torch.device) -> CpuPlan:  # noqa: ARG002  it is the CPU
         """See Kernels."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.interface import HeadNorms, KVLayer
 from headgate.engine.kernels.triton.attention import Tile, arrive, cells, fold, kept, merged
+from headgate.engine.kernels.triton.few import FEW
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan
 
@@ -238,7 +239,7 @@ def decode_attention(
     logs = q.new_empty(tokens, kv_heads, programs, group, dtype=torch.float32)
     partial = q.new_empty(*logs.shape, columns, dtype=torch.float32)
     query, key, eps = (norms.query, norms.key, norms.eps) if norms is not None else (None, None, 0.0)
-    tile = _tile(columns * q.element_size(), group)
+    tile = _tile(columns * q.element_size(), group, tokens, converts=layer.key_scales is not None)
     _decode[(tokens, kv_heads, programs)](
         q, k, v, query, key, eps, cos, sin, slots, layer.keys, layer.values, layer.key_scales, layer.value_scales, out,
         partial, logs, plan.arrivals, plan.geometry, plan.tables, q.stride(0), k.stride(0), v.stride(0), kv_heads,
@@ -248,6 +249,13 @@ def decode_attention(
     return out
 
 
-def _tile(width: int, group: int) -> Tile:
-    """For heads of `width` bytes: the fewer keys at a time, the sooner the first are there."""
+def _tile(width: int, group: int, tokens: int, *, converts: bool) -> Tile:
+    """For heads of `width` bytes, which the cache `converts` or has as they are.
+
+    Of a token or a few as many keys as fit in registers are asked for at once, before the launch before has ended, and
+    few parts are put together. Where programs wait for SMs: the fewer at a time, the sooner the first are there. Groups
+    in between were no faster with more keys.
+    """
+    if width <= 256 and tokens <= FEW and (group < 4 or group >= 8):
+        return Tile(256 if group < 4 and not converts else 128, 8, 3)
     return Tile(32 if width > 256 or group < 8 else 64, 4, 3)

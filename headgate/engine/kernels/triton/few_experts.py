@@ -15,6 +15,9 @@ from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.stored import Stored
 from headgate.engine.quant.fp8 import BLOCK
 
+_WARPS = 8
+"""Of a program that others wait for, or whose weights were asked for early: what is left is arithmetic."""
+
 
 @triton.jit
 def likeliest(
@@ -244,11 +247,11 @@ class FewExperts:
             torch.empty(tokens, width, dtype=torch.float32, device=plain.device) for width in (count, self.per_token)
         )
         chosen = torch.empty_like(shares, dtype=torch.int32)
-        columns, depth, warps = tile(self.router, count, tokens, rows=1)
+        columns, depth, _ = tile(self.router, count, tokens, rows=1)
         _router[(triton.cdiv(count, columns),)](
             plain, residual, norm, total, self.router.values, logits, chosen, shares, self.arrivals,
             self.router.inputs, count, eps, tokens, self.per_token, triton.next_power_of_2(count), columns, depth,
-            num_warps=warps, **overlapping(),
+            num_warps=_WARPS, **overlapping(),
         )  # fmt: skip
         return chosen, shares
 
@@ -269,9 +272,9 @@ class FewExperts:
         )  # fmt: skip
         out = plain.new_empty(chosen.shape[0], down.outputs)
         pairs = triton.next_power_of_2(self.per_token)
-        columns, depth, warps = tile(down, down.outputs, 1, rows=pairs)
+        columns, depth, _ = tile(down, down.outputs, 1, rows=pairs)
         _weighed[(chosen.shape[0], triton.cdiv(down.outputs, columns))](
             between, chosen, shares, down.values, down.scales, added, gates, out, down.inputs, down.outputs, down.fmt,
-            self.normalize, self.per_token, pairs, columns, depth, num_warps=warps, **overlapping(),
+            self.normalize, self.per_token, pairs, columns, depth, num_warps=_WARPS, **overlapping(),
         )  # fmt: skip
         return out

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headgate.engine.kernels.interface import AttentionBatch, Drawing, HeadNorms, KVLayer, Mlp
+from headgate.engine.kernels.interface import AttentionBatch, AttentionShape, Drawing, HeadNorms, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.triton import attention, heads, rows, sampling
 from headgate.engine.kernels.triton.decode_attention import decode_attention
 from headgate.engine.kernels.triton.decoding import TritonRows
 from headgate.engine.kernels.triton.few import Unnormed
+from headgate.engine.kernels.triton.flashinfer import PromptAttention
 from headgate.engine.kernels.triton.fp8 import TritonFp8
 from headgate.engine.kernels.triton.linear import StoredLinear
 from headgate.engine.kernels.triton.mixture import TritonMixture
@@ -26,8 +27,9 @@ from headgate.engine.quant.linear import Linear, WeightFormat
 class TritonKernels(ReferenceKernels):
     """Implements the Kernels protocol on CUDA. What has no kernel here is plain torch."""
 
-    def __init__(self, *, fp8: bool) -> None:
-        """`fp8`: whether the device multiplies fp8, from compute capability 8.9 on."""
+    def __init__(self, *, fp8: bool, prompts: PromptAttention | None = None) -> None:
+        """`fp8`: whether the device multiplies fp8, from compute capability 8.9 on. `prompts`: what may be faster."""
+        self._prompts = prompts
         self.fp8 = TritonFp8() if fp8 else None
         self.fp8_cache = fp8
 
@@ -76,13 +78,19 @@ class TritonKernels(ReferenceKernels):
         """See Kernels."""
         return heads.rotate_and_write(q, k, v, norms, cos, sin, layer, slots)
 
+    def try_out(self, shape: AttentionShape, layers: int, device: torch.device) -> None:
+        """See Kernels."""
+        if self._prompts is not None and shape.dtype in (torch.bfloat16, torch.float16):
+            with torch.inference_mode():
+                self._prompts.try_out(shape, layers, device, attention.paged_attention)
+
     def plan(self, batch: AttentionBatch, device: torch.device) -> Any:
         """See Kernels."""
         return TritonPlan.of(batch, device)
 
     def paged_attention(self, q: Tensor, layer: KVLayer, plan: Any, window: int | None) -> Tensor:
         """See Kernels."""
-        return attention.paged_attention(q.contiguous(), layer, plan, window)
+        return attention.paged_attention(q.contiguous(), layer, plan, window, self._prompts)
 
     def attend(
         self,

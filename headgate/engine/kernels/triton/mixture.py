@@ -235,7 +235,7 @@ class TritonMixture:
         chosen = torch.empty_like(weights, dtype=torch.int32)
         block = triton.next_power_of_2(self._count)
         _route[(x.shape[0],)](
-            logits, weights, chosen, self._count, self._per_token, block, num_warps=1, **overlapping()
+            logits, weights, chosen, self._count, self._per_token, block, num_warps=4, **overlapping()
         )
         return chosen, weights
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -39,6 +40,7 @@ class TritonPlan:
     Attributes:
         geometry: int32 [sequences, 4]: first row, rows, context, where its blocks begin in `tables`.
         tables: int32, the blocks of one sequence after the other.
+        blocks: the same, of each sequence, on the host.
     """
 
     counts: tuple[int, ...]
@@ -46,6 +48,7 @@ class TritonPlan:
     geometry: Tensor
     tables: Tensor
     block_size: int
+    blocks: Sequence[Sequence[int]]
     tiled: dict[tuple[int, int], Tiles] = field(default_factory=dict)
 
     @classmethod
@@ -61,7 +64,7 @@ class TritonPlan:
         sequences = len(batch.counts)
         both = torch.tensor([*numbers, *(b for table in batch.tables for b in table)], dtype=torch.int32).to(device)
         geometry, tables = both[: 4 * sequences].view(sequences, 4), both[4 * sequences :]
-        return cls(tuple(batch.counts), tuple(batch.contexts), geometry, tables, batch.block_size)
+        return cls(tuple(batch.counts), tuple(batch.contexts), geometry, tables, batch.block_size, batch.tables)
 
     def tiles(self, group: int, rows: int) -> Tiles:
         """For `group` query heads per key head, `rows` rows in a tile of many; made at the first layer that asks."""
