@@ -84,8 +84,10 @@ def row_checks(kernels: RowKernels, draw: Draw, vocab_size: int = 151_936, each:
     lost, _ = kernels.choose(broken, state, order, begun.keys)
     yield Line("what is not finite", f"{lost[:4].tolist()}", ok=bool((lost[:3] == -1).all() and lost[3] == chosen[3]))
     moved, exact = _copy(state), _copy(state)
-    kernels.advance(moved, order, chosen)
-    reference.advance(exact, order, chosen)
+    told, wanted = (logits.new_full((2, len(order)), math.nan, dtype=torch.float64) for _ in range(2))
+    kernels.advance(moved, order, chosen, logprobs, told)
+    reference.advance(exact, order, chosen, logprobs, wanted)
+    yield _same("what is told", told, wanted)
     yield _same("rows that went on", moved.numbers, exact.numbers)
     counted = [row for row in range(state.rows) if row // each == list(SETTINGS).index("penalties")]
     yield _same("counts", moved.counts[counted], exact.counts[counted])

@@ -199,6 +199,4 @@ class AheadDecoder:
         begun = self._kernels.begin(self._state, bucket.order)
         logits = self._decoder.decoded(begun, self._store.layers, self._longest)
         chosen, logprobs = self._kernels.choose(logits, self._state, bucket.order, begun.keys)
-        self._kernels.advance(self._state, bucket.order, chosen)
-        bucket.out[0].copy_(chosen)
-        bucket.out[1].copy_(logprobs)
+        self._kernels.advance(self._state, bucket.order, chosen, logprobs, bucket.out)

@@ -120,8 +120,11 @@ class RowKernels(Protocol):
         """
         ...
 
-    def advance(self, state: RowState, order: Tensor, chosen: Tensor) -> None:
-        """Each row but the last goes on by its token, 0 in the place of -1, which is counted where that matters."""
+    def advance(self, state: RowState, order: Tensor, chosen: Tensor, logprobs: Tensor, out: Tensor) -> None:
+        """Each row but the last goes on by its token, 0 in the place of -1, which is counted where that matters.
+
+        What was chosen goes to `out`, float64 [2, n]: tokens, and their log-probabilities.
+        """
         ...
 
 

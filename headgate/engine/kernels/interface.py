@@ -229,6 +229,15 @@ class Kernels(Protocol):
         """What `linear` makes of the weight that `pack` made this of; `bias` [outputs]."""
         ...
 
+    def enter(
+        self, tokens: Tensor, positions: Tensor, embedding: Tensor, angles: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """What tokens bring along, looked up: their rows of `embedding`, and of cos and sin those of their positions.
+
+        tokens and positions int64 [tokens]; embedding [vocabulary, hidden]; cos and sin fp32 [positions, head_dim / 2].
+        """
+        ...
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, into: object = None) -> Any:
         """Normalise the last dimension by its root mean square, then scale by `weight` [width]."""
         ...

@@ -66,6 +66,14 @@ def _outline(layer: KVLayer, blocks: Sequence[int], count: int, block_size: int)
     return torch.cat([values[-1].flatten(), (total / count).flatten()])
 
 
+def enter(
+    tokens: Tensor, positions: Tensor, embedding: Tensor, angles: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See Kernels."""
+    cos, sin = (by_position.index_select(0, positions) for by_position in angles)
+    return F.embedding(tokens, embedding), cos, sin
+
+
 def rotate_and_write(
     kernels: Kernels,
     q: Tensor,
@@ -104,6 +112,12 @@ class ReferenceKernels:
     def packed_linear(self, weight: PackedWeight, outputs: int, bias: Tensor | None, fmt: WeightFormat) -> Linear:
         """See Kernels."""
         raise NotImplementedError(f"{fmt}: plain torch packs nothing")
+
+    def enter(
+        self, tokens: Tensor, positions: Tensor, embedding: Tensor, angles: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See Kernels."""
+        return enter(tokens, positions, embedding, angles)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, into: object = None) -> Any:  # noqa: ARG002
         """See Kernels. Zhang and Sennrich 2019."""

@@ -60,8 +60,10 @@ class ReferenceRows:
         logprobs = wide.gather(1, drawn).squeeze(1) - wide.logsumexp(-1)
         return torch.where(top.isfinite(), drawn.squeeze(1), -1), logprobs
 
-    def advance(self, state: RowState, order: Tensor, chosen: Tensor) -> None:
+    def advance(self, state: RowState, order: Tensor, chosen: Tensor, logprobs: Tensor, out: Tensor) -> None:
         """See RowKernels."""
+        out[0].copy_(chosen)
+        out[1].copy_(logprobs)
         moves = (order != state.rows).long()
         tokens = chosen.clamp(min=0) * moves
         state.numbers[order, TOKEN] = tokens

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.engine.kernels.device_rows import DeviceStep
@@ -155,8 +154,7 @@ class Decoder:
     ) -> Any:
         """See `hidden`; without `rows` all of them, as the output layer takes them best."""
         kernels, spec, weights = self.kernels, self.spec, self._weights
-        cos, sin = (by_position.index_select(0, positions) for by_position in table)
-        residual = F.embedding(tokens, weights.embedding)
+        residual, cos, sin = kernels.enter(tokens, positions, weights.embedding, table)
         x = kernels.rms_norm(residual, weights.layers[0].input_norm, spec.norm_eps, weights.layers[0].qkv)
         for number, layer in enumerate(weights.layers):
             q, k, v = self._project(layer, x)

@@ -51,6 +51,8 @@ def launch_row_kernels() -> None:
     """As a layer of Qwen3-0.6B does."""
     kernels = triton_kernels()
     x, weight, angles = torch.zeros(4, 1024).bfloat16(), torch.zeros(1024).bfloat16(), torch.zeros(4, 64)
+    places = torch.arange(4)
+    kernels.enter(places, places, torch.zeros(100, 1024).bfloat16(), (torch.zeros(50, 64), torch.zeros(50, 64)))
     kernels.rms_norm(x, weight, 1e-6)
     kernels.add_rms_norm(x, x.clone(), weight, 1e-6)
     kernels.swiglu(torch.zeros(4, 6144).bfloat16())
@@ -123,8 +125,8 @@ def launch_decoding() -> None:
     kept = torch.zeros(16, 8, 128).bfloat16()
     kernels.paged_attention(torch.zeros(4, 16, 128).bfloat16(), KVLayer(kept, kept), step.plan, None)
     logits, wide = torch.zeros(4, 151_936).bfloat16(), torch.ones(4).double()
-    chosen, _ = kernels.rows().choose(logits, state, torch.arange(4), step.keys)
-    kernels.rows().advance(state, torch.arange(4), chosen)
+    chosen, logprobs = kernels.rows().choose(logits, state, torch.arange(4), step.keys)
+    kernels.rows().advance(state, torch.arange(4), chosen, logprobs, torch.zeros(2, 4).double())
     kernels.likeliest(logits)
     kernels.drawing()(logits, wide.float(), torch.zeros(4, dtype=torch.int64), wide, wide, step.keys)
 
@@ -178,7 +180,7 @@ def test_fp8_compiles_for_the_gpus_that_have_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("launch", "names"),
     [
-        (launch_row_kernels, ["_norm", "_norm", "_gate", "_place", "_place"]),
+        (launch_row_kernels, ["_enter", "_norm", "_norm", "_gate", "_place", "_place"]),
         (launch_attention, ["_attend"] * 4),
         (launch_decode_attention, ["_begin", "_decode"] * 4),
         (launch_mixture, [*FEW_EXPERTS, *EXPERTS * 2, "_route", *PAIRS, *EXPERTS]),

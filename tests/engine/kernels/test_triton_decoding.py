@@ -51,8 +51,11 @@ def test_rows_go_on_and_the_last_does_not() -> None:
     state = rows_of([(PLAIN, 0), (FREQUENT, 0), (FREQUENT, 0)], 50, 0)
     order, chosen = torch.tensor([2, 3, 1, 0, 3]), torch.tensor([7, 9, -1, 3, -1])
     got, expected = copy(state), copy(state)
-    triton_kernels().rows().advance(got, order, chosen)
-    ReferenceRows().advance(expected, order, chosen)
+    logprobs, (told, wanted) = torch.tensor([-0.5, -1.0, float("nan"), -2.25, 0.0]), torch.ones(2, 2, 5).double()
+    triton_kernels().rows().advance(got, order, chosen, logprobs, told)
+    ReferenceRows().advance(expected, order, chosen, logprobs, wanted)
+    torch.testing.assert_close(told, torch.stack([chosen.double(), logprobs.double()]), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(wanted, told, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(got.numbers, expected.numbers)
     assert torch.equal(got.counts[1:], expected.counts[1:])
     assert got.numbers[:, TOKEN].tolist() == [3, 0, 7, 0]

@@ -21,6 +21,18 @@ def near(got: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("tokens", "hidden", "half"), [(5, 1500, 12), (1, 8, 1), (0, 8, 4)])
+def test_tokens_bring_their_embeddings_and_angles(tokens: int, hidden: int, half: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(tokens)
+    embedding, angles = randn(generator, dtype, 30, hidden), torch.randn(2, 90, half, generator=generator)
+    ids, positions = (torch.randint(most, (tokens,), generator=generator) for most in (30, 90))
+    got = triton_kernels().enter(ids, positions, embedding, (angles[0], angles[1]))
+    for one, expected in zip(got, (embedding[ids], angles[0][positions], angles[1][positions]), strict=True):
+        assert one.dtype == expected.dtype
+        assert torch.equal(one, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("rows", "width"), [(3, 40), (2, 1), (5, 257), (0, 8)])
 def test_norms_and_activation(rows: int, width: int, dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(rows)

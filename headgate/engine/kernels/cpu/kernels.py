@@ -32,7 +32,7 @@ from headgate.engine.kernels.interface import (
     Mlp,
 )
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
-from headgate.engine.kernels.reference import rotate_and_write
+from headgate.engine.kernels.reference import enter, rotate_and_write
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 if TYPE_CHECKING:
@@ -112,6 +112,12 @@ class CpuKernels:
     def packed_linear(self, weight: PackedWeight, outputs: int, bias: Tensor | None, fmt: WeightFormat) -> Linear:
         """See Kernels."""
         return NativeInt4Linear(weight, outputs, bias) if fmt == "int4" else NativeInt8Linear(weight, outputs, bias)
+
+    def enter(
+        self, tokens: Tensor, positions: Tensor, embedding: Tensor, angles: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See Kernels."""
+        return enter(tokens, positions, embedding, angles)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, into: object = None) -> Tensor:  # noqa: ARG002
         """See Kernels."""

@@ -63,6 +63,8 @@ def _advance(
     choices: tl.tensor,
     counts: tl.tensor,
     chosen: tl.tensor,
+    logprobs: tl.tensor,
+    out: tl.tensor,
     last: tl.tensor,
     width: tl.tensor,
     columns: tl.constexpr,
@@ -73,9 +75,11 @@ def _advance(
     begin(pdl)
     wait(pdl)
     line = tl.program_id(0)
-    row = tl.load(order + line)
+    row, token = tl.load(order + line), tl.load(chosen + line)
+    tl.store(out + line, token.to(tl.float64))
+    tl.store(out + tl.num_programs(0) + line, tl.load(logprobs + line).to(tl.float64))
     if row != last:
-        token = tl.maximum(tl.load(chosen + line), 0)
+        token = tl.maximum(token, 0)
         of = numbers + row * columns
         tl.store(of, token)
         tl.store(of + 1, tl.load(of + 1) + 1)
@@ -111,9 +115,9 @@ class TritonRows:
         """See RowKernels."""
         return sampling.choose(logits, state, order, keys)
 
-    def advance(self, state: RowState, order: Tensor, chosen: Tensor) -> None:
+    def advance(self, state: RowState, order: Tensor, chosen: Tensor, logprobs: Tensor, out: Tensor) -> None:
         """See RowKernels."""
         _advance[(len(order),)](
-            order, state.numbers, state.choices, state.counts, chosen, state.rows, state.counts.shape[1],
+            order, state.numbers, state.choices, state.counts, chosen, logprobs, out, state.rows, state.counts.shape[1],
             state.numbers.shape[1], state.choices.shape[1], num_warps=1, **overlapping(),
         )  # fmt: skip

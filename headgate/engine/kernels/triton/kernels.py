@@ -39,6 +39,12 @@ class TritonKernels(ReferenceKernels):
         """See Kernels. Products of unquantised weights and more than a few tokens are cuBLAS's."""
         return StoredLinear(Stored.of(weight.contiguous(), fmt, importance), bias)
 
+    def enter(
+        self, tokens: Tensor, positions: Tensor, embedding: Tensor, angles: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See Kernels."""
+        return rows.enter(tokens, positions, embedding, *angles)
+
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, into: object = None) -> Any:
         """See Kernels."""
         if _norms(into, x):

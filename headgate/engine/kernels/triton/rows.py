@@ -1,4 +1,4 @@
-"""Operations on rows: RMS norm, with the sum of the residual stream before it, and the gate of an MLP.
+"""Operations on rows: what tokens bring along, RMS norm, with the residual stream's sum before it, and an MLP's gate.
 
 What a layer with fp8 weights takes leaves them rounded as well, so that no launch of its own reads it again.
 """
@@ -92,6 +92,54 @@ def _run(fmt: Fp8Format, block: int) -> int:
 
 def _warps(block: int) -> int:
     return min(max(block // 256, 1), 16)
+
+
+@triton.jit
+def _enter(
+    tokens: tl.tensor,
+    positions: tl.tensor,
+    embedding: tl.tensor,
+    cos: tl.tensor,
+    sin: tl.tensor,
+    x: tl.tensor,
+    own_cos: tl.tensor,
+    own_sin: tl.tensor,
+    hidden: tl.tensor,
+    half: tl.tensor,
+    block: tl.constexpr,
+    angles: tl.constexpr,
+    pdl: tl.constexpr,
+) -> None:
+    """A program per token and run of its embedding.
+
+    Launches behind it read angles before they wait: it lets none begin.
+    """
+    wait(pdl)
+    line, run = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    column = run * block + tl.arange(0, block)
+    inside = column < hidden
+    value = tl.load(embedding + tl.load(tokens + line) * hidden + column, mask=inside)
+    tl.store(x + line * hidden + column, value, mask=inside)
+    if run == 0:
+        at = tl.arange(0, angles)
+        there = at < half
+        place = tl.load(positions + line) * half + at
+        tl.store(own_cos + line * half + at, tl.load(cos + place, mask=there), mask=there)
+        tl.store(own_sin + line * half + at, tl.load(sin + place, mask=there), mask=there)
+
+
+def enter(
+    tokens: Tensor, positions: Tensor, embedding: Tensor, cos: Tensor, sin: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """See Kernels. All contiguous."""
+    count, hidden, half = len(tokens), embedding.shape[1], cos.shape[1]
+    x, own_cos, own_sin = embedding.new_empty(count, hidden), cos.new_empty(count, half), sin.new_empty(count, half)
+    if count:
+        _enter[(count, triton.cdiv(hidden, _GATES))](
+            tokens, positions, embedding, cos, sin, x, own_cos, own_sin, hidden, half, _GATES,
+            triton.next_power_of_2(half), **overlapping(),
+        )  # fmt: skip
+    return x, own_cos, own_sin
 
 
 @triton.jit
