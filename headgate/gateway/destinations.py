@@ -113,6 +113,11 @@ class Destination(Protocol):
         """How it stands now, where that can be known."""
         ...
 
+    @property
+    def rates(self) -> Rates | None:
+        """How fast it was lately, where that can be known."""
+        ...
+
     def resident(self, prepared: Prepared, principal: Principal) -> int:
         """Tokens of the prompt that it would not have to compute now."""
         ...

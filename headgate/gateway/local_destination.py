@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
@@ -27,6 +28,9 @@ from headgate.routing.price import Load, Rates, StepRates, Work, first_rates
 from headgate.routing.types import Need, Vector
 
 logger = logging.getLogger(__name__)
+
+_LATELY_S = 0.1
+"""Rates change slowly, and each request asks for them."""
 
 
 class LocalDestination:
@@ -60,6 +64,8 @@ class LocalDestination:
         self._device = device
         self.sleep = Sleep(model, sleep, clock)
         self._rates = StepRates(start_rates(model.info), clock)
+        self._clock = clock
+        self._looked_at = -math.inf
         info = model.info
         self._facts = Facts(info.context_length, info.parameters, info.active_parameters, info.dtype, info.hand_over)
 
@@ -90,10 +96,18 @@ class LocalDestination:
 
     def live(self) -> Live:
         """From the engine's memory; the rates by its own steps."""
+        self._looked_at = self._clock()
         stats, info = self._model.stats(), self._info
         self._rates.report(Work(stats.steps, stats.prompt_tokens, stats.generated_tokens, stats.step_seconds))
         load = Load(stats.running, stats.waiting, stats.pending_tokens, info.max_running, info.max_step_tokens)
         return Live(load, self._rates.rates, self._device, ready=not self.sleep.refuses, wake_s=self.sleep.wake_s)
+
+    @property
+    def rates(self) -> Rates:
+        """Those of `live`, by what was seen at most a tenth of a second ago."""
+        if self._clock() - self._looked_at >= _LATELY_S:
+            self.live()
+        return self._rates.rates
 
     def resident(self, prepared: Prepared, principal: Principal) -> int:
         """Those of the team's blocks that the engine would find."""

@@ -11,6 +11,7 @@ from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared
 from headgate.gateway.request import ChatRequest, Chunk, Draft, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import context_exceeded
+from headgate.routing.price import Rates
 from headgate.routing.types import Need, Vector
 
 OUTCOME = Outcome(Usage(5, 2, 1), 0.25, 0.5)
@@ -41,6 +42,10 @@ class FakeDestination:
 
     def live(self) -> Live | None:
         return self.stands
+
+    @property
+    def rates(self) -> Rates | None:
+        return None if self.stands is None else self.stands.rates
 
     def resident(self, _prepared: Prepared, _principal: Principal) -> int:
         return 0

@@ -48,10 +48,10 @@ async def metered(
 
 def _device_s(destination: Destination, prompt_tokens: int, most_tokens: int) -> float:
     """What our device takes for the longest answer if it computes nothing else, as far as it is known."""
-    live = None if destination.facts.remote else destination.live()
-    if live is None:
+    rates = None if destination.facts.remote else destination.rates
+    if rates is None:
         return 0.0
-    return live.rates.prompt_s * prompt_tokens + live.rates.round_s(1) * (1 + most_tokens)
+    return rates.prompt_s * prompt_tokens + rates.round_s(1) * (1 + most_tokens)
 
 
 class Account:

@@ -30,6 +30,7 @@ from headgate.gateway.upstream.retrying import HedgeShare, Retrying, hedge_s
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.upstream.standing import Standing
 from headgate.gateway.wire.errors import context_exceeded, refuse_unknown, unsupported
+from headgate.routing.price import Rates
 from headgate.routing.types import Need, Vector
 
 logger = logging.getLogger("headgate.gateway")
@@ -113,6 +114,11 @@ class UpstreamDestination:
         """By the requests that it answers for us and how fast it did lately."""
         pace = self._pace
         return Live(pace.load, pace.rates, self._device)
+
+    @property
+    def rates(self) -> Rates:
+        """By how fast it answered lately."""
+        return self._pace.rates
 
     def resident(self, _prepared: Prepared, _principal: Principal) -> int:
         """None that we know of."""
