@@ -181,14 +181,15 @@ def test_hand_written_pairs_are_all_judged() -> None:
     folder = default_folder()
     assert folder is not None
     judge, encoder = Judge.load(), BertEncoder(folder)
-    for file in FILES:
-        pairs = hand_written_pairs(file)
+    written = {file: hand_written_pairs(file) for file in FILES}
+    assert all(len(pairs) >= 100 for pairs in written.values())
+    for pairs in min(written.values(), key=len), written["final"]:
         # As if the rule had been fitted on the first text.
         fitted = np.stack([seen.vector for seen in encoder.encode([pairs[0][1]])])
         found = hand_written(judge, encoder, SemanticRule(), pairs, fitted)
         assert len(pairs) // 2 < sum(all_ for _, all_ in found.new.values()) < len(pairs)
         assert found.new["paraphrase"] <= found.by_kind["paraphrase"]
-        assert sum(all_ for _, all_ in found.by_kind.values()) == len(pairs) >= 100
+        assert sum(all_ for _, all_ in found.by_kind.values()) == len(pairs)
         served, paraphrases = found.by_kind["paraphrase"]
         assert served + len(found.missed) == paraphrases
         assert len(found.wrong) == sum(served for kind, (served, _) in found.by_kind.items() if kind != "paraphrase")

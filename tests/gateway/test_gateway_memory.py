@@ -16,7 +16,7 @@ from gateway_site import forget_environment, site
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4}
-ROUND = 600
+ROUND = 400
 """Requests between two looks at the memory."""
 
 
