@@ -92,7 +92,7 @@ def test_a_hull_is_concave_and_above_its_points() -> None:
 
 
 def test_rules_rank_as_their_law_says_and_intervals_hold_the_value() -> None:
-    table = made_table(1600, seed=3)
+    table = made_table(1000, seed=3)
     trial = in_domain(table.take(table.rows("train")), table.take(table.rows("test")))
     rows = {row.name: row for row in trial.rows}
     closed = {name: row.gap_closed[0] for name, row in rows.items()}
@@ -117,7 +117,7 @@ def test_rules_rank_as_their_law_says_and_intervals_hold_the_value() -> None:
 
 
 def test_what_is_handed_over_goes_large_whatever_a_rule_says_at_the_price_of_both() -> None:
-    table = handing_over(made_table(1200, seed=3))
+    table = handing_over(made_table(800, seed=3))
     known, new = table.take(table.rows("train")), table.take(table.rows("test"))
     found = {policy.name: policy for policy in compare(known, new).policies}
     handed, large_s = new.handed_over, np.array([one.large.device_s for one in new.outcomes])
