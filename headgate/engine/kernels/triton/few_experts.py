@@ -31,25 +31,23 @@ def likeliest(
     """Softmax over a token's `count` experts, then the largest, the first of equal ones first.
 
     Each is counted how many come before it, of all at once: to look for one after the other takes a barrier each time.
-    What other programs have only just written does not come from the first cache.
+    Logits are compared, which both sides load, so that no two experts get the same place. What other programs have only
+    just written does not come from the first cache.
     """
     expert = tl.arange(0, experts)
     logit = tl.load(logits + expert, mask=expert < count, other=float("-inf"), cache_modifier=".cg")
-    most = tl.max(logit, axis=0)
-    whole = tl.sum(tl.exp(logit - most), axis=0)
-    share = tl.exp(logit - most) / whole
+    power = tl.exp(logit - tl.max(logit, axis=0))
+    share = power / tl.sum(power, axis=0)
     # Where nothing is a number any expert will do, so long as there is one: its share is no number either.
-    mine = tl.where(share == share, share, 0.0)
+    mine = tl.where(logit == logit, logit, float("-inf"))[None, :]
     run: tl.constexpr = max(1, 4096 // experts)
     before = tl.zeros([run, experts], tl.int32)
     for first in tl.static_range(0, experts, run):
         other = first + tl.arange(0, run)
-        inside = other < count
-        theirs = tl.exp(tl.load(logits + other, mask=inside, other=float("-inf"), cache_modifier=".cg") - most) / whole
-        theirs = tl.where(inside, tl.where(theirs == theirs, theirs, 0.0), -1.0)[:, None]
-        before += ((theirs > mine[None, :]) | ((theirs == mine[None, :]) & (other[:, None] < expert[None, :]))).to(
-            tl.int32
-        )
+        theirs = tl.load(logits + other, mask=other < count, other=float("-inf"), cache_modifier=".cg")
+        theirs = tl.where(theirs == theirs, theirs, float("-inf"))[:, None]
+        earlier = other[:, None] < expert[None, :]
+        before += ((theirs > mine) | ((theirs == mine) & earlier)).to(tl.int32)
     place = tl.sum(before, axis=0)
     wanted = (expert < count) & (place < per_token)
     tl.store(chosen + place, expert, mask=wanted)
