@@ -17,7 +17,7 @@ pytestmark = in_the_interpreter
 def test_checks_pass() -> None:
     sizes = Sizes(
         hidden=48, width=40, heads=4, kv_heads=2, head_dim=24, experts=6, expert_width=24, per_token=2, tokens=(17,),
-        decoding=((0, 1), (299, 300)), prompts=((3, 30), (30, 31)), window=20,
+        decoding=((0, 1), (139, 140)), prompts=((3, 30), (30, 31)), window=20,
     )  # fmt: skip
     draw = Draw(torch.device("cpu"), torch.float32)
     lines = [*kernel_checks(triton_kernels(), draw.device, draw.dtype, sizes)]

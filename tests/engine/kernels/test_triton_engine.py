@@ -21,8 +21,8 @@ from headgate.engine.sampling.params import SamplingParams
 
 pytestmark = in_the_interpreter
 
-SETTINGS = EngineSettings(device="cpu", kernels="reference", max_running=3, block_size=4, kv_bytes=1 << 18)
-GREEDY = SamplingParams(temperature=0.0, max_tokens=4, ignore_eos=True)
+SETTINGS = EngineSettings(device="cpu", kernels="reference", max_running=3, block_size=4, kv_bytes=1 << 16)
+GREEDY = SamplingParams(temperature=0.0, max_tokens=3, ignore_eos=True)
 ASKED = [
     Request("greedy", "m", (5, 6, 7), GREEDY),
     Request("drawn", "m", tuple(range(40, 50)), replace(GREEDY, temperature=0.9, top_k=9, top_p=0.9, seed=3)),
