@@ -43,11 +43,9 @@ def choose_kernels(wanted: KernelSet, device: torch.device) -> KernelChoice:
         return _triton(device, others=False)
     if device.type == "cuda":
         lacking = _lacking(device)
-        return (
-            _triton(device, others=True)
-            if not lacking
-            else KernelChoice(ReferenceKernels(), False, f"plain torch; {lacking}")
-        )
+        if lacking:
+            return KernelChoice(ReferenceKernels(), False, f"plain torch; {lacking}")
+        return _triton(device, others=True)
     if device.type != "cpu":
         return KernelChoice(ReferenceKernels(), False, f"plain torch on {device.type}")
     status = native_status()

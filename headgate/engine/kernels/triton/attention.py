@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from headgate.engine.kernels.interface import AttentionShape, KVLayer
+from headgate.engine.kernels.interface import KVLayer
 from headgate.engine.kernels.triton.flashinfer import PromptAttention
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan, TritonPlan
@@ -316,7 +316,7 @@ def paged_attention(
     window: int | None = None,
     prompts: PromptAttention | None = None,
 ) -> Tensor:
-    """See Kernels. q contiguous. `prompts` attends what it `takes` of a step."""
+    """See Kernels. q contiguous. `prompts` attends what it takes of a step."""
     heads, dim = q.shape[1:]
     kv_heads = layer.keys.shape[1]
     group = heads // kv_heads
@@ -339,10 +339,10 @@ def paged_attention(
             num_warps=tile.warps, num_stages=tile.stages, **overlapping(),
         )  # fmt: skip
 
-    shape = AttentionShape(heads, kv_heads, dim, layer.keys.dtype, plan.block_size)
-    if prompts is not None and isinstance(plan, TritonPlan) and prompts.takes(shape, plan, tiles, window):
-        prompts.attend(shape, q, layer, plan, tiles, out)
-    elif tiles.many.shape[0]:
+    theirs = (
+        prompts is not None and isinstance(plan, TritonPlan) and prompts.attended(q, layer, plan, tiles, window, out)
+    )
+    if tiles.many.shape[0] and not theirs:
         launch(tiles.many, tiles.many_queries, 1)
     if tiles.few.shape[0]:
         launch(tiles.few, tiles.few_queries, programs_of(tiles.few.shape[0], kv_heads, tiles.longest))

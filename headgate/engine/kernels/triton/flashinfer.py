@@ -59,7 +59,7 @@ class PromptAttention:
         self._faster: dict[AttentionShape, _Wrapped] = {}
         self._workspace: Tensor | None = None
 
-    def try_out(self, shape: AttentionShape, layers: int, device: torch.device, ours: Ours) -> bool:
+    def try_out(self, shape: AttentionShape, layers: int, device: torch.device, ours: Ours) -> None:
         """Compile what is missing, and use it from now on if it gives what `ours` gives, sooner.
 
         What it computes once per step counts by the layers that share it. Compiling takes minutes, once per machine.
@@ -70,9 +70,8 @@ class PromptAttention:
         except Exception as error:
             # A compiler may be missing, or a kernel for such heads: ours serve as well.
             logger.warning("FlashInfer's attention is not used: %s: %s", type(error).__name__, error)
-            return False
+            return
         logger.info("FlashInfer's attention is %s: %s", "used for long prompts" if faster else "not used", why)
-        return faster
 
     def takes(self, shape: AttentionShape, plan: TritonPlan, tiles: Tiles, window: int | None) -> bool:
         """Whether the long prompts of a step go this way: those whose queries are in `tiles.many`."""
@@ -80,11 +79,15 @@ class PromptAttention:
             return False
         return sum(count for count in plan.counts if count > tiles.few_queries) >= LONG
 
-    def attend(
-        self, shape: AttentionShape, q: Tensor, layer: KVLayer, plan: TritonPlan, tiles: Tiles, out: Tensor
-    ) -> None:
-        """Write the long prompts' rows of `out`; those of others get something that is to be overwritten."""
-        self._run(self._faster[shape], shape, q, layer, plan, tiles.few_queries, out)
+    def attended(
+        self, q: Tensor, layer: KVLayer, plan: TritonPlan, tiles: Tiles, window: int | None, out: Tensor
+    ) -> bool:
+        """Write the long prompts' rows of `out`, if it takes them; others' get something that is to be overwritten."""
+        shape = AttentionShape(q.shape[1], layer.keys.shape[1], q.shape[2], layer.keys.dtype, plan.block_size)
+        taken = self.takes(shape, plan, tiles, window)
+        if taken:
+            self._run(self._faster[shape], shape, q, layer, plan, tiles.few_queries, out)
+        return taken
 
     def _compared(self, shape: AttentionShape, layers: int, device: torch.device, ours: Ours) -> tuple[bool, str]:
         generator = torch.Generator(device).manual_seed(0)
