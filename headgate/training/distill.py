@@ -26,7 +26,7 @@ from headgate.engine.models.tensors import read_json
 from headgate.engine.text.folder import TokenizerError
 from headgate.training.batches import Encoded, bucketed, collate, stream
 from headgate.training.conversations import DataError, Encoder, Rows, digest, load
-from headgate.training.forward import multiplies_bfloat16, products
+from headgate.training.forward import fastest, products
 from headgate.training.hidden import attach, detach
 from headgate.training.loop import CheckpointMismatchError, NonFiniteLossError, Report, TrainSettings, train
 from headgate.training.losses import answer_logits, distillation_loss
@@ -128,7 +128,7 @@ def _train(
     )
     transformers = import_transformers()
     teacher = load_teacher(transformers, job, plan.teacher, plan.teacher_spec).to(plan.device)
-    teacher = fast(teacher if multiplies_bfloat16(plan.device) else teacher.float(), job)
+    teacher = fast(teacher if fastest(plan.device) is torch.bfloat16 else teacher.float(), job)
     student = fast(fresh_student(transformers, job, plan.config).to(plan.device), job)
     weights = sum(weight.numel() for weight in student.parameters())
     say(f"student: {plan.student_spec.architecture}, {weights / 1e6:.2f} million weights, on {plan.device.type}")

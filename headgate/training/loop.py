@@ -61,7 +61,7 @@ def train(
 
     Continues from `checkpoint` if that file exists, and writes it every `save_every` steps and at the end; a resumed
     run gives the same weights as an uninterrupted one. `report` is called before a checkpoint is written.
-    Where the device has bf16 instructions matrix products run in bf16 under autocast; the weights stay fp32.
+    Matrix products run in bf16 under autocast where that is the faster type (`fastest`); the weights stay fp32.
 
     Under `torchrun` each process takes its share of the batches (see `shared`), the gradients are averaged, so that a
     step is as one on all their batches, and the first process keeps the checkpoint.

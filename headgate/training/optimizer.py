@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from headgate.training.forward import fastest
 from headgate.training.parallel import exchange, shares
 
 MOMENTUM = 0.95
@@ -21,19 +22,19 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalized(matrices: torch.Tensor, steps: int = 4) -> torch.Tensor:
-    """About U V^T of each matrix U S V^T in [..., rows, columns], by Newton-Schulz iteration in bf16; bf16 out.
+    """About U V^T of each matrix U S V^T in [..., rows, columns], by Newton-Schulz iteration; bf16 out.
 
     Singular values end up below 1.25; those of a thousandth of the matrix' norm reach about 0.1, larger ones more.
     Muon needs no better.
     """
     a, b, c = _COEFFICIENTS
     tall = matrices.size(-2) > matrices.size(-1)
-    x = (matrices.mT if tall else matrices).bfloat16().reshape(-1, *sorted(matrices.shape[-2:]))
+    x = (matrices.mT if tall else matrices).to(fastest(matrices.device)).reshape(-1, *sorted(matrices.shape[-2:]))
     x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
     for _ in range(steps):
         gram = torch.bmm(x, x.mT)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.mT if tall else x).reshape(matrices.shape)
+    return (x.mT if tall else x).reshape(matrices.shape).bfloat16()
 
 
 class Muon(torch.optim.Optimizer):
