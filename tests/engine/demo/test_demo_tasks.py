@@ -1,6 +1,7 @@
 import itertools
 import json
 import random
+import re
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,19 @@ def test_open_slots_and_wordings_are_held_out() -> None:
         held(words[:9], "train")
     with pytest.raises(ValueError, match="has 3 wordings; 4 or more"):
         held_templates(templates[:3], "train")
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_made_up_words_are_made_of_pieces_where_there_are_some_and_belong_to_one_split(split) -> None:
+    def made(pieces: tuple[str, ...]) -> set[str]:
+        samples = generate(300, seed=4, split=split, pieces=pieces)
+        texts = " ".join(turn.content for sample in samples for turn in sample.messages)
+        return {word.lower() for word in re.findall(r"\b(?:qzua|xwv|Qzua|Xwv)(?:qzua|xwv)*\b", texts)}
+
+    words = made(("qzua", "xwv"))
+    assert words
+    assert {split_of("invented", word) for word in words} == {split}
+    assert not made(())
 
 
 def test_an_unknown_split_is_refused() -> None:

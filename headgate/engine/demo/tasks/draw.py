@@ -23,6 +23,9 @@ T = TypeVar("T")
 INVENTED = 0.5
 """Share of open slots that get a made-up word, so that copying is learned for any word and not for those known."""
 
+PIECED = 0.5
+"""Share of made-up words that are of given pieces, where there are any."""
+
 _ONSETS = listed(
     """b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kn l m n p ph pl pr qu r s sc sh sk sl sm sn sp st str sw t th
     tr tw v w wh y z"""
@@ -88,7 +91,7 @@ class Draw:
     and so the answer. Wording: `phrase`, `style`, `styled`. They must not change the answer.
     """
 
-    __slots__ = ("_content", "_script", "_wording", "given", "level", "made", "split")
+    __slots__ = ("_content", "_pieces", "_script", "_wording", "given", "level", "made", "split")
 
     def __init__(
         self,
@@ -97,13 +100,15 @@ class Draw:
         level: int,
         split: Split,
         script: Sequence[int] = (),
+        pieces: Sequence[str] = (),
     ) -> None:
         """`script` replays the content choices of an earlier draw (its `made`); after its end `content` decides.
 
+        Of `pieces`, lower-case letters, made-up words may be made (see `invented`).
         Raises `ValueError` for a level that the split does not have (see `check_level`).
         """
         check_level(level, split)
-        self._content, self._wording, self._script = content, wording, script
+        self._content, self._wording, self._script, self._pieces = content, wording, script, pieces
         self.level = level
         self.split: Split = split
         self.made: list[int] = []
@@ -162,10 +167,16 @@ class Draw:
         return chosen
 
     def invented(self) -> str:
-        """A made-up lower-case word of one to three syllables, often ending like a name; no two splits share one."""
+        """A made-up lower-case word of one to three syllables, often ending like a name; no two splits share one.
+
+        With `pieces` half of them are one to three of these instead.
+        """
         while True:
-            syllables = [self.pick(_ONSETS) + self.pick(_VOWELS) for _ in range(self.number(1, 3))]
-            word = "".join(syllables) + self.pick(_CODAS) + self.pick(_ENDINGS)
+            if self._pieces and self.chance(PIECED):
+                word = "".join(self.pick(self._pieces) for _ in range(self.number(1, 3)))
+            else:
+                syllables = [self.pick(_ONSETS) + self.pick(_VOWELS) for _ in range(self.number(1, 3))]
+                word = "".join(syllables) + self.pick(_CODAS) + self.pick(_ENDINGS)
             if len(word) > 2 and split_of("invented", word) == self.split:
                 return word
 
