@@ -49,8 +49,9 @@ def prepare(model: Any, *, compiled: bool = False) -> Any:
 def fastest(device: torch.device) -> torch.dtype:
     """The type that matrix products are fastest in: bf16, or fp32 on a CPU where those take less time.
 
-    Without instructions for bf16 torch takes several times as long, which is not tried; with them it took, measured,
-    about half as long as for fp32 on one kind of CPU, and twice as long on another.
+    Without instructions for bf16 torch takes several times as long, which is not tried; with them it is measured once
+    in a process, for on a Xeon without AMX it takes twice as long as fp32 all the same. Where the two are about equal
+    another run may take the other.
     """
     if device.type != "cpu":
         return torch.bfloat16
