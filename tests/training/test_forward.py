@@ -16,8 +16,10 @@ def test_a_gpu_multiplies_in_bf16() -> None:
     assert fastest(torch.device("cuda")) is torch.bfloat16
 
 
-@pytest.mark.parametrize(("bf16", "fp32", "wanted"), [(1.0, 2.0, torch.bfloat16), (2.0, 1.0, torch.float32)])
-def test_a_cpu_multiplies_in_the_type_whose_product_took_less(
+@pytest.mark.parametrize(
+    ("bf16", "fp32", "wanted"), [(1.0, 2.0, torch.bfloat16), (1.0, 0.9, torch.bfloat16), (2.0, 1.0, torch.float32)]
+)
+def test_a_cpu_multiplies_in_fp32_where_a_product_of_it_took_much_less(
     monkeypatch: pytest.MonkeyPatch, bf16: float, fp32: float, wanted: torch.dtype
 ) -> None:
     cpu = torch.device("cpu")
