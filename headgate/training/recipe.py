@@ -26,7 +26,7 @@ from typing import Any, Literal
 import torch
 from tokenizers import Tokenizer
 
-from headgate.engine.demo.tasks import FAMILIES, Sample, each_cell, generate
+from headgate.engine.demo.tasks import FAMILIES, Sample, Variety, each_cell, generate
 from headgate.engine.demo.tasks.draw import Draw
 from headgate.engine.demo.tasks.sample import Task
 from headgate.engine.demo.tokenizer import END_OF_TEXT, conversation_segments, load_tokenizer, token_id, train_tokenizer
@@ -41,6 +41,7 @@ from headgate.training.loop import TrainSettings, train
 from headgate.training.losses import Loss, answer_loss, balanced_loss, distillation_loss
 from headgate.training.parallel import rank, world
 from headgate.training.progress import plot, progress
+from headgate.training.rare import Resplit, rare_pieces
 from headgate.training.shapes import ASSISTANT, STUDENT, TEACHER, Shape, build, export, load_weights
 
 Stage = Literal["teacher", "assistant", "student", "undistilled"]
@@ -55,6 +56,8 @@ CAUGHT = 0.01
 """Share of rows whose answer is caught in a loop and ended."""
 EASY = 0.35
 """Share of the students' samples that are of level 1 to begin with; a third of the others is, too."""
+LOOSENED = 0.7
+"""Share of the wordings that are said otherwise, so that those of users are understood, too."""
 HANDED_OVER = 0.5
 """Share of the students' samples of the kinds they are to hand over whose answer is the mark and not the answer."""
 SHARES: Mapping[str, float] = {
@@ -276,35 +279,23 @@ def demo_stream(tokenizer: Tokenizer, seed: int, *, students: bool = False) -> S
     handed over the mark in place of some answers.
     """
     families = [replace(known, weight=SHARES.get(known.name, known.weight)) for known in FAMILIES]
-    pieces = word_pieces(tokenizer)
+    variety, resplit = Variety(*rare_pieces(tokenizer), LOOSENED), Resplit(tokenizer)
     if students:
         families = [replace(known, make=_at_once(known.make)) for known in families]
 
     def chunk(number: int) -> list[Encoded]:
         # Chunks have seeds of their own, so that any one can be made without its predecessors.
         easy = round(EASY * CHUNK) if students else 0
-        draw = partial(generate, seed=seed * 1_000_003 + number, families=families, further=FURTHER, pieces=pieces)
+        draw = partial(generate, seed=seed * 1_000_003 + number, families=families, further=FURTHER, variety=variety)
         samples: Iterable[Sample] = itertools.chain(draw(easy, difficulty=1), draw(CHUNK - easy))
         if students:
             rng = random.Random(f"handed over {seed}/{number}")
             samples = (_handed_over(s) if left(s) and rng.random() < HANDED_OVER else s for s in samples)
         rows = [encode(tokenizer, conversation_segments(sample)) for sample in samples]
         rng = random.Random(f"caught {seed}/{number}")
-        return [(rng.random() < CAUGHT and caught(row, rng)) or row for row in rows]
+        return [resplit((rng.random() < CAUGHT and caught(row, rng)) or row, rng) for row in rows]
 
     return stream(chunk, pad=token_id(tokenizer, END_OF_TEXT), tokens=TOKENS, seed=seed, together=world())
-
-
-def word_pieces(tokenizer: Tokenizer) -> tuple[str, ...]:
-    """The tokens that are two letters or more, in lower case.
-
-    A tokenizer has tokens that its own training text merges further nearly everywhere, so that a model trained on such
-    text knows nothing of them, and copies wrongly the new words that have them: of the demo's test prompts a quarter.
-    """
-    tokens = {
-        token.lower() for token in tokenizer.get_vocab() if len(token) > 1 and token.isascii() and token.isalpha()
-    }
-    return tuple(sorted(tokens))
 
 
 def _handed_over(sample: Sample) -> Sample:

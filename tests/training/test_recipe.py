@@ -6,9 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from headgate.engine.demo import checkpoint
-from headgate.engine.demo.tasks import each_cell, generate
-from headgate.engine.demo.tokenizer import conversation_segments, load_tokenizer, train_tokenizer
+from headgate.engine.demo.tasks import each_cell
+from headgate.engine.demo.tokenizer import train_tokenizer
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.models.generation import hand_over
 from headgate.training import recipe
@@ -34,21 +33,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "CHUNK", 128)
     monkeypatch.setattr(recipe, "SAMPLES", 300)
     monkeypatch.setattr(recipe, "train_tokenizer", lambda seed: train_tokenizer(seed=seed, samples=2_000))
-
-
-def test_words_of_a_tokenizers_own_pieces_show_a_model_what_its_training_text_merges_further() -> None:
-    tokenizer = load_tokenizer(checkpoint("student"))
-    pieces = recipe.word_pieces(tokenizer)
-    assert {"stat", "ue"} <= set(pieces)  # "statue" is a word of the test split
-    assert all(piece.isascii() and piece.isalpha() and piece.islower() and len(piece) > 1 for piece in pieces)
-    letters = {number for token, number in tokenizer.get_vocab().items() if token.lower() in pieces}
-
-    def unseen(of: tuple[str, ...]) -> int:
-        samples = generate(4_000, seed=0, pieces=of)
-        text = (text for sample in samples for text, _ in conversation_segments(sample))
-        return len(letters.difference(*(encoding.ids for encoding in tokenizer.encode_batch_fast(list(text)))))
-
-    assert unseen(pieces) < unseen(()) / 2
 
 
 OPTIONS = ["--steps-teacher", "2", "--steps-student", "2", "--samples", "1", "--threads", "1", "--no-compile"]

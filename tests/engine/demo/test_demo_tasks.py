@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from headgate.engine.demo.tasks import (
     FAMILIES,
     SPLITS,
+    Draw,
+    Family,
     Message,
     Sample,
+    Variety,
     each_cell,
     family,
     generate,
@@ -20,6 +23,7 @@ from headgate.engine.demo.tasks import (
     variants,
 )
 from headgate.engine.demo.tasks.draw import held, held_templates
+from headgate.engine.demo.tasks.loosen import loosened
 
 BY_NAME = pytest.mark.parametrize("known", FAMILIES, ids=lambda known: known.name)
 
@@ -67,15 +71,53 @@ def test_open_slots_and_wordings_are_held_out() -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_made_up_words_are_made_of_pieces_where_there_are_some_and_belong_to_one_split(split) -> None:
-    def made(pieces: tuple[str, ...]) -> set[str]:
-        samples = generate(300, seed=4, split=split, pieces=pieces)
+    def made(variety: Variety) -> set[str]:
+        samples = generate(300, seed=4, split=split, variety=variety)
         texts = " ".join(turn.content for sample in samples for turn in sample.messages)
-        return {word.lower() for word in re.findall(r"\b(?:qzua|xwv|Qzua|Xwv)(?:qzua|xwv)*\b", texts)}
+        return set(re.findall(r"\b(?:qzua|xwv|Zvux|Qzua|Xwv)(?:qzua|xwv)*\b", texts))
 
-    words = made(("qzua", "xwv"))
-    assert words
-    assert {split_of("invented", word) for word in words} == {split}
-    assert not made(())
+    words = made(Variety(("qzua", "xwv"), ("zvux",)))
+    assert {split_of("invented", word.lower()) for word in words} == {split}
+    capitals = {word for word in words if word[0].isupper()}
+    assert words - capitals
+    assert not made(Variety())
+    assert any(word.startswith("Zvux") for word in capitals)
+
+
+@BY_NAME
+def test_loosened_wordings_ask_for_the_same(known: Family) -> None:
+    texts = [set[str](), set[str]()]
+    for seed in range(60):
+        level = 1 + seed % known.levels
+        tasks = [
+            known.make(Draw(random.Random(seed), random.Random(-seed), level, "train", variety=Variety(loosened=share)))
+            for share in (0.0, 1.0)
+        ]
+        assert tasks[0].answer == tasks[1].answer
+        assert tasks[0].tools == tasks[1].tools
+        for task, seen in zip(tasks, texts, strict=True):
+            seen.add(task.prompt.lower())
+    if known.name != "calls":  # has wordings of its own, of which only the frame is loosened
+        assert len(texts[1] - texts[0]) > 10
+
+
+TEMPLATES = st.lists(
+    st.sampled_from(
+        ("Give me", "{word}", "please", "The text", "{}", "\n", "\n\n", "Which", "as JSON", "Write", "letters", "{a.b}")
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(TEMPLATES, st.sampled_from(("", ".", "?", ":")), st.integers())
+def test_loosened_templates_keep_their_slots_and_their_end(parts: list[str], end: str, seed: int) -> None:
+    template = " ".join(parts) + end
+    said = loosened(template, random.Random(seed))
+    assert re.findall(r"\{.*?\}", said) == re.findall(r"\{.*?\}", template)
+    assert said.endswith(end)
+    assert said.count("\n\n") + said.count("\n") >= template.count("\n\n")
+    assert loosened(template, random.Random(seed)) == said
 
 
 def test_an_unknown_split_is_refused() -> None:

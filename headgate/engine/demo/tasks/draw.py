@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal, TypeVar
 
+from headgate.engine.demo.tasks.loosen import loosened
 from headgate.engine.demo.tasks.words import listed
 
 Split = Literal["train", "calibration", "test"]
@@ -23,8 +25,26 @@ T = TypeVar("T")
 INVENTED = 0.5
 """Share of open slots that get a made-up word, so that copying is learned for any word and not for those known."""
 
-PIECED = 0.5
+PIECED = 0.7
 """Share of made-up words that are of given pieces, where there are any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variety:
+    """What tasks may say beside their own words, so that a model trained on them knows more than those.
+
+    Attributes:
+        pieces: lower-case letters that most of the made-up words are of (`Draw.invented`).
+        heads: those that such a word begins with where it gets a capital.
+        loosened: share of the wordings that are said otherwise (`loosened`).
+    """
+
+    pieces: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    loosened: float = 0.0
+
+
+PLAIN = Variety()
 
 _ONSETS = listed(
     """b bl br c ch cl cr d dr f fl fr g gl gr h j k kl kn l m n p ph pl pr qu r s sc sh sk sl sm sn sp st str sw t th
@@ -91,7 +111,7 @@ class Draw:
     and so the answer. Wording: `phrase`, `style`, `styled`. They must not change the answer.
     """
 
-    __slots__ = ("_content", "_pieces", "_script", "_wording", "given", "level", "made", "split")
+    __slots__ = ("_content", "_script", "_variety", "_wording", "given", "level", "made", "split")
 
     def __init__(
         self,
@@ -100,15 +120,14 @@ class Draw:
         level: int,
         split: Split,
         script: Sequence[int] = (),
-        pieces: Sequence[str] = (),
+        variety: Variety = PLAIN,
     ) -> None:
         """`script` replays the content choices of an earlier draw (its `made`); after its end `content` decides.
 
-        Of `pieces`, lower-case letters, made-up words may be made (see `invented`).
         Raises `ValueError` for a level that the split does not have (see `check_level`).
         """
         check_level(level, split)
-        self._content, self._wording, self._script, self._pieces = content, wording, script, pieces
+        self._content, self._wording, self._script, self._variety = content, wording, script, variety
         self.level = level
         self.split: Split = split
         self.made: list[int] = []
@@ -153,8 +172,9 @@ class Draw:
         Now and then it is a made-up word, with a capital if the vocabulary's words have one.
         """
         if self.chance(INVENTED):
-            word = self.invented()
-            return word.capitalize() if vocabulary[0][0].isupper() else word
+            capital = vocabulary[0][0].isupper()
+            word = self.invented(capital=capital)
+            return word.capitalize() if capital else word
         return self.pick(held(vocabulary, self.split))
 
     def values(self, vocabulary: tuple[str, ...], count: int) -> list[str]:
@@ -166,14 +186,17 @@ class Draw:
                 chosen.append(word)
         return chosen
 
-    def invented(self) -> str:
+    def invented(self, *, capital: bool = False) -> str:
         """A made-up lower-case word of one to three syllables, often ending like a name; no two splits share one.
 
-        With `pieces` half of them are one to three of these instead.
+        With `Variety.pieces` most of them are one to three of these instead, the first of its `heads` where the word is
+        to get a `capital`.
         """
         while True:
-            if self._pieces and self.chance(PIECED):
-                word = "".join(self.pick(self._pieces) for _ in range(self.number(1, 3)))
+            if self._variety.pieces and self.chance(PIECED):
+                heads, pieces = self._variety.heads, self._variety.pieces
+                first = self.pick(heads if capital and heads else pieces)
+                word = first + "".join(self.pick(pieces) for _ in range(self.number(0, 2)))
             else:
                 syllables = [self.pick(_ONSETS) + self.pick(_VOWELS) for _ in range(self.number(1, 3))]
                 word = "".join(syllables) + self.pick(_CODAS) + self.pick(_ENDINGS)
@@ -186,6 +209,8 @@ class Draw:
         Now and then the first letter is written small, as people do.
         """
         text = self.style(held_templates(templates, self.split))
+        if self._variety.loosened and self.styled(self._variety.loosened):
+            text = loosened(text, self._wording)
         if self.styled(0.12) and text[:1].isalpha() and text[1:2].islower():
             text = text[0].lower() + text[1:]
         return text

@@ -10,7 +10,17 @@ from headgate.engine.demo.tasks.calls import calls
 from headgate.engine.demo.tasks.chat import out_of_domain, small_talk
 from headgate.engine.demo.tasks.classify import sentiment, topic
 from headgate.engine.demo.tasks.conversion import conversion
-from headgate.engine.demo.tasks.draw import BEYOND, Draw, Split, check_level, held, held_templates, split_of
+from headgate.engine.demo.tasks.draw import (
+    BEYOND,
+    PLAIN,
+    Draw,
+    Split,
+    Variety,
+    check_level,
+    held,
+    held_templates,
+    split_of,
+)
 from headgate.engine.demo.tasks.extract import extraction
 from headgate.engine.demo.tasks.facts import facts
 from headgate.engine.demo.tasks.headline import headline
@@ -92,14 +102,14 @@ def generate(
     system: float = 0.15,
     turns: float = 0.1,
     further: int = 0,
-    pieces: Sequence[str] = (),
+    variety: Variety = PLAIN,
 ) -> Iterator[Sample]:
     """`count` samples, the same for the same arguments on every machine.
 
     `families` are drawn by their weights, levels uniformly unless `difficulty` fixes one (families with fewer levels
     give their hardest). `system` and `turns` are the shares of samples that open with a system prompt and that have
     earlier turns. What can be asked about again, a text or a table, is, up to `further` times, in turns that follow.
-    Made-up words may be made of `pieces` (`Draw.invented`).
+    `variety`: what tasks may say beside their own words.
     Raises `ValueError` for an unknown split, and for a level that the split does not have: `BEYOND` is the test
     split's alone, and there too it comes only where it is asked for.
     """
@@ -107,7 +117,7 @@ def generate(
         raise ValueError(f"split {split!r} is unknown; known: train, calibration, test")
     if difficulty is not None:
         check_level(difficulty, split)
-    mixture = _Mixture(random.Random(f"{seed}/{split}"), split, families, pieces)
+    mixture = _Mixture(random.Random(f"{seed}/{split}"), split, families, variety)
     for _ in range(count):
         yield mixture.sample(difficulty, system, turns, further)
 
@@ -131,22 +141,20 @@ def _cell(count: int, seed: int, split: Split, known: Family, level: int) -> lis
     return [mixture.sample(level, 0.0, 0.0, 0) for _ in range(count)]
 
 
-def draw_task(rng: random.Random, chosen: Family, level: int, split: Split, pieces: Sequence[str] = ()) -> Task:
+def draw_task(rng: random.Random, chosen: Family, level: int, split: Split, variety: Variety = PLAIN) -> Task:
     """One task of the family whose content belongs to the split.
 
     Closed lists may have no such content for the small splits. Their wordings are held out all the same, so there any
     content will do after some tries.
     """
-    return _drawn(rng, chosen, level, split, pieces)[0]
+    return _drawn(rng, chosen, level, split, variety)[0]
 
 
-def _drawn(
-    rng: random.Random, chosen: Family, level: int, split: Split, pieces: Sequence[str] = ()
-) -> tuple[Task, Draw]:
+def _drawn(rng: random.Random, chosen: Family, level: int, split: Split, variety: Variety = PLAIN) -> tuple[Task, Draw]:
     """A task as `draw_task` gives it, with the draw that made it."""
     tries = 0
     while True:
-        draw = Draw(rng, rng, level, split, pieces=pieces)
+        draw = Draw(rng, rng, level, split, variety=variety)
         task = chosen.make(draw)
         tries += 1
         if split_of(chosen.name, task.content) == split or (split != "train" and tries == _TRIES):
@@ -154,12 +162,12 @@ def _drawn(
 
 
 def _asked_next(
-    rng: random.Random, chosen: Family, first: Task, draw: Draw, count: int, pieces: Sequence[str]
+    rng: random.Random, chosen: Family, first: Task, draw: Draw, count: int, variety: Variety
 ) -> list[Task]:
     """Up to `count` other questions about what `first` asks about, each of the split and none of them twice."""
     tasks = {first.content: first}
     for _ in range(2 * count):
-        task = chosen.make(Draw(rng, rng, draw.level, draw.split, draw.made[: draw.given], pieces))
+        task = chosen.make(Draw(rng, rng, draw.level, draw.split, draw.made[: draw.given], variety))
         if len(tasks) <= count and split_of(chosen.name, task.content) == draw.split:
             tasks.setdefault(task.content, task)
     return list(tasks.values())[1:]
@@ -168,10 +176,8 @@ def _asked_next(
 class _Mixture:
     """Draws conversations of a split."""
 
-    def __init__(
-        self, rng: random.Random, split: Split, families: Sequence[Family], pieces: Sequence[str] = ()
-    ) -> None:
-        self._rng, self._split, self._families, self._pieces = rng, split, families, pieces
+    def __init__(self, rng: random.Random, split: Split, families: Sequence[Family], variety: Variety = PLAIN) -> None:
+        self._rng, self._split, self._families, self._variety = rng, split, families, variety
         self._weights = [known.weight for known in families]
 
     def sample(self, difficulty: int | None, system: float, turns: float, further: int) -> Sample:
@@ -186,14 +192,14 @@ class _Mixture:
             # ones, and have no tools, since tools belong to the whole conversation.
             others = [known for known in self._families if known.grading != "call"]
             for _ in range(rng.choice((1, 1, 2, 3)) if others else 0):
-                earlier = draw_task(rng, rng.choice(others), 1, self._split, self._pieces)
+                earlier = draw_task(rng, rng.choice(others), 1, self._split, self._variety)
                 messages += [Message("user", earlier.prompt), Message("assistant", earlier.written)]
             if chosen.name == "small_talk" and level == 2:
                 return self._recall(messages)
-        task, draw = _drawn(rng, chosen, level, self._split, self._pieces)
+        task, draw = _drawn(rng, chosen, level, self._split, self._variety)
         messages.append(Message("user", task.prompt))
         if further and draw.given is not None:
-            for following in _asked_next(rng, chosen, task, draw, further, self._pieces):
+            for following in _asked_next(rng, chosen, task, draw, further, self._variety):
                 messages += [Message("assistant", task.written), Message("user", following.question)]
                 task = following
         return Sample(
