@@ -66,7 +66,7 @@ def test_the_command_writes_what_it_prints(tmp_path: Path) -> None:
         parts = content["parts"][model]
         # Nothing but int4's own rounding is in these figures: a part of nothing would be near 0.
         assert parts["attention of the first layer"] > 1e-5
-        # What two parts move a few texts by can cancel in part, but not to less than half of either.
+        # Of one text a family the two parts may partly undo each other (0.74 of the larger one was seen).
         assert parts["all"] > 0.5 * max(parts["attention of all layers"], parts["all but attention"])
         assert parts["`weights: int4`"] < 0.8 * parts["all"]
         assert f"{parts['all']:.5f}" in result.output
