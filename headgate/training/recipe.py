@@ -41,7 +41,7 @@ from headgate.training.loop import TrainSettings, train
 from headgate.training.losses import Loss, answer_loss, balanced_loss, distillation_loss
 from headgate.training.parallel import rank, world
 from headgate.training.progress import plot, progress
-from headgate.training.rare import Resplit, rare_pieces
+from headgate.training.rare import rare_pieces
 from headgate.training.shapes import ASSISTANT, STUDENT, TEACHER, Shape, build, export, load_weights
 
 Stage = Literal["teacher", "assistant", "student", "undistilled"]
@@ -56,7 +56,7 @@ CAUGHT = 0.01
 """Share of rows whose answer is caught in a loop and ended."""
 EASY = 0.35
 """Share of the students' samples that are of level 1 to begin with; a third of the others is, too."""
-LOOSENED = 0.7
+LOOSENED = 0.5
 """Share of the wordings that are said otherwise, so that those of users are understood, too."""
 HANDED_OVER = 0.5
 """Share of the students' samples of the kinds they are to hand over whose answer is the mark and not the answer."""
@@ -279,7 +279,7 @@ def demo_stream(tokenizer: Tokenizer, seed: int, *, students: bool = False) -> S
     handed over the mark in place of some answers.
     """
     families = [replace(known, weight=SHARES.get(known.name, known.weight)) for known in FAMILIES]
-    variety, resplit = Variety(*rare_pieces(tokenizer), LOOSENED), Resplit(tokenizer)
+    variety = Variety(*rare_pieces(tokenizer), LOOSENED)
     if students:
         families = [replace(known, make=_at_once(known.make)) for known in families]
 
@@ -293,7 +293,7 @@ def demo_stream(tokenizer: Tokenizer, seed: int, *, students: bool = False) -> S
             samples = (_handed_over(s) if left(s) and rng.random() < HANDED_OVER else s for s in samples)
         rows = [encode(tokenizer, conversation_segments(sample)) for sample in samples]
         rng = random.Random(f"caught {seed}/{number}")
-        return [resplit((rng.random() < CAUGHT and caught(row, rng)) or row, rng) for row in rows]
+        return [(rng.random() < CAUGHT and caught(row, rng)) or row for row in rows]
 
     return stream(chunk, pad=token_id(tokenizer, END_OF_TEXT), tokens=TOKENS, seed=seed, together=world())
 

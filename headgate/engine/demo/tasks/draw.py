@@ -25,7 +25,7 @@ T = TypeVar("T")
 INVENTED = 0.5
 """Share of open slots that get a made-up word, so that copying is learned for any word and not for those known."""
 
-PIECED = 0.7
+PIECED = 0.4
 """Share of made-up words that are of given pieces, where there are any."""
 
 
