@@ -34,7 +34,7 @@ class Variety:
     """What tasks may say beside their own words, so that a model trained on them knows more than those.
 
     Attributes:
-        pieces: lower-case letters that most of the made-up words are of (`Draw.invented`).
+        pieces: lower-case letters that some of the made-up words are of (`Draw.invented`).
         heads: those that such a word begins with where it gets a capital.
         loosened: share of the wordings that are said otherwise (`loosened`).
     """
@@ -189,7 +189,7 @@ class Draw:
     def invented(self, *, capital: bool = False) -> str:
         """A made-up lower-case word of one to three syllables, often ending like a name; no two splits share one.
 
-        With `Variety.pieces` most of them are one to three of these instead, the first of its `heads` where the word is
+        With `Variety.pieces` some of them are one to three of these instead, the first of its `heads` where the word is
         to get a `capital`.
         """
         while True:
