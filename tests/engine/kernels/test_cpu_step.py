@@ -225,6 +225,42 @@ def test_a_row_has_the_same_bits_whichever_rows_are_wanted(fmt: WeightFormat, dt
         assert torch.equal(cached.step(parts, rows=rows), everything[rows])
 
 
+# Rows of such widths go to products as they are, and many of them by blocks through a whole layer.
+EVEN = replace(SPEC, hidden=64, head_dim=16, mlp_width=96)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 150), min_size=1, max_size=6),
+    later=st.integers(1, 90),
+    wanted=st.sampled_from(["last", "all", "none", "some"]),
+    threads=st.integers(1, 3),
+    norms=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_many_rows_of_a_small_model_give_the_bits_of_the_operators(
+    lengths: list[int], later: int, wanted: str, threads: int, norms: bool
+) -> None:
+    spec = replace(EVEN, qk_norm="head" if norms else "none")
+    whole, single = (Cached(build(k, spec, "native", torch.bfloat16, bias=True)) for k in (CpuKernels(), OneByOne()))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        first = [(i, prompt(i, length), 0) for i, length in enumerate(lengths)]
+        then = [(0, prompt(9, later), lengths[0]), *((i, [3], length) for i, length in enumerate(lengths) if i)]
+        for parts in (first, then):
+            total = sum(len(tokens) for _, tokens, _ in parts)
+            rows = {"all": range(total), "some": range(0, total, 7)}.get(wanted)
+            sample = wanted != "none"
+            assert torch.equal(
+                whole.step(parts, sample=sample, rows=rows), single.step(parts, sample=sample, rows=rows)
+            )
+    finally:
+        torch.set_num_threads(before)
+    for a, b in zip(whole.layers, single.layers, strict=True):
+        assert torch.equal(a.keys, b.keys)
+        assert torch.equal(a.values, b.values)
+
+
 MIXTURE = replace(SPEC, experts=EXPERTS, moe_layers=MIXED)
 
 

@@ -191,18 +191,14 @@ class Attending {
         if (s.begin >= s.end) return;
         cached_.find(a_.cache, task_, start, count);
         const auto* q = reinterpret_cast<const typename Few::Query*>(room_.few_q);
-        {
-            const typename Few::Rounding rounding;
-            for (int64_t from = s.begin / kBlock * kBlock; from < s.end; from += kBlock)
-                by_runs(queries_, [&]<int64_t N>(int64_t i) {
-                    Few::template score<N>(q + i * deep(dim_), dim_, cached_.keys + from, coming,
-                                           room_.rows_of_scores + i * kTile + from);
-                });
-        }
+        for (int64_t from = s.begin / kBlock * kBlock; from < s.end; from += kBlock)
+            by_runs(queries_, [&]<int64_t N>(int64_t i) {
+                Few::template score<N>(q + i * deep(dim_), dim_, cached_.keys + from, coming,
+                                       room_.rows_of_scores + i * kTile + from);
+            });
         if constexpr (CachedTile<K>::kInt8)
             for (int64_t i = 0; i < queries_; ++i) cached_.scale_row(s.end, room_.rows_of_scores + i * kTile);
         weigh(0, s.end > kDeep ? kTile : kDeep, s, room_.section);
-        const typename Few::Rounding rounding;
         by_runs(queries_, [&]<int64_t N>(int64_t i) {
             Few::template add<N>(room_.weights + i * kTile, cached_, s.begin, s.end, dim_, coming, room_.section + i * size_,
                                  size_);
@@ -248,6 +244,7 @@ class Attending {
     }
 
     void tile(int64_t start, int64_t count, Coming& coming) {
+        const NormalNumbers normal;
         if (few_) return tile_for_few(start, count, coming);
         cached_.find(a_.cache, task_, start, count);
         if (start == task_.begin) cached_.ask(dim_);

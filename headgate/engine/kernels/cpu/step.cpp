@@ -16,6 +16,11 @@ namespace {
 constexpr int64_t kMostPanels = 8;
 constexpr int64_t kMostProducts = 16 * 1024 * 1024;  // or one panel
 constexpr int64_t kLeastBytes = 32 * 1024;  // of weights that a piece is worth, where there are pieces for all threads
+// Rows that go through a layer's products together, and of how many for each thread it pays that every thread reads all of the
+// layer's weights, up to these bytes of them, which then stay in its core's cache.
+constexpr int64_t kBlockRows = 32;
+constexpr int64_t kLeastRows = 32;
+constexpr int64_t kCachedBytes = 1024 * 1024;
 
 int64_t widest(const StepModel& model, int64_t rows, int64_t samples) {
     int64_t most = model.head->prepared_bytes(samples);
@@ -34,17 +39,23 @@ class Walk {
 
     void run() {
         const std::vector<StepLayer>& layers = model_.layers;
-        embed(*layers[0].qkv, layers[0].input_norm);
+        blocks_ = goes_by_blocks();
+        embed(layers[0]);
         for (size_t i = 0; i < layers.size(); ++i) {
             const StepLayer& layer = layers[i];
             const bool last = i + 1 == layers.size();
-            multiply(*layer.qkv, space_.x, input_.count, at(space_.qkv));
+            if (!blocks_) multiply(*layer.qkv, space_.x, input_.count, at(space_.qkv));
             // A head of a sequence's only row needs no key of this step but its own: whoever attends places it.
             const AttentionPlan& plan = *input_.attention[i];
-            const bool together = input_.single && plan.merges.empty() && !(last && input_.samples < input_.count);
-            if (!together) place(layer);
+            const bool together = !blocks_ && input_.single && plan.merges.empty() && !(last && input_.samples < input_.count);
+            if (!blocks_ && !together) place(layer);
             if (last && input_.samples == 0) return;
             const auto attended = [&](const auto& then) { attend(layer, plan, together, then); };
+            if (blocks_ && !last) {
+                attended([] {});
+                feed_by_blocks(layer, layers[i + 1]);
+                continue;
+            }
             // Past the last keys and values only the rows that are sampled matter.
             if (last && !in_order()) {
                 attended([] {});
@@ -68,15 +79,70 @@ class Walk {
     char* row(int64_t offset, int64_t row, int64_t width) const { return at(offset) + row * width * model_.element_bytes(); }
     Rows dense(int64_t offset, int64_t width) const { return {at(offset), width, 0, 1}; }
 
-    void embed(const Product& next, const void* norm) {
+    void embed(const StepLayer& first) {
         rows_ = input_.count;
         const int64_t hidden = model_.hidden, bytes = hidden * model_.element_bytes();
-        member_.share(rows_, [&](int64_t begin, int64_t end) {
+        const auto embed = [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i)
                 std::memcpy(row(space_.residual, i, hidden),
                             static_cast<const char*>(model_.embedding) + input_.tokens[i] * bytes, bytes);
-            loops_.rms_norm(dense(space_.residual, hidden), norm, model_.eps, hidden, at(space_.x), begin, end);
-            prepare(next, space_.x, begin, end);
+            loops_.rms_norm(dense(space_.residual, hidden), first.input_norm, model_.eps, hidden, at(space_.x), begin, end);
+        };
+        if (blocks_)
+            return share_blocks([&](int64_t begin, int64_t end) {
+                embed(begin, end);
+                begin_layer(first, begin, end);
+            });
+        member_.share(rows_, [&](int64_t begin, int64_t end) {
+            embed(begin, end);
+            prepare(*first.qkv, space_.x, begin, end);
+        });
+    }
+
+    // Whether rows go by blocks through all that lies between two attentions, each thread with its own. What one core has
+    // written another one fetches slowly: with many rows and few weights that takes longer than reading all weights does.
+    bool goes_by_blocks() const {
+        if (input_.count < kLeastRows * member_.places()) return false;
+        return std::all_of(model_.layers.begin(), model_.layers.end(), [](const StepLayer& layer) {
+            if (layer.experts != nullptr) return false;
+            int64_t bytes = 0;
+            for (const Product* p : {layer.qkv.get(), layer.output.get(), layer.gate_up.get(), layer.down.get()}) {
+                if (!p->takes_rows()) return false;
+                bytes += p->pieces() * p->piece_bytes();
+            }
+            return bytes <= kCachedBytes;
+        });
+    }
+
+    // f(begin, end) over the rows, in blocks.
+    template <typename F>
+    void share_blocks(const F& f) {
+        const int64_t blocks = (rows_ + kBlockRows - 1) / kBlockRows;
+        member_.share(blocks, blocks,
+                      [&](int64_t begin, int64_t end) { f(begin * kBlockRows, std::min(end * kBlockRows, rows_)); });
+    }
+
+    // Rows [begin, end) at `to` = those at `from` times the weights.
+    void multiply_rows(const Product& product, int64_t from, int64_t to, int64_t begin, int64_t end) {
+        product.multiply(row(from, begin, product.inputs), end - begin, row(to, begin, product.outputs), 0, product.pieces());
+    }
+
+    // Up to attention, for normalised rows.
+    void begin_layer(const StepLayer& layer, int64_t begin, int64_t end) {
+        multiply_rows(*layer.qkv, space_.x, space_.qkv, begin, end);
+        const int64_t heads = model_.heads + model_.kv_heads;
+        loops_.place(placement(layer), begin * heads, end * heads);
+    }
+
+    void feed_by_blocks(const StepLayer& layer, const StepLayer& next) {
+        share_blocks([&](int64_t begin, int64_t end) {
+            multiply_rows(*layer.output, space_.attended, space_.x, begin, end);
+            add(layer.mlp_norm, begin, end);
+            multiply_rows(*layer.gate_up, space_.x, space_.gate_up, begin, end);
+            loops_.swiglu(dense(space_.gate_up, layer.gate_up->outputs), layer.down->inputs, at(space_.gated), begin, end);
+            multiply_rows(*layer.down, space_.gated, space_.x, begin, end);
+            add(next.input_norm, begin, end);
+            begin_layer(next, begin, end);
         });
     }
 
@@ -277,6 +343,7 @@ class Walk {
     char* const memory_;
     const Loops& loops_;
     const AttentionWay way_;
+    bool blocks_ = false;
     int64_t rows_ = 0;  // that are computed now, and where their state is
     int64_t x_ = space_.x;
     int64_t attended_ = space_.attended;
