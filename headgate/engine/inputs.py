@@ -55,36 +55,41 @@ class StepInputs:
         inputs = cls()
         tokens, positions, slots, rows = inputs.tokens, inputs.positions, inputs.slots, inputs.rows
         probe_rows, score_rows = _numbers(), _numbers()
+        counts, contexts, tables, sampling = inputs.counts, inputs.contexts, inputs.tables, inputs.sampling
         for chunk in chunks:
             sequence, start, count = chunk.sequence, chunk.start, chunk.count
-            blocks, stop = sequence.table.blocks, start + count
+            known, blocks, stop = sequence.tokens, sequence.table.blocks, start + count
+            counts.append(count)
+            contexts.append(stop)
+            tables.append(blocks)
             if count == 1:
-                tokens.append(sequence.tokens[start])
+                tokens.append(known[start])
                 positions.append(start)
                 slots.append(blocks[start // size] * size + start % size)
+                if stop == len(known) and sequence.generates:
+                    rows.append(len(tokens) - 1)
+                    sampling.append((sequence, 0))
+                    continue
             else:
-                tokens.extend(sequence.tokens[start:stop])
+                tokens.extend(known[start:stop])
                 tokens.extend(chunk.drafted)
                 positions.extend(range(start, stop))
                 for at in range(start // size, (stop - 1) // size + 1):
                     # From a place in the sequence to the slot that it has in this block.
                     shift = (blocks[at] - at) * size
                     slots.extend(range(max(start, at * size) + shift, min(stop, (at + 1) * size) + shift))
-            inputs.counts.append(count)
-            inputs.contexts.append(stop)
-            inputs.tables.append(blocks)
             if sequence.request.score:
                 if chunk.scored:
                     score_rows.extend([len(tokens) + p - stop for p in chunk.scored])
                     inputs.scoring.append(chunk)
             elif sequence.request.probe:
-                if stop == len(sequence.tokens):
+                if stop == len(known):
                     probe_rows.append(len(tokens) - 1)
                     inputs.probing.append(sequence)
             elif chunk.samples:
                 ahead = len(chunk.drafted)
                 rows.extend(range(len(tokens) - 1 - ahead, len(tokens)))
-                inputs.sampling.extend([(sequence, number) for number in range(1 + ahead)])
+                sampling.extend([(sequence, number) for number in range(1 + ahead)])
         rows.extend(probe_rows)
         rows.extend(score_rows)
         return inputs

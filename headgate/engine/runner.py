@@ -221,6 +221,10 @@ class Runner:
             if sequence.restrained and not ahead:
                 # Nobody else reads these logits: they can be written to.
                 logits[number, list(sequence.request.sampling.begin_suppress_tokens)] = -math.inf
+        if all(sequence.plain and not ahead for sequence, ahead in rows):
+            # As below for most steps, of which a small model's takes hardly longer than what surrounds it.
+            tokens = self._sampler.likeliest(logits)
+            return [Sampled(s, (t,) if t >= 0 else ()) for (s, _), t in zip(rows, tokens, strict=True)]
         drawn = iter(self._draw(logits, rows))
         return [self._settle(chunk, list(islice(drawn, 1 + len(chunk.drafted)))) for chunk in chunks if chunk.samples]
 

@@ -59,6 +59,8 @@ class Sequence:
     """Whether the likeliest token is all there is to know of its settings."""
     direct: bool = field(init=False)
     """Whether its tokens follow from the model's logits and its grammar alone and are all there is to report."""
+    generates: bool = field(init=False)
+    """Whether it continues its prompt, instead of being scored or probed."""
     background: bool = field(init=False)
     """Whether nobody waits for it."""
     rank: int = field(init=False)
@@ -67,22 +69,19 @@ class Sequence:
     def __post_init__(self) -> None:
         self.prompt_length = len(self.request.prompt)
         self.plain = self.request.sampling.plain and self.guide is None
-        self.direct = self.request.sampling.direct and not self.request.score and not self.request.probe
+        self.generates = not self.request.score and not self.request.probe
+        self.direct = self.request.sampling.direct and self.generates
         self.background = self.request.priority == "background"
         self.rank = 0 if self.request.priority == "interactive" else 1
         if self.request.draft and self._checkable:
             self.draft = Draft(self.request.draft, self.prompt_length)
 
     @property
-    def generates(self) -> bool:
-        """Whether it continues its prompt, instead of being scored or probed."""
-        return not self.request.score and not self.request.probe
-
-    @property
     def restrained(self) -> bool:
         """Whether its next token is the first of its output and may not be just any. A grammar says what it may be."""
-        suppressed = self.request.sampling.begin_suppress_tokens
-        return bool(suppressed) and self.guide is None and len(self.tokens) == self.prompt_length
+        if len(self.tokens) != self.prompt_length:
+            return False
+        return bool(self.request.sampling.begin_suppress_tokens) and self.guide is None
 
     @property
     def _checkable(self) -> bool:
