@@ -212,6 +212,9 @@ class Attempts:
         prepared = plan.prepared.get(name) or await destination.prepare(ask.request)
         bare = checked is not None and ask.request.logprobs is None
         sampling = replace(prepared.sampling, logprobs=0) if bare else prepared.sampling
+        if plan.decision.keeps and sampling.begin_suppress_tokens:
+            # It can be kept from handing over, and what it says then is good enough.
+            phrase = ""
         if phrase:
             # Its first token is among those that it may otherwise not begin with.
             sampling = replace(sampling, begin_suppress_tokens=())

@@ -147,7 +147,9 @@ def decision_report(decision: Decision, features: str, config: str, choose_s: fl
 
 
 def _quality(quality: Quality) -> QualityBody:
-    return QualityBody(quality.small, quality.large, quality.enough, quality.source, list(quality.readings))
+    return QualityBody(
+        quality.small, quality.large, quality.enough, quality.source, list(quality.readings), quality.kept
+    )
 
 
 def _weighed(entry: Weighed) -> WeighedBody:

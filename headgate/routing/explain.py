@@ -98,6 +98,9 @@ def lines(decision: Decision) -> list[str]:
         if quality.readings:
             whole, *ends = (f"{told:.2f}" for told in quality.readings)
             found.append(f"readings     whole text {whole}, cores {', '.join(ends) or 'none'}; the highest is believed")
+        if quality.kept and decision.yields:
+            does = "it need not" if decision.keeps else "it may"
+            found.append(f"handing over {does}: where it would, its own answer is enough {quality.kept:.2f}")
     if decision.incumbent:
         found.append(f"conversation with {decision.incumbent}")
     if decision.cascade is not None:

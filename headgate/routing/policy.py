@@ -101,11 +101,18 @@ class Bar:
 
     told: float
     needed: float
+    kept: float = 0.0
+    """The same of what it would hand over, where it has to answer that itself."""
 
     @property
     def passed(self) -> bool:
         """Whether the small tier may be asked."""
         return self.told > self.needed
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it need not hand over: its own answer to what it would leave is as likely to lose nothing."""
+        return self.passed and self.kept > self.needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,8 @@ class Decision:
     """Where the conversation's last turn went."""
     yields: bool = False
     """Whether a large model may answer instead of the small one that was chosen, where that one's answer is no good."""
+    keeps: bool = False
+    """Whether the small model need not hand the request over, where it can be kept from that."""
     cascade: Cascade | None = None
     """How the answer is to be checked, where it is."""
     bar: Bar | None = None
@@ -234,7 +243,8 @@ class Router:
         others = _others(chosen, weighed, policy)
         route = Route(chosen.name, reason, judgement.confidence, judgement.task, tuple(d.name for d in others))
         yields = chosen.tier == "small" and floor == BOTH and any(d.tier == "large" for d in others)
-        return replace(draft, route=route, yields=yields, cascade=policy.cascade if yields else None)
+        keeps = yields and draft.bar is not None and draft.bar.keeps
+        return replace(draft, route=route, yields=yields, keeps=keeps, cascade=policy.cascade if yields else None)
 
 
 _NOWHERE = Route("", "", 0.0, "")
@@ -256,7 +266,7 @@ def _bar(
         small, large = (_least_score(destinations, tier) for tier in ("small", "large"))
         return Bar(quality.small, min(1.0, small / large) if small is not None and large else 0.0)
     large_now = any(d.name == incumbent and d.tier == "large" for d in destinations)
-    return Bar(quality.enough, policy.needed(quality.source, large_now=large_now))
+    return Bar(quality.enough, policy.needed(quality.source, large_now=large_now), quality.kept)
 
 
 def _least_score(destinations: Sequence[Destination], tier: str) -> float | None:

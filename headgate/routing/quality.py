@@ -25,8 +25,8 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 FITTED = Path(__file__).parent / "fitted"
 """Folder of the files that ship; `demo.safetensors` is of the demo pair."""
 
-_SCHEMA = 6
-_TIERS = ("small", "large")
+_SCHEMA = 7
+_PARTS = ("small", "large", "alone")
 _LOGISTIC = ("weights", "axes", "origin", "form")
 _ROWS = ("thresholds", "loss", "seconds", "small")
 
@@ -37,18 +37,27 @@ class StaleQuality(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimator:
-    """Two regressions on the same columns, and the thresholds that were calibrated for what both say.
+    """Regressions on the same columns, and the thresholds that were calibrated for what they say.
 
-    `small` says how likely the small model is right where the large one is, `large` how likely the large one is.
+    `small` says how likely the small model is right where the large one is, `large` how likely the large one is, and
+    `alone`, of requests that the small model hands over, how likely its own answer would be right where the large one
+    is; None where it hands nothing over, or too little to tell.
     """
 
     small: Logistic
     large: Logistic
     calibration: Calibration | None = None
+    alone: Logistic | None = None
 
     def enough(self, rows: Vector) -> Array:
         """How likely the small model loses nothing, `[n]` for `rows` `[n, columns]`: what the thresholds are on."""
         return enough(self.small.predict(rows), self.large.predict(rows))
+
+    def kept(self, rows: Vector) -> Array:
+        """The same of its own answers to requests that it would hand over; 0 where nobody knows."""
+        if self.alone is None:
+            return np.zeros(len(rows))
+        return enough(self.alone.predict(rows), self.large.predict(rows))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,9 +104,11 @@ class FittedQuality:
             rows = readings(features, source)
             if rows is None or rows.shape[1] != len(estimator.small.weights):
                 continue
-            told = [Quality(estimator.small.one(row), estimator.large.one(row), source) for row in rows]
+            told = [_told(estimator, row, source) for row in rows]
             best = max(told, key=lambda one: one.enough)
-            return replace(best, readings=tuple(one.enough for one in told)) if source == "cores" else best
+            if source != "cores":
+                return best
+            return replace(best, readings=tuple(q.enough for q in told), kept=max(q.kept for q in told))
         return Quality(self.small, self.large, "task")
 
     def threshold(self, source: Source, *, loss: float | None = None, seconds: float | None = None) -> float:
@@ -184,9 +195,11 @@ class FittedQuality:
             "cascades": list(self.cascades),
         }
         for source, estimator in self.estimators.items():
-            for tier, own in zip(_TIERS, (estimator.small, estimator.large), strict=True):
-                tensors |= {f"{source}.{tier}.{name}": getattr(own, name) for name in _LOGISTIC}
-                tensors[f"{source}.{tier}.bias"] = np.array([own.bias])
+            for part in _PARTS:
+                own: Logistic | None = getattr(estimator, part)
+                if own is not None:
+                    tensors |= {f"{source}.{part}.{name}": getattr(own, name) for name in _LOGISTIC}
+                    tensors[f"{source}.{part}.bias"] = np.array([own.bias])
             if estimator.calibration is not None:
                 _put(f"{source}.calibration", estimator.calibration, plain, tensors)
         for quantile, calibration in self.cascades.items():
@@ -221,6 +234,12 @@ class FittedQuality:
             raise ValueError(f"{path}: the quality estimates cannot be read: {error}") from error
 
 
+def _told(estimator: Estimator, row: Vector, source: Source) -> Quality:
+    small, large = estimator.small.one(row), estimator.large.one(row)
+    kept = 0.0 if estimator.alone is None else enough(estimator.alone.one(row), large)
+    return Quality(small, large, source, kept=kept)
+
+
 def readings(features: RouteFeatures, source: Source) -> Vector | None:
     """What an estimate from `source` reads, float32 `[readings, columns]`; None where the request lacks it.
 
@@ -246,15 +265,18 @@ def _of_cores(features: RouteFeatures) -> Iterator[Vector]:
 
 
 def _estimator(source: Source, plain: Mapping[str, dict[str, float]], tensors: Mapping[str, Vector]) -> Estimator:
-    small, large = (
-        Logistic(
-            bias=float(tensors[f"{source}.{tier}.bias"][0]),
-            **{name: tensors[f"{source}.{tier}.{name}"] for name in _LOGISTIC},
-        )
-        for tier in _TIERS
-    )
+    small, large, alone = (_logistic(f"{source}.{part}", tensors) for part in _PARTS)
+    if small is None or large is None:
+        raise ValueError(f"there are no regressions from {source}")
     name = f"{source}.calibration"
-    return Estimator(small, large, _calibration(name, plain, tensors) if name in plain else None)
+    return Estimator(small, large, _calibration(name, plain, tensors) if name in plain else None, alone)
+
+
+def _logistic(name: str, tensors: Mapping[str, Vector]) -> Logistic | None:
+    if f"{name}.bias" not in tensors:
+        return None
+    parts = {part: tensors[f"{name}.{part}"] for part in _LOGISTIC}
+    return Logistic(bias=float(tensors[f"{name}.bias"][0]), **parts)
 
 
 def _calibration(name: str, plain: Mapping[str, dict[str, float]], tensors: Mapping[str, Vector]) -> Calibration:

@@ -50,6 +50,9 @@ class Quality:
     """`embedding`, `cores`, `probe`, `neighbours` or `task`."""
     readings: tuple[float, ...] = ()
     """`enough` of the whole text and of each of its cores, where these were judged: the highest is believed."""
+    kept: float = 0.0
+    """`enough` for a request that the small tier would hand over, where it has to answer it itself; 0 where nobody
+    knows."""
 
     @property
     def enough(self) -> float:

@@ -81,7 +81,9 @@ def evidence_of(outcomes: Sequence[LoggedOutcome]) -> Evidence:
     sureness = {quantile: np.exp([one[quantile] for one in sure]).astype(np.float64) for quantile in QUANTILES}
     plain, both = (small_s, large_s), (small_s, small_s + large_s)
     # Who was asked to compare had to answer: nothing was handed over.
-    return Evidence(small, large, small, designs, dict.fromkeys(designs, plain), sureness, both)
+    nothing = np.full(len(small), np.nan)
+    seconds, own_s = dict.fromkeys(designs, plain), dict.fromkeys(designs, small_s)
+    return Evidence(small, large, small, nothing, designs, seconds, own_s, sureness, both)
 
 
 def _admitted(rated: Sequence[LoggedOutcome], compared: int) -> list[LoggedOutcome]:

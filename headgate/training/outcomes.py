@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -273,15 +274,16 @@ async def _answer(model: LocalModel, prompt: tuple[int, ...], name: str, *, alon
     suppressed = model.info.defaults.begin_suppress_tokens if alone else ()
     sampling = SamplingParams(temperature=0.0, max_tokens=LONGEST_ANSWER, begin_suppress_tokens=suppressed)
     text, ids, finish = "", list[int](), None
-
-    def hands_over(_: int = 0) -> bool:
-        return bool(phrase) and text.startswith(phrase)
-
-    async for delta in model.generate(name, prompt, sampling, tenant=name, complete=hands_over if phrase else None):
-        text += delta.text
-        ids.extend(delta.token_ids)
-        finish = delta.finish or finish
-    if finish is None or finish.reason not in ("stop", "length"):
+    stream, enough, hands_over = model.generate(name, prompt, sampling, tenant=name), None, False
+    with suppress(StopAsyncIteration):
+        while True:
+            delta = await stream.asend(enough)
+            text += delta.text
+            ids.extend(delta.token_ids)
+            finish = delta.finish or finish
+            hands_over = bool(phrase) and text.startswith(phrase)
+            enough = hands_over or None
+    if finish is None or finish.reason not in ("stop", "length", "cancelled"):
         reason = "nothing" if finish is None else finish.error or finish.reason
         raise RuntimeError(f"{model.info.name}: the engine ended {name} with {reason}")
-    return _Answer(text, tuple(ids), finish.device_s, hands_over())
+    return _Answer(text, tuple(ids), finish.device_s, hands_over)

@@ -22,6 +22,8 @@ CONFIDENCE = 0.95
 """That a target holds that was chosen by the bounds."""
 _THRESHOLDS = 50
 _DEAREST = 2.0
+_LEAST_HANDED = 100
+"""Prompts that were handed over, and that the large model has right, from which on their own regression is fitted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,8 +42,15 @@ class Design:
 
     def estimates(self, pair: Estimator) -> Array:
         """How likely the small model is enough for each prompt, by the reading that says so most, `[prompts]`."""
+        return self._highest(pair.enough(self.rows))
+
+    def kept(self, pair: Estimator) -> Array:
+        """The same of answers to what it would hand over, `[prompts]`."""
+        return self._highest(pair.kept(self.rows))
+
+    def _highest(self, told: Array) -> Array:
         starts = np.flatnonzero(np.diff(self.prompts, prepend=-1))
-        made: Array = np.maximum.reduceat(pair.enough(self.rows), starts)
+        made: Array = np.maximum.reduceat(told, starts)
         return made
 
 
@@ -58,8 +67,10 @@ def design(table: OutcomeTable, source: Source) -> Design | None:
     return Design(np.concatenate(found), prompts, (*width, len(SURFACE)))
 
 
-def fit_pair(read: Design, small: Array, large: Array, *, seed: int = 0) -> Estimator:
+def fit_pair(read: Design, small: Array, large: Array, alone: Array | None = None, *, seed: int = 0) -> Estimator:
     """Regressions of both models' rightness, `[prompts]` each, on every reading of the prompts.
+
+    `alone`: of the prompts that the small model hands over, whether its own answer is right; not a number for others.
 
     The small model's is fitted where the large one is right: what both have wrong says nothing of what is lost, and the
     two models err together. Fitted on whole texts alone, a regression would take a core for an easier text, which it is
@@ -72,7 +83,38 @@ def fit_pair(read: Design, small: Array, large: Array, *, seed: int = 0) -> Esti
         known = (counts & ~np.isnan(right))[read.prompts]
         found.append(fit(read.rows[known], right[read.prompts][known], read.blocks, folds=folds[known]))
     small_fit, large_fit = found
-    return Estimator(small_fit, large_fit)
+    alone_fit = None
+    if alone is not None:
+        handed = ~np.isnan(alone) & (large != 0)
+        known = handed[read.prompts]
+        if handed.sum() >= _LEAST_HANDED:
+            alone_fit = fit(read.rows[known], alone[read.prompts][known], read.blocks, folds=folds[known])
+    return Estimator(small_fit, large_fit, alone=alone_fit)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keeping:
+    """Requests that the small model hands over unless it may not, `[requests]` each.
+
+    Attributes:
+        handed: which they are; the rest is of no account elsewhere.
+        right: whether its own answer is right, 1.0 or 0.0.
+        seconds: device seconds of its own answer.
+        estimates: of that answer's losing nothing.
+    """
+
+    handed: NDArray[np.bool_]
+    right: Array
+    seconds: Array
+    estimates: Array
+
+    def take(self, places: NDArray[np.int64]) -> Keeping:
+        """The requests at these places."""
+        return Keeping(self.handed[places], self.right[places], self.seconds[places], self.estimates[places])
+
+    def under(self, thresholds: Array) -> NDArray[np.bool_]:
+        """`[thresholds, requests]`: what it answers itself, because that is likely enough to lose nothing."""
+        return self.handed & (self.estimates > thresholds[:, None])
 
 
 def fit_quality(table: OutcomeTable, *, seed: int = 0) -> FittedQuality:
@@ -106,8 +148,10 @@ class Evidence:
         small: whether the small model was right, 1.0 or 0.0; not a number where nobody knows.
         large: whether the large one was, likewise.
         given: whether the answer is right where the small one is asked first, which may hand over; likewise.
+        alone: whether the small one's own answer is right where it would hand over; not a number where it would not.
         designs: what estimates read, by source.
         seconds: device seconds where the small model answers and where the large one does, by source.
+        alone_s: device seconds where the small model answers what it would hand over, by source.
         sureness: how sure the small model was of its answer, by quantile, where that is known.
         cascade_s: device seconds where its answer stands, and where the large model takes over.
     """
@@ -115,8 +159,10 @@ class Evidence:
     small: Array
     large: Array
     given: Array
+    alone: Array
     designs: Mapping[Source, Design]
     seconds: Mapping[Source, tuple[Array, Array]]
+    alone_s: Mapping[Source, Array]
     sureness: Mapping[float, Array]
     cascade_s: tuple[Array, Array]
 
@@ -130,12 +176,17 @@ def fit_evidence(
         if source not in known.designs or source not in new.designs:
             continue
         read = known.designs[source]
-        pair = fit_pair(read, known.small, known.large, seed=seed)
-        told = new.designs[source].estimates(pair)
-        thresholds = grid(read.estimates(pair))
+        pair = fit_pair(read, known.small, known.large, known.alone, seed=seed)
+        told, estimates = new.designs[source].estimates(pair), read.estimates(pair)
+        keeping = None
+        if pair.alone is not None:
+            keeping = Keeping(~np.isnan(new.alone), new.alone, new.alone_s[source], new.designs[source].kept(pair))
+            estimates = np.concatenate([estimates, read.kept(pair)[~np.isnan(known.alone)]])
         most_s = dearest(*known.seconds[source])
-        calibration = calibrate(told, new.given, new.large, *new.seconds[source], thresholds, most_s)
-        estimators[source] = Estimator(pair.small, pair.large, calibration)
+        calibration = calibrate(
+            told, new.given, new.large, *new.seconds[source], grid(estimates), most_s, keeping=keeping
+        )
+        estimators[source] = Estimator(pair.small, pair.large, calibration, pair.alone)
     most_s = dearest(*known.cascade_s)
     cascades = {
         quantile: calibrate(new.sureness[quantile], new.given, new.large, *new.cascade_s, grid(sure), most_s)
@@ -150,8 +201,10 @@ def _evidence(table: OutcomeTable) -> Evidence:
         table.right("small"),
         table.right("large"),
         table.given,
+        np.where(table.handed_over, table.alone, np.nan),
         designs,
         {source: costs(table, source) for source in designs},
+        {source: alone_costs(table, source) for source in designs},
         {quantile: sureness_of(table, quantile) for quantile in QUANTILES},
         cascade_costs(table),
     )
@@ -188,6 +241,19 @@ def costs(table: OutcomeTable, source: Source) -> tuple[Array, Array]:
     return passed + np.array(after) + np.where(table.handed_over, large_s, 0.0), passed + large_s
 
 
+def alone_costs(table: OutcomeTable, source: Source) -> Array:
+    """Device seconds of each request where the small model is asked first and may not hand over, `[prompts]`.
+
+    After a probe the answer costs less than without one by what the handing over does: the prompt's pass.
+    """
+    own = np.array([(one.own or one.small).device_s for one in table.outcomes])
+    if source != "probe":
+        return own
+    saved = np.array([one.small.device_s - one.after_probe_s for one in table.outcomes])
+    whole: Array = np.array([one.probe_s for one in table.outcomes]) + np.maximum(0.0, own - saved)
+    return whole
+
+
 def dearest(kept_s: Array, upgraded_s: Array) -> float:
     """What no request is taken to cost, in device seconds: twice the dearest one that was fitted on."""
     return _DEAREST * float(np.nanmax([kept_s, upgraded_s]))
@@ -202,6 +268,7 @@ def calibrate(
     thresholds: Array,
     most_s: float,
     *,
+    keeping: Keeping | None = None,
     confidence: float = CONFIDENCE,
 ) -> Calibration:
     """Bounds for each threshold, from prompts that neither the estimates nor the thresholds know.
@@ -217,10 +284,15 @@ def calibrate(
         upgraded_s: `[n]`, where the large one does.
         thresholds: rising, from `ALWAYS_SMALL` to `ALWAYS_LARGE`.
         most_s: more than any request costs; one that does cost more counts as that.
+        keeping: what the small model hands over only where its own answer is not above the threshold; None: all of it.
         confidence: of each bound, 0 to 1.
     """
     stays: NDArray[np.bool_] = estimates[None, :] > thresholds[:, None]
-    lost = (stays & (large > small)[None, :]).sum(1)
+    right, kept_s = small[None, :], kept_s[None, :]
+    if keeping is not None:
+        keeps = keeping.under(thresholds)
+        right, kept_s = np.where(keeps, keeping.right, right), np.where(keeps, keeping.seconds, kept_s)
+    lost = (stays & (large > right)).sum(1)
     trials = int(large.sum())
     known = {int(errors): upper_bound(int(errors), trials, 1 - confidence) for errors in np.unique(lost)}
     bounds = [known[int(errors)] for errors in lost]

@@ -28,6 +28,7 @@ from headgate.bench.routing.curves import (
     hull,
     oracle,
     resamples,
+    rising,
     seconds_for,
 )
 from headgate.bench.routing.policies import compare
@@ -36,7 +37,7 @@ from headgate.bench.routing.trial import held_out, in_domain
 from headgate.bench.routing.wordings import told_by_wordings, wordings
 from headgate.routing.core import cores
 from headgate.routing.regression import Array
-from headgate.training.quality import fit_quality
+from headgate.training.quality import design, fit_pair, fit_quality
 
 ONCE = np.ones((1, 4))
 # The small model has the first right, the large one the first three.
@@ -136,6 +137,37 @@ def test_what_is_handed_over_goes_large_whatever_a_rule_says_at_the_price_of_bot
     assert 0.3 < trial.own["logistic"][0] < rows["logistic"] - 0.05
     assert in_domain(*(t.take(range(200)) for t in (made_table(400, seed=1), made_table(400, seed=2)))).own == {}
     assert "handing over alone" in held_out(table.take(range(400))).mean
+
+
+def test_a_rising_threshold_does_with_each_request_what_the_router_does() -> None:
+    table = handing_over(made_table(1600, seed=4))
+    known, new = table.take(table.rows("train")), table.take(table.rows("test"))
+    once = np.ones((1, len(new)))
+    found = {policy.name: policy for policy in compare(known, new, few=True).policies}
+    assert found["length rule"].frugal is None
+    for name, source, probe_s in (("logistic", "embedding", 0.0), ("probe", "probe", 0.0002)):
+        changes, read, unread = found[name].frugal, design(known, source), design(new, source)
+        assert changes is not None
+        assert read is not None
+        assert unread is not None
+        alone = np.where(known.handed_over, known.alone, np.nan)
+        pair = fit_pair(read, known.right("small"), known.right("large"), alone)
+        enough, kept = unread.estimates(pair), unread.kept(pair)
+        made = rising(changes, once)
+        for threshold in (0.0, 0.2, 0.5, 0.8, 1.0):
+            calls, right, seconds = 0.0, 0.0, 0.0
+            for at, one in enumerate(new.outcomes):
+                own_s = one.small.device_s + probe_s - (0.0002 if probe_s else 0.0)
+                if enough[at] <= threshold:
+                    calls, right, seconds = calls + 1, right + one.large.right, seconds + probe_s + one.large.device_s
+                elif one.own is None or kept[at] > threshold:
+                    right, seconds = right + (one.own or one.small).right, seconds + own_s
+                else:
+                    calls, right, seconds = calls + 1, right + one.large.right, seconds + own_s + one.large.device_s
+            point = int((changes.at <= threshold).sum())
+            told = made.calls[0, point], made.quality[0, point], made.seconds[0, point]
+            assert np.array(told) * len(new) == pytest.approx([calls, right, seconds])
+    assert rising(changes, once).calls[0, -1] == pytest.approx(1.0)
 
 
 def test_other_wordings_tell_all_where_the_content_decides_and_nothing_where_chance_does() -> None:

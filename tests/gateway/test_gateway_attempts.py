@@ -24,6 +24,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import CURRENT, RequestRecord
 from headgate.gateway.wire.errors import ApiError, overloaded, server_error
 from headgate.routing.price import Load, Rates
+from headgate.routing.types import Quality, RouteFeatures
 
 HELLO = replace(ASK, model="auto", messages=(Message("user", "Hello!"),))
 MATHS = replace(ASK, model="auto", messages=(Message("user", "What is 12 * 7?"),))
@@ -279,6 +280,30 @@ async def test_a_checkpoint_says_how_it_hands_over_and_may_only_where_somebody_e
     assert await told(Site(*taught(), settings=never)) == ("its own answer", "small-1", "task:chit_chat")
     large_one = routed().model_copy(update={"models": (small, large.model_copy(update={"id": "other"}))})
     assert (await told(Site(taught()[0], settings=large_one)))[0] == "its own answer"
+
+
+class Keeping:
+    """Estimates that would have the small model answer whatever it hands over, or nothing of that."""
+
+    wants_state = False
+
+    def __init__(self, kept: float) -> None:
+        self.kept = kept
+
+    def estimate(self, _features: RouteFeatures, _task: str) -> Quality:
+        return Quality(0.9, 1.0, "embedding", kept=self.kept)
+
+
+async def test_a_request_is_not_handed_over_where_the_small_models_own_answer_will_do() -> None:
+    small, large = taught()
+    site = Site(small, large, quality=Keeping(0.8), cached=False)
+    assert await told(site) == ("its own answer", "small-1", "quality:small")
+    assert (small.begun, large.begun) == (1, 0)
+    assert await told(Site(*taught(), quality=Keeping(0.2))) == ("large", "large-1", "cascade:handed_over")
+    # One that says so in words can not be kept from it.
+    small, large = pair(spoken("Not me."))
+    leaves = Site(small, large, settings=leaving(), quality=Keeping(0.8))
+    assert await told(leaves) == ("large", "large-1", "cascade:handed_over")
 
 
 async def test_who_handed_over_answers_after_all_where_the_large_model_fails() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -362,6 +363,24 @@ def test_where_a_cascade_keeps_the_loss_the_small_model_is_tried_unless_both_wou
     assert decision.route.model == model
     assert decision.bar == Bar(small, pytest.approx(0.3))
     assert (decision.cascade is not None) == (model == "student")
+
+
+def test_what_it_would_hand_over_the_small_model_keeps_where_its_own_answer_is_good_enough_too() -> None:
+    def decided(kept: float, policy: Policy = Policy(threshold=0.6), **given: Any) -> Decision:  # noqa: B008
+        judgement = Judgement("math", 0.9, Quality(0.8, 1.0, "embedding", kept=kept))
+        return router().decide(judgement, "auto", given.pop("destinations", BOTH), policy, **given)
+
+    assert decided(0.7).keeps
+    assert decided(0.7).yields
+    assert not decided(0.6).keeps
+    # What went to the large model at once, and what nobody else could answer, is no question.
+    assert not decided(0.95, Policy(threshold=0.9)).keeps
+    assert not decided(0.7, destinations=(SMALL,)).keeps
+    # A conversation with the large model asks for more, a cascade that keeps the loss checks what it gives.
+    cheap = {"destinations": priced(1.0, 10.0), "incumbent": "teacher"}
+    assert not decided(0.63, **cheap).keeps
+    assert decided(0.66, **cheap).keeps
+    assert not decided(0.99, GUARD).keeps
 
 
 def test_an_answer_that_cannot_be_checked_and_a_cascade_that_promises_nothing_need_the_threshold() -> None:

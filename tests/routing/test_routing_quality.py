@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from outcome_tables import handing_over, made_table
 
+from headgate.cache.binomial import upper_bound
 from headgate.routing.calibration import Calibration, Infeasible
 from headgate.routing.core import cores
 from headgate.routing.knn import Neighbours, fit_neighbours
@@ -19,7 +20,7 @@ from headgate.routing.quality_features import SURFACE, sureness, surface
 from headgate.routing.regression import fit, folds_of, platt, sigmoid
 from headgate.routing.types import Quality, RouteFeatures
 from headgate.training.mean_bound import mean_upper_bound
-from headgate.training.quality import Design, calibrate, fit_pair, fit_quality, grid
+from headgate.training.quality import Design, Keeping, calibrate, fit_pair, fit_quality, grid
 
 
 def test_a_regression_finds_the_law_that_made_the_data() -> None:
@@ -325,22 +326,59 @@ def test_a_stale_or_broken_file_is_refused_by_name(tmp_path: Path) -> None:
         bare.threshold("embedding", loss=0.1)
 
 
-def test_what_is_handed_over_is_no_loss_and_costs_both(tmp_path: Path) -> None:
+def test_what_is_handed_over_is_no_loss_and_costs_both_unless_it_is_kept(tmp_path: Path) -> None:
     table = made_table(3000, seed=12)
     made, taught = fit_quality(table), fit_quality(handing_over(table))
     for source in ("embedding", "probe"):
         plain, handed = (one.estimators[source].calibration for one in (made, taught))
         assert plain is not None
         assert handed is not None
-        # All to the small model, at the lowest threshold: nothing is lost, and most of both is paid for.
-        assert plain.loss[0] > 0.3
-        assert handed.loss[0] < 0.01
-        assert handed.seconds[0] > plain.seconds[0] + 0.001
-        assert taught.threshold(source, loss=0.02) < made.threshold(source, loss=0.4)
+        # At the lowest threshold it hands nothing over, and answers as one that was not taught to.
+        assert handed.loss[0] == pytest.approx(plain.loss[0])
+        assert handed.seconds[0] == pytest.approx(plain.seconds[0], rel=0.1)
+        # Above it asks the small model first of nearly all, loses nothing for that, and pays for both.
+        first = int(np.argmax(handed.loss < 0.05))
+        assert handed.small[first] > plain.small[int(np.argmax(plain.loss < 0.05))] + 0.1
+        assert handed.seconds[first] > handed.seconds[0] + 0.0005
+        assert taught.threshold(source, loss=0.02) < made.threshold(source, loss=0.05)
     assert taught.cascade(0.5, loss=0.02) < 1e-6, "what is no answer is not taken for a sure one"
     assert (made.hand_over, taught.hand_over) == ("", "~")
     taught.save(tmp_path / "q.safetensors")
-    assert FittedQuality.load(tmp_path / "q.safetensors").hand_over == "~"
+    again = FittedQuality.load(tmp_path / "q.safetensors")
+    assert again.hand_over == "~"
+    asked = [table.features(place) for place in range(40)]
+    told = [again.estimate(features, "") for features in asked]
+    assert told == [taught.estimate(features, "") for features in asked]
+    assert all(0 < one.kept < 1 for one in told)
+    assert {made.estimate(features, "").kept for features in asked} == {0.0}
+    # Every tenth answer that it does not give would be right, and the rest wrong: few are worth keeping.
+    assert np.mean([one.kept for one in told]) < np.mean([one.enough for one in told])
+
+
+@given(st.data())
+def test_bounds_are_of_what_is_done_at_each_threshold(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 12))
+    drawn = np.random.default_rng(data.draw(st.integers(0, 99)))
+    small, large, own = (drawn.integers(0, 2, count).astype(float) for _ in range(3))
+    estimates, kept = drawn.choice([0.2, 0.4, 0.6, 0.8], count), drawn.choice([0.1, 0.4, 0.7], count)
+    kept_s, upgraded_s, own_s = drawn.random((3, count))
+    handed = drawn.random(count) < 0.5
+    thresholds = np.array([0.0, 0.3, 0.4, 0.65, 1.0])
+    keeping = Keeping(handed, own, own_s, kept)
+    made = calibrate(estimates, small, large, kept_s, upgraded_s, thresholds, 9.0, keeping=keeping)
+    for at, threshold in enumerate(thresholds):
+        lost, spent = 0, []
+        for i in range(count):
+            if estimates[i] <= threshold:
+                spent.append(upgraded_s[i])
+                continue
+            keeps = handed[i] and kept[i] > threshold
+            lost += large[i] > (own[i] if keeps else small[i])
+            spent.append(own_s[i] if keeps else kept_s[i])
+        bound = upper_bound(lost, int(large.sum()), 0.05) if threshold < 1 else 0.0
+        assert made.loss[at] == pytest.approx(bound)
+        mixed = np.array(spent)[np.random.default_rng(0).permutation(count)]
+        assert made.seconds[at] == pytest.approx(mean_upper_bound(mixed[None], 9.0, 0.05)[0])
 
 
 def test_a_table_without_a_part_is_refused() -> None:

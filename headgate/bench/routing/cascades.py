@@ -20,7 +20,7 @@ from headgate.routing.cascade import HELD_TOKENS, Cascade
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import FittedQuality
 from headgate.routing.regression import Array
-from headgate.training.quality import design, sureness_of
+from headgate.training.quality import alone_costs, design, sureness_of
 
 LOSSES = (0.05, 0.10)
 PROMPTS = 150
@@ -88,11 +88,12 @@ def compare_costs(table: OutcomeTable, fitted: FittedQuality, waits: Waits) -> l
     share = sum(one.small.device_s for one in test.outcomes) / sum(one.large.device_s for one in test.outcomes)
     for loss in LOSSES:
         try:
-            likely = told > fitted.threshold("embedding", loss=loss)
+            threshold = fitted.threshold("embedding", loss=loss)
+            likely, keeps = told > threshold, test.handed_over & (read.kept(pair) > threshold)
             stands = sure > fitted.cascade(quantile, loss=loss)
         except Infeasible:
             continue
-        found.append(_cost("embedding", loss, test, likely, likely, held=False, waits=waits))
+        found.append(_cost("embedding", loss, test, likely, likely, held=False, waits=waits, keeps=keeps))
         found.append(_cost("cascade", loss, test, every, stands, held=True, waits=waits))
         tried = pair.small.predict(read.rows) > share
         found.append(_cost("cascade after the embedding", loss, test, tried, tried & stands, held=True, waits=waits))
@@ -108,10 +109,14 @@ def _cost(
     *,
     held: bool,
     waits: Waits,
+    keeps: NDArray[np.bool_] | None = None,
 ) -> Cost:
     small, large = test.given, test.right("large")
     small_s, large_s = (np.array([getattr(one, tier).device_s for one in test.outcomes]) for tier in ("small", "large"))
     answers = stays & ~test.handed_over
+    if keeps is not None:
+        small, small_s = np.where(keeps, test.alone, small), np.where(keeps, alone_costs(test, "embedding"), small_s)
+        answers |= stays & keeps
     spent = np.where(first, small_s, 0.0) + np.where(answers, 0.0, large_s)
     asked, kept = first[waits.places], answers[waits.places]
     begun = np.where(asked, waits.held if held else waits.small, 0.0) + np.where(kept, 0.0, waits.large)

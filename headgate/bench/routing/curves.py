@@ -22,6 +22,29 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Changes:
+    """What becomes of requests as a threshold rises from 0, float64 but for `of`.
+
+    Attributes:
+        quality: rightness at 0, `[requests]`.
+        seconds: device seconds at 0, `[requests]`.
+        at: thresholds from which on something else is done with a request, `[changes]`.
+        of: which request that is, `[changes]`.
+        calls: what the change adds to the calls of the large model, `[changes]`.
+        better: to the rightness, `[changes]`.
+        dearer: to the seconds, `[changes]`.
+    """
+
+    quality: Array
+    seconds: Array
+    at: Array
+    of: NDArray[np.int64]
+    calls: Array
+    better: Array
+    dearer: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Policy:
     """A rule that says which requests go to the large model first.
 
@@ -31,6 +54,8 @@ class Policy:
         kept_s: device seconds of a request that stays, with what the rule itself costs, `[requests]`.
         upgraded_s: of one that goes to the large model, likewise.
         stops: no request with a need of 0 or less is ever upgraded, however much may be spent.
+        frugal: the same rule as a threshold that rises, where the small model itself answers what it would hand over as
+            long as that is likely enough to be right; the seconds that reach a quality are the lower of both.
     """
 
     name: str
@@ -38,6 +63,7 @@ class Policy:
     kept_s: Array
     upgraded_s: Array
     stops: bool = False
+    frugal: Changes | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +97,23 @@ def curve(measured: Measured, policy: Policy, times: Array, *, seed: int = 0) ->
         summed(zeros, zeros + 1.0),
         summed(measured.small, measured.large),
         summed(policy.kept_s, policy.upgraded_s),
+    )
+
+
+def rising(changes: Changes, times: Array) -> Curve:
+    """The curve of a threshold that rises, where request i counts `times[r, i]` times in resample r."""
+    order = np.argsort(changes.at, kind="stable")
+    weights, total = times[:, changes.of[order]], times.sum(1, keepdims=True)
+
+    def summed(begun: Array, added: Array) -> Array:
+        start = (times @ begun)[:, None]
+        made: Array = np.hstack([start, start + np.cumsum(weights * added[order], axis=1)]) / total
+        return made
+
+    return Curve(
+        summed(np.zeros(times.shape[1]), changes.calls),
+        summed(changes.quality, changes.better),
+        summed(changes.seconds, changes.dearer),
     )
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headgate.bench.routing.curves import Measured, Policy
+from headgate.bench.routing.curves import Changes, Measured, Policy
 from headgate.routing.knn import fit_neighbours
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import SOURCES, Source
 from headgate.routing.regression import FOLDS, Array, fit, folds_of
-from headgate.training.quality import Design, cascade_costs, costs, design, fit_pair
+from headgate.training.quality import Design, alone_costs, cascade_costs, costs, design, fit_pair
 
 NAMES: dict[Source, str] = {"probe": "probe", "embedding": "logistic", "cores": "logistic, cores"}
 """What the estimates are called beside the baselines."""
@@ -42,7 +42,8 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, few: bool = False, seed: 
     - kNN, logistic and probe: by the estimate of the small model's being right; `logistic, cores` by the highest of the
       text's and its cores';
     - handing over alone: only that, and of the rest any. By all rules so far what the small model hands over goes to
-      the large one, at the price of both;
+      the large one, at the price of both. Where an estimate tells of it, the router may also keep what is likely
+      enough to be right, by the same threshold: that policy is the `frugal` one;
     - cascades: the small model answers, and those answers go to the large one first whose tokens are least sure, by
       their mean or by a regression on the mean and five quantiles. They pay for both answers;
     - all of these together: estimates that read everything the others do, the small model's answer included;
@@ -68,8 +69,13 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, few: bool = False, seed: 
         if read is None or unread is None:
             continue
         name = NAMES[source]
-        estimates[name] = unread.estimates(fit_pair(read, known.right("small"), known.right("large"), seed=seed))
+        alone = np.where(known.handed_over, known.alone, np.nan)
+        pair = fit_pair(read, known.right("small"), known.right("large"), alone, seed=seed)
+        estimates[name] = unread.estimates(pair)
         policies.append(_asking_first(name, 1 - estimates[name], new, source))
+        if pair.alone is not None:
+            frugal = _keeping(estimates[name], unread.kept(pair), new, source)
+            policies[-1] = replace(policies[-1], frugal=frugal)
     both = cascade_costs(new)
     mean = np.array([one.confidence.mean for one in new.outcomes])
     policies.append(Policy("cascade, mean", -mean, *both))
@@ -94,6 +100,39 @@ def _asking_first(name: str, need: Array, new: OutcomeTable, source: Source) -> 
     handed = new.handed_over
     kept_s = np.where(handed, asked_s - large_s, asked_s)
     return Policy(name, np.where(handed, np.inf, need), kept_s, np.where(handed, asked_s, upgraded_s))
+
+
+def _keeping(enough: Array, kept: Array, new: OutcomeTable, source: Source) -> Changes:
+    """A threshold on how likely nothing is lost, as the router has it.
+
+    What is not above it goes to the large model at once. Of the rest the small model answers what it would hand over
+    itself where that, too, is above it.
+
+    Args:
+        enough: of the small model's answer, which hands over, `[requests]`.
+        kept: of its own answer to what it hands over, `[requests]`.
+        new: the requests.
+        source: of the estimates.
+    """
+    handed, large = new.handed_over, new.right("large")
+    asked_s, upgraded_s = costs(new, source)
+    own_s = np.where(handed, alone_costs(new, source), asked_s)
+    yields = handed & (kept < enough)
+    gain = large - new.alone
+    # First to the large model, by the one way or the other; later those that were asked for nothing go there at once.
+    first = np.where(handed, np.minimum(kept, enough), enough)
+    dearer = np.where(yields, asked_s, upgraded_s) - own_s
+    later = np.flatnonzero(yields)
+    none = np.zeros(len(later))
+    return Changes(
+        new.alone,
+        own_s,
+        np.concatenate([first, enough[later]]),
+        np.concatenate([np.arange(len(new)), later]),
+        np.concatenate([np.ones(len(new)), none]),
+        np.concatenate([gain, none]),
+        np.concatenate([dearer, (upgraded_s - asked_s)[later]]),
+    )
 
 
 def _everything(table: OutcomeTable) -> Design:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.cache.binomial import upper_bound
 from headgate.routing.calibration import Calibration, Infeasible
@@ -12,7 +13,17 @@ from headgate.routing.cascade import Cascade
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import FittedQuality
 from headgate.routing.regression import Array
-from headgate.training.quality import CONFIDENCE, calibrate, cascade_costs, costs, dearest, design, sureness_of
+from headgate.training.quality import (
+    CONFIDENCE,
+    Keeping,
+    alone_costs,
+    calibrate,
+    cascade_costs,
+    costs,
+    dearest,
+    design,
+    sureness_of,
+)
 
 RESAMPLES = 200
 LOSSES = (0.02, 0.05, 0.10)
@@ -70,7 +81,10 @@ def hold(table: OutcomeTable, fitted: FittedQuality, *, seed: int = 0, count: in
             told = read.estimates(estimator)
             most_s = dearest(*costs(known, source))
             spent_s = costs(whole, source)
-            found += _hold(whole, tested, source, told, estimator.calibration, spent_s, most_s, samples)
+            keeping = None
+            if estimator.alone is not None:
+                keeping = Keeping(whole.handed_over, whole.alone, alone_costs(whole, source), read.kept(estimator))
+            found += _hold(whole, tested, source, told, estimator.calibration, spent_s, most_s, samples, keeping)
     sure, kept = sureness_of(whole, Cascade().quantile), fitted.cascades[Cascade().quantile]
     most_s = dearest(*cascade_costs(known))
     return found + _hold(whole, tested, "cascade", sure, kept, cascade_costs(whole), most_s, samples)
@@ -85,14 +99,33 @@ def _hold(
     spent_s: tuple[Array, Array],
     most_s: float,
     samples: list[np.ndarray],
+    keeping: Keeping | None = None,
 ) -> list[Held]:
     small, large = whole.given, whole.right("large")
     kept_s, upgraded_s = spent_s
     always = np.array([one.large.device_s for one in whole.outcomes])
     made = [
-        calibrate(estimates[at], small[at], large[at], kept_s[at], upgraded_s[at], own.thresholds, most_s)
+        calibrate(
+            estimates[at],
+            small[at],
+            large[at],
+            kept_s[at],
+            upgraded_s[at],
+            own.thresholds,
+            most_s,
+            keeping=None if keeping is None else keeping.take(at),
+        )
         for at in samples
     ]
+
+    def outcome(threshold: float) -> tuple[NDArray[np.bool_], Array, Array]:
+        """Whether the small model is asked, whether the answer is right, and the device seconds."""
+        stays, right, seconds = estimates > threshold, small, kept_s
+        if keeping is not None:
+            keeps = keeping.under(np.array([threshold]))[0]
+            right, seconds = np.where(keeps, keeping.right, right), np.where(keeps, keeping.seconds, seconds)
+        return stays, np.where(stays, right, large), np.where(stays, seconds, upgraded_s)
+
     low, high = kept_s.mean(), upgraded_s.mean()
     targets = [(f"at most {loss:.0%} worse than always large", "loss", loss) for loss in LOSSES]
     for share in _BETWEEN:
@@ -108,15 +141,16 @@ def _hold(
                 continue
 
         def realised(threshold: float, among: np.ndarray, kind: str = kind) -> float:
-            stays = estimates > threshold
+            _, right, seconds = outcome(threshold)
             if kind == "loss":
-                return float((stays & (large > small))[among].sum() / max(1.0, large[among].sum()))
-            return float(np.where(stays, kept_s, upgraded_s)[among].mean())
+                return float((large > right)[among].sum() / max(1.0, large[among].sum()))
+            return float(seconds[among].mean())
 
         violated = sum(realised(threshold, np.ones_like(tested)) > most for threshold in taken)
-        stays = [estimates > threshold for threshold in taken]
-        spent = [np.where(stay, kept_s, upgraded_s).mean() / always.mean() for stay in stays]
-        right = [np.where(stay, small, large).mean() / max(large.mean(), 1e-12) for stay in stays]
+        outcomes = [outcome(threshold) for threshold in taken]
+        stays = [stay for stay, _, _ in outcomes]
+        spent = [seconds.mean() / always.mean() for _, _, seconds in outcomes]
+        right = [answers.mean() / max(large.mean(), 1e-12) for _, answers, _ in outcomes]
         try:
             test = realised(own.for_loss(most) if kind == "loss" else own.for_seconds(most), tested)
         except Infeasible:

@@ -15,6 +15,9 @@ class QualityBody(Struct):
     source: str
     readings: list[float]
     """`enough` of the whole text and of each of its cores, where these are judged; the highest is believed."""
+    kept: float
+    """`enough` for a request that the small tier would hand over, where it answers that itself; 0 where it hands
+    nothing over."""
 
 
 class PriceBody(Struct):
