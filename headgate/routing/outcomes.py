@@ -174,6 +174,11 @@ class OutcomeTable:
         """Which answers are right where the small model may not hand over."""
         return np.array([(one.own or one.small).right for one in self.outcomes], np.float64)
 
+    @property
+    def handed_right(self) -> Flags:
+        """Of what the small model hands over, whether its own answer is right; not a number elsewhere."""
+        return np.where(self.handed_over, self.alone, np.nan)
+
     def features(self, place: int) -> RouteFeatures:
         """What the router knows of a prompt when the small model has passed over it."""
         one, embedded = self.outcomes[place], self.vectors.shape[1] > 0

@@ -283,7 +283,8 @@ async def _answer(model: LocalModel, prompt: tuple[int, ...], name: str, *, alon
             finish = delta.finish or finish
             hands_over = bool(phrase) and text.startswith(phrase)
             enough = hands_over or None
-    if finish is None or finish.reason not in ("stop", "length", "cancelled"):
+    ended = ("cancelled", "stop", "length") if hands_over else ("stop", "length")
+    if finish is None or finish.reason not in ended:
         reason = "nothing" if finish is None else finish.error or finish.reason
         raise RuntimeError(f"{model.info.name}: the engine ended {name} with {reason}")
     return _Answer(text, tuple(ids), finish.device_s, hands_over)

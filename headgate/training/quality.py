@@ -201,7 +201,7 @@ def _evidence(table: OutcomeTable) -> Evidence:
         table.right("small"),
         table.right("large"),
         table.given,
-        np.where(table.handed_over, table.alone, np.nan),
+        table.handed_right,
         designs,
         {source: costs(table, source) for source in designs},
         {source: alone_costs(table, source) for source in designs},

@@ -69,8 +69,7 @@ def compare(known: OutcomeTable, new: OutcomeTable, *, few: bool = False, seed: 
         if read is None or unread is None:
             continue
         name = NAMES[source]
-        alone = np.where(known.handed_over, known.alone, np.nan)
-        pair = fit_pair(read, known.right("small"), known.right("large"), alone, seed=seed)
+        pair = fit_pair(read, known.right("small"), known.right("large"), known.handed_right, seed=seed)
         estimates[name] = unread.estimates(pair)
         policies.append(_asking_first(name, 1 - estimates[name], new, source))
         if pair.alone is not None:
