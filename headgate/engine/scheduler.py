@@ -20,7 +20,7 @@ background sequences count as free and are taken first.
 
 Tenants are served in order of virtual time: tokens scheduled so far divided by the tenant's weight (Sheng et al. 2024,
 "Fairness in serving large language models"). A tenant that was idle starts at the least virtual time of the active
-ones, so that idling earns no credit.
+ones, or without any at that of the one who left last: idling earns no credit, and having worked alone costs none.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from headgate.engine.kv.tables import KVTables
 from headgate.engine.limits import Limits, StepRoom
 from headgate.engine.sequence import Sequence
 
+_FEW_TENANTS = 64
 Queue = tuple[int, str]
 """Rank and tenant of those that wait behind each other."""
 
@@ -81,6 +82,8 @@ class Scheduler:
         self.pins = Pins(tables)
         self._waiting: dict[Queue, deque[Sequence]] = {}
         self._virtual_time: dict[str, float] = {}
+        self._most_times = _FEW_TENANTS  # until they are looked through; from then on when they have doubled
+        self._left_at = 0.0  # virtual time of the tenant that left last
         self._refused: tuple[Sequence, int] | None = None
         self._revision = 0
         """Of what runs, waits and is computed; goes up after it has changed."""
@@ -131,10 +134,12 @@ class Scheduler:
         tenant = sequence.request.tenant
         active = {s.request.tenant for s in self.running} | {tenant for _, tenant in self._waiting}
         if tenant not in active:
-            floor = min((self._virtual_time[t] for t in active), default=0.0)
-            # Idle tenants' times are dropped: they would start at the floor anyway unless they are ahead of it.
-            self._virtual_time = {t: v for t, v in self._virtual_time.items() if t in active or v > floor}
+            floor = min((self._virtual_time[t] for t in active), default=self._left_at)
             self._virtual_time[tenant] = max(self._virtual_time.get(tenant, 0.0), floor)
+            if len(self._virtual_time) > self._most_times:
+                # Idle tenants' times are dropped: they would start at the floor anyway unless they are ahead of it.
+                kept = {t: v for t, v in self._virtual_time.items() if t in active or v > floor or t == tenant}
+                self._virtual_time, self._most_times = kept, 2 * len(kept) + _FEW_TENANTS
         self._waiting.setdefault(_queue(sequence), deque()).append(sequence)
         self._revision += 1
 
@@ -258,6 +263,7 @@ class Scheduler:
         sequence.done = True
         if sequence.background:
             return self.background.remove(sequence, discard=discard)
+        self._left_at = self._virtual_time[sequence.request.tenant]
         if sequence.admitted:
             sequence.admitted = False
             self.running.remove(sequence)

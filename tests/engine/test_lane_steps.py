@@ -220,6 +220,28 @@ def test_an_idle_tenant_earns_no_credit() -> None:
     assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.35)
 
 
+def test_having_worked_alone_costs_a_tenant_nothing() -> None:
+    lane, _, memory = lane_of(Limits(max_step_tokens=24, max_running=8, max_sequence_share=1.0), blocks=4000)
+
+    def submit(tenant: str, first: int) -> None:
+        for number in range(first, first + 30):
+            prompt = (number + 1,) * 200
+            lane.submit(Request(f"{tenant}{number}", "m", prompt, SamplingParams(max_tokens=1), tenant=tenant), 0.0)
+
+    submit("a", 0)
+    while not lane.idle:
+        lane.step()
+    submit("b", 0)
+    lane.step()
+    submit("a", 30)
+    served = {"a": 0, "b": 0}
+    for _ in range(200):
+        lane.step()
+        for chunk in memory.chunks:
+            served[chunk.sequence.request.tenant] += chunk.count
+    assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.35)
+
+
 def test_steps_get_smaller_where_memory_is_short_and_larger_again() -> None:
     lane, _, memory = lane_of(Limits(max_step_tokens=16, max_running=4), blocks=400)
     forever = SamplingParams(max_tokens=300, ignore_eos=True)
