@@ -25,8 +25,8 @@ class StepInputs:
 
     Attributes:
         tokens: ids, sequence after sequence.
-        positions: each token's place in its sequence.
-        slots: where its key and value go.
+        positions: each token's place in its sequence; none unless they were asked for.
+        slots: where its key and value go; likewise.
         counts: tokens of each sequence.
         contexts: tokens of each sequence whose keys are in the cache after the step.
         tables: blocks of each sequence.
@@ -36,6 +36,7 @@ class StepInputs:
             a sequence is there once, and once more for each token that was proposed.
         probing: sequences whose last state is reported, likewise.
         scoring: chunks whose tokens are scored, likewise.
+        plain: whether each sequence that gets a token gets one, the likeliest.
     """
 
     tokens: array[int] = field(default_factory=_numbers)
@@ -48,36 +49,26 @@ class StepInputs:
     sampling: list[tuple[Sequence, int]] = field(default_factory=list)
     probing: list[Sequence] = field(default_factory=list)
     scoring: list[Chunk] = field(default_factory=list)
+    plain: bool = True
 
     @classmethod
-    def of(cls, chunks: Seq[Chunk], size: int) -> StepInputs:
-        """The inputs of a step over `chunks` with blocks of `size` tokens."""
-        inputs = cls()
-        tokens, positions, slots, rows = inputs.tokens, inputs.positions, inputs.slots, inputs.rows
+    def of(cls, chunks: Seq[Chunk], size: int, *, placed: bool = True) -> StepInputs:
+        """The inputs of a step over `chunks` with blocks of `size` tokens; positions and slots only if `placed`."""
+        ones = next((at for at, chunk in enumerate(chunks) if not _goes_on(chunk)), len(chunks))
+        inputs = cls._single(chunks[:ones])
+        if placed:
+            inputs._place(chunks, size)
+        tokens, rows = inputs.tokens, inputs.rows
         probe_rows, score_rows = _numbers(), _numbers()
         counts, contexts, tables, sampling = inputs.counts, inputs.contexts, inputs.tables, inputs.sampling
-        for chunk in chunks:
+        for chunk in chunks[ones:]:
             sequence, start, count = chunk.sequence, chunk.start, chunk.count
-            known, blocks, stop = sequence.tokens, sequence.table.blocks, start + count
+            known, stop = sequence.tokens, start + count
             counts.append(count)
             contexts.append(stop)
-            tables.append(blocks)
-            if count == 1:
-                tokens.append(known[start])
-                positions.append(start)
-                slots.append(blocks[start // size] * size + start % size)
-                if stop == len(known) and sequence.generates:
-                    rows.append(len(tokens) - 1)
-                    sampling.append((sequence, 0))
-                    continue
-            else:
-                tokens.extend(known[start:stop])
-                tokens.extend(chunk.drafted)
-                positions.extend(range(start, stop))
-                for at in range(start // size, (stop - 1) // size + 1):
-                    # From a place in the sequence to the slot that it has in this block.
-                    shift = (blocks[at] - at) * size
-                    slots.extend(range(max(start, at * size) + shift, min(stop, (at + 1) * size) + shift))
+            tables.append(sequence.table.blocks)
+            tokens.extend(known[start:stop])
+            tokens.extend(chunk.drafted)
             if sequence.request.score:
                 if chunk.scored:
                     score_rows.extend([len(tokens) + p - stop for p in chunk.scored])
@@ -92,22 +83,63 @@ class StepInputs:
                 sampling.extend([(sequence, number) for number in range(1 + ahead)])
         rows.extend(probe_rows)
         rows.extend(score_rows)
+        inputs.plain = all(s.plain and not ahead and not (s.restrains and s.restrained) for s, ahead in sampling)
         return inputs
+
+    @classmethod
+    def _single(cls, chunks: Seq[Chunk]) -> StepInputs:
+        """The same for chunks of which each `_goes_on`: most there are, and so they are not looked at one by one."""
+        sequences = [chunk.sequence for chunk in chunks]
+        return cls(
+            tokens=array("q", [sequence.tokens[-1] for sequence in sequences]),
+            counts=[1] * len(sequences),
+            contexts=[chunk.start + 1 for chunk in chunks],
+            tables=[sequence.table.blocks for sequence in sequences],
+            rows=array("q", range(len(sequences))),
+            sampling=[(sequence, 0) for sequence in sequences],
+        )
+
+    def _place(self, chunks: Seq[Chunk], size: int) -> None:
+        for chunk in chunks:
+            start, stop, blocks = chunk.start, chunk.start + chunk.count, chunk.sequence.table.blocks
+            self.positions.extend(range(start, stop))
+            for at in range(start // size, (stop - 1) // size + 1):
+                # From a place in the sequence to the slot that it has in this block.
+                shift = (blocks[at] - at) * size
+                self.slots.extend(range(max(start, at * size) + shift, min(stop, (at + 1) * size) + shift))
+
+
+def _goes_on(chunk: Chunk) -> bool:
+    """Whether it is the last known token of a sequence that gets another one."""
+    sequence = chunk.sequence
+    return chunk.count == 1 and sequence.generates and chunk.start + 1 == len(sequence.tokens)
 
 
 def decode_batch(chunks: Seq[Chunk], size: int, forms: Forms | None = None) -> DecodeBatch:
     """The inputs of steps in which each of the chunks' sequences, all of them `direct`, gets one token."""
-    rows, ends, tables, choices = _numbers(), _numbers(), array("i"), array("d")
-    context = 0
-    for chunk in chunks:
-        sequence, start = chunk.sequence, chunk.start
-        sampling, first = sequence.request.sampling, len(ends)
-        ends.extend(sequence.ends)
-        row = (sequence.tokens[start], start, len(tables), first, len(ends) - first, stream(sequence), sampling.top_k)
-        rows.extend(row)
-        choices.extend((0.0 if sampling.greedy else sampling.temperature, sampling.top_p, sampling.min_p))
+    sequences, starts = [chunk.sequence for chunk in chunks], [chunk.start for chunk in chunks]
+    count, tables, ends = len(sequences), array("i"), _numbers()
+    begins = _numbers()
+    for sequence in sequences:
+        begins.append(len(tables))
         tables.extend(sequence.table.blocks)
-        context = max(context, start + 1)
+    # Few have ends of their own.
+    listed = dict[frozenset[int], int]()
+    for tokens in {sequence.ends for sequence in sequences}:
+        listed[tokens] = len(ends)
+        ends.extend(tokens)
+    # Column by column: row by row takes several times as long. How it draws is of no matter to a greedy one.
+    rows, choices = array("q", bytes(56 * count)), array("d", bytes(24 * count))
+    rows[0::7] = array("q", [sequence.tokens[-1] for sequence in sequences])
+    rows[1::7] = array("q", starts)
+    rows[2::7] = begins
+    rows[3::7] = array("q", [listed[sequence.ends] for sequence in sequences])
+    rows[4::7] = array("q", [len(sequence.ends) for sequence in sequences])
+    for number, sequence in enumerate(sequences):
+        sampling = sequence.request.sampling
+        if not sampling.greedy:
+            rows[7 * number + 5], rows[7 * number + 6] = stream(sequence), sampling.top_k
+            choices[3 * number : 3 * number + 3] = array("d", (sampling.temperature, sampling.top_p, sampling.min_p))
     cpu = torch.device("cpu")
     return DecodeBatch(
         tensor(rows, cpu),
@@ -115,7 +147,7 @@ def decode_batch(chunks: Seq[Chunk], size: int, forms: Forms | None = None) -> D
         torch.frombuffer(tables, dtype=torch.int32),
         tensor(ends, cpu),
         size,
-        context,
+        max(starts) + 1,
         forms,
     )
 

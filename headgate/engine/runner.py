@@ -100,6 +100,8 @@ class Runner:
         self._ahead = decoding
         self._rehearsed = False
         self._sampler = Sampler(decoder.spec.vocab_size, decoder.device, decoder.kernels)
+        # Kept: to make one lets another thread into the interpreter, and this one waits until it is out again.
+        self._nothing = torch.empty(0, dtype=torch.int64)
         self._forward_seconds = 0.0
 
     @property
@@ -129,8 +131,9 @@ class Runner:
         """Whether `run` computes several steps in a row of these."""
         if self._ahead is not None:
             return self._ahead.takes(chunks)
+        # Prompts are the last ones.
         return self._decoder.decodes and all(
-            c.sequence.direct and c.count == 1 and c.samples and not c.sequence.restrained for c in chunks
+            c.count == 1 and c.sequence.direct and c.samples and not c.sequence.restrained for c in reversed(chunks)
         )
 
     @property
@@ -165,32 +168,34 @@ class Runner:
             return [_sampled(chunk.sequence, decoded) for chunk, decoded in zip(chunks, found, strict=True)]
         if self._ahead is None and self.repeats(chunks):
             return self._decode(chunks, most, interrupt)
-        inputs = StepInputs.of(chunks, self._block_size)
-        device, cache = self._decoder.device, self._store.layers
-        tokens, positions, rows = (
-            tensor(numbers, device) for numbers in (inputs.tokens, inputs.positions, inputs.rows)
-        )
-        slots = tensor(inputs.slots, device)
+        inputs = StepInputs.of(chunks, self._block_size, placed=not self._decoder.decodes)
+        device = self._decoder.device
+        tokens, rows = tensor(inputs.tokens, device), tensor(inputs.rows, device)
+        positions = slots = self._nothing
+        if not self._decoder.decodes:
+            positions, slots = tensor(inputs.positions, device), tensor(inputs.slots, device)
         for sequence, _ in inputs.sampling:
             if sequence.guide is not None:
                 sequence.guide.begin(sequence.tokens)
         batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size)
-        if inputs.sampling and not inputs.probing and not inputs.scoring:
-            started = time.perf_counter()
-            logits = self._decoder.forward(tokens, positions, batch, cache, rows)
-            self._forward_seconds += time.perf_counter() - started
-            return [*self._sample(logits, inputs.sampling, chunks)]
+        step = (tokens, positions, batch, self._store.layers, rows)
+        sampling, told = len(inputs.sampling), len(inputs.sampling) + len(inputs.probing)
         started = time.perf_counter()
-        hidden = self._decoder.hidden(tokens, positions, batch, cache, rows)
-        first = hidden[: len(inputs.sampling)]
-        logits = self._decoder.logits(first) if inputs.sampling else first
+        if sampling and inputs.plain and not inputs.probing and not inputs.scoring:
+            # Most steps, of which a small model's takes hardly longer than what surrounds it.
+            chosen = self._decoder.likeliest(*step)
+            self._forward_seconds += time.perf_counter() - started
+            return [*_plain(inputs, chosen)]
+        if told and not inputs.scoring:
+            hidden, logits = None, self._decoder.forward(*step)
+        else:
+            hidden = self._decoder.hidden(*step)
+            logits = self._decoder.logits(hidden[:told]) if told else hidden
         self._forward_seconds += time.perf_counter() - started
-        sampled = self._sample(logits, inputs.sampling, chunks) if inputs.sampling else []
-        rest = hidden[len(inputs.sampling) :]
         return [
-            *sampled,
-            *self._probe(rest[: len(inputs.probing)], inputs.probing),
-            *self._score(rest[len(inputs.probing) :], inputs.scoring),
+            *(self._sample(logits[:sampling], inputs, chunks) if sampling else ()),
+            *(self._probe(logits[sampling:], inputs.probing) if inputs.probing else ()),
+            *(() if hidden is None else self._score(hidden[told:], inputs.scoring)),
         ]
 
     def discard(self, blocks: Seq[int]) -> None:
@@ -215,16 +220,15 @@ class Runner:
                 sampled[row].error = error
         return [*sampled]
 
-    def _sample(self, logits: Tensor, rows: Seq[_Row], chunks: Seq[Chunk]) -> list[Sampled]:
-        """What holds of the tokens that follow the chunks' known and proposed ones; `rows` are those of `logits`."""
+    def _sample(self, logits: Tensor, inputs: StepInputs, chunks: Seq[Chunk]) -> list[Sampled]:
+        """What holds of the tokens that follow the chunks' known and proposed ones; `logits` [sampling, vocabulary]."""
+        if inputs.plain:
+            return _plain(inputs, self._sampler.likeliest(logits))
+        rows = inputs.sampling
         for number, (sequence, ahead) in enumerate(rows):
             if sequence.restrained and not ahead:
                 # Nobody else reads these logits: they can be written to.
                 logits[number, list(sequence.request.sampling.begin_suppress_tokens)] = -math.inf
-        if all(sequence.plain and not ahead for sequence, ahead in rows):
-            # As below for most steps, of which a small model's takes hardly longer than what surrounds it.
-            tokens = self._sampler.likeliest(logits)
-            return [Sampled(s, (t,) if t >= 0 else ()) for (s, _), t in zip(rows, tokens, strict=True)]
         drawn = iter(self._draw(logits, rows))
         return [self._settle(chunk, list(islice(drawn, 1 + len(chunk.drafted)))) for chunk in chunks if chunk.samples]
 
@@ -259,13 +263,8 @@ class Runner:
         others = iter(self._draw(logits[sound], [rows[number] for number in sound]))
         return [failed[number] if number in failed else next(others) for number in range(len(rows))]
 
-    def _probe(self, hidden: Tensor, sequences: Seq[Sequence]) -> list[Probed]:
-        """What the store holds of each prompt, and `hidden` [sequences, hidden] says of its end."""
-        if not sequences:
-            return []
-        started = time.perf_counter()
-        logits = self._decoder.logits(hidden)
-        self._forward_seconds += time.perf_counter() - started
+    def _probe(self, logits: Tensor, sequences: Seq[Sequence]) -> list[Probed]:
+        """What the store holds of each prompt, and `logits` [sequences, vocabulary] say of its next token."""
         kernels = self._decoder.kernels
         tables, counts = [s.table.blocks for s in sequences], [s.prompt_length for s in sequences]
         outlines = kernels.outline(self._store.outlined, tables, counts, self._block_size)
@@ -307,6 +306,11 @@ def _sampled(sequence: Sequence, decoded: Decoded) -> Sampled:
         return Sampled(sequence, decoded.tokens)
     told = [TokenLogprob(*one) for one in zip(decoded.tokens, decoded.logprobs, strict=True)]
     return Sampled(sequence, decoded.tokens, told)
+
+
+def _plain(inputs: StepInputs, chosen: Seq[int]) -> list[Sampled]:
+    """The likeliest tokens, -1 for none, of sequences that get one each."""
+    return [Sampled(s, (t,) if t >= 0 else ()) for (s, _), t in zip(inputs.sampling, chosen, strict=True)]
 
 
 def _token_score(token: int, row: Seq[float], top: int) -> TokenScore:

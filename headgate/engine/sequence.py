@@ -56,7 +56,9 @@ class Sequence:
     """What the keys of its draws begin with, as int64; made when it is first needed, likewise."""
     prompt_length: int = field(init=False)
     plain: bool = field(init=False)
-    """Whether the likeliest token is all there is to know of its settings."""
+    """Whether the likeliest token is all there is to know of its settings, unless it is `restrained`."""
+    restrains: bool = field(init=False)
+    """Whether the first token of its output may not be just any. A grammar says what it may be."""
     direct: bool = field(init=False)
     """Whether its tokens follow from the model's logits and its grammar alone and are all there is to report."""
     generates: bool = field(init=False)
@@ -69,6 +71,7 @@ class Sequence:
     def __post_init__(self) -> None:
         self.prompt_length = len(self.request.prompt)
         self.plain = self.request.sampling.plain and self.guide is None
+        self.restrains = bool(self.request.sampling.begin_suppress_tokens) and self.guide is None
         self.generates = not self.request.score and not self.request.probe
         self.direct = self.request.sampling.direct and self.generates
         self.background = self.request.priority == "background"
@@ -78,10 +81,8 @@ class Sequence:
 
     @property
     def restrained(self) -> bool:
-        """Whether its next token is the first of its output and may not be just any. A grammar says what it may be."""
-        if len(self.tokens) != self.prompt_length:
-            return False
-        return bool(self.request.sampling.begin_suppress_tokens) and self.guide is None
+        """Whether its next token is one that it `restrains`."""
+        return self.restrains and len(self.tokens) == self.prompt_length
 
     @property
     def _checkable(self) -> bool:

@@ -149,8 +149,21 @@ class WholeStep(Protocol):
     ) -> Tensor:
         """What `Decoder.forward` returns, or without `logits` what `Decoder.hidden` does.
 
-        `angles`: cos and sin by position, fp32 [positions, head_dim / 2].
+        `angles`: cos and sin by position, fp32 [positions, head_dim / 2]. Where `positions` and the batch's slots are
+        both empty, they are those that follow from the rest of it.
         """
+        ...
+
+    def choose(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: Sequence[KVLayer],
+        angles: tuple[Tensor, Tensor],
+        rows: Tensor,
+    ) -> list[int]:
+        """What `Decoder.likeliest` returns; the rest as above."""
         ...
 
     def decode(

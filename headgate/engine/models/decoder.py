@@ -80,6 +80,8 @@ class Decoder:
     ) -> Tensor:
         """One step over all its sequences: `logits` of `hidden`.
 
+        Where it `decodes`, `positions` and the batch's slots may be empty: they follow from the tables then.
+
         Returns:
             [samples, vocab_size] logits in the compute dtype.
         """
@@ -88,9 +90,19 @@ class Decoder:
             return self._whole_step(tokens, positions, batch, cache, table, rows, logits=True)
         return self.logits(self.hidden(tokens, positions, batch, cache, rows))
 
+    def likeliest(
+        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
+    ) -> list[int]:
+        """What greedy decoding takes of the logits of `forward`; -1 for a row that has no distribution."""
+        if self._whole_step is not None:
+            table = self._rotation.table(max(batch.contexts))
+            return self._whole_step.choose(tokens, positions, batch, cache, table, rows)
+        chosen: list[int] = self.kernels.likeliest(self.forward(tokens, positions, batch, cache, rows)).tolist()
+        return chosen
+
     @property
     def decodes(self) -> bool:
-        """Whether `decode` can be called."""
+        """Whether it has its step in one call: `decode` can be called."""
         return self._whole_step is not None
 
     def decode(

@@ -148,6 +148,11 @@ class Cached:
             hidden = self.decoder.hidden(ids, positions, batch, self.layers, wanted)
             logits = self.decoder.forward(ids, positions, batch, self.layers, wanted)
             assert torch.equal(self.decoder.logits(hidden), logits)
+            if self.decoder.decodes and len(wanted):
+                # Where tokens stand and where their keys go follows from the tables.
+                nowhere = torch.empty(0, dtype=torch.int64)
+                chosen = self.decoder.likeliest(ids, nowhere, replace(batch, slots=nowhere), self.layers, wanted)
+                assert chosen == ReferenceKernels().likeliest(logits).tolist()
             return logits
 
 

@@ -40,11 +40,8 @@ void Decoding::begin() {
     }
 }
 
-void Decoding::choose(Member& member, Element element, void* logits) {
-    const int64_t count = static_cast<int64_t>(sequences_.size());
-    member.share(count, count, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) tokens_[i] = chosen(i, element, logits, member.number());
-    });
+void Decoding::choose(int64_t begin, int64_t end, Element element, void* logits, int64_t place) {
+    for (int64_t i = begin; i < end; ++i) tokens_[i] = chosen(i, element, logits, place);
 }
 
 bool Decoding::unsettled() const {

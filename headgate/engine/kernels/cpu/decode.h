@@ -7,7 +7,6 @@
 
 #include "attention_plan.h"
 #include "loops.h"
-#include "team.h"
 
 namespace headgate {
 
@@ -60,9 +59,9 @@ class Decoding {
     const int64_t* rows() const { return numbers_.data(); }
     const Span* spans() const { return spans_.data(); }
 
-    // One thread's part of choosing tokens from the step's logits [count][vocabulary], of which those of forbidden tokens
-    // may be overwritten.
-    void choose(Member& member, Element element, void* logits);
+    // Chooses tokens for sequences [begin, end) from the step's logits [count][vocabulary], of which those of forbidden tokens
+    // may be overwritten. `place`: that of the thread.
+    void choose(int64_t begin, int64_t end, Element element, void* logits, int64_t place);
 
     // Whether a token was chosen freely that a form must be asked about; and, when it was, choosing once more where told to.
     bool unsettled() const;

@@ -71,7 +71,7 @@ class Walk {
                 feed(layer, norm, next);
         }
         if (input_.hidden != nullptr) keep();
-        if (input_.logits != nullptr) multiply(*model_.head, x_, rows_, input_.logits);
+        if (input_.logits != nullptr) tell();
     }
 
   private:
@@ -326,6 +326,14 @@ class Walk {
     void finish(const void* norm, const Product& next, int64_t begin, int64_t end) {
         add(norm, begin, end);
         prepare(next, x_, begin, end);
+    }
+
+    void tell() {
+        const auto product = [&](const auto& then) { multiply(*model_.head, x_, rows_, input_.logits, then); };
+        if (input_.choose)
+            after(product, [&](int64_t begin, int64_t end) { input_.choose(begin, end, member_.number()); });
+        else
+            product([] {});
     }
 
     void keep() {

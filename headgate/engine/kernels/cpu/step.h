@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -61,6 +62,8 @@ struct StepInput {
     std::vector<const AttentionPlan*> attention;  // one per layer; the last one's is of the sampled rows at least
     void* logits;                                 // [samples][vocabulary], or null
     void* hidden;                                 // [samples][hidden], what the logits come from, or null
+    // f(begin, end, place) once the logits of rows [begin, end) are there, by the thread of that place; or empty.
+    std::function<void(int64_t, int64_t, int64_t)> choose;
 };
 
 // Where the phases of a step leave their results, in one piece of memory.

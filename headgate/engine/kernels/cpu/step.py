@@ -29,7 +29,7 @@ class CpuStep:
     def __init__(self, native: Any) -> None:
         """`native`: a `torch.classes.headgate.Step` with all its layers."""
         self._native = native
-        self._forward, self._decode = native.forward, native.decode
+        self._forward, self._choose, self._decode = native.forward, native.choose, native.decode
         self._cache: Sequence[KVLayer] | None = None
         self._angles: tuple[Tensor, Tensor] | None = None
 
@@ -71,6 +71,21 @@ class CpuStep:
         plan = CpuPlan.of(batch)
         out: Tensor = self._forward(tokens, positions, batch.slots, plan.geometry, plan.tables, rows, logits)
         return out
+
+    def choose(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: Sequence[KVLayer],
+        angles: tuple[Tensor, Tensor],
+        rows: Tensor,
+    ) -> list[int]:
+        """See WholeStep."""
+        self._bind(cache, angles, batch.block_size)
+        plan = CpuPlan.of(batch)
+        chosen: list[int] = self._choose(tokens, positions, batch.slots, plan.geometry, plan.tables, rows).tolist()
+        return chosen
 
     def decode(
         self,

@@ -5,17 +5,20 @@
 #include <torch/library.h>
 
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "checks.h"
 #include "crew.h"
 #include "decode.h"
 #include "holders.h"
+#include "sampling.h"
 #include "step.h"
 
 namespace headgate {
@@ -103,19 +106,25 @@ class Step : public torch::CustomClassHolder {
     }
 
     // Logits [rows, vocabulary] of a step, or the hidden states [rows, hidden] that they come from; not to be called from
-    // two threads at once.
+    // two threads at once. Without positions and slots they are those of the geometry.
     Tensor forward(const Tensor& tokens, const Tensor& positions, const Tensor& slots, const Tensor& geometry,
                    const Tensor& tables, const Tensor& rows, bool logits) {
-        TORCH_CHECK(!cache_.empty() && model_.cos != nullptr, "bind and set_angles come first");
-        const int64_t count = tokens.numel(), vocabulary = model_.head->outputs;
-        TORCH_CHECK(positions.numel() == count && slots.numel() == count, "tokens, positions and slots must be equally many");
-        const Span* spans = spans_of(geometry, tables, count, slots_ / model_.block_size, model_.block_size);
-        Tensor out = at::empty({rows.numel(), logits ? vocabulary : model_.hidden}, at::TensorOptions(dtype_));
-        StepInput input{indices(tokens, vocabulary, "tokens"), indices(positions, positions_, "positions"),
-                        indices(slots, slots_, "slots"), indices(rows, count, "rows"), count, rows.numel(),
-                        geometry.numel() / 4 == count, {},
-                        logits ? out.mutable_data_ptr() : nullptr, logits ? nullptr : out.mutable_data_ptr()};
-        if (count > 0) run(input, spans, geometry.numel() / 4, tables.const_data_ptr<int32_t>(), [] {});
+        Tensor out = at::empty({rows.numel(), logits ? model_.head->outputs : model_.hidden}, at::TensorOptions(dtype_));
+        step(tokens, positions, slots, geometry, tables, rows, logits ? out.mutable_data_ptr() : nullptr,
+             logits ? nullptr : out.mutable_data_ptr(), {});
+        return out;
+    }
+
+    // The likeliest tokens by these logits, as the operator of that name has them: int64 [rows].
+    Tensor choose(const Tensor& tokens, const Tensor& positions, const Tensor& slots, const Tensor& geometry,
+                  const Tensor& tables, const Tensor& rows) {
+        const int64_t vocabulary = model_.head->outputs, stride = vocabulary * model_.element_bytes();
+        Tensor out = at::empty({rows.numel()}, at::TensorOptions(at::kLong));
+        int64_t* chosen = out.mutable_data_ptr<int64_t>();
+        char* logits = aligned(logits_, rows.numel() * stride);
+        step(tokens, positions, slots, geometry, tables, rows, logits, nullptr, [&](int64_t begin, int64_t end, int64_t) {
+            for (int64_t i = begin; i < end; ++i) chosen[i] = likeliest(model_.element, logits + i * stride, vocabulary);
+        });
         return out;
     }
 
@@ -123,7 +132,7 @@ class Step : public torch::CustomClassHolder {
     // early after a step in which one of them ended, or while which `interrupt` [1] became other than 0. `rows` and `choices`
     // are those of DecodeBatch in kernels/interface.py, `of`, `allowed` and `told` those of its Forms, where there are any. `ask`
     // is then the address of a function of int64 that prepares for 0 and settles for 1; it gives 0 where it failed, which
-    // ends the run. Tokens [sequences, steps], and the seconds in the layers and the output layer.
+    // ends the run. Tokens [sequences, steps], and the seconds in the layers, the output layer and, without forms, the choice.
     std::tuple<Tensor, double> decode(const Tensor& rows, const Tensor& choices, const Tensor& tables, const Tensor& ends,
                                       int64_t most, const Tensor& interrupt, const std::optional<Tensor>& of,
                                       const std::optional<Tensor>& allowed, const std::optional<Tensor>& told, int64_t ask) {
@@ -143,8 +152,13 @@ class Step : public torch::CustomClassHolder {
         Decoding decoding(sequences, chosen_by, count, blocks, end_tokens, forms, model_.block_size, vocabulary,
                           team_places());
         char* logits = aligned(logits_, count * vocabulary * model_.element_bytes());
+        const auto choose = [&](int64_t begin, int64_t end, int64_t place) {
+            decoding.choose(begin, end, model_.element, logits, place);
+        };
         StepInput input{decoding.tokens(), decoding.positions(), decoding.slots(), decoding.rows(), count, count, true, {},
-                        logits, nullptr};
+                        logits, nullptr, {}};
+        // What a form allows is known once it was asked, which nobody in the step waits for.
+        if (ask == 0) input.choose = choose;
         std::vector<int64_t> found;
         double seconds = 0;
         for (bool goes_on = count > 0; goes_on;) {
@@ -153,14 +167,12 @@ class Step : public torch::CustomClassHolder {
             bool answered = true;
             run(input, decoding.spans(), count, blocks, [&] { answered = ask == 0 || asked(0); });
             seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-            const auto choose = [&](Member& member) { decoding.choose(member, model_.element, logits); };
-            if (count > 1) {
-                together(choose);
-            } else {
-                Team alone(1);
-                Member member(alone, 0);
-                choose(member);
-            }
+            if (ask != 0 && count > 1)
+                together([&](Member& member) {
+                    member.share(count, count, [&](int64_t begin, int64_t end) { choose(begin, end, member.number()); });
+                });
+            else if (ask != 0)
+                choose(0, 1, 0);
             if (answered && decoding.unsettled()) {
                 answered = asked(1);
                 decoding.choose_again(model_.element, logits);
@@ -175,6 +187,45 @@ class Step : public torch::CustomClassHolder {
     }
 
   private:
+    void step(const Tensor& tokens, const Tensor& positions, const Tensor& slots, const Tensor& geometry,
+              const Tensor& tables, const Tensor& rows, void* logits, void* hidden,
+              std::function<void(int64_t, int64_t, int64_t)> choose) {
+        TORCH_CHECK(!cache_.empty() && model_.cos != nullptr, "bind and set_angles come first");
+        const int64_t count = tokens.numel(), sequences = geometry.numel() / 4;
+        const Span* spans = spans_of(geometry, tables, count, slots_ / model_.block_size, model_.block_size);
+        const auto* blocks = tables.const_data_ptr<int32_t>();
+        const int64_t *at = nullptr, *to = nullptr;
+        if (positions.numel() == 0 && slots.numel() == 0) {
+            places_of(spans, sequences, blocks, count);
+            at = places_.data();
+            to = at + count;
+        } else {
+            TORCH_CHECK(positions.numel() == count && slots.numel() == count,
+                        "tokens, positions and slots must be equally many, or the last two none");
+            at = indices(positions, positions_, "positions");
+            to = indices(slots, slots_, "slots");
+        }
+        StepInput input{indices(tokens, model_.head->outputs, "tokens"), at, to, indices(rows, count, "rows"), count,
+                        rows.numel(), sequences == count, {}, logits, hidden, std::move(choose)};
+        if (count > 0) run(input, spans, sequences, blocks, [] {});
+    }
+
+    // Of all rows, which the spans must cover in their order, the positions, and after them the slots.
+    void places_of(const Span* spans, int64_t sequences, const int32_t* blocks, int64_t count) {
+        places_.resize(2 * count);
+        int64_t row = 0;
+        for (int64_t i = 0; i < sequences; ++i) {
+            const Span& s = spans[i];
+            TORCH_CHECK(s.row == row && s.context <= positions_, "sequence ", i, " begins at row ", s.row, " of ", row,
+                        " and has ", s.context, " of ", positions_, " positions");
+            for (int64_t at = s.context - s.count; at < s.context; ++at, ++row) {
+                places_[row] = at;
+                places_[count + row] = blocks[s.table + at / model_.block_size] * model_.block_size + at % model_.block_size;
+            }
+        }
+        TORCH_CHECK(row == count, "the sequences have ", row, " of ", count, " rows");
+    }
+
     // `meanwhile` is called on this thread, while others may already be in the step.
     template <typename F>
     void run(StepInput& input, const Span* spans, int64_t sequences, const int32_t* tables, const F& meanwhile) {
@@ -257,6 +308,7 @@ class Step : public torch::CustomClassHolder {
     std::vector<Holder> holders_;
     std::vector<c10::intrusive_ptr<ExpertsHolder>> experts_;
     Tensor memory_, logits_;
+    std::vector<int64_t> places_;
 };
 
 }  // namespace
@@ -281,6 +333,7 @@ TORCH_LIBRARY_FRAGMENT(headgate, m) {
         .def("set_angles", &Step::set_angles)
         .def("bind", &Step::bind)
         .def("forward", &Step::forward)
+        .def("choose", &Step::choose)
         .def("decode", &Step::decode, "",
              {torch::arg("rows"), torch::arg("choices"), torch::arg("tables"), torch::arg("ends"), torch::arg("most"),
               torch::arg("interrupt"), torch::arg("of") = torch::arg::none(), torch::arg("allowed") = torch::arg::none(),

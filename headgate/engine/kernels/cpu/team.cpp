@@ -9,8 +9,10 @@ namespace {
 
 constexpr uint64_t kOpen = 1u << 31;
 constexpr int kSpins = 64;  // about four microseconds; then whoever else wants the core gets it
-// How long a thread stays awake after a walk: somewhat longer than a small model's steps lie apart.
-constexpr std::chrono::microseconds kAwake{300};
+// How long a thread stays awake after a walk: somewhat longer than a small model's steps lie apart, also where dozens of
+// sequences have to be seen to in between. To wake a thread takes its waker as long as many a phase; and whoever is awake
+// yields, so that he is in nobody's way.
+constexpr std::chrono::microseconds kAwake{1500};
 
 // A thread's crew. A forked process has none of its threads, and must not wait for them.
 struct Own {
