@@ -232,15 +232,15 @@ class Lane:
                 sequence.started_at = started
                 sequence.queue_s = started - sequence.submitted_at
         chunks, proposing = self._propose(chunks)
-        most, ahead = 1, 0
-        if not proposing and runner.repeats(chunks):
+        most, ahead, repeats = 1, 0, not proposing and runner.repeats(chunks)
+        if repeats:
             ahead = runner.ahead(chunks)
             if run_s:
                 run_s = max(run_s, min(_SHARE * self._deciding_s, _LONGEST_RUN_S))
             most = self._scheduler.repeats(chunks, min(_MOST_STEPS, max(1, int(run_s / self._pace)) + ahead))
         called = self._cpu_clock()
         try:
-            sampled = runner.run(chunks, most, interrupt or Interrupt())
+            sampled = runner.run(chunks, most, interrupt or Interrupt(), repeats=repeats)
         except Exception as error:
             short = lacks_memory(error)
             if short and self._scheduler.shrink(chunks):

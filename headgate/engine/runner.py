@@ -154,19 +154,21 @@ class Runner:
             return True
         return self._ahead.record_one(idle=idle)
 
-    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
+    def run(
+        self, chunks: Seq[Chunk], most: int, interrupt: Interrupt, *, repeats: bool
+    ) -> list[Sampled | Probed | Scored]:
         """Compute the chunks, sample for those that end at their sequence's last known token, probe or score others.
 
-        Where they are such as `repeats` asks for, up to `most` steps follow each other, of which `ahead` are left to be
-        read; all sequences get equally many tokens. See `Decoder.decode` for what ends them early.
+        `repeats`: what that said of them. Where it holds, up to `most` steps follow each other, of which `ahead` are
+        left to be read; all sequences get equally many tokens. See `Decoder.decode` for what ends them early.
 
         Call it in torch's inference mode.
         """
         self._store.use(chunk.sequence.table.blocks[-1] for chunk in chunks)
-        if self._ahead is not None and self._ahead.takes(chunks):
+        if repeats and self._ahead is not None:
             found = self._ahead.run(chunks, most, interrupt)
             return [_sampled(chunk.sequence, decoded) for chunk, decoded in zip(chunks, found, strict=True)]
-        if self._ahead is None and self.repeats(chunks):
+        if repeats:
             return self._decode(chunks, most, interrupt)
         inputs = StepInputs.of(chunks, self._block_size, placed=not self._decoder.decodes)
         device = self._decoder.device

@@ -59,7 +59,9 @@ class MemoryModel:
     def prepare(self, *, idle: bool) -> bool:  # noqa: ARG002
         return False
 
-    def run(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
+    def run(
+        self, chunks: Seq[Chunk], most: int, interrupt: Interrupt, *, repeats: bool
+    ) -> list[Sampled | Probed | Scored]:
         """Up to `most` steps, no more after one that ends a sequence, nor after the `self.early`-th.
 
         The last steps, as many as it `leaves`, are only begun, which writes to their slots: the next run, if it is of
@@ -73,6 +75,7 @@ class MemoryModel:
                 for position, slot in flights[c.sequence][1:most]:
                     assert slot == self._slot(c, position), "a later block of its was taken"
         assert not interrupt.flag
+        assert repeats or most == 1
         assert most == 1 or all(c.count == 1 and c.samples and not c.sequence.background for c in chunks)
         self.chunks = list(chunks)
         if not self.fits(chunks):

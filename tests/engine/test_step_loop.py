@@ -87,7 +87,8 @@ class Steps:
     def prepare(self, *, idle: bool) -> bool:  # noqa: ARG002
         return False
 
-    def run(self, chunks: Sequence[Chunk], most: int, interrupt: Interrupt) -> list[Sampled]:
+    def run(self, chunks: Sequence[Chunk], most: int, interrupt: Interrupt, *, repeats: bool) -> list[Sampled]:
+        assert repeats == self.repeats(chunks)
         if most > 1:
             self.long.set()
         steps = 1
