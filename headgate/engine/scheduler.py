@@ -36,7 +36,7 @@ from headgate.engine.kv.tables import KVTables
 from headgate.engine.limits import Limits, StepRoom
 from headgate.engine.sequence import Sequence
 
-_FEW_TENANTS = 64
+_FEW_TENANTS = 64  # whose times are kept without a look at them
 Queue = tuple[int, str]
 """Rank and tenant of those that wait behind each other."""
 

@@ -102,12 +102,12 @@ def break_third_step(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     real, loop, read = Runner.run, asyncio.get_running_loop(), asyncio.Event()
     steps = [0]
 
-    def broken(self: Runner, chunks: Any, *run: Any) -> Any:
+    def broken(self: Runner, chunks: Any, *run: Any, **named: Any) -> Any:
         steps[0] += 1
         if steps[0] == 3:
             asyncio.run_coroutine_threadsafe(read.wait(), loop).result(timeout=20)
             raise RuntimeError("the device is on fire")
-        return real(self, chunks, *run)
+        return real(self, chunks, *run, **named)
 
     monkeypatch.setattr(Runner, "run", broken)
     return read

@@ -136,12 +136,12 @@ async def test_a_silent_stream_gets_comments(serve: Serve, monkeypatch: pytest.M
     commented = asyncio.Event()
     held: list[Any] = []
 
-    def slow(self: Runner, chunks: Any, *run: Any) -> Any:
+    def slow(self: Runner, chunks: Any, *run: Any, **named: Any) -> Any:
         if not held:
             held.append(True)
             # The step thread waits for the client to have seen a comment.
             asyncio.run_coroutine_threadsafe(commented.wait(), loop).result(timeout=20)
-        return real(self, chunks, *run)
+        return real(self, chunks, *run, **named)
 
     monkeypatch.setattr(Runner, "run", slow)
     response = await client.post(CHAT, json={**HELLO, "stream": True})

@@ -136,10 +136,10 @@ async def test_a_step_that_fails_is_a_500_and_the_engine_goes_on(serve: Serve, m
     real = Runner.run
     fail = [True]
 
-    def broken(self: Runner, chunks: Any, *run: Any) -> Any:
+    def broken(self: Runner, chunks: Any, *run: Any, **named: Any) -> Any:
         if fail.pop() if fail else False:
             raise RuntimeError("the device is on fire")
-        return real(self, chunks, *run)
+        return real(self, chunks, *run, **named)
 
     monkeypatch.setattr(Runner, "run", broken)
     response = await client.post(CHAT, json=HELLO)
@@ -157,10 +157,10 @@ async def test_memory_for_nothing_is_a_503_and_memory_for_little_is_enough(
     plain = await (await client.post(CHAT, json=HELLO)).json()
     real, fits = Runner.run, 0
 
-    def short(self: Runner, chunks: Any, *run: Any) -> Any:
+    def short(self: Runner, chunks: Any, *run: Any, **named: Any) -> Any:
         if sum(chunk.count for chunk in chunks) > fits:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return real(self, chunks, *run)
+        return real(self, chunks, *run, **named)
 
     monkeypatch.setattr(Runner, "run", short)
     other = {**HELLO, "messages": [{"role": "user", "content": "What else is there to say?"}]}

@@ -74,12 +74,12 @@ async def test_a_model_whose_step_fails_is_replaced_unless_it_was_named(
         run = Runner.run
         failing: list[Runner] = []
 
-        def broken(self: Runner, *arguments: Any) -> Any:
+        def broken(self: Runner, *arguments: Any, **named: Any) -> Any:
             if not failing:
                 failing.append(self)
             if self is failing[0]:
                 raise RuntimeError("out of luck")
-            return run(self, *arguments)
+            return run(self, *arguments, **named)
 
         monkeypatch.setattr(Runner, "run", broken)
         raw = await client.chat.completions.with_raw_response.create(**HELLO)

@@ -66,7 +66,7 @@ class Sequences:
 
     def take(self, chunks: list[Chunk], most: int) -> int:
         """One call; how many tokens each sequence got."""
-        results = self.runner.run(chunks, most, self.interrupt)
+        results = self.runner.run(chunks, most, self.interrupt, repeats=self.runner.repeats(chunks))
         for result in results:
             assert isinstance(result, Sampled)
             result.sequence.tokens.extend(result.tokens)

@@ -94,7 +94,7 @@ def test_logits_that_are_not_finite_end_the_run_and_spare_the_neighbours(decoder
     for layer in run.store.layers:
         layer.values[run.sequences[1].table.blocks[0] * BLOCK] = torch.nan
     chunks = [Chunk(s, len(s.tokens) - 1, 1) for s in run.sequences]
-    sound, broken = run.runner.run(chunks, 9, run.interrupt)
+    sound, broken = run.runner.run(chunks, 9, run.interrupt, repeats=True)
     assert (sound.broken, broken.broken) == (False, True)
     assert isinstance(sound, Sampled)
     assert len(sound.tokens) == 1
