@@ -106,7 +106,7 @@ class AheadDecoder:
         width = -(-longest // store.block_size)
         self._state = RowState.empty(most, width, decoder.spec.vocab_size, store.block_size, spare, device)
         self._rows = Rows(self._state)
-        self._buckets = Buckets(most, self._state.rows, device, self._step, record)
+        self._buckets = Buckets(most, self._state.rows, device, self._step, record, kernels.ways)
         self._flights: list[_Flight] = []
         self.seconds = 0.0
         """In launching steps and waiting for what they give."""
@@ -194,9 +194,9 @@ class AheadDecoder:
         bucket.launch()
         return _Result(bucket.out)
 
-    def _step(self, bucket: Bucket) -> None:
+    def _step(self, bucket: Bucket, fetches: int) -> None:
         """A step from its rows to its results, without a word from the host."""
-        begun = self._kernels.begin(self._state, bucket.order)
+        begun = self._kernels.begin(self._state, bucket.order, fetches)
         logits = self._decoder.decoded(begun, self._store.layers, self._longest)
         chosen, logprobs = self._kernels.choose(logits, self._state, bucket.order, begun.keys)
         self._kernels.advance(self._state, bucket.order, chosen, logprobs, bucket.out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -219,14 +220,14 @@ def test_buckets_hold_any_number_and_little_more() -> None:
     assert sizes(5) == [1, 2, 4, 5]
     assert sizes(130) == [1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128, 130]
     for most in (1, 2, 7, 64, 200):
-        buckets = Buckets(most, 999, CPU, lambda _: None, None)
+        buckets = Buckets(most, 999, CPU, lambda *_: None, None)
         for rows in range(1, most + 1):
             held = buckets.of(rows).rows
             assert rows <= held <= min(most, 2 * rows)
 
 
 def test_rows_that_a_bucket_does_not_need_are_the_spare_one() -> None:
-    bucket = Bucket(4, 9, CPU, lambda _: None)
+    bucket = Bucket(4, 9, CPU, lambda *_: None)
     bucket.place([3, 1])
     assert bucket.order.tolist() == [3, 1, 9, 9]
     bucket.place([2, 3, 1])
@@ -237,18 +238,19 @@ def recorded_buckets(broken: int = 0) -> tuple[Buckets, list[str]]:
     """Buckets up to 4, and what is done with them; those of `broken` rows cannot be recorded."""
     log: list[str] = []
 
-    def record(step: Callable[[], None]) -> Callable[[], None]:
+    def record(steps: Seq[Callable[[], None]]) -> Callable[[], None]:
         log.append("record")
-        step()
+        for step in steps:
+            step()
         if log[-1] == f"step of {broken}":
             raise RuntimeError("cudaErrorStreamCaptureUnsupported")
         return lambda: log.append("replay")
 
-    def step(bucket: Bucket) -> None:
+    def step(bucket: Bucket, way: int) -> None:
         assert bucket.order.tolist() == [9] * bucket.rows or "record" not in log[-1:]
-        log.append(f"step of {bucket.rows}")
+        log.append(f"step of {bucket.rows}" + (f" by {way}" if way else ""))
 
-    return Buckets(4, 9, CPU, step, record), log
+    return Buckets(4, 9, CPU, step, record, lambda rows: (0, 7) if rows == 1 else (0,)), log
 
 
 def test_steps_are_recorded_one_by_one_when_nothing_else_is_to_be_done() -> None:
@@ -259,7 +261,7 @@ def test_steps_are_recorded_one_by_one_when_nothing_else_is_to_be_done() -> None
     assert buckets.left == 3
     assert [buckets.record_one(idle=True) for _ in range(4)] == [True, True, True, False]
     assert buckets.left == 0
-    assert log == ["step of 2", "record", "step of 1", "record", "step of 2", "record", "step of 4"]
+    assert log == ["step of 2", "record", "step of 1", "step of 1 by 7", "record", "step of 2", "record", "step of 4"]
     buckets.of(3).place([1, 2, 3])
     buckets.of(3).launch()
     assert log[-1] == "replay"
@@ -316,10 +318,10 @@ def test_graphs_are_captured_after_a_step_that_compiles_and_share_their_memory(m
     monkeypatch.setattr(cuda, "stream", lambda _: entered("stream"))
     monkeypatch.setattr(cuda, "graph", lambda _, **options: entered("graph", **options))
     record = GraphRecorder()
-    replay = record(lambda: log.append("step"))
+    replay = record([lambda: log.append("step")])
     warm = ["wait", "stream", "step", "end", "wait"]
     assert log == [*warm, "graph with None", "step", "end"]
-    record(lambda: log.append("other"))
+    record([lambda: log.append("other")])
     assert "graph with pool" in log
     del log[:]
     replay()
@@ -332,7 +334,8 @@ def recording(tiny_checkpoint: Path) -> tuple[Runner, KVStore, list[int]]:
     decoder = load_decoder(tiny_checkpoint, ReferenceKernels(), dtype="float32", device=CPU).decoder
     store, recorded = KVStore(decoder.spec, 9, 4, decoder.dtype, CPU), list[int]()
 
-    def record(step: Callable[[], None]) -> Callable[[], None]:
+    def record(steps: Seq[Callable[[], None]]) -> Callable[[], None]:
+        (step,) = steps
         step()
         recorded.append(1)
         return step

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -36,7 +37,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_step_is_tried_then_recorded_without_collecting_garbage(recorded: list[str]) -> None:
     collects: list[bool] = []
-    launch = GraphRecorder()(lambda: collects.append(gc.isenabled()))
+    launch = GraphRecorder()([lambda: collects.append(gc.isenabled())])
     # Giving up a graph of an engine that is gone would end the recording of this one.
     assert collects == [True, False]
     assert gc.isenabled()
@@ -54,5 +55,22 @@ def test_a_step_that_cannot_be_recorded_leaves_the_collector_as_it_was() -> None
             raise error
 
     with pytest.raises(RuntimeError, match="not while recording"):
-        GraphRecorder()(step)
+        GraphRecorder()([step])
     assert gc.isenabled()
+
+
+def test_of_several_ways_the_soonest_is_kept(recorded: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    took = iter([5.0, 4.0, 6.0] * 5)
+
+    def graph() -> SimpleNamespace:
+        made.append(len(made))
+        return SimpleNamespace(pool=lambda: 1, replay=partial(recorded.append, f"way {len(made) - 1}"))
+
+    event = SimpleNamespace(record=lambda: None, synchronize=lambda: None, elapsed_time=lambda _: next(took))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", graph)
+    monkeypatch.setattr(torch.cuda, "Event", lambda **_: event)
+    launch = GraphRecorder()([lambda: None] * 3)
+    assert [recorded.count(f"way {way}") for way in range(3)] == [50, 50, 50]
+    launch()
+    assert recorded[-1] == "way 1"

@@ -324,8 +324,16 @@ class Kernels(Protocol):
         slots: Tensor,
         plan: Any,
         window: int | None,
+        then: object = None,
     ) -> Tensor:
-        """`paged_attention` of what `rotate_and_write` gives: all that a layer does between its projections."""
+        """`paged_attention` of what `rotate_and_write` gives: all that a layer does between its projections.
+
+        `then`: the layer's MLP or experts, whose weights may be asked for meanwhile.
+        """
+        ...
+
+    def connect(self, layers: Sequence[tuple[Tensor, Mlp | Mixture]]) -> None:
+        """Learn of a decoder's layers, in order: the norm, and what takes its result."""
         ...
 
     def likeliest(self, logits: Tensor) -> Tensor:

@@ -49,6 +49,7 @@ class Decoder:
         self.kernels = kernels
         self._rotation = Rotation(spec, weights.embedding.device)
         self._whole_step = kernels.whole_step(spec, weights)
+        kernels.connect([(layer.mlp_norm, layer.mlp) for layer in weights.layers])
 
     @property
     def device(self) -> torch.device:
@@ -171,7 +172,7 @@ class Decoder:
         for number, layer in enumerate(weights.layers):
             q, k, v = self._project(layer, x)
             attended = kernels.attend(
-                q, k, v, self._head_norms(layer), cos, sin, cache[number], slots, plan, spec.windows[number]
+                q, k, v, self._head_norms(layer), cos, sin, cache[number], slots, plan, spec.windows[number], layer.mlp
             )
             x = layer.output(attended.flatten(1))
             if rows is not None and number == spec.layers - 1:

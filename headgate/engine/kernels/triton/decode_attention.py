@@ -15,7 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 from headgate.engine.kernels.interface import HeadNorms, KVLayer
+from headgate.engine.kernels.triton import fetching
 from headgate.engine.kernels.triton.attention import Tile, arrive, cells, fold, kept, merged
+from headgate.engine.kernels.triton.fetching import Fetched, fetch
 from headgate.engine.kernels.triton.few import FEW
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan
@@ -105,6 +107,15 @@ def _decode(
     window: tl.tensor,
     scale: tl.tensor,
     least: tl.tensor,
+    first: tl.tensor,
+    second: tl.tensor,
+    first_chunks: tl.tensor,
+    second_chunks: tl.tensor,
+    first_bytes: tl.tensor,
+    second_bytes: tl.tensor,
+    guess: tl.tensor,
+    count: tl.tensor,
+    programs: tl.tensor,
     most_heads: tl.constexpr,
     dim: tl.constexpr,
     block_size: tl.constexpr,
@@ -113,20 +124,31 @@ def _decode(
     lines: tl.constexpr,
     columns: tl.constexpr,
     block: tl.constexpr,
+    per_token: tl.constexpr,
+    experts: tl.constexpr,
+    lanes: tl.constexpr,
     pdl: tl.constexpr,
 ) -> None:
     """A program per sequence, key head and part of the keys; the last part begins with the new key.
 
     As in `attention`, the `group` query heads of a key head are rows of one product, and the last part to arrive puts
-    together what all of them left.
+    together what all of them left. Programs beyond `programs` ask for weights, if there are some.
     """
     begin(pdl)
     line, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    if first is not None:
+        beyond = tl.num_programs(2) - programs
+        if tl.program_id(2) >= programs:
+            turn = (tl.program_id(0) * kv_heads + kv_head) * beyond + tl.program_id(2) - programs
+            fetch(
+                first, second, first_chunks, second_chunks, first_bytes, second_bytes, guess, count, turn,
+                tl.num_programs(0) * kv_heads * beyond, per_token, experts, lanes,
+            )  # fmt: skip
     # The geometry was there before the first launch of a layer, and so were angles and slots.
     position = tl.load(geometry + line * 4 + 2) - 1
     table = tables + tl.load(geometry + line * 4 + 3)
     context = position + 1
-    span = tl.maximum(tl.cdiv(tl.cdiv(context, tl.num_programs(2)), block) * block, least)
+    span = tl.maximum(tl.cdiv(tl.cdiv(context, programs), block) * block, least)
     parts, part = tl.cdiv(context, span), tl.program_id(2)
     start, stop = part * span, tl.minimum(position, part * span + span)
     if window is not None:
@@ -177,8 +199,8 @@ def _decode(
         # All keys from `start` on are seen.
         most, total, sums = fold(asked, at, first_keys, first_values, key, there, None, scale, most, total, sums, True)
         whole = start + tl.maximum(stop - start, 0) // block * block
-        for first in range(start + block, whole, block):
-            key = first + tl.arange(0, block)
+        for run in range(start + block, whole, block):
+            key = run + tl.arange(0, block)
             there = key < stop
             head = cells(table, key, there, kv_head, kv_heads, block_size, False)
             more_keys = kept(keys, key_scales, head, there, dtype, dim, columns, False)
@@ -186,8 +208,8 @@ def _decode(
             most, total, sums = fold(
                 asked, at, more_keys, more_values, key, there, None, scale, most, total, sums, False
             )
-        for first in range(tl.maximum(whole, start + block), stop, block):
-            key = first + tl.arange(0, block)
+        for run in range(tl.maximum(whole, start + block), stop, block):
+            key = run + tl.arange(0, block)
             there = key < stop
             head = cells(table, key, there, kv_head, kv_heads, block_size, True)
             last_keys = kept(keys, key_scales, head, there, dtype, dim, columns, True)
@@ -201,7 +223,7 @@ def _decode(
         theirs = (row < group)[:, None] & (column < dim)[None, :]
         if parts == 1:
             tl.store(out + owner, mean.to(dtype), mask=theirs)
-        begun = (line * kv_heads + kv_head) * tl.num_programs(2) * group
+        begun = (line * kv_heads + kv_head) * programs * group
         if parts > 1:
             arrival = arrivals + line * most_heads + kv_head
             mine = begun + part * group + row
@@ -226,10 +248,11 @@ def decode_attention(
     plan: DecodePlan,
     window: int | None,
     programs: int,
+    fetched: Fetched | None,
 ) -> Tensor:
     """See Kernels.attend. The heads of a token lie side by side in q, k and v, which may be parts of one projection.
 
-    `programs`: how many share the keys of a sequence, 2 at least.
+    `programs`: how many share the keys of a sequence, 2 at least. `fetched`: what is asked for meanwhile.
     """
     tokens, heads, dim = q.shape
     kv_heads = k.shape[1]
@@ -240,13 +263,19 @@ def decode_attention(
     partial = q.new_empty(*logs.shape, columns, dtype=torch.float32)
     query, key, eps = (norms.query, norms.key, norms.eps) if norms is not None else (None, None, 0.0)
     tile = _tile(columns * q.element_size(), group, tokens, converts=layer.key_scales is not None)
-    _decode[(tokens, kv_heads, programs)](
+    asking, asked, per_token, experts = _NOTHING if fetched is None else fetching.arguments(fetched, plan.fetches)
+    beyond = triton.cdiv(asking, tokens * kv_heads)
+    _decode[(tokens, kv_heads, programs + beyond)](
         q, k, v, query, key, eps, cos, sin, slots, layer.keys, layer.values, layer.key_scales, layer.value_scales, out,
         partial, logs, plan.arrivals, plan.geometry, plan.tables, q.stride(0), k.stride(0), v.stride(0), kv_heads,
-        window, dim**-0.5 * math.log2(math.e), tile.block, ARRIVALS, dim, plan.block_size, group, max(16, lines), lines,
-        columns, tile.block, num_warps=tile.warps, num_stages=tile.stages, **overlapping(),
+        window, dim**-0.5 * math.log2(math.e), tile.block, *asked, programs, ARRIVALS, dim, plan.block_size, group,
+        max(16, lines), lines, columns, tile.block, per_token, experts, fetching.lanes(experts), num_warps=tile.warps,
+        num_stages=tile.stages, **overlapping(),
     )  # fmt: skip
     return out
+
+
+_NOTHING = 0, (None, None, 0, 0, 0, 0, None, 1), 1, 1
 
 
 def _tile(width: int, group: int, tokens: int, *, converts: bool) -> Tile:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from headgate.engine.kernels.triton import few
+from headgate.engine.kernels.triton.fetching import Fetched, places
 from headgate.engine.kernels.triton.few import Unnormed, gated, row, scales_of, tile, times, weights
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
 from headgate.engine.kernels.triton.stored import Stored
@@ -30,25 +31,12 @@ def likeliest(
 ) -> None:
     """Softmax over a token's `count` experts, then the largest, the first of equal ones first.
 
-    Each is counted how many come before it, of all at once: to look for one after the other takes a barrier each time.
-    Logits are compared, which both sides load, so that no two experts get the same place. What other programs have only
-    just written does not come from the first cache.
+    Where nothing is a number the shares are no numbers either.
     """
     expert = tl.arange(0, experts)
-    logit = tl.load(logits + expert, mask=expert < count, other=float("-inf"), cache_modifier=".cg")
+    logit, place = places(logits, count, experts)
     power = tl.exp(logit - tl.max(logit, axis=0))
     share = power / tl.sum(power, axis=0)
-    # Where nothing is a number any expert will do, so long as there is one: its share is no number either.
-    mine = tl.where(logit == logit, logit, float("-inf"))[None, :]
-    run: tl.constexpr = max(1, 4096 // experts)
-    before = tl.zeros([run, experts], tl.int32)
-    for first in tl.static_range(0, experts, run):
-        other = first + tl.arange(0, run)
-        theirs = tl.load(logits + other, mask=other < count, other=float("-inf"), cache_modifier=".cg")
-        theirs = tl.where(theirs == theirs, theirs, float("-inf"))[:, None]
-        earlier = other[:, None] < expert[None, :]
-        before += ((theirs > mine) | ((theirs == mine) & earlier)).to(tl.int32)
-    place = tl.sum(before, axis=0)
     wanted = (expert < count) & (place < per_token)
     tl.store(chosen + place, expert, mask=wanted)
     tl.store(shares + place, share, mask=wanted)
@@ -59,9 +47,11 @@ def _router(
     x: tl.tensor,
     residual: tl.tensor,
     norm: tl.tensor,
+    next_norm: tl.tensor,
     total: tl.tensor,
     weight: tl.tensor,
     logits: tl.tensor,
+    guess: tl.tensor,
     chosen: tl.tensor,
     shares: tl.tensor,
     arrivals: tl.tensor,
@@ -75,25 +65,37 @@ def _router(
     depth: tl.constexpr,
     pdl: tl.constexpr,
 ) -> None:
-    """A program per run of experts, of all tokens; the last one to arrive chooses among all."""
+    """A program per run of experts, of all tokens; the last one to arrive chooses among all.
+
+    With `guess` there are as many again: the weight has the next layer's rows behind its own, of which there are whole
+    runs, and its norm is the token's other one. What they give nobody waits for.
+    """
     begin(pdl)
     first = tl.program_id(0).to(tl.int64) * columns
     column = first + tl.arange(0, columns)
-    inside = column < count
+    own = first < count
+    inside = column < (count if guess is None else 2 * count)
     at = tl.arange(0, depth)
     there = at < inputs
     mine = weights(weight, first, inside, at, there, inputs)
     scale = norm
     if norm is not None:
         scale = tl.load(norm + at, mask=there, other=0.0)
+        if guess is not None:
+            scale = tl.where(own, scale, tl.load(next_norm + at, mask=there, other=0.0))
     wait(pdl)
     for token in tl.static_range(tokens):
         given = row(x + token * inputs, residual, scale, total, at, there, inputs, eps, first == 0)
-        tl.store(logits + token * count + column, times(mine, 1.0, given, "native"), mask=inside)
+        sums = times(mine, 1.0, given, "native")
+        tl.store(logits + token * count + column, sums, mask=column < count)
+        if guess is not None:
+            tl.store(guess + column - count, sums, mask=inside & (column >= count))
     tl.debug_barrier()
-    arrived = tl.atomic_add(arrivals, 1, sem="acq_rel")
+    arrived = -1
+    if own:
+        arrived = tl.atomic_add(arrivals, 1, sem="acq_rel")
     tl.debug_barrier()
-    if arrived == tl.num_programs(0) - 1:
+    if arrived == tl.cdiv(count, columns) - 1:
         tl.store(arrivals, 0)  # for the next token
         for token in tl.static_range(tokens):
             likeliest(
@@ -218,9 +220,11 @@ class FewExperts:
     """A mixture as few tokens pass it.
 
     Attributes:
-        router: float32 [experts, hidden].
+        router: float32 [experts, hidden]; with `ahead` [2 * experts, hidden], the next layer's behind its own.
         arrivals: int32 [1], zero before and after each use.
         normalize: whether a token's shares are made to sum to one.
+        ahead: the next layer's norm, and where what its router makes of a token here goes, float32 [experts].
+        guess: where the layer before leaves its guess, float32 [experts].
     """
 
     router: Stored
@@ -229,6 +233,31 @@ class FewExperts:
     per_token: int
     arrivals: Tensor
     normalize: bool
+    ahead: tuple[Tensor, Tensor] | None = None
+    guess: Tensor | None = None
+
+    @property
+    def experts(self) -> int:
+        """How many there are to choose from."""
+        return self.gate_up.values.shape[0]
+
+    @property
+    def fetched(self) -> Fetched | None:
+        """What can be asked for before a token is there, if there is a guess."""
+        return None if self.guess is None else Fetched.of(self.gate_up, self.down, self.guess, self.per_token)
+
+    def follows(self, before: FewExperts, norm: Tensor) -> tuple[FewExperts, FewExperts]:
+        """The layer before and this one, whose norm is `norm`, with a guess; as they are where none is made."""
+        count = self.experts
+        columns, _, _ = tile(before.router, count, 1, rows=1)
+        alike = before.experts == count and before.router.inputs == self.router.inputs
+        if not alike or count % columns or not self.fits(1) or not before.fits(1):
+            return before, self
+        both = torch.cat([before.router.values[:count], self.router.values[:count]])
+        guess = both.new_zeros(count)
+        return replace(before, router=replace(before.router, values=both), ahead=(norm, guess)), replace(
+            self, guess=guess
+        )
 
     def fits(self, tokens: int) -> bool:
         """Whether so many tokens go this way."""
@@ -240,14 +269,16 @@ class FewExperts:
         """Experts int32 [tokens, per_token] and their shares, float32."""
         plain, norm, eps = (x.x, x.weight, x.eps) if isinstance(x, Unnormed) else (x, None, 0.0)
         residual, total = (x.residual, x.total) if isinstance(x, Unnormed) else (None, None)
-        tokens, count = plain.shape[0], self.router.outputs
+        tokens, count = plain.shape[0], self.experts
+        # A guess takes the token as it was before its norm.
+        next_norm, guess = self.ahead if self.ahead is not None and isinstance(x, Unnormed) else (None, None)
         logits, shares = (
             torch.empty(tokens, width, dtype=torch.float32, device=plain.device) for width in (count, self.per_token)
         )
         chosen = torch.empty_like(shares, dtype=torch.int32)
         columns, depth, _ = tile(self.router, count, tokens, rows=1)
-        _router[(triton.cdiv(count, columns),)](
-            plain, residual, norm, total, self.router.values, logits, chosen, shares, self.arrivals,
+        _router[(triton.cdiv(count, columns) * (1 if guess is None else 2),)](
+            plain, residual, norm, next_norm, total, self.router.values, logits, guess, chosen, shares, self.arrivals,
             self.router.inputs, count, eps, tokens, self.per_token, triton.next_power_of_2(count), columns, depth,
             num_warps=_WARPS, **overlapping(),
         )  # fmt: skip

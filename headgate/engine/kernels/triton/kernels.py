@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.triton import attention, heads, rows, sampling
 from headgate.engine.kernels.triton.decode_attention import decode_attention
 from headgate.engine.kernels.triton.decoding import TritonRows
+from headgate.engine.kernels.triton.fetching import Fetched
 from headgate.engine.kernels.triton.few import Unnormed
 from headgate.engine.kernels.triton.flashinfer import PromptAttention
 from headgate.engine.kernels.triton.fp8 import TritonFp8
@@ -110,13 +113,21 @@ class TritonKernels(ReferenceKernels):
         slots: Tensor,
         plan: Any,
         window: int | None,
+        then: object = None,
     ) -> Tensor:
         """See Kernels. One launch where each of a few sequences lacks a token; with many, two are as fast."""
         if isinstance(plan, DecodePlan):
             programs = attention.programs_of(q.shape[0], k.shape[1], plan.longest)
             if programs > 1:
-                return decode_attention(q, k, v, norms, cos, sin, layer, slots, plan, window, programs)
+                fetched = _fetched(then) if plan.fetches else None
+                return decode_attention(q, k, v, norms, cos, sin, layer, slots, plan, window, programs, fetched)
         return super().attend(q, k, v, norms, cos, sin, layer, slots, plan, window)
+
+    def connect(self, layers: Sequence[tuple[Tensor, Mlp | Mixture]]) -> None:
+        """See Kernels. A mixture's router guesses what the next one will choose."""
+        for (_, before), (norm, mixture) in pairwise(layers):
+            if isinstance(before, TritonMixture) and isinstance(mixture, TritonMixture):
+                mixture.follows(before, norm)
 
     def likeliest(self, logits: Tensor) -> Tensor:
         """See Kernels."""
@@ -142,6 +153,14 @@ class TritonKernels(ReferenceKernels):
 
 def _takes(into: object, x: Tensor) -> Fp8Format | None:
     return into.takes(x.shape[0]) if isinstance(into, StoredLinear | TritonMixture) else None
+
+
+def _fetched(mlp: object) -> Fetched | None:
+    if isinstance(mlp, TritonMixture):
+        return mlp.fetched
+    if isinstance(mlp, Mlp) and isinstance(mlp.gate_up, StoredLinear) and isinstance(mlp.down, StoredLinear):
+        return Fetched.of(mlp.gate_up.weight, mlp.down.weight)
+    return None
 
 
 def _norms(into: object, x: Tensor) -> bool:

@@ -96,6 +96,11 @@ class StoredLinear:
         """`bias` [outputs] in the compute dtype; `stock`: torch's product for many tokens, where it has one."""
         self._weight, self._bias, self._stock = weight, bias, stock
 
+    @property
+    def weight(self) -> Stored:
+        """Its weights."""
+        return self._weight
+
     def takes(self, tokens: int) -> Fp8Format | None:
         """As what so many rows come best; None for as they are."""
         return None if few.fits(self._weight, tokens) else self._weight.fp8

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.mixture import MixtureWeights
 from headgate.engine.kernels.triton.by_expert import by_expert
+from headgate.engine.kernels.triton.fetching import Fetched
 from headgate.engine.kernels.triton.few import Unnormed
 from headgate.engine.kernels.triton.few_experts import FewExperts, likeliest
 from headgate.engine.kernels.triton.launch import begin, overlapping, wait
@@ -165,7 +166,6 @@ class TritonMixture:
         self._per_token, self._normalize = weights.per_token, weights.normalize
         self._count = weights.router.shape[0]
         router = Stored("native", weights.router.shape[1], weights.router.float().contiguous())
-        self._router = router.values
         self._shared, self._shared_gate = shared, weights.shared_gate
         pairs = iter(experts)
         first = next(pairs)
@@ -173,8 +173,18 @@ class TritonMixture:
         for number, (gate_up, down) in enumerate(chain([first], pairs)):
             self._gate_up.put(number, gate_up)
             self._down.put(number, down)
-        arrivals = torch.zeros(1, dtype=torch.int32, device=self._router.device)
+        arrivals = torch.zeros(1, dtype=torch.int32, device=router.values.device)
         self._few = FewExperts(router, self._gate_up, self._down, self._per_token, arrivals, self._normalize)
+
+    def follows(self, before: TritonMixture, norm: Tensor) -> None:
+        """Its tokens come from the layer whose mixture is `before`, by the norm `norm`: that one's router guesses."""
+        if self._shared is None and before._shared is None:
+            before._few, self._few = self._few.follows(before._few, norm)
+
+    @property
+    def fetched(self) -> Fetched | None:
+        """What can be asked for before a token is there, if anything."""
+        return self._few.fetched
 
     def takes(self, tokens: int) -> Fp8Format | None:
         """As what so many rows come best; None for as they are."""
@@ -230,7 +240,7 @@ class TritonMixture:
     def _routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Experts int32 [tokens, per_token] and their weights, float32."""
         # In float32 whatever the dtype: what is nearly a tie should not be decided by rounding.
-        logits = F.linear(x.float(), self._router)
+        logits = F.linear(x.float(), self._few.router.values[: self._count])
         weights = logits.new_empty(x.shape[0], self._per_token)
         chosen = torch.empty_like(weights, dtype=torch.int32)
         block = triton.next_power_of_2(self._count)
@@ -254,7 +264,8 @@ class TritonMixture:
         """See Mixture."""
         gate = self._shared_gate.nbytes if self._shared_gate is not None else 0
         shared = sum(layer.nbytes for layer in self._shared) if self._shared is not None else 0
-        return self._router.nbytes + gate + shared + self._gate_up.nbytes + self._down.nbytes
+        router = self._few.router.values[: self._count]
+        return router.nbytes + gate + shared + self._gate_up.nbytes + self._down.nbytes
 
     @property
     def expert_nbytes(self) -> int:
