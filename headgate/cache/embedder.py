@@ -55,7 +55,7 @@ class Embedder(Protocol):
 
     async def sketch(self, text: str, scope: str = "") -> bytes:
         """The text's wordpieces as `Comparator.pack` gives them, from the pass that makes the vector; empty where
-        there is no comparator for the model, or the text is too long."""
+        there is no comparator for the model, or the text is too long or has what the model does not know."""
         ...
 
 
@@ -203,7 +203,8 @@ class SentenceEmbedder:
         return [vector for vector, _ in await asyncio.gather(*asked)]
 
     async def sketch(self, text: str, scope: str = "") -> bytes:
-        """The text's packed `Sketch`; empty without a comparator and for a text of too many wordpieces.
+        """The text's packed `Sketch`; empty without a comparator, for a text of too many wordpieces, and for one with
+        a word that the model's vocabulary lacks.
 
         Raises:
             RuntimeError: the model is not loaded.
@@ -350,7 +351,7 @@ class SentenceEmbedder:
         model = self._loaded()
         if isinstance(model, BertEncoder):
             seen = model.encode(texts, begun)
-            return [(its.vector, packed) for its, packed in zip(seen, self._sketches(seen), strict=True)]
+            return [(its.vector, packed) for its, packed in zip(seen, self._sketches(seen, model.unknown), strict=True)]
         return [(vector, b"") for vector in self._vectors(texts)]
 
     def _timed(self, texts: list[str]) -> tuple[list[Vector], float]:
@@ -371,12 +372,16 @@ class SentenceEmbedder:
         # Copied: a view would keep the whole batch alive.
         return [row.copy() for row in np.asarray(vectors, dtype=np.float32)]
 
-    def _sketches(self, seen: list[Encoded]) -> list[bytes]:
+    def _sketches(self, seen: list[Encoded], unknown: int | None) -> list[bytes]:
+        """Of texts that the vocabulary has all of: what it lacks is one and the same to the encoder."""
         comparator = self._comparator
         if comparator is None or comparator.states != seen[0].states.shape[1]:
             return [b""] * len(seen)
         made = comparator.sketches([(its.ids, its.states) for its in seen])
-        return [b"" if sketch is None else comparator.pack(sketch) for sketch in made]
+        return [
+            b"" if sketch is None or unknown in its.ids else comparator.pack(sketch)
+            for its, sketch in zip(seen, made, strict=True)
+        ]
 
 
 async def _first(known: Awaitable[_Known]) -> Vector:

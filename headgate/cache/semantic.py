@@ -10,7 +10,20 @@ from typing import Generic, TypeVar
 from headgate.cache.bound import Evidence
 from headgate.cache.exact import find
 from headgate.cache.freshness import time_sensitive
-from headgate.cache.guards import Comparison, Reading, broken, comparable, compare, reading_of, seal_of
+from headgate.cache.guards import (
+    NOTHING_STRANGE,
+    Comparison,
+    Reading,
+    Spelling,
+    broken,
+    comparable,
+    compare,
+    foreign,
+    reading_of,
+    seal_of,
+    spelled_apart,
+    spelling_of,
+)
 from headgate.cache.index import Vector, VectorIndex
 from headgate.cache.judge import Judge, Traffic, evidence
 from headgate.cache.store.base import Entries
@@ -53,6 +66,8 @@ def barred(text: str, rule: SemanticRule) -> str | None:
         return "empty"
     if time_sensitive(text):
         return "time_sensitive"
+    if foreign(text):
+        return "foreign"
     return None
 
 
@@ -65,6 +80,7 @@ class Asked:
     reading: Reading | None
     """None where it is barred."""
     seal: bytes
+    spelling: Spelling = NOTHING_STRANGE
 
 
 def asked_of(text: str, rule: SemanticRule, judge: Judge | None, scope: str = "") -> Asked:
@@ -73,7 +89,7 @@ def asked_of(text: str, rule: SemanticRule, judge: Judge | None, scope: str = ""
     if reason is not None:
         return Asked(reason, None, b"")
     seen = (reading_of(text) if judge is None else judge.read(text, scope)).foreseen()
-    return Asked(None, seen, seal_of(seen))
+    return Asked(None, seen, seal_of(seen), spelling_of(text))
 
 
 async def find_similar(
@@ -192,6 +208,9 @@ def choose(
     seen: dict[int, Comparison] = {}
     for at, other in enumerate(close):
         if against[at] is None and (served or not at):
+            if spelled_apart(spelling_of(other.text), asked.spelling):
+                against[at] = "spelling"
+                continue
             stored = reading_of(other.text) if judge is None else judge.read(other.text, scope, other.seal)
             seen[at] = compare(stored, reading, whole=False)
             against[at] = seen[at].veto

@@ -1,4 +1,4 @@
-"""The words the guards look for. English; a text in another language passes only where its words are the same."""
+"""The words the guards look for, which are English ones: texts in other languages are never asked about."""
 
 from __future__ import annotations
 
