@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +27,8 @@ _KEPT = 128
 """Compiled grammars of a model that are kept, the last used ones."""
 _SPELLED = 4096
 """Texts of which the tokens are kept."""
+_BEFORE = "\n"
+"""What a text that goes on is spelled after."""
 _SPELLINGS = ("byte-level", "byte-fallback", "metaspace")
 
 
@@ -176,11 +178,40 @@ class _Spelled:
         self.bos_token_id = tokenizer.bos_id
         self.special_token_ids = sorted(tokenizer.special_ids)
         self.tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
+        self._encode = tokenizer.encode
+        self._special = tokenizer.special_ids
+        self._before = tokenizer.encode(_BEFORE, add_special_tokens=False)
+        self._by_bytes = {spelled: token for token, spelled in enumerate(self.tokens) if token not in self._special}
+        self._longest = max(map(len, self._by_bytes), default=0)
         # Asked at every token of what a grammar leaves no choice about, such as the same keys in each of many objects.
-        self._spelled = lru_cache(_SPELLED)(partial(tokenizer.encode, add_special_tokens=False))
+        self._spelled = lru_cache(_SPELLED)(self._spell)
 
     def __call__(self, text: str) -> list[int]:
         return self._spelled(text)
+
+    def _spell(self, text: str) -> list[int]:
+        """Tokens whose bytes are the text's, none of them special: the usual ones where those are so."""
+        raw, skipped = text.encode(), len(self._before)
+        # A tokenizer of SentencePiece's kind begins each text with a space, but none that goes on.
+        for usual in (self._usual(text), self._usual(_BEFORE + text)[skipped:]):
+            if b"".join(self.tokens[token] for token in usual) == raw and self._special.isdisjoint(usual):
+                return usual
+        return self._by_longest(raw)
+
+    def _usual(self, text: str) -> list[int]:
+        return self._encode(text, add_special_tokens=False)
+
+    def _by_longest(self, raw: bytes) -> list[int]:
+        """The longest token that fits, again and again, as far as the vocabulary has the bytes."""
+        tokens, at = [], 0
+        while at < len(raw):
+            ends = range(min(at + self._longest, len(raw)), at, -1)
+            end = next((end for end in ends if raw[at:end] in self._by_bytes), None)
+            if end is None:
+                break
+            tokens.append(self._by_bytes[raw[at:end]])
+            at = end
+        return tokens
 
 
 def _vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
