@@ -29,6 +29,7 @@ from headgate.engine.tally import Tally
 
 logger = logging.getLogger(__name__)
 
+_NOT_FINITE = "the model's logits are not finite"
 _MOST_STEPS = 64
 """Most steps in a row. Blocks for as many tokens are taken beforehand."""
 _SHARE, _LONGEST_RUN_S = 20, 0.064
@@ -318,7 +319,7 @@ class Lane:
         if isinstance(found, Sampled):
             return self._advance(found, now)
         if found.broken:
-            return self._fail(found.sequence, "the model's logits are not finite")
+            return self._fail(found.sequence, _NOT_FINITE)
         if isinstance(found, Probed):
             pin = found.sequence.request.pin
             if pin and not self._scheduler.pin(found.sequence, self._most_pinned):
@@ -329,7 +330,8 @@ class Lane:
     def _advance(self, sampled: Sampled, now: float) -> Delta:
         sequence, tokens = sampled.sequence, tuple(sampled.tokens)
         if sampled.broken:
-            return self._fail(sequence, sampled.error)
+            lost = sampled.lost
+            return self._fail(sequence, _NOT_FINITE) if lost is None else self._fail(sequence, lost, "grammar")
         self.tally.emitted(sequence, len(tokens), now)
         if sequence.first_token_at is None:
             sequence.first_token_at = now
@@ -350,7 +352,8 @@ class Lane:
 
     def _fail(self, sequence: Sequence, error: str, cause: ErrorCause = "fault") -> Delta:
         delta = self._end(sequence, "error", error=error, cause=cause, discard=True)
-        logger.error("request %s failed: %s", sequence.request.id, error)
+        level = logging.WARNING if cause == "grammar" else logging.ERROR
+        logger.log(level, "request %s failed: %s", sequence.request.id, error)
         return delta
 
     def _end(

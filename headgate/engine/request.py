@@ -12,9 +12,9 @@ from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
-ErrorCause = Literal["fault", "memory", "asleep"]
-"""Something is wrong; not even a step of a single token fitted the device's memory, which it may later; or the model
-was asleep and could not be woken."""
+ErrorCause = Literal["fault", "memory", "asleep", "grammar"]
+"""Something is wrong; not even a step of a single token fitted the device's memory, which it may later; the model was
+asleep and could not be woken; or the request's grammar cannot be followed, which is no fault of the model."""
 Priority = Literal["interactive", "foreground", "background"]
 """Whose tokens a step computes first; background work gets what the others leave."""
 PromptState = NDArray[np.float32]

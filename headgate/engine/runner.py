@@ -36,7 +36,6 @@ _SCORE_ROWS = 32
 few enough to stay small beside a vocabulary of 150,000."""
 
 
-_NOT_FINITE = "the model's logits are not finite"
 _Row = tuple[Sequence, int]
 """As in `StepInputs.sampling`."""
 
@@ -53,8 +52,8 @@ class Sampled:
     tokens: Seq[int]
     logprobs: Seq[TokenLogprob] = ()
     """Theirs, where they were asked for."""
-    error: str = _NOT_FINITE
-    """Why there are none."""
+    lost: str | None = None
+    """Why its grammar cannot be followed any further, if there are none for that; else its logits were not finite."""
 
     @property
     def broken(self) -> bool:
@@ -68,7 +67,7 @@ class _Drawn:
 
     token: int
     logprob: TokenLogprob | None = None
-    error: str = _NOT_FINITE
+    lost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +218,7 @@ class Runner:
         if forms is not None:
             forms.end()
             for row, error in forms.errors.items():
-                sampled[row].error = error
+                sampled[row].lost = error
         return [*sampled]
 
     def _sample(self, logits: Tensor, inputs: StepInputs, chunks: Seq[Chunk]) -> list[Sampled]:
@@ -243,7 +242,7 @@ class Runner:
             broken = [len(sequence.tokens) - 1 + number for number, token in enumerate(tokens) if token < 0]
             self._store.clear_tokens(sequence.table.blocks, broken)
         logprobs = [one.logprob for one in drawn[:count] if one.logprob is not None]
-        return Sampled(sequence, tokens[:count], logprobs, drawn[0].error)
+        return Sampled(sequence, tokens[:count], logprobs, drawn[0].lost)
 
     def _draw(self, logits: Tensor, rows: Seq[_Row]) -> list[_Drawn]:
         if all(sequence.plain for sequence, _ in rows):

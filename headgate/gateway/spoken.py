@@ -10,6 +10,7 @@ from headgate.engine.local import LocalModel
 from headgate.engine.text.reasoning import ReasoningReader
 from headgate.engine.text.tool_calls import CallPiece, ToolCallReader
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, ToolCallDelta
+from headgate.gateway.structured import cannot_follow
 from headgate.gateway.wire.errors import asleep, out_of_memory, overloaded, server_error
 
 
@@ -18,6 +19,7 @@ class Spoken:
 
     def __init__(self, request: ChatRequest, model: LocalModel, prompt: Sequence[int]) -> None:
         """Begin to read what a model writes after a prompt."""
+        self._request = request
         tools = [tool.for_template() for tool in request.callable_tools]
         most = None if request.tool_use.parallel else 1
         fmt = model.info.tool_calls if tools else None
@@ -46,8 +48,8 @@ class Spoken:
         return bool(self._calls) and self._calls[index].full
 
     def chunk(self, delta: TextDelta) -> Chunk:
-        """A piece of the answer. ApiError where the model failed."""
-        reason = _reason(delta)
+        """A piece of the answer. ApiError where the model failed, or cannot go on in the form that is asked for."""
+        reason = _reason(delta, self._request)
         chunk = Chunk(delta.index, delta.text, delta.logprobs, reason, delta.token_ids, delta.queue_s, stop=delta.stop)
         if self._thoughts:
             reader = self._thoughts[delta.index]
@@ -73,12 +75,14 @@ def _identified(piece: CallPiece) -> ToolCallDelta:
     return ToolCallDelta(piece.index, piece.arguments, made, piece.name)
 
 
-def _reason(delta: TextDelta) -> AnswerFinish | None:
+def _reason(delta: TextDelta, request: ChatRequest) -> AnswerFinish | None:
     reason = None if delta.finish is None else delta.finish.reason
     if delta.finish is not None and delta.finish.cause == "memory":
         raise out_of_memory()
     if delta.finish is not None and delta.finish.cause == "asleep":
         raise asleep("The model is asleep and cannot be woken now; the log says why.", 1.0)
+    if delta.finish is not None and delta.finish.cause == "grammar":
+        raise cannot_follow(request, delta.finish.error or "it cannot be followed")
     if reason == "error":
         raise server_error("The model failed while generating; the request was not completed.")
     if reason == "cancelled":

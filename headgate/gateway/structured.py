@@ -41,15 +41,26 @@ async def grammar_of(request: ChatRequest, model: LocalModel, prompt: Sequence[i
         await _checked(json_grammar(schema), model, SCHEMA)
     calls = await _calls(request, model) if request.callable_tools else None
     text = answer_grammar(schema, calls)
-    path = "tools" if schema is None else SCHEMA
     if text is None:
         if most is None:
             return None
-        text, path = any_text(), "thinking_tokens"
+        text = any_text()
     if model.info.thinks:
         # What it thinks is free, but for how much.
         text = after_thinking(text, opened=model.opens_thinking(prompt), most=most)
-    return await _checked(text, model, path)
+    return await _checked(text, model, _path(request))
+
+
+def cannot_follow(request: ChatRequest, why: str) -> ApiError:
+    """400: a model got into the form that a request wants, but no further."""
+    return _cannot(_path(request), why)
+
+
+def _path(request: ChatRequest) -> str:
+    """What of a request says the form of its answer."""
+    if request.response_format.schema is not None:
+        return SCHEMA
+    return "tools" if request.callable_tools else "thinking_tokens"
 
 
 async def _calls(request: ChatRequest, model: LocalModel) -> CallForm:
@@ -96,5 +107,5 @@ async def _checked(text: str, model: LocalModel, path: str) -> Grammar:
         raise _cannot(path, error) from None
 
 
-def _cannot(path: str, error: Exception) -> ApiError:
+def _cannot(path: str, error: Exception | str) -> ApiError:
     return invalid(f"Invalid schema in '{path}': {error}.", path, "invalid_json_schema")

@@ -218,6 +218,8 @@ def test_a_padded_vocabulary_is_held_to_the_form_too(make_checkpoint: MakeCheckp
         ({"not": {"type": "string"}}, "not"),
         ({"type": "array", "uniqueItems": True}, "uniqueItems"),
         ({"allOf": [{"type": "string"}, {"type": "null"}]}, "incompatible"),
+        ({"$ref": "#"}, "no token may come next"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, "no token"),
     ],
 )
 def test_a_schema_that_cannot_be_followed_is_refused(model: LocalModel, schema: Any, said: str) -> None:
@@ -263,7 +265,7 @@ def test_who_loses_his_grammar_fails_alone(model: LocalModel) -> None:
     lost, *others = asyncio.run(ask())
     last = lost[0][-1].finish
     assert last is not None
-    assert (last.reason, last.error) == ("error", "it grew too complex")
+    assert (last.reason, last.error, last.cause) == ("error", "it grew too complex", "grammar")
     assert {finish(one[0]) for one in others} <= {"stop", "length"}
 
 

@@ -150,6 +150,41 @@ async def test_a_step_that_fails_is_a_500_and_the_engine_goes_on(serve: Serve, m
     assert (await client.post(CHAT, json=HELLO)).status == 200
 
 
+SPRAWLING = {"type": "object", "properties": {f"k{at}": {"type": "integer"} for at in range(700)}}
+"""A form that can be begun, but of which nobody can say what may come after the first brace."""
+
+
+@pytest.mark.parametrize(
+    ("path", "form", "param"),
+    [
+        (
+            CHAT,
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SPRAWLING}}},
+            "response_format.json_schema.schema",
+        ),
+        (
+            "/v1/responses",
+            {"text": {"format": {"type": "json_schema", "name": "x", "schema": SPRAWLING}}},
+            "text.format.schema",
+        ),
+    ],
+)
+@pytest.mark.parametrize("model", ["tiny", "small"])
+async def test_a_form_that_cannot_be_followed_to_its_end_is_the_clients_fault(
+    serve: Serve, path: str, form: dict[str, Any], param: str, model: str
+) -> None:
+    client = await serve(routing={"breaker": {"failures": 1}})
+    ask = {"input": "hello"} if path != CHAT else {"messages": HELLO["messages"]}
+    for _ in range(2):
+        response = await client.post(path, json={"model": model, **ask, **form})
+        error = (await response.json())["error"]
+        assert (response.status, error["code"], error["param"]) == (400, "invalid_json_schema", param)
+        assert "max is 2000" in error["message"]
+    assert (await gauges(client))["headgate_route_breaker_state"] == 0, "no model is worse for it"
+    response = await client.post(CHAT, json=HELLO)
+    assert response.status == 200
+
+
 async def test_memory_for_nothing_is_a_503_and_memory_for_little_is_enough(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

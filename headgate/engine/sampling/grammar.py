@@ -29,6 +29,8 @@ _SPELLED = 4096
 """Texts of which the tokens are kept."""
 _BEFORE = "\n"
 """What a text that goes on is spelled after."""
+_REASONS = {"NoExtensionBias": "no token may come next"}
+"""What llguidance only says by a name."""
 _SPELLINGS = ("byte-level", "byte-fallback", "metaspace")
 
 
@@ -119,6 +121,11 @@ class Grammar:
         """The way of one choice, whose answer begins after `start` tokens of its sequence."""
         return Guide(self._prototype.deep_copy(), start, self._tokens, self._vocab_size, self._pool)
 
+    def check(self) -> None:
+        """Raise GrammarError where no answer can begin, as of a schema that refers to nothing but itself."""
+        bits = np.zeros(-(-self._tokens // 32), dtype=np.int32)
+        self.guide(0).allow(bits.ctypes.data)
+
 
 class Grammars:
     """The grammars of one model's vocabulary. Thread-safe."""
@@ -144,7 +151,8 @@ class Grammars:
         """The grammar; takes milliseconds, or up to a second for a very large one, in which others may run.
 
         Raises:
-            GrammarError: it is not well-formed, asks for what cannot be followed, or this vocabulary has none.
+            GrammarError: it is not well-formed, asks for what cannot be followed, lets no answer begin, or this
+                vocabulary has none.
         """
         grammar = self.kept(text)
         if grammar is not None:
@@ -157,6 +165,7 @@ class Grammars:
         if matcher.is_error():
             raise GrammarError(_reason(matcher.get_error()))
         grammar = Grammar(matcher, self._tokenizer.vocab_size, self._vocab_size, self._pool)
+        grammar.check()
         with self._lock:
             self._kept[text] = grammar
             while len(self._kept) > _KEPT:
@@ -225,4 +234,5 @@ def _vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
 def _reason(message: str) -> str:
     """The first line of an error: what follows repeats the grammar."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[0] if lines else "it cannot be compiled"
+    reason = lines[0] if lines else "it cannot be compiled"
+    return _REASONS.get(reason, reason)

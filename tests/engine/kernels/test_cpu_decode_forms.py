@@ -182,7 +182,7 @@ def test_who_loses_his_form_ends_the_run_and_spares_the_neighbours(
     chunks = [Chunk(s, len(s.tokens) - 1, 1) for s in run.sequences]
     lost, *others = run.runner.run(chunks, 9, run.interrupt, repeats=True)
     assert isinstance(lost, Sampled)
-    assert (lost.broken, lost.error) == (True, "it grew too complex")
+    assert (lost.broken, lost.lost) == (True, "it grew too complex")
     assert [len(one.tokens) for one in others if isinstance(one, Sampled)] == [5, 5]
 
 
