@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from multidict import MultiDict
 from wire_pieces import PIECES, chunks_of, joined
 
+from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.request import CacheControl, Chunk, Message, ResponseFormat, ToolCall, ToolUse, Usage
 from headgate.gateway.wire.errors import ApiError, server_error
 from headgate.gateway.wire.identity import Identity
@@ -212,7 +214,7 @@ def events_of(frames: bytes) -> list[dict[str, Any]]:
 
 def test_a_stream_goes_through_the_events_in_order() -> None:
     reply = ResponsesReply(WHO, parsed(), stored=False, keep=lambda *_: None)
-    chunks = chunks_of([Chunk(0, "hi"), (0, "{}"), (0, "")], "tool_calls")
+    chunks = chunks_of([Chunk(0, "hi"), (0, "{}", ()), (0, "", ())], "tool_calls")
     parts = [*reply.opening(range(1)), *(e for c in chunks for e in reply.chunk(c)), reply.usage(Usage(9, 4, 3))]
     assert [e["type"].removeprefix("response.") for e in events_of(reply.frames(parts))] == [
         "created", "in_progress",
@@ -260,6 +262,38 @@ def test_events_make_up_the_whole_response(pieces: list[Any], finish: Any) -> No
     calls = [(i["call_id"], i["name"]) for i in told(final, "function_call")]
     assert calls == [(i["call_id"], i["name"]) for i in told(whole, "function_call")]
     assert {k: v for k, v in whole.items() if k != "output"} == {k: v for k, v in final.items() if k != "output"}
+
+
+@given(PIECES)
+def test_logprobs_change_nothing_of_the_items(pieces: list[Any]) -> None:
+    def items(chunks: list[Chunk]) -> list[tuple[str, str, list[Any]]]:
+        reply = ResponsesReply(
+            WHO, parsed(include=["message.output_text.logprobs"]), stored=False, keep=lambda *_: None
+        )
+        parts = [*(e for c in chunks for e in reply.chunk(c)), reply.usage(Usage(9, 4, 3))]
+        made = []
+        for item in events_of(reply.frames(parts))[-1]["response"]["output"]:
+            part = item["content"][0] if "content" in item else {"text": item["arguments"]}
+            made.append((item["type"], part["text"], part.get("logprobs", [])))
+        return made
+
+    chunks = chunks_of(pieces, "stop")
+    told = items(chunks)
+    bare = items([replace(chunk, logprobs=()) for chunk in chunks])
+    assert [item[:2] for item in told] == [item[:2] for item in bare]
+    assert all(not logprobs for kind, _, logprobs in told if kind != "message")
+    spoken = [entry.token for chunk in chunks if chunk.text for entry in chunk.logprobs]
+    heard = [entry["token"] for _, _, logprobs in told for entry in logprobs]
+    assert not Counter(spoken) - Counter(heard), "those of a text are with it"
+
+
+def test_logprobs_of_half_a_character_come_with_the_whole() -> None:
+    reply = ResponsesReply(WHO, parsed(include=["message.output_text.logprobs"]), stored=False, keep=lambda *_: None)
+    half, rest = (TextLogprob("\ufffd", byte, -0.5) for byte in ((0xC3,), (0xA9,)))
+    assert reply.chunk(Chunk(0, "", (half,))) == []
+    added, _, delta = events_of(reply.frames(reply.chunk(Chunk(0, "é", (rest,)))))
+    assert added["item"]["type"] == "message"
+    assert (delta["delta"], [entry["bytes"] for entry in delta["logprobs"]]) == ("é", [[0xC3], [0xA9]])
 
 
 def test_a_stream_that_breaks_says_so_and_is_not_kept() -> None:

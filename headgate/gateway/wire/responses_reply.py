@@ -73,6 +73,8 @@ class ResponsesReply:
         self._number = 0
         self._done: list[tuple[_Item, body.ItemStatus]] = []
         self._open: _Item | None = None
+        self._early: tuple[TextLogprob, ...] = ()
+        """Of tokens before the text whose beginning they hold: part of a character, or what might be a mark."""
         self._finish: AnswerFinish = "stop"
 
     def answered_by(self, identity: Identity) -> None:
@@ -113,9 +115,12 @@ class ResponsesReply:
         if chunk.reasoning:
             events += self._item("reasoning")
             events.append(self._reasoned(chunk.reasoning))
-        if chunk.text or (chunk.logprobs and not chunk.tool_calls):
+        if chunk.text or (chunk.logprobs and not chunk.tool_calls and self._speaks):
             events += self._item("text")
-            events.append(self._said(chunk.text, chunk.logprobs))
+            events.append(self._said(chunk.text, self._early + chunk.logprobs))
+            self._early = ()
+        elif self._open is None:
+            self._early += chunk.logprobs
         for piece in chunk.tool_calls:
             events += self._item(f"call {piece.index}", piece)
             if piece.arguments:
@@ -158,6 +163,8 @@ class ResponsesReply:
         if self._open is not None and self._open.kind == kind:
             return []
         events = self._close("completed")
+        if kind != "text":
+            self._early = ()  # they were of marks
         prefix = {"text": "msg", "reasoning": "rs"}.get(kind, "fc")
         item = self._open = _Item(kind, f"{prefix}_{random.getrandbits(96):024x}")
         if piece is not None:
@@ -213,6 +220,11 @@ class ResponsesReply:
         self._done.append((item, status))
         self._open = None
         return events
+
+    @property
+    def _speaks(self) -> bool:
+        """Whether the item that is open is text."""
+        return self._open is not None and self._open.kind == "text"
 
     def _opened(self) -> _Item:
         assert self._open is not None, "a delta belongs to the item that was opened for it"
