@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import secrets
+import string
 from collections.abc import Sequence
 
 from headgate.engine.choice import TextDelta
 from headgate.engine.local import LocalModel
 from headgate.engine.text.reasoning import ReasoningReader
-from headgate.engine.text.tool_calls import CallPiece, ToolCallReader
+from headgate.engine.text.tool_calls import CallPiece, ToolCallReader, ToolFormat
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, ToolCallDelta
 from headgate.gateway.structured import cannot_follow
 from headgate.gateway.wire.errors import asleep, out_of_memory, overloaded, server_error
+
+_SHORT, _LETTERS = 9, string.ascii_letters + string.digits
+"""What Mistral's chat templates take for the id of a call: just so many letters and digits."""
 
 
 class Spoken:
@@ -22,7 +26,7 @@ class Spoken:
         self._request = request
         tools = [tool.for_template() for tool in request.callable_tools]
         most = None if request.tool_use.parallel else 1
-        fmt = model.info.tool_calls if tools else None
+        fmt = self._fmt = model.info.tool_calls if tools else None
         self.bounded = fmt is not None and most is not None
         """Whether a choice may be complete before the model ends it."""
         self._calls: list[ToolCallReader] = []
@@ -67,12 +71,18 @@ class Spoken:
             text, pieces = text + rest.text, pieces + rest.calls
             if reader.full or (chunk.finish_reason == "stop" and reader.calls):
                 chunk.finish_reason = "tool_calls"
-        chunk.text, chunk.tool_calls = text, tuple(_identified(piece) for piece in pieces)
+        chunk.text, chunk.tool_calls = text, tuple(_identified(piece, self._fmt) for piece in pieces)
 
 
-def _identified(piece: CallPiece) -> ToolCallDelta:
-    made = None if piece.name is None else f"call_{secrets.token_hex(12)}"
+def _identified(piece: CallPiece, fmt: ToolFormat | None) -> ToolCallDelta:
+    made = None if piece.name is None else _call_id(fmt)
     return ToolCallDelta(piece.index, piece.arguments, made, piece.name)
+
+
+def _call_id(fmt: ToolFormat | None) -> str:
+    if fmt == "mistral":
+        return "".join(secrets.choice(_LETTERS) for _ in range(_SHORT))
+    return f"call_{secrets.token_hex(12)}"
 
 
 def _reason(delta: TextDelta, request: ChatRequest) -> AnswerFinish | None:

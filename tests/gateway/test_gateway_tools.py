@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,16 @@ from headgate.engine.demo import checkpoint
 
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}]
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "Find it."}], "tools": TOOLS, "max_tokens": 2}
+
+MISTRALS = """{%- for m in messages %}
+{%- if m.role == "user" %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS][INST]{{ m.content }}[/INST]
+{%- elif m.tool_calls %}[TOOL_CALLS]{% for call in m.tool_calls %}
+{%- if call.id | length != 9 %}{{ raise_exception("IDs should have length 9!") }}{% endif %}
+{{- call.function | tojson }}, "id": {{ call.id }}{% endfor %}
+{%- elif m.role == "tool" %}
+{%- if m.tool_call_id | length != 9 %}{{ raise_exception("IDs should have length 9!") }}{% endif %}
+{{- m.tool_call_id }}: {{ m.content }}{% endif %}{% endfor %}"""
+"""What Mistral Instruct v0.3's chat template does with calls."""
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +60,20 @@ async def test_what_the_operator_says_a_model_lacks_is_not_sent_there(tiny_check
         assert (reply.status, reply.headers["x-headgate-model"]) == (200, "two")
         refused = await client.post("/v1/chat/completions", json={**ASK, "model": "one"})
         assert (await refused.json())["error"]["param"] == "tools"
+
+
+async def test_a_conversation_with_calls_goes_on_at_a_model_that_wants_short_ids(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "mistral")
+    told = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**told, "chat_template": MISTRALS}))
+    asked = {**ASK, "model": "m", "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 80}
+    async with site(tiny_checkpoint, models=[{"id": "m", "path": str(folder)}]) as client:
+        first = await (await client.post("/v1/chat/completions", json=asked)).json()
+        said = first["choices"][0]["message"]
+        (call,) = said["tool_calls"]
+        assert call["id"].isalnum()
+        turns = [*ASK["messages"], said, {"role": "tool", "tool_call_id": call["id"], "content": "It is there."}]
+        second = await client.post("/v1/chat/completions", json={**asked, "messages": turns})
+        assert second.status == 200, await second.text()
