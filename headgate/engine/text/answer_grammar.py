@@ -58,14 +58,19 @@ _FRAMES: Mapping[ToolFormat, _Frame] = {
     ),
     "qwen3-coder": _Frame("", "<tool_call>\n<function=%s>\n", "</function>\n</tool_call>", "\n", ""),
 }
-_MARKS: Mapping[ToolFormat, str] = {
-    "hermes": "<tool_call>",
-    "mistral": "[TOOL_CALLS]",
-    "deepseek": "<｜tool▁calls▁begin｜>",
-    "deepseek-v3": "<｜tool▁calls▁begin｜>",
-    "qwen3-coder": "<tool_call>",
+_MARKS: Mapping[ToolFormat, Mapping[str, str]] = {
+    "hermes": {"<tool_call>": ""},
+    "llama3": {"<|python_tag|>": ""},
+    "mistral": {"[TOOL_CALLS]": ""},
+    "deepseek": {"<｜tool▁calls▁begin｜>": ""},
+    "deepseek-v3": {"<｜tool▁calls▁begin｜>": ""},
+    "qwen3-coder": {"<tool_call>": "\n<function=", "<function=": ""},
 }
-"""What text that is no call does not contain."""
+"""What text that is no call does not contain, as `ToolCallReader` reads it; with what comes between a mark and the
+place to which all of a format's lead."""
+_TEXT = r"/(.|\n)*/"
+_TEXTS: Mapping[ToolFormat, str] = {"llama3": r"/[\s\x1c-\x1f]*([^{\s\x1c-\x1f](.|\n)*)?/"}
+"""Where a brace at the beginning is a call's without any mark."""
 
 
 def json_grammar(schema: Schema) -> str:
@@ -124,16 +129,20 @@ def answer_grammar(schema: Schema | None, calls: CallForm | None) -> str | None:
         return _rules("calls", calls, frame)
     if schema is not None:
         return _rules("calls | value", calls, frame, f"value: %json {json_value(schema)}")
-    mark = _MARKS.get(calls.fmt)
-    if mark is None:
-        return _rules("calls | TEXT", calls, frame, r"TEXT: /([^{](.|\n)*)?/")
     # Text goes on until a mark comes; what follows the mark is a call.
-    text = (r"TEXT: /(.|\n)*/", f"marked[lazy]: TEXT {literal(mark)}")
-    if frame.open:
-        return _rules("marked calls | TEXT", calls, replace(frame, open=frame.open.removeprefix(mark)), *text)
-    one = replace(frame, head=frame.head.removeprefix(mark))
-    start = "(marked calls)* TEXT" if calls.several else "marked calls | TEXT"
-    return _rules(start, replace(calls, several=False), one, *text)
+    marks = _MARKS[calls.fmt]
+    text = [
+        f"TEXT: {_TEXTS.get(calls.fmt, _TEXT)}",
+        *(f"mark_{at}[lazy]: TEXT {literal(mark)}" for at, mark in enumerate(marks)),
+        "marked: " + " | ".join(f"mark_{at} {literal(more)}" for at, more in enumerate(marks.values())),
+    ]
+    passed = next(mark + more for mark, more in marks.items())
+    rest = replace(frame, open=frame.open.removeprefix(passed), head=frame.head.removeprefix(passed))
+    if calls.fmt in _TEXTS:
+        return _rules("calls | marked calls | TEXT", calls, rest, *text)
+    if frame.open or not calls.several:
+        return _rules("marked calls | TEXT", calls, rest, *text)
+    return _rules("(marked calls)* TEXT", replace(calls, several=False), rest, *text)
 
 
 def _rules(start: str, calls: CallForm, frame: _Frame, *others: str) -> str:
