@@ -32,7 +32,8 @@ class PromptReader:
     ) -> tuple[int, ...]:
         """As `LocalModel.render_chat`."""
         told = len(str(tools)) if tools else 0
-        if told + sum(len(str(m.get("content") or "")) for m in messages) < _INLINE_CHARACTERS:
+        # All that a template may read: arguments of calls and thoughts are as long as any text.
+        if told + sum(map(_length, (*messages, extra))) < _INLINE_CHARACTERS:
             return self._render(messages, tools, most, extra)
         return await asyncio.to_thread(self._render, messages, tools, most, extra)
 
@@ -56,3 +57,8 @@ class PromptReader:
         if most is not None and (least := self._tokenizer.least_tokens(text)) > most:
             raise PromptTooLong(least, self._context_length, at_least=True)
         return tuple(self._tokenizer.encode(text, add_special_tokens=special))
+
+
+def _length(fields: Mapping[str, Any]) -> int:
+    """Characters of the values, about."""
+    return sum(len(value if isinstance(value, str) else str(value)) for value in fields.values())
