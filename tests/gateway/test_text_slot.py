@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ from headgate.gateway.wire.chat_reply import (
     ChunkChoice,
 )
 from headgate.gateway.wire.chat_reply import logprobs_body as chat_logprobs
-from headgate.gateway.wire.completions import Completion, CompletionChoice, CompletionReply
+from headgate.gateway.wire.completions import Completion, CompletionChoice, CompletionReply, TextOffsets
 from headgate.gateway.wire.completions import logprobs_body as completion_logprobs
 from headgate.gateway.wire.identity import Identity
 
@@ -62,11 +64,11 @@ def test_a_completion_chunk_is_the_encoded_event(
 ) -> None:
     request = ChatRequest("completions", "m", prompt="x", include_usage=include_usage, logprobs=logprobs)
     reply = CompletionReply(who, request)
-    offsets: dict[int, int] = {}
+    offsets: defaultdict[int, TextOffsets] = defaultdict(TextOffsets)
     for chunk in chunks:
         body = None
         if logprobs is not None and chunk.logprobs:
-            body, offsets[chunk.index] = completion_logprobs(chunk.logprobs, logprobs, offsets.get(chunk.index, 0))
+            body = completion_logprobs(chunk.logprobs, logprobs, offsets[chunk.index])
         choice = CompletionChoice(chunk.index, chunk.text, body, chunk.finish_reason)
         usage = None if include_usage else UNSET
         event = Completion(who.id, who.created, who.model, [choice], who.fingerprint, usage=usage)

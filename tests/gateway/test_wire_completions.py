@@ -64,7 +64,7 @@ def test_logprobs_are_bounded_as_openai_bounds_them() -> None:
 
 def test_offsets_run_on_across_chunks_and_equal_those_of_the_whole() -> None:
     request = parse(logprobs=1)[0]
-    tokens = [TextLogprob(t, (65,), -0.5, (TopLogprob(t, (65,), -0.5),)) for t in ("ab", "c", "def")]
+    tokens = [TextLogprob(t, tuple(t.encode()), -0.5, (TopLogprob(t, (65,), -0.5),)) for t in ("ab", "c", "def")]
     identity = Identity("cmpl-1", 1, "m", "hg-1")
     streamed = CompletionReply(identity, request)
     chunks = [Chunk(0, "ab", (tokens[0],)), Chunk(0, "cdef", tuple(tokens[1:]), "stop")]
@@ -74,3 +74,13 @@ def test_offsets_run_on_across_chunks_and_equal_those_of_the_whole() -> None:
     assert [o for run in offsets for o in run] == logprobs["text_offset"] == [0, 2, 3]
     assert logprobs["tokens"] == ["ab", "c", "def"]
     assert logprobs["top_logprobs"] == [{"ab": -0.5}, {"c": -0.5}, {"def": -0.5}]
+
+
+def test_offsets_count_the_characters_of_the_text() -> None:
+    """Tokens that hold parts of characters look like one each, but are not."""
+    reply = CompletionReply(Identity("cmpl-1", 1, "m", "hg-1"), parse(logprobs=0)[0])
+    parts = (b"\xc3", b"\x9cn", b" \xf0\x9f", b"\x98", b"\x80", b"s")
+    told = tuple(TextLogprob(part.decode(errors="replace"), tuple(part), -0.5) for part in parts)
+    chunks = [Chunk(0, "Ün", told[:2]), Chunk(0, " 😀", told[2:5]), Chunk(0, "s", told[5:], "stop")]
+    found = [json.loads(e)["choices"][0]["logprobs"]["text_offset"] for c in chunks for e in reply.chunk(c)]
+    assert found == [[0, 0], [2, 3, 3], [4]]

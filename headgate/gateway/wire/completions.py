@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, cast
 
@@ -143,15 +145,24 @@ def _prompts(prompt: str | list[str | int | list[int]]) -> list[str | tuple[int,
     return prompts
 
 
-def logprobs_body(logprobs: tuple[TextLogprob, ...], top: int, offset: int) -> tuple[CompletionLogprobs, int]:
-    """The wire form of a run of tokens that begins `offset` characters into the text, and where the next one begins."""
-    offsets = []
-    for item in logprobs:
-        offsets.append(offset)
-        offset += len(item.token)
+class TextOffsets:
+    """Where one choice's tokens begin in its text, in characters; tokens share the place of a character they share."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._at = 0
+
+    def of(self, token: TextLogprob) -> int:
+        """Where the next token begins."""
+        begins, self._at = self._at, self._at + len(self._decoder.decode(bytes(token.bytes)))
+        return begins
+
+
+def logprobs_body(logprobs: tuple[TextLogprob, ...], top: int, offsets: TextOffsets) -> CompletionLogprobs:
+    """The wire form of a choice's next tokens."""
     likeliest = [_likeliest(item) for item in logprobs] if top else None
-    body = CompletionLogprobs([i.token for i in logprobs], [i.logprob for i in logprobs], likeliest, offsets)
-    return body, offset
+    begins = [offsets.of(item) for item in logprobs]
+    return CompletionLogprobs([i.token for i in logprobs], [i.logprob for i in logprobs], likeliest, begins)
 
 
 def _likeliest(item: TextLogprob) -> dict[str, float] | None:
@@ -170,7 +181,7 @@ class CompletionReply:
     def __init__(self, identity: Identity, request: ChatRequest) -> None:
         self._identity = identity
         self._top = request.logprobs
-        self._offsets: dict[int, int] = {}
+        self._offsets: defaultdict[int, TextOffsets] = defaultdict(TextOffsets)
         self._usage: UnsetType | None = None if request.include_usage else UNSET
         self._encoder = msgspec.json.Encoder()
         self._slots: dict[int, TextSlot] = {}
@@ -199,7 +210,7 @@ class CompletionReply:
     ) -> CompletionChoice:
         body = None
         if self._top is not None and logprobs:
-            body, self._offsets[index] = logprobs_body(logprobs, self._top, self._offsets.get(index, 0))
+            body = logprobs_body(logprobs, self._top, self._offsets[index])
         return CompletionChoice(index, text, body, finish_reason)
 
     def _plain(self, chunk: Chunk) -> bytes:
