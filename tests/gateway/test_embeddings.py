@@ -235,6 +235,21 @@ async def test_keys_see_only_the_models_they_may_ask(
         assert (await client.post("/v1/embeddings", json={"model": MODEL, "input": "x"})).status == 403
 
 
+async def test_an_alias_of_the_model_is_listed(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    forget_environment(monkeypatch)
+    monkeypatch.setenv("RED_KEY", "red-secret-key-1")
+    alias = "text-embedding-3-small"
+    write_team(tmp_path, "red", key("red"), models={"allow": ["tiny", MODEL], "aliases": {alias: MODEL}})
+    async with site(tiny_checkpoint, teams=tmp_path, embeddings=BUNDLED) as client:
+        client.session.headers["Authorization"] = "Bearer red-secret-key-1"
+        assert [m["id"] for m in (await (await client.get("/v1/models")).json())["data"]] == ["tiny", alias, MODEL]
+        found = await (await client.get(f"/v1/models/{alias}")).json()
+        assert found == {**await (await client.get(f"/v1/models/{MODEL}")).json(), "id": alias}
+        assert (await client.post("/v1/embeddings", json={"model": alias, "input": "x"})).status == 200
+
+
 def test_settings_that_cannot_be_meant_are_refused() -> None:
     with pytest.raises(ValidationError, match="an id of its own"):
         Settings(embeddings={"folder": "/models/mine"})

@@ -46,17 +46,15 @@ async def _visible(http: web.Request) -> list[ModelBody]:
         for name in (POLICIES if len(found) > 1 else ())
         if (among := [body for body in found if name in (AUTO, body.tier)])
     ]
-    by_id = {body.id: body for body in found}
-    found += [
-        msgspec.structs.replace(by_id[name], id=alias)
-        for alias, name in who.policy.models.aliases.items()
-        if name in by_id
-    ]
+    embedding: list[ModelBody] = []
     embeddings = http.app[keys.LOADER].embeddings
     if embeddings.id is not None and (who.models is None or embeddings.id in who.models):
         created, longest = http.app[STARTED], embeddings.longest
-        found.append(ModelBody(embeddings.id, created, "headgate", None, longest, None, None, None, "embeddings"))
-    return found
+        embedding.append(ModelBody(embeddings.id, created, "headgate", None, longest, None, None, None, "embeddings"))
+    by_id = {body.id: body for body in (*found, *embedding)}
+    aliases = who.policy.models.aliases.items()
+    also = [msgspec.structs.replace(by_id[name], id=alias) for alias, name in aliases if name in by_id]
+    return [*found, *also, *embedding]
 
 
 def _choice(http: web.Request, name: str, among: list[ModelBody]) -> ModelBody:
