@@ -84,7 +84,7 @@ class Rows:
         sampling = sequence.request.sampling
         reported = sampling.logprobs is not None and sampling.logprobs > 0
         plain = sequence.guide is None and sequence.generates and not sequence.restrained
-        return plain and not reported and len(_biases(sampling)) <= BIASES
+        return plain and not reported and len(sampling.logit_bias) <= BIASES
 
     def place(self, chunks: Seq[Chunk], ahead: int) -> list[int]:
         """Rows of the chunks' sequences, no more than there are; the device holds all of them when it comes to that.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headgate.engine.sampling.params import SamplingParams
@@ -63,6 +64,17 @@ class SamplingRow:
     noise: int
     forbidden: Tensor | None = None
     history: TokenHistory = field(default_factory=TokenHistory, repr=False, compare=False)
+    _biases: tuple[NDArray[np.int64], NDArray[np.float64]] | None = field(default=None, repr=False, compare=False)
+
+    def biases(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Tokens with a bias, each once, and what is added to their logits: [n] each. Worked out once."""
+        if self._biases is None:
+            addends: dict[int, float] = {}
+            for token, addend in self.params.logit_bias:
+                addends[token] = addends.get(token, 0.0) + addend
+            size = len(addends)
+            self._biases = np.fromiter(addends, np.int64, size), np.fromiter(addends.values(), np.float64, size)
+        return self._biases
 
 
 class _Entries:
@@ -71,17 +83,19 @@ class _Entries:
     def __init__(self) -> None:
         self._rows: list[int] = []
         self._lengths: list[int] = []
-        self._tokens: list[np.ndarray] = []
-        self._values: list[np.ndarray] = []
+        self._tokens: list[NDArray[np.int64]] = []
+        self._values: list[NDArray[np.float64]] = []
 
-    def add(self, row: int, tokens: Iterable[int], values: Iterable[float] | float, length: int) -> None:
+    def add(self, row: int, tokens: Collection[int], values: Iterable[float] | float) -> None:
+        length = len(tokens)
+        told = np.full(length, values) if isinstance(values, float) else np.fromiter(values, np.float64, length)
+        self.put(row, np.fromiter(tokens, np.int64, length), told)
+
+    def put(self, row: int, tokens: NDArray[np.int64], values: NDArray[np.float64]) -> None:
         self._rows.append(row)
-        self._lengths.append(length)
-        self._tokens.append(np.fromiter(tokens, dtype=np.int64, count=length))
-        if isinstance(values, float):
-            self._values.append(np.full(length, values))
-        else:
-            self._values.append(np.fromiter(values, dtype=np.float64, count=length))
+        self._lengths.append(len(tokens))
+        self._tokens.append(tokens)
+        self._values.append(values)
 
     def upload(self, device: torch.device) -> tuple[tuple[Tensor, Tensor], Tensor] | None:
         """Index pair (int64 [n] rows, int64 [n] tokens) and float32 [n] values; None when there is no entry."""
@@ -107,20 +121,17 @@ def process(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
     for index, row in enumerate(rows):
         params, history = row.params, row.history
         if params.logit_bias:
-            addends = dict.fromkeys((token for token, _ in params.logit_bias), 0.0)
-            for token, addend in params.logit_bias:
-                addends[token] += addend
-            bias.add(index, addends.keys(), addends.values(), len(addends))
+            bias.put(index, *row.biases())
         presence, frequency = params.presence_penalty, params.frequency_penalty
         penalised = presence != 0.0 or frequency != 0.0
         if penalised or params.repetition_penalty != 1.0:
             history.advance(row.output)
         if params.repetition_penalty != 1.0:
             tokens = history.tokens_with(row.prompt)
-            repetition.add(index, tokens, float(params.repetition_penalty), len(tokens))
+            repetition.add(index, tokens, float(params.repetition_penalty))
         if penalised:
             losses = (-(presence + frequency * count) for count in history.counts.values())
-            occurrence.add(index, history.counts.keys(), losses, len(history.counts))
+            occurrence.add(index, history.counts.keys(), losses)
     if entries := bias.upload(logits.device):
         where, change = entries
         logits.index_put_(where, logits[where] + change)

@@ -197,3 +197,11 @@ def test_greedy_needs_no_rows_where_settings_are_plain(kernels: Kernels, dtype: 
 @pytest.mark.parametrize("params", every_kind)
 def test_only_plain_settings_are_plain(params: SamplingParams) -> None:
     assert not params.plain
+
+
+def test_a_kept_row_works_its_biases_out_once() -> None:
+    kept = row(SamplingParams(logit_bias=((5, 1.0), (3, -2.0), (5, 0.5))))
+    tokens, addends = kept.biases()
+    assert dict(zip(tokens.tolist(), addends.tolist(), strict=True)) == {5: 1.5, 3: -2.0}
+    kept.position += 1
+    assert kept.biases()[0] is tokens
