@@ -17,7 +17,7 @@ from headgate.cache.bound import HitModel
 from headgate.cache.label_log import LabelRecord, Source
 
 VOTES = 12
-"""Notes of votes that an entry takes: its labels find room beside them."""
+"""Notes of votes that an entry takes: its labels find room beside them, and push none of them out, as those pass."""
 VOTES_OF_ONE = 2
 """Those of one voice: it may change its mind once."""
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.cache.index import Place
-from headgate.cache.store.base import NOTES
+from headgate.cache.store.base import NOTES, PASSING_NOTES
 from headgate.cache.store.memory import ENTRY_BYTES, MemoryStore
 from headgate.cache.verdict import Entry, StoredChoice
 
@@ -389,6 +389,22 @@ async def test_notes_stay_with_their_entry_and_are_charged() -> None:
     await store.note("a", b"new")
     clock[0] = 10.0
     assert await store.notes("a") == ()
+
+
+async def test_passing_notes_push_out_only_each_other() -> None:
+    store = MemoryStore(10 * SIZE, lambda: 0.0)
+    await store.put(entry("a"), frozenset())
+    empty = store.bytes_used
+    lasting, passing = [b"l%02d" % n for n in range(4)], [b"p%02d" % n for n in range(3 * NOTES)]
+    assert await store.note("a", passing[0], passing=True)
+    assert await store.note("a", lasting[0])
+    for note in passing[1:]:
+        assert await store.note("a", note, passing=True)
+    for note in lasting[1:]:
+        assert await store.note("a", note)
+    assert await store.notes("a") == (lasting[0], *passing[-PASSING_NOTES:], *lasting[1:])
+    await store.put(entry("a", created=1.0), frozenset())
+    assert (await store.notes("a"), store.bytes_used) == ((), empty)
 
 
 async def test_notes_make_room_for_themselves() -> None:

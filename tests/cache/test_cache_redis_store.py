@@ -14,7 +14,7 @@ from redis import Redis
 from redis_process import NOW, RedisProcess, Time
 
 from headgate.cache.index import Place
-from headgate.cache.store.base import NOTES
+from headgate.cache.store.base import NOTES, PASSING_NOTES
 from headgate.cache.store.redis import MAX_ENTRY_BYTES, RedisStore
 from headgate.cache.verdict import Entry, StoredChoice
 
@@ -216,6 +216,19 @@ async def test_values_of_another_kind_or_shape_are_misses(
         assert await store.put(entry(key), frozenset()), "and the next answer takes its place"
         assert await store.get(key) == entry(key)
     assert caplog.records == []
+
+
+async def test_passing_notes_push_out_only_each_other(open_store: Open) -> None:
+    one, other = open_store(), open_store()
+    await one.put(entry("a"), frozenset())
+    lasting, passing = [b"l%02d" % n for n in range(4)], [b"p%02d" % n for n in range(3 * NOTES)]
+    assert await one.note("a", passing[0], passing=True)
+    assert await one.note("a", lasting[0])
+    for number, note in enumerate(passing[1:]):
+        assert await (one, other)[number % 2].note("a", note, passing=True)
+    for note in lasting[1:]:
+        assert await other.note("a", note)
+    assert await one.notes("a") == (lasting[0], *passing[-PASSING_NOTES:], *lasting[1:])
 
 
 async def test_notes_stay_with_their_entry(open_store: Open, server: Redis) -> None:

@@ -119,6 +119,22 @@ async def test_votes_push_out_no_label_and_are_of_the_answer_that_was_served() -
     assert not await deaf.voted("k", world.now, False, "ann")
 
 
+async def test_near_questions_push_out_nothing_that_holds_an_entry_back() -> None:
+    world = World()
+    watch, other = world.watch(), world.watch()
+    audited, voted = await world.entry(), await world.entry("voted")
+    await serve(watch, audited, WRONG)
+    for voice in ("ann", "bob", "cem"):
+        assert await watch.voted("voted", world.now, False, voice)
+    for entry in (audited, voted):
+        for number in range(100):
+            await watch.answered(Near(entry, 0.85, "quarantine"), Label("canonical", number % 2 == 0))
+            await serve(watch, entry, RIGHT, f"{entry.key} {number}")
+        for seen_by in (watch, other):
+            assert await seen_by.holds(entry, 0.99) == "quarantine"
+    assert watch.quarantined == 2
+
+
 async def test_gateways_on_one_redis_hold_back_what_one_of_them_found_wrong(tmp_path: Path) -> None:
     with running_redis(tmp_path) as server:
         now = time.time()

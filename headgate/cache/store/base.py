@@ -18,6 +18,9 @@ PURGE_MEMORY_S = 600.0
 NOTES = 32
 """Notes that an entry has at most; the oldest goes first."""
 
+PASSING_NOTES = 16
+"""Of these, how many passing ones at most; the oldest of them goes first, so that they push out no other note."""
+
 
 class StoreDownError(OSError):
     """The store is a server that cannot be asked now. The store logs its outages itself, once each."""
@@ -49,10 +52,10 @@ class Store(Entries, Protocol):
         """
         ...
 
-    async def note(self, key: str, note: bytes) -> bool:
+    async def note(self, key: str, note: bytes, *, passing: bool = False) -> bool:
         """Put a note beside an entry, for all processes. It goes with the entry, and when another takes its place.
 
-        False where there is no entry, or no room.
+        Of notes that are `passing` only the last `PASSING_NOTES` are kept. False where there is no entry, or no room.
         """
         ...
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from headgate.cache.index import Place
-from headgate.cache.store.base import NOTES, PURGE_MEMORY_S, Forget
+from headgate.cache.store.base import NOTES, PASSING_NOTES, PURGE_MEMORY_S, Forget
 from headgate.cache.store.row_heap import RowHeap
 from headgate.cache.verdict import Entry, StoredChoice
 
@@ -83,7 +83,8 @@ class MemoryStore:
         self._worth = RowHeap()
         self._expiry = RowHeap()
         self._free: list[int] = []
-        self._notes: dict[int, tuple[bytes, ...]] = {}
+        # Each with whether it is passing.
+        self._notes: dict[int, tuple[tuple[bytes, bool], ...]] = {}
         self._group_of: dict[tuple[str, ...], _Group] = {}
         self._tagged: dict[str, set[_Group]] = {}
         self._purged: dict[str, float] = {}
@@ -193,15 +194,17 @@ class MemoryStore:
         self._make_room(placed)
         return entry.key in self._row_of
 
-    async def note(self, key: str, note: bytes) -> bool:
+    async def note(self, key: str, note: bytes, *, passing: bool = False) -> bool:
         """Put a note beside an entry. False where there is none."""
         row = self._row_of.get(key)
         if row is None:
             return False
-        notes = self._notes.get(row, ())
-        dropped = notes[:1] if len(notes) == NOTES else ()
-        self._notes[row] = (*notes[len(dropped) :], note)
-        grown = len(note) + _NOTE_BYTES - sum(len(old) + _NOTE_BYTES for old in dropped)
+        before = self._notes.get(row, ())
+        after = [*before, (note, passing)]
+        if passing and sum(goes for _, goes in after) > PASSING_NOTES:
+            after.remove(next(one for one in after if one[1]))
+        self._notes[row] = tuple(after[-NOTES:])
+        grown = _notes_charge(self._notes[row]) - _notes_charge(before)
         self._charges[row] += grown
         self._bytes += grown
         self._make_room(0)
@@ -210,7 +213,9 @@ class MemoryStore:
     async def notes(self, key: str) -> tuple[bytes, ...]:
         """An entry's notes, the oldest first."""
         row = self._row_of.get(key)
-        return () if row is None or self._expiry.numbers[row] <= self._clock() else self._notes.get(row, ())
+        if row is None or self._expiry.numbers[row] <= self._clock():
+            return ()
+        return tuple(note for note, _ in self._notes.get(row, ()))
 
     async def delete(self, key: str) -> bool:
         """Drop an entry. False where there was none."""
@@ -285,7 +290,7 @@ class MemoryStore:
     def _unlink(self, key: str) -> None:
         row = self._row_of.pop(key)
         self._bytes -= ENTRY_BYTES + len(self._packed[row])
-        self._bytes -= sum(len(note) + _NOTE_BYTES for note in self._notes.pop(row, ()))
+        self._bytes -= _notes_charge(self._notes.pop(row, ()))
         self._worth.remove(row)
         self._expiry.remove(row)
         self._leave(row)
@@ -338,6 +343,10 @@ class MemoryStore:
             groups.discard(group)
             if not groups:
                 del self._tagged[tag]
+
+
+def _notes_charge(notes: Iterable[tuple[bytes, bool]]) -> int:
+    return sum(len(note) + _NOTE_BYTES for note, _ in notes)
 
 
 def _encode(entry: Entry) -> bytes | None:

@@ -17,7 +17,7 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 
 from headgate.cache.index import Place
 from headgate.cache.store import redis_scripts
-from headgate.cache.store.base import NOTES, PURGE_MEMORY_S, Forget, StoreDownError
+from headgate.cache.store.base import NOTES, PASSING_NOTES, PURGE_MEMORY_S, Forget, StoreDownError
 from headgate.cache.store.vector_record import VectorRecord
 from headgate.cache.verdict import Entry
 
@@ -255,14 +255,16 @@ class RedisStore:
         count = await self.ask(partial(self._client.zcount, self._tag_prefix + tag, milliseconds, "+inf"))
         return int(count)
 
-    async def note(self, key: str, note: bytes) -> bool:
+    async def note(self, key: str, note: bytes, *, passing: bool = False) -> bool:
         """Put a note beside an entry. False where there is none, or the server is full.
 
         Raises:
             StoreDownError: the server does not answer.
         """
         names = [self._entry_prefix + key, self._notes_prefix + key]
-        return await self.ask(partial(self._keep, partial(self._note_script, keys=names, args=[note, NOTES])))
+        marked = (redis_scripts.PASSING if passing else redis_scripts.LASTING) + note
+        script = partial(self._note_script, keys=names, args=[marked, NOTES, PASSING_NOTES])
+        return await self.ask(partial(self._keep, script))
 
     async def notes(self, key: str) -> tuple[bytes, ...]:
         """An entry's notes, the oldest first.
@@ -271,7 +273,7 @@ class RedisStore:
             StoreDownError: the server does not answer.
         """
         found = await self.ask(partial(self._client.lrange, self._notes_prefix + key, 0, -1))
-        return tuple(note for note in found if isinstance(note, bytes))
+        return tuple(note[1:] for note in found if isinstance(note, bytes))
 
     def _names(self, key: str) -> list[str]:
         return [self._entry_prefix + key, self._vector_prefix + key, self._notes_prefix + key, self._stream]

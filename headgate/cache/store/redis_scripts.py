@@ -62,12 +62,23 @@ redis.pcall('SET', KEYS[1] .. ':purged', ARGV[6], 'PX', ARGV[7])
 return {gone, redis.call('EXISTS', KEYS[1]), redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)}
 """
 
-# KEYS: the entry, its notes. ARGV: a note, notes to keep. Gives 0 where there is no entry, or one that never expires,
-# which is none of ours.
+PASSING = b"-"
+LASTING = b"+"
+"""What a note begins with."""
+
+# KEYS: the entry, its notes. ARGV: a note, notes to keep, passing ones among them. Gives 0 where there is no entry, or
+# one that never expires, which is none of ours.
 NOTE = """
 local ms = redis.call('PTTL', KEYS[1])
 if ms <= 0 then return 0 end
 redis.call('RPUSH', KEYS[2], ARGV[1])
+if string.sub(ARGV[1], 1, 1) == '-' then
+  local passing = {}
+  for _, note in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
+    if string.sub(note, 1, 1) == '-' then passing[#passing + 1] = note end
+  end
+  if #passing > tonumber(ARGV[3]) then redis.call('LREM', KEYS[2], 1, passing[1]) end
+end
 redis.call('LTRIM', KEYS[2], -ARGV[2], -1)
 redis.call('PEXPIRE', KEYS[2], ms)
 return 1
