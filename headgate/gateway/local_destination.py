@@ -76,8 +76,10 @@ class LocalDestination:
 
     @property
     def revision(self) -> str:
-        """The checkpoint's content and how it is computed."""
-        return f"{self._info.revision}:{self._info.dtype}:{self._info.weights}"
+        """The checkpoint's content and how it is computed, asked, and ended."""
+        info = self._info
+        read = f"{info.text_revision}:{info.tool_calls}:{info.context_length}:{info.defaults}"
+        return f"{info.revision}:{info.dtype}:{info.weights}:{read}"
 
     @property
     def facts(self) -> Facts:

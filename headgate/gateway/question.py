@@ -18,7 +18,7 @@ from headgate.gateway.request import ChatRequest, Message, Sampling
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import TeamCacheSection
 
-KEY_EPOCH = "4"
+KEY_EPOCH = "5"
 """Raised when the key's contents change their meaning, so that a shared store never mixes the two."""
 
 Share = Literal["team", "user"]
@@ -160,7 +160,7 @@ def question_of(
         scope=_scope(request, principal, policy),
         model=request.model,
         revision=_revision(candidates, policy.epoch, variant),
-        context=_context(request, greedy=greedy),
+        context=_context(request, principal.policy.limits.max_context_tokens, greedy=greedy),
         text=normalized(text) if text and policy.normalize_text else text or "",
     )
     team = principal.team
@@ -211,14 +211,16 @@ def _revision(candidates: Sequence[Destination], epoch: str, variant: str) -> st
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _context(request: ChatRequest, *, greedy: bool) -> bytes:
+def _context(request: ChatRequest, most_tokens: int | None, *, greedy: bool) -> bytes:
     """Everything that can change the answer, but for the last user text; equal for equal requests only.
+
+    `most_tokens`: of prompt and answer together, where the key has such a limit: it ends an answer of open length.
 
     Fields have types, so that equal numbers are written alike, but for those in schemas: there, as in the order of
     properties, a model reads what is written.
     """
     sampling, messages = (_greedy if greedy else _sampling)(request.sampling), request.messages
-    told = (_FORMS[greedy], _matters(request), sampling, messages)
+    told = (_FORMS[greedy], most_tokens, _matters(request), sampling, messages)
     if request.last_user_text is None:
         return _encode(told)
     return _encode((*told[:-1], messages[:-1], _turn(messages[-1])))

@@ -11,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.cache.fingerprint import Fingerprinter
+from headgate.engine.demo import checkpoint
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.question import Bypass, CachePolicy, Question, normalized, question_of
 from headgate.gateway.request import (
     CacheControl,
@@ -24,7 +27,7 @@ from headgate.gateway.request import (
     ToolUse,
 )
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.sections import TeamCacheSection, TeamPolicy
+from headgate.gateway.teams.sections import LimitsSection, TeamCacheSection, TeamPolicy
 
 PRINTS = Fingerprinter(b"0" * 16)
 RED = Principal("red", "one")
@@ -134,6 +137,28 @@ def test_a_greedy_answer_depends_on_what_remains_of_the_sampling(one: Sampling, 
 def test_weights_epochs_and_teams_change_the_key() -> None:
     keys = [key(), key(revision="other"), key(policy=CachePolicy(epoch="2")), key(principal=Principal("blue", "one"))]
     assert len(set(keys)) == 4
+
+
+def test_keys_share_only_where_they_may_read_and_write_as_much() -> None:
+    def of(most: int | None) -> str:
+        return key(principal=Principal("red", "two", policy=TeamPolicy(limits=LimitsSection(max_context_tokens=most))))
+
+    assert len({of(None), of(40), of(41)}) == 3
+    assert (of(None), of(40)) == (key(), of(40))
+
+
+def test_how_much_a_model_reads_and_how_it_calls_is_in_its_revision() -> None:
+    engine, folder = Engine(EngineSettings(kv_bytes=16 << 20, threads=1)), checkpoint("student")
+    try:
+        engine.load(ModelSpec("a", folder))
+        engine.load(ModelSpec("b", folder))
+        engine.load(ModelSpec("short", folder, context_length=48))
+        engine.load(ModelSpec("calls", folder, tool_calls="mistral"))
+        revisions = {name: LocalDestination(model).revision for name, model in engine.models.items()}
+    finally:
+        engine.stop()
+    assert revisions["a"] == revisions["b"]
+    assert len(set(revisions.values())) == 3
 
 
 def test_moving_text_between_turns_changes_the_key() -> None:
