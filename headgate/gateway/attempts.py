@@ -54,6 +54,8 @@ class Begun(msgspec.Struct, frozen=True):
     """All of them, those that were held back included."""
     rejected: asyncio.Task[Rejected | None] | None = None
     """The account of the small model's answer that did not stand; there when `pieces` has ended."""
+    makeshift: bool = False
+    """Whether it would not stand if somebody better had answered."""
 
 
 class Attempt:
@@ -191,11 +193,11 @@ class Attempts:
                 # Nobody else answers, so it has to, as well as it can.
                 attempt, _ = await self._sent(ask, plan, doubtful.destination.id, None, "")
                 rejected, doubtful = asyncio.create_task(doubtful.end()), None
-                return Begun(attempt.destination, "cascade:kept", attempt.whole(), rejected)
+                return Begun(attempt.destination, "cascade:kept", attempt.whole(), rejected, makeshift=True)
             if doubtful is not None:
                 # Nobody else answers: an unsure answer is better than none.
                 kept, doubtful = doubtful, None
-                return Begun(kept.destination, "cascade:kept", kept.whole())
+                return Begun(kept.destination, "cascade:kept", kept.whole(), makeshift=True)
             raise failure
         finally:
             if doubtful is not None:

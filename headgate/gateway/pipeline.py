@@ -28,10 +28,14 @@ from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
 from headgate.gateway.teams.retries import Retries
+from headgate.gateway.telemetry.cache_metrics import Kept
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
 from headgate.gateway.wire.errors import OVERLOADED, ApiError, not_cached, overloaded
 from headgate.routing.savings import saving, spent
+
+_OF_THE_MOMENT = frozenset({"failed", "down", "asleep", "memory", "overloaded", "not_ready"})
+"""Causes of fallbacks that may be gone when the same is asked again."""
 
 
 class Road:
@@ -153,7 +157,8 @@ class Road:
         self._routes.begun(plan, destination.id)
         self._metrics.routing.decided(plan, destination.id, begun.reason)
         verdict, why, similarity = _told(job, found)
-        key = found.fingerprint.exact_key if found is not None else None
+        stopgap = _stopgap(plan, begun)
+        key = found.fingerprint.exact_key if found is not None and not stopgap else None
         fingerprint = self._routes.fingerprint(destination.id)
         joiner = Joiner()
         observe = self._metrics.inter_token(destination.id)
@@ -191,7 +196,7 @@ class Road:
                     self._learn(job, plan, begun, piece, seconds)
                     if begun.rejected is not None:
                         piece = self._with_rejected(plan, await begun.rejected, begun.reason, piece)
-                    await self._settle(job, found, destination, joiner, piece)
+                    await self._settle(job, found, destination, joiner, piece, stopgap=stopgap)
                 else:
                     joiner.add(piece)
                     self._observe_gap(observe, piece, last)
@@ -257,7 +262,14 @@ class Road:
         return replace(outcome, usage=usage, device_s=outcome.device_s + theirs.device_s)
 
     async def _settle(
-        self, job: Job, found: Lookup | None, destination: Destination, joiner: Joiner, outcome: Outcome
+        self,
+        job: Job,
+        found: Lookup | None,
+        destination: Destination,
+        joiner: Joiner,
+        outcome: Outcome,
+        *,
+        stopgap: bool,
     ) -> None:
         """The generation is whole: count it, and store it before the flight lands, so that none falls between."""
         usage = outcome.usage
@@ -267,7 +279,9 @@ class Road:
         if draft is not None:
             self._metrics.drafted(destination.id, draft.source, usage.drafted_tokens, usage.misdrafted_tokens)
         if isinstance(job.question, Question) and found is not None:
-            kept = await self._answers.store(job.question, found, destination.id, joiner.choices(), outcome)
+            kept: Kept = "fallback"
+            if not stopgap:
+                kept = await self._answers.store(job.question, found, destination.id, joiner.choices(), outcome)
             self._metrics.cache.stored(kept)
 
     def _observe_gap(self, observe: Callable[[float], None], chunk: Chunk, last: dict[int, float]) -> None:
@@ -288,6 +302,18 @@ def _drafted(job: Job, found: Lookup | None) -> Job:
     near = entry.choices[0]
     draft = Draft("near", near.text, entry.model, near.token_ids)
     return replace(job, request=dataclasses.replace(job.request, draft=draft))
+
+
+def _stopgap(plan: Plan, begun: Begun) -> bool:
+    """Whether it is answered by who is not good enough for it, because who is could not at this moment.
+
+    The next such request is to have a better answer, so this one is not kept. One that only a lesser model can answer,
+    such as a prompt too long for the other, is answered so every time.
+    """
+    cause = begun.reason.removeprefix("fallback:")
+    if cause == begun.reason or cause not in _OF_THE_MOMENT:
+        return begun.makeshift
+    return not any(w.at_floor for w in plan.decision.weighed if w.destination.name == begun.destination.id)
 
 
 def _told(job: Job, found: Lookup | None) -> tuple[CacheVerdict, str, float | None]:

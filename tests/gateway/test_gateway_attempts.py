@@ -79,6 +79,45 @@ async def test_a_destination_that_dies_before_it_says_anything_is_replaced(failu
     assert site.count('headgate_route_escalations_total{kind="fallback",model="large-1"} 1.0')
 
 
+async def test_who_stands_in_for_a_better_model_answers_for_the_moment_only() -> None:
+    small, large = pair()
+    well, large.pieces = large.pieces, BROKEN
+    site = Site(small, large)
+    for request in (replace(MATHS, model="large"), MATHS):
+        large.pieces = BROKEN
+        record = RequestRecord("id", "/v1/chat/completions")
+        async with site.road.answer(request, RED, record) as answer:
+            assert (answer.opened.reason, answer.opened.key) == ("fallback:failed", None)
+            while await answer.next_batch():
+                pass
+        large.pieces = well
+        assert (await told(site, request))[:2] == ("large", "large-1")
+        assert (await told(site, request))[2] == "cache-exact"
+    assert site.count('headgate_cache_stores_total{result="fallback"} 2.0')
+
+
+async def test_who_is_good_enough_or_the_only_one_that_can_answer_is_remembered() -> None:
+    small, large = pair(BROKEN)
+    site = Site(small, large)
+    assert (await told(site))[1:] == ("large-1", "fallback:failed")
+    assert (await told(site))[1:] == ("large-1", "cache-exact")
+    small, large = pair(prompt_tokens=200)
+    site = Site(small, large)
+    assert (await told(site, replace(HELLO, model="small")))[1:] == ("large-1", "fallback:context")
+    assert (await told(site, replace(HELLO, model="small")))[1:] == ("large-1", "cache-exact")
+
+
+@pytest.mark.parametrize("unsure", [True, False])
+async def test_an_answer_that_stands_only_because_nobody_else_answered_is_not_remembered(unsure: bool) -> None:
+    small, large = pair(sure(-3.0)) if unsure else taught()
+    well, large.pieces = large.pieces, BROKEN
+    site = Site(small, large, settings=routed(cascade={"enabled": unsure}))
+    assert (await told(site))[1:] == ("small-1", "cascade:kept")
+    large.pieces = well
+    assert (await told(site))[:2] == ("large", "large-1")
+    assert (await told(site))[2] == "cache-exact"
+
+
 async def test_after_something_was_said_a_failure_is_told() -> None:
     small, large = pair((Chunk(0, "a"), server_error("a step failed")))
     with pytest.raises(ApiError, match="a step failed"):

@@ -16,7 +16,7 @@ from headgate.gateway.telemetry.tally import Counter, Histogram
 # From a second to a week: a stored answer lives as long as its TTL.
 AGE_BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 86400.0, 7 * 86400.0)
 
-Kept = Literal["kept", "lost", "share", "filtered"]
+Kept = Literal["kept", "lost", "share", "filtered", "fallback"]
 Waited = Literal["served", "other", "timeout"]
 
 
@@ -70,7 +70,7 @@ class CacheMetrics:
         self._usd.add(by=device_s * self._usd_per_s)
 
     def stored(self, result: Kept) -> None:
-        """A finished answer was kept, lost (the store is full or away, or was purged), beyond a share, or filtered."""
+        """A finished answer was kept, or not: see `Cache.STORES`."""
         self._stores.add(result)
 
     def waited(self, result: Waited) -> None:

@@ -135,7 +135,8 @@ class Cache:
     )
     STORES = CounterFamily(
         "headgate_cache_stores_total",
-        "Finished answers: `kept`, `lost`, beyond their key's `share`, or `filtered` by an upstream's content filter.",
+        "Finished answers: `kept`, `lost`, beyond their key's `share`, `filtered` by an upstream's content filter, or "
+        "a `fallback` by a lesser model than the request was for.",
         ("result",),
     )
     WAITS = CounterFamily(
