@@ -291,7 +291,8 @@ _BESIDE = msgspec.msgpack.Decoder(tuple[tuple[ToolCall, ...], str, str | None, i
 
 
 def _pack_beside(choice: Choice) -> bytes:
-    if not choice.tool_calls and not choice.reasoning_tokens and choice.stop is None:
+    # Not every upstream counts what its model thinks.
+    if not choice.tool_calls and not choice.reasoning and not choice.reasoning_tokens and choice.stop is None:
         return b""
     return msgspec.msgpack.encode((choice.tool_calls, choice.reasoning, choice.stop, choice.reasoning_tokens))
 

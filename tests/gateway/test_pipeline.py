@@ -242,3 +242,16 @@ async def test_a_hit_restores_logprobs_and_choices() -> None:
         assert sorted(batch, key=lambda c: c.index) == [pieces[1], pieces[0]]
         await answer.next_batch()
         assert answer.outcome.usage.completion_tokens == OUTCOME.usage.completion_tokens
+
+
+@pytest.mark.parametrize("counted", [0, 3])
+async def test_a_hit_restores_what_was_thought_counted_or_not(counted: int) -> None:
+    thinks = Chunk(0, "Four.", finish_reason="stop", reasoning="Two and two.", reasoning_tokens=counted)
+    other = Chunk(1, "4", finish_reason="stop", reasoning="Hm.")
+    site = Site(FakeDestination(pieces=(thinks, other)))
+    request = replace(ASK, n=2)
+    await site.ask(request)
+    async with site.road.answer(request, RED, RequestRecord("id", "e")) as answer:
+        assert await answer.next_batch() == [thinks, other]
+        await answer.next_batch()
+        assert answer.outcome.usage.reasoning_tokens == counted

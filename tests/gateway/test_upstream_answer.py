@@ -118,6 +118,13 @@ def test_the_last_chunk_knows_what_was_thought() -> None:
     *_, last = reader.feed(text("a") + STOP)
     reader.feed(b'data: {"choices": [], "usage": {"completion_tokens_details": {"reasoning_tokens": 5}}}\n\n')
     assert last.reasoning_tokens == 5
+    usage = {"completion_tokens": 9, "completion_tokens_details": {"reasoning_tokens": 4}}
+    ended = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "usage": usage}
+    *_, last = AnswerReader(1).feed(text("a") + b"data: " + json.dumps(ended).encode() + b"\n\n")
+    assert last.reasoning_tokens == 4
+    whole = {"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}], "usage": usage}
+    (last,) = AnswerReader(1).body(json.dumps(whole).encode())
+    assert last.reasoning_tokens == 4
 
 
 def test_an_answer_in_one_piece_is_read() -> None:

@@ -183,11 +183,11 @@ class AnswerReader:
             raise Failure("broken", f"sent what cannot be read: {self.hide(str(error))}.") from None
         if event.error is not None or event.object == "error":
             raise of_event(event.error if event.error is not None else {"message": event.message}, self.hide)
+        chunks = [chunk for choice in event.choices or () if (chunk := self._chunk(choice)) is not None]
         if event.usage is not None:
+            # Some send it together with the last chunk, which is to know it.
             self._account(event.usage)
-        if not event.choices:
-            return []
-        return [chunk for choice in event.choices if (chunk := self._chunk(choice)) is not None]
+        return chunks
 
     def _chunk(self, choice: _Choice) -> Chunk | None:
         """A piece of a choice; None where it shows nothing, and after the choice's end."""
