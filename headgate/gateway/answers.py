@@ -73,7 +73,7 @@ class Answers:
             fingerprinter: makes their keys.
             policy: which are kept, for how long, and who shares them.
             clock: seconds since the epoch.
-            share: how much of a scope's answers one key may make; None sets no bound.
+            share: how much of a team's answers one key may make; None sets no bound.
             epoch: of the keys; None is the policy's for good.
         """
         self._epoch = epoch or Epoch(policy.epoch)
@@ -169,7 +169,7 @@ class Answers:
             return "lost"
         if any(c.finish_reason == "content_filter" for c in choices):
             return "filtered"  # what a filter says today it need not say tomorrow
-        if self._share is not None and not self._share.admit(question.fingerprint.scope_tag, question.author):
+        if self._share is not None and not self._share.admit(question.team_tag, question.author):
             return "share"
         # An answer cut off at the token limit serves the same request again, never a similar one.
         cut = any(c.finish_reason == "length" for c in choices)

@@ -90,6 +90,7 @@ class Question(msgspec.Struct, frozen=True):
         max_error: largest share of wrong answers the client or its team accepts; None leaves it to the configuration.
         ttl_s: how long the answer is kept.
         tags: what it can be forgotten by.
+        team_tag: the one of the team, within which authors have their share.
         author: whose entry it becomes.
     """
 
@@ -102,6 +103,7 @@ class Question(msgspec.Struct, frozen=True):
     max_error: float | None
     ttl_s: float
     tags: frozenset[str]
+    team_tag: str
     author: str
 
     @property
@@ -164,7 +166,8 @@ def question_of(
         text=normalized(text) if text and policy.normalize_text else text or "",
     )
     team = principal.team
-    tags = {fingerprinter.scope_tag(team), *(fingerprinter.tag(team, tag) for tag in control.tags)}
+    team_tag = fingerprinter.scope_tag(team)
+    tags = {team_tag, *(fingerprinter.tag(team, tag) for tag in control.tags)}
     if principal.key_id is not None:
         tags.add(fingerprinter.author_tag(team, principal.key_id))
     accepted = [share for share in (control.max_error, own.max_error) if share is not None]
@@ -179,6 +182,7 @@ def question_of(
         max_error=max_error,
         ttl_s=ttl_s,
         tags=frozenset(tags),
+        team_tag=team_tag,
         author=principal.key_id or "",
     )
 

@@ -185,6 +185,16 @@ async def test_a_key_that_makes_more_than_its_share_stores_no_more() -> None:
     assert (await site.ask(replace(ASK, max_tokens=101), quiet))[1] == "miss"
 
 
+async def test_users_whom_a_key_invents_give_it_no_further_share() -> None:
+    policy, share = CachePolicy(ttl_s=60.0, share="user"), InsertShare(0.5, 3600.0, lambda: 0.0, most=5)
+    site = Site(FakeDestination(), policy=policy, share=share)
+    for principal in (Principal("red", "one"), Principal("red", "two"), Principal("blue", "one")):
+        for number in range(8):
+            await site.ask(replace(ASK, user=f"user {number}"), principal)
+    assert site.count('headgate_cache_stores_total{result="kept"} 15.0')
+    assert site.count('headgate_cache_stores_total{result="share"} 9.0')
+
+
 @pytest.mark.parametrize("control", [CacheControl(no_cache=True), CacheControl(max_error=0.0)])
 async def test_an_answer_that_was_not_looked_for_by_meaning_is_found_by_it(control: CacheControl) -> None:
     site = understanding(FakeDestination())
