@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -108,6 +110,41 @@ def test_a_crash_costs_what_was_half_written_and_nothing_before(
         again.close()
 
     asyncio.run(check())
+
+
+async def test_a_disk_that_is_full_for_a_while_costs_nothing_that_was_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = FileJournal(tmp_path, keep=3)
+    # Where the shorter file would be written is no room for it.
+    (tmp_path / "labels.new").mkdir()
+    for number in range(8):
+        await journal.append(b"%d" % number)
+    assert "could not be made shorter" in caplog.text
+    assert (await journal.records())[-3:] == [b"5", b"6", b"7"]
+    (tmp_path / "labels.new").rmdir()
+    for number in range(8, 14):
+        await journal.append(b"%d" % number)
+    journal.close()
+    again = FileJournal(tmp_path, keep=3)
+    assert [int(record) for record in await again.records()] == [9, 10, 11, 12, 13]
+    again.close()
+
+
+async def test_a_record_that_the_disk_refused_is_kept_once_when_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = FileJournal(tmp_path)
+    await journal.append(b"one")
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
+        with pytest.raises(OSError, match="no space"):
+            await journal.append(b"two")
+    await journal.append(b"two")
+    journal.close()
+    again = FileJournal(tmp_path)
+    assert await again.records() == [b"one", b"two"]
+    again.close()
 
 
 async def test_a_folder_serves_one_process_at_a_time(tmp_path: Path) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import struct
 import zlib
 from collections.abc import Callable, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -69,7 +73,8 @@ class FileJournal:
         self._turn = asyncio.Lock()
         self._values = self._read_values()
         self._records, whole = _read_records(self._path("labels"))
-        self._file = self._path("labels").open("ab")
+        # Without a buffer: what a full disk did not take is not tried again behind the back of who tries again.
+        self._file = self._path("labels").open("ab", buffering=0)
         self._file.truncate(whole)
 
     async def append(self, record: bytes) -> None:
@@ -109,15 +114,28 @@ class FileJournal:
             return await asyncio.to_thread(work)
 
     def _append(self, record: bytes) -> None:
-        self._file.write(_framed(record))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        whole = os.fstat(self._file.fileno()).st_size
+        try:
+            _write(self._file, _framed(record))
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(whole)
+            raise
         self._records.append(record)
         if len(self._records) >= 2 * self._keep:
             del self._records[: -self._keep]
-            self._file.close()
-            self._replace("labels", b"".join(map(_framed, self._records)))
-            self._file = self._path("labels").open("ab")
+            try:
+                self._shorten()
+            except OSError as error:
+                # The record is kept. It is tried again after as many more.
+                logger.warning("%s could not be made shorter: %s", self._path("labels"), error)
+
+    def _shorten(self) -> None:
+        shorter = self._replace("labels", b"".join(map(_framed, self._records)))
+        # From here on the old file has no name, whatever else may fail.
+        old, self._file = self._file, shorter
+        old.close()
+        self._sync_folder()
 
     def _read_values(self) -> dict[str, bytes]:
         try:
@@ -128,17 +146,25 @@ class FileJournal:
             raise ValueError(f"{self._path('values')} is no journal: {error}") from error
 
     def _write_values(self, values: dict[str, bytes]) -> None:
-        self._replace("values", msgspec.msgpack.encode(values))
+        self._replace("values", msgspec.msgpack.encode(values)).close()
+        self._sync_folder()
         self._values = values
 
-    def _replace(self, name: str, content: bytes) -> None:
-        """The file as it was or as it shall be, whenever the machine stops."""
+    def _replace(self, name: str, content: bytes) -> FileIO:
+        """The file as it was or as it shall be, whenever the machine stops; gives it, open to be added to."""
         new = self._path(f"{name}.new")
-        with new.open("wb") as file:
-            file.write(content)
-            file.flush()
+        file = new.open("ab", buffering=0)
+        try:
+            file.truncate(0)
+            _write(file, content)
             os.fsync(file.fileno())
-        new.replace(self._path(name))
+            new.replace(self._path(name))
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    def _sync_folder(self) -> None:
         folder = os.open(self._folder, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -147,6 +173,13 @@ class FileJournal:
 
     def _path(self, name: str) -> Path:
         return self._folder / name
+
+
+def _write(file: FileIO, content: bytes) -> None:
+    """All of it: a disk that fills up takes a part before it refuses the rest."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _framed(record: bytes) -> bytes:
