@@ -89,6 +89,7 @@ class SharedState:
         self._epoch = epoch
         self._watch = watch
         self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
 
     async def start(self) -> None:
         """Look once, so that the first request finds things as they are, and go on in the background."""
@@ -98,7 +99,8 @@ class SharedState:
     async def close(self) -> None:
         """Look once more, for what was counted last, and stop."""
         if self._task is not None:
-            self._task.cancel()
+            # A look that is cut off may have counted what nobody then knows to be counted.
+            self._closing.set()
             await asyncio.wait([self._task])
             self._task = None
             await self.follow()
@@ -117,6 +119,8 @@ class SharedState:
             logger.exception("the journal cannot be followed")
 
     async def _keep_following(self) -> None:
-        while True:
-            await asyncio.sleep(FOLLOW_S)
-            await self.follow()
+        while not self._closing.is_set():
+            try:
+                await asyncio.wait_for(self._closing.wait(), FOLLOW_S)
+            except TimeoutError:
+                await self.follow()

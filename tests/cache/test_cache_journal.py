@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -145,6 +146,34 @@ async def test_a_record_that_the_disk_refused_is_kept_once_when_it_is_tried_agai
     again = FileJournal(tmp_path)
     assert await again.records() == [b"one", b"two"]
     again.close()
+
+
+async def test_who_leaves_while_the_disk_writes_lets_nobody_write_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, sync = FileJournal(tmp_path), os.fsync
+    begun, done, at_once = threading.Event(), threading.Event(), []
+
+    def slow(file: int) -> None:
+        at_once.append(file)
+        begun.set()
+        assert done.wait(20)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    leaving = asyncio.create_task(journal.set("a", b"1"))
+    assert await asyncio.to_thread(begun.wait, 20)
+    leaving.cancel()
+    staying = asyncio.create_task(journal.set("b", b"2"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (leaving.done(), len(at_once)) == (False, 1)
+    done.set()
+    await staying
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert await journal.values() == {"a": b"1", "b": b"2"}
+    journal.close()
 
 
 async def test_a_folder_serves_one_process_at_a_time(tmp_path: Path) -> None:

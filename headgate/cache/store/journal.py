@@ -111,7 +111,13 @@ class FileJournal:
     async def _in_turn(self, work: Callable[[], T]) -> T:
         # Disks may be slow: nobody's answer waits for them.
         async with self._turn:
-            return await asyncio.to_thread(work)
+            writing = asyncio.ensure_future(asyncio.to_thread(work))
+            try:
+                return await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                # The thread goes on, and the next turn is not to write into what it writes.
+                await asyncio.wait([writing])
+                raise
 
     def _append(self, record: bytes) -> None:
         whole = os.fstat(self._file.fileno()).st_size
