@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from headgate.cache.guards.lexicon import LANGUAGES, NOT_ABOUT_NOW, TIME_SENSITIVE, TIME_SENSITIVE_PHRASES
+from headgate.cache.now_words import NowWords
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`|\b\w+\(\)", re.DOTALL)
@@ -45,15 +46,20 @@ _TOOLS = (LANGUAGES - {"english", "french", "german", "spanish", "go", "latin", 
 
 _NEEDED = frozenset(max(phrase.split(), key=len) for phrase in TIME_SENSITIVE_PHRASES)
 """A word of each phrase."""
+_ELSEWHERE = NowWords()
 
 
 def time_sensitive(text: str) -> bool:
     """Whether a text asks about now: "today's weather", "the latest release", "how old is she".
 
     What is called current, recent or live without being about now is not: the current directory, the last commit,
-    time zones, where pandas live.
+    time zones, where pandas live. In other languages only words and phrases are looked for.
     """
     told = _GIVEN.sub(" ", _QUOTED.sub(" ", _CODE.sub(" ", text.lower().replace("’", "'"))))
+    return _in_english(told) or _ELSEWHERE.among(told)
+
+
+def _in_english(told: str) -> bool:
     plain = _asked(told)
     # 's is taken off, so that "today's" is found.
     words = [word.removesuffix("'s") for word in _WORD.findall(plain)]

@@ -1,3 +1,5 @@
+import unicodedata
+
 import pytest
 
 from headgate.cache.freshness import time_sensitive
@@ -112,6 +114,78 @@ What was the date of the battle of Hastings?
 What is a time signature in music?
 How do I get the current URL in React?
 """.strip().splitlines()
+
+
+ELSEWHERE = """
+Wie spät ist es jetzt?
+Wie wird das Wetter morgen in Köln?
+Wer ist derzeit Bundeskanzler?
+Quel temps fait-il aujourd'hui ?
+Que s'est-il passé hier à Paris ?
+Quelle heure est-il à Tokyo ?
+¿Qué tiempo hace hoy?
+¿Quién es ahora el presidente de Francia?
+¿Quién ganó ayer el partido?
+Que horas são agora em Lisboa?
+Qual é a cotação do dólar hoje?
+Che tempo fa oggi a Roma?
+Quest'anno chi ha vinto il campionato?
+Wat is vandaag het nieuws?
+Vad är klockan just nu i Stockholm?
+Jaka jest dzisiaj pogoda w Krakowie?
+ŞİMDİ SAAT KAÇ?
+Bugün hava nasıl?
+Какая сегодня погода в Москве?
+Який зараз курс долара?
+Hôm nay thời tiết thế nào?
+Jam berapa sekarang di Jakarta?
+ما هو الطقس اليوم في القاهرة؟
+ماذا حدث غدًا؟
+आज दिल्ली में मौसम कैसा है?
+भारत के प्रधानमंत्री अभी कौन हैं।
+今天北京天气怎么样？
+現在幾點了？
+今日の東京の天気は？
+今何時ですか？
+오늘 서울 날씨는 어때요?
+지금은 몇 시예요?
+""".strip().splitlines()
+
+ANY_TIME_ELSEWHERE = """
+Guten Morgen! Was ist die Hauptstadt von Frankreich?
+Was steht hier, und wo ist der Bahnhof?
+Combien font deux et deux ?
+¿Cuál es la capital de España?
+Qual é a capital do Brasil?
+Quanti minuti ha un'ora?
+Hoeveel is twee plus twee?
+Jaka jest stolica Polski?
+Türkiye'nin başkenti neresidir?
+Какой город является столицей России?
+Thủ đô của Việt Nam là gì?
+Apa ibu kota Indonesia?
+كم لترا من الماء أشرب في اليوم؟
+भारत की राजधानी क्या है?
+法国的首都是哪里？
+フランスの首都はどこですか？
+프랑스의 수도는 어디입니까?
+What was the agora of Athens?
+What did Ayer mean by verification?
+How do I get to Hoy by ferry?
+What is a wetter climate?
+What is the actual cost, and who was Morgan?
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("text", ELSEWHERE)
+def test_a_text_about_now_is_told_in_other_languages(text: str) -> None:
+    assert time_sensitive(text)
+    assert time_sensitive(unicodedata.normalize("NFD", text))
+
+
+@pytest.mark.parametrize("text", ANY_TIME_ELSEWHERE)
+def test_a_text_that_is_not_about_now_is_none_in_any_language(text: str) -> None:
+    assert not time_sensitive(text)
 
 
 @pytest.mark.parametrize("text", NOW)
