@@ -27,7 +27,7 @@ class Tokenizer:
     Attributes:
         vocab_size: number of tokens, added ones included; a model's own vocabulary may be padded beyond it.
         special_ids: tokens that are never part of shown text, the end-of-sequence tokens among them.
-        eos_ids: end-of-sequence tokens, from `generation_config.json`, else `config.json`, else the tokenizer's own.
+        eos_ids: end-of-sequence tokens: of `generation_config.json`, else of `config.json`; then the tokenizer's own.
         bos_id: the begin-of-sequence token, if there is one.
         spelling: how the vocabulary spells text.
     """
@@ -42,7 +42,9 @@ class Tokenizer:
         self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
         self.bos_id = self._id_of(folder.special_tokens.get("bos_token"))
         own_eos = self._id_of(folder.special_tokens.get("eos_token"))
-        self.eos_ids: tuple[int, ...] = folder.eos_token_ids or (() if own_eos is None else (own_eos,))
+        # Who tunes a model for chat often names the new end in the tokenizer only, beside the base model's other files.
+        own = () if own_eos is None else (own_eos,)
+        self.eos_ids: tuple[int, ...] = tuple(dict.fromkeys((*folder.eos_token_ids, *own)))
         named = (self._id_of(text) for text in (*folder.special_tokens.values(), *folder.additional_special_tokens))
         added = (token for token, entry in backend.get_added_tokens_decoder().items() if entry.special)
         self.special_ids = frozenset({*added, *self.eos_ids, *(token for token in named if token is not None)})

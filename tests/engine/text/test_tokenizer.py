@@ -88,10 +88,21 @@ def test_side_files_name_the_special_tokens(folder: Folder) -> None:
         ({"generation_config": {"eos_token_id": [7, 9]}, "config": {"eos_token_id": 5}}, (7, 9)),
         ({"generation_config": {"top_p": 1.0}, "config": {"eos_token_id": 5}}, (5,)),
         ({"config": {"eos_token_id": None}, "tokenizer_config": {"eos_token": "<|stop|>"}}, (2,)),
+        ({"config": {"eos_token_id": 0}, "tokenizer_config": {"eos_token": "<|stop|>"}}, (0, 2)),
+        (
+            {
+                "generation_config": {"eos_token_id": [2, 0]},
+                "config": {"eos_token_id": 5},
+                "tokenizer_config": {"eos_token": "<|stop|>"},
+            },
+            (2, 0),
+        ),
         ({}, ()),
     ],
 )
-def test_end_tokens_come_from_the_first_file_that_names_any(folder: Folder, files: dict, expected: tuple) -> None:
+def test_end_tokens_are_those_of_the_first_config_that_names_any_and_the_tokenizers_own(
+    folder: Folder, files: dict, expected: tuple
+) -> None:
     tokenizer = Tokenizer.load(folder(**files))
     assert tokenizer.eos_ids == expected
     assert set(expected) <= tokenizer.special_ids
