@@ -86,6 +86,10 @@ class RandomTensors:
         # Of a billion numbers some are beyond what e4m3 has, where they would be no numbers.
         return (drawn.clamp_(-LARGEST, LARGEST) if dtype == E4M3 else drawn).to(dtype)
 
+    def equal(self, one: str, other: str) -> bool:
+        """See Tensors: whatever would be the same is."""
+        return one in self and other in self
+
     def release(self, name: str) -> None:
         """See Tensors."""
 

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from headgate.engine.kernels.interface import Kernels, Mlp
 from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, Mixture, MixtureWeights, PackedExperts
-from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
 from headgate.engine.models.formats import LayerFormats, layer_formats
 from headgate.engine.models.keeping import packed_cache
+from headgate.engine.models.opening import Opened, open_checkpoint
 from headgate.engine.models.quantized import Matrix, read_matrix, stays_fp8
 from headgate.engine.models.spec import DecoderSpec
-from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
+from headgate.engine.models.tensors import CheckpointTensors, Tensors
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
@@ -56,15 +56,15 @@ class CheckpointFacts:
 
 
 def read_facts(folder: Path) -> CheckpointFacts:
-    """The facts of the checkpoint in `folder`; no tensor is read.
+    """The facts of the checkpoint in `folder`; no tensor is read, save a head beside the embedding that it should be.
 
     Raises:
         CheckpointError: naming the file that is missing or damaged.
     """
-    config = read_json(folder / "config.json")
-    spec, source = read_spec(config), CheckpointTensors(folder)
-    parameters = source.parameters_named
-    return CheckpointFacts(spec, parameters, parameters - _idle_expert_parameters(spec), _revision(config, source))
+    opened = open_checkpoint(folder, CheckpointTensors)
+    spec, parameters = opened.spec, opened.source.parameters_named
+    revision = _revision(opened.config, opened.source)
+    return CheckpointFacts(spec, parameters, parameters - _idle_expert_parameters(spec), revision)
 
 
 def load_decoder(
@@ -92,19 +92,18 @@ def load_decoder(
     Raises:
         CheckpointError: naming the file and the tensor or key that is missing, damaged, unexpected or misshapen.
     """
-    config = read_json(folder / "config.json")
-    spec = read_spec(config)
-    stated = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
-    compute = _DTYPES[dtype] if dtype != "auto" else _DTYPES.get(stated, torch.bfloat16)
     with torch.inference_mode():
-        source = tensors(folder)
+        opened = open_checkpoint(folder, tensors)
+        config, spec, source = opened.config, opened.spec, opened.source
+        stated = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
+        compute = _DTYPES[dtype] if dtype != "auto" else _DTYPES.get(stated, torch.bfloat16)
         device = device or torch.device("cpu")
         formats = fmt if isinstance(fmt, LayerFormats) else layer_formats(spec, fmt, int8=kernels.int8)
         cache = None
         if keep_packed and device.type == "cpu":
             cache = packed_cache(folder, source, config, kernels, compute, formats)
         kept = cache.load() if cache is not None else None
-        reader = _Reader(source, spec, kernels, compute, device, formats, kept or {})
+        reader = _Reader(opened, kernels, compute, device, formats, kept or {})
         weights = reader.weights(progress or (lambda _done, _all: None))
         if cache is not None and reader.packed:
             cache.save({**(kept or {}), **reader.packed})
@@ -127,16 +126,16 @@ class _Reader:
 
     def __init__(
         self,
-        source: Tensors,
-        spec: DecoderSpec,
+        opened: Opened[Tensors],
         kernels: Kernels,
         dtype: torch.dtype,
         device: torch.device,
         formats: LayerFormats,
         kept: Mapping[str, Tensor],
     ) -> None:
-        self._source = source
-        self._spec = spec
+        self._source = opened.source
+        self._spec = opened.spec
+        self._embedding = opened.embedding
         self._kernels = kernels
         self._dtype = dtype
         self._device = device
@@ -149,11 +148,10 @@ class _Reader:
 
     def weights(self, progress: Callable[[int, int], None]) -> DecoderWeights:
         spec, fmt = self._spec, self._formats.others
-        embedding = self._tensor("model.embed_tokens.weight", spec.vocab_size, spec.hidden)
+        embedding = self._tensor(self._embedding, spec.vocab_size, spec.hidden)
         norm = self._tensor("model.norm.weight", spec.hidden)
         if spec.tied_head:
-            sources = ["model.embed_tokens.weight"]
-            head = self._pack("lm_head", sources, lambda: embedding, spec.vocab_size, None, fmt, norm)
+            head = self._pack("lm_head", [self._embedding], lambda: embedding, spec.vocab_size, None, fmt, norm)
         else:
             head = self._linear(("lm_head",), (spec.vocab_size,), spec.hidden, False, fmt, norm)
         layers = list[Layer]()

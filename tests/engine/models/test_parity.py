@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import get_args
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from tiny_models import ARCHITECTURES, MakeCheckpoint
 from torch import Tensor
 
@@ -74,6 +76,39 @@ def test_logits_equal_transformers(architecture: str, kernels: Kernels, make_che
     prompt_error = (prompt - expected[:PROMPT]).abs().max().item()
     # Shown by `pytest -s`: the table in docs/performance.md.
     print(f"\n| {architecture} | {type(kernels).__name__} | {prompt_error:.1e} | {decode_error:.1e} |")
+
+
+@pytest.mark.parametrize("kept", ["both", "head"])
+def test_a_head_of_its_own_is_used_whatever_the_config_says(
+    kept: str, kernels: Kernels, make_checkpoint: MakeCheckpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Path(shutil.copytree(make_checkpoint("qwen3"), tmp_path / "model"))
+    tied = load_decoder(folder, kernels)
+    tensors = load_file(folder / "model.safetensors")
+    head = torch.randn(320, 64, generator=torch.Generator().manual_seed(9)) * 0.12
+    if kept == "head":
+        del tensors["model.embed_tokens.weight"]
+    save_file({**tensors, "lm_head.weight": head}, folder / "model.safetensors", metadata={"format": "pt"})
+    loaded = load_decoder(folder, kernels)
+    tokens = torch.randint(0, 320, (30,), generator=torch.Generator().manual_seed(1)).tolist()
+    store = KVStore(loaded.decoder.spec, 4, BLOCK_SIZE, torch.float32, CPU)
+    logits = step(loaded.decoder, store, [3, 1, 0, 2], tokens, 0)
+    torch.testing.assert_close(logits, oracle_logits(folder, tokens), atol=1e-4, rtol=0)
+    assert loaded.decoder.spec.tied_head == (kept == "head")
+    assert loaded.parameters == tied.parameters + (head.numel() if kept == "both" else 0)
+    assert ("'lm_head.weight' is not 'model.embed_tokens.weight'" in caplog.text) == (kept == "both")
+
+
+def test_a_head_that_is_the_embedding_is_read_once(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(make_checkpoint("qwen3"), tmp_path / "model"))
+    kernels = choose_kernels("reference", CPU).kernels
+    tied = load_decoder(folder, kernels)
+    tensors = load_file(folder / "model.safetensors")
+    twice = {**tensors, "lm_head.weight": tensors["model.embed_tokens.weight"].clone()}
+    save_file(twice, folder / "model.safetensors", metadata={"format": "pt"})
+    loaded = load_decoder(folder, kernels)
+    assert loaded.decoder.spec == tied.decoder.spec
+    assert loaded.parameters == tied.parameters
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "qwen3-moe"])
