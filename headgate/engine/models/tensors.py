@@ -226,9 +226,10 @@ class CheckpointTensors:
         return torch.frombuffer(file, dtype=torch.uint8, count=size, offset=place.start)
 
     def _paths(self) -> Iterator[Path]:
-        index = self.folder / "model.safetensors.index.json"
-        if not index.exists():
-            yield self.folder / "model.safetensors"
+        whole, index = self.folder / "model.safetensors", self.folder / "model.safetensors.index.json"
+        # The whole file first, as in transformers: saving it over shards leaves their index behind.
+        if whole.exists() or not index.exists():
+            yield whole
             return
         names = read_json(index).get("weight_map")
         if not isinstance(names, dict):

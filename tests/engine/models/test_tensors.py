@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,14 @@ def test_released_tensors_leave_memory_and_come_back(tmp_path: Path) -> None:
     assert mapped(path) < 500
     assert torch.equal(got, first)
     assert torch.equal(source.get("second", (1000, 1000)), second)
+
+
+def test_a_whole_file_is_read_though_an_index_was_left_beside_it(tmp_path: Path) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"weight": "model-00001-of-00001.safetensors"}}))
+    save_file({"weight": torch.zeros(2)}, tmp_path / "model-00001-of-00001.safetensors")
+    assert CheckpointTensors(tmp_path).get("weight", (2,)).tolist() == [0, 0]
+    save_file({"weight": torch.ones(2)}, tmp_path / "model.safetensors")
+    source = CheckpointTensors(tmp_path)
+    assert source.get("weight", (2,)).tolist() == [1, 1]
+    assert source.files == [tmp_path / "model.safetensors"]
