@@ -218,7 +218,8 @@ class Engine:
         vocab_size = loaded.decoder.spec.vocab_size
         if tokenizer.vocab_size > vocab_size:
             raise CheckpointError(
-                f"{spec.path}: tokenizer.json has {tokenizer.vocab_size} tokens, the model's vocabulary {vocab_size}"
+                f"{spec.path}: tokenizer.json has token ids up to {tokenizer.vocab_size - 1}; "
+                f"vocab_size {vocab_size} of config.json accepts those below {vocab_size}"
             )
         logger.info("loaded %s from %s in %.2f s", spec.name, spec.path, self._clock() - started)
         return loaded, tokenizer

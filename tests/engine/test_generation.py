@@ -229,6 +229,16 @@ def test_what_is_no_token_cannot_be_suppressed(tiny_checkpoint: Path, tmp_path: 
         engine.load(ModelSpec("m", folder))
 
 
+def test_a_token_beyond_the_embedding_is_told_when_the_model_is_loaded(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "model"))
+    config = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = config["model"]["vocab"]
+    vocabulary[max(vocabulary, key=vocabulary.get)] = 320  # no more tokens than before
+    (folder / "tokenizer.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"token ids up to 320; vocab_size 320 .* accepts those below 320"):
+        Engine(EngineSettings()).load(ModelSpec("m", folder))
+
+
 def test_tenants_do_not_share_blocks(tiny_checkpoint: Path) -> None:
     prompt = tuple(prompts_of([64])[0])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from engine_site import serving
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tiny_models import MakeCheckpoint, write_tokenizer
@@ -312,6 +314,21 @@ def test_required_calls_are_read_back_and_follow_their_schemas(
             for call in calls:
                 pieces = [p.arguments for one in said for p in one.calls if p.index == call.index]
                 jsonschema.validate(json.loads("".join(pieces)), TOOLS[call.name or ""])
+
+
+@pytest.mark.parametrize(("ends", "usable"), [([2, 99_999], True), ([318, 2], True), ([99_999], False)])
+def test_ends_that_the_vocabulary_lacks_are_left_out(
+    ends: list[int], usable: bool, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "model"))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    (folder / "tokenizer_config.json").write_text("{}")
+    with serving(folder, EngineSettings(threads=1)) as model:
+        if usable:
+            assert answers(model, {"const": "x"}) == [('"x"', "stop")]
+        else:
+            with pytest.raises(GrammarError, match="vocabulary cannot be held to a form"):
+                answers(model, {"const": "x"})
 
 
 STRINGS = st.builds(

@@ -183,7 +183,7 @@ class _Spelled:
     """A vocabulary as llguidance asks for it."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.eos_token_id = tokenizer.eos_ids[0]
+        self.eos_token_id = tokenizer.known_eos_ids[0]
         self.bos_token_id = tokenizer.bos_id
         self.special_token_ids = sorted(tokenizer.special_ids)
         self.tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
@@ -226,9 +226,12 @@ class _Spelled:
 def _vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
     from llguidance import LLTokenizer, TokenizerWrapper
 
-    if tokenizer.spelling not in _SPELLINGS or not tokenizer.eos_ids:
+    if tokenizer.spelling not in _SPELLINGS or not tokenizer.known_eos_ids:
         raise GrammarError("this model's vocabulary cannot be held to a form")
-    return LLTokenizer(TokenizerWrapper(_Spelled(tokenizer)), eos_token=list(tokenizer.eos_ids))
+    try:
+        return LLTokenizer(TokenizerWrapper(_Spelled(tokenizer)), eos_token=list(tokenizer.known_eos_ids))
+    except ValueError as error:
+        raise GrammarError(f"this model's vocabulary cannot be held to a form: {_reason(str(error))}") from error
 
 
 def _reason(message: str) -> str:

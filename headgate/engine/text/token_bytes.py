@@ -72,6 +72,14 @@ def longest_token(config: Mapping[str, Any]) -> int:
     return max(map(len, (*model["vocab"], *(token["content"] for token in added)))) if whole else 0
 
 
+def ids_end(config: Mapping[str, Any]) -> int:
+    """The first token id above all of a `tokenizer.json`: the number of tokens, or more where ids were left out."""
+    entries = config["model"]["vocab"]
+    # By token, or of Unigram models in their order.
+    ids: list[int] = list(entries.values() if isinstance(entries, dict) else range(len(entries)))
+    return 1 + max((*ids, *(token["id"] for token in config.get("added_tokens", ()))), default=-1)
+
+
 def byte_of_fallback_token(token: str) -> int | None:
     """The byte of a SentencePiece byte token such as `<0x0A>`; None for any other token."""
     if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):

@@ -16,6 +16,7 @@ from headgate.engine.text.token_bytes import (
     byte_alphabet,
     byte_of_fallback_token,
     bytes_of,
+    ids_end,
     longest_token,
     spelling_of,
 )
@@ -25,9 +26,10 @@ class Tokenizer:
     """A fast tokenizer read from a Hugging Face folder. Thread-safe: it never changes after it is made.
 
     Attributes:
-        vocab_size: number of tokens, added ones included; a model's own vocabulary may be padded beyond it.
+        vocab_size: all token ids are below it, added ones too; a model's own vocabulary may be padded beyond it.
         special_ids: tokens that are never part of shown text, the end-of-sequence tokens among them.
         eos_ids: end-of-sequence tokens: of `generation_config.json`, else of `config.json`; then the tokenizer's own.
+        known_eos_ids: those of them that are in the vocabulary.
         bos_id: the begin-of-sequence token, if there is one.
         spelling: how the vocabulary spells text.
     """
@@ -39,12 +41,13 @@ class Tokenizer:
         self._backend = backend
         config: dict[str, Any] = json.loads(backend.to_str())
         self.spelling: Spelling = spelling_of(config.get("decoder"))
-        self.vocab_size: int = backend.get_vocab_size(with_added_tokens=True)
+        self.vocab_size = ids_end(config)
         self.bos_id = self._id_of(folder.special_tokens.get("bos_token"))
         own_eos = self._id_of(folder.special_tokens.get("eos_token"))
         # Who tunes a model for chat often names the new end in the tokenizer only, beside the base model's other files.
         own = () if own_eos is None else (own_eos,)
         self.eos_ids: tuple[int, ...] = tuple(dict.fromkeys((*folder.eos_token_ids, *own)))
+        self.known_eos_ids = tuple(token for token in self.eos_ids if backend.id_to_token(token) is not None)
         named = (self._id_of(text) for text in (*folder.special_tokens.values(), *folder.additional_special_tokens))
         added = (token for token, entry in backend.get_added_tokens_decoder().items() if entry.special)
         self.special_ids = frozenset({*added, *self.eos_ids, *(token for token in named if token is not None)})

@@ -109,6 +109,21 @@ def test_end_tokens_are_those_of_the_first_config_that_names_any_and_the_tokeniz
     assert tokenizer.decode(expected) == ""
 
 
+def test_ids_that_are_left_out_and_ends_without_a_token(folder: Folder) -> None:
+    path = folder(generation_config={"eos_token_id": [500, 2, 99_999]}, tokenizer_config={"eos_token": "<|end|>"})
+    before = Tokenizer.load(path).vocab_size
+    config = json.loads((path / "tokenizer.json").read_text())
+    vocabulary = config["model"]["vocab"]
+    last = max(vocabulary, key=vocabulary.get)
+    vocabulary[last] = 900
+    (path / "tokenizer.json").write_text(json.dumps(config))
+    tokenizer = Tokenizer.load(path)
+    assert (before, tokenizer.vocab_size) == (len(vocabulary) + 3, 901)
+    assert tokenizer.token_bytes(900) != b""
+    assert tokenizer.eos_ids == (500, 2, 99_999, 1)
+    assert tokenizer.known_eos_ids == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
