@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from jinja2 import meta
 from jinja2.ext import Extension, loopcontrols
-from jinja2.nodes import Node, Scope
+from jinja2.nodes import Const, Getattr, Getitem, Name, Node, Scope, Template, Test
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -56,10 +56,13 @@ class ChatTemplate:
         self._templates: dict[str, jinja2.Template] = {}
         self._sources = dict(templates)
         self._variables: dict[str, set[str]] = {}
+        self._knows_null: dict[str, bool] = {}
         for name, text in templates.items():
             try:
                 self._templates[name] = environment.from_string(text)
-                self._variables[name] = meta.find_undeclared_variables(environment.parse(text))
+                tree = environment.parse(text)
+                self._variables[name] = meta.find_undeclared_variables(tree)
+                self._knows_null[name] = _asks_for_null_content(tree)
             except jinja2.TemplateSyntaxError as error:
                 raise TokenizerError(
                     f"{source}: chat template {name!r}, line {error.lineno}: {error.message}"
@@ -101,7 +104,8 @@ class ChatTemplate:
         """The prompt for `messages`, special tokens spelled out: encode it without adding any.
 
         Args:
-            messages: OpenAI's, as plain JSON values. Content may be a string, null, or a list of text parts.
+            messages: OpenAI's, as plain JSON values. Content may be a string, null, or a list of text parts. Templates
+                see a string, or null beside calls if they ask for that.
             tools: OpenAI's tool definitions.
             add_generation_prompt: end with the beginning of the assistant's answer.
             extra: further variables of the template, such as `enable_thinking`.
@@ -110,11 +114,12 @@ class ChatTemplate:
             NoChatTemplate: the model has none.
             TemplateError: the template refused or failed, or a content part is not text.
         """
-        template = self._chosen(with_tools=tools is not None)
+        name = self._chosen(with_tools=tools is not None)
+        template, null = self._templates[name], self._knows_null[name]
         variables = {
             **self._special_tokens,
             **extra,
-            "messages": [_with_plain_content(index, message) for index, message in enumerate(messages)],
+            "messages": [_with_plain_content(index, message, null=null) for index, message in enumerate(messages)],
             "tools": None if tools is None else list(tools),
             "documents": extra.get("documents"),
             "add_generation_prompt": add_generation_prompt,
@@ -136,14 +141,14 @@ class ChatTemplate:
             return "tool_use"
         return "default" if "default" in self._templates else None
 
-    def _chosen(self, *, with_tools: bool) -> jinja2.Template:
+    def _chosen(self, *, with_tools: bool) -> str:
         if not self._templates:
             raise NoChatTemplate(f"{self._source} has no chat template; the model serves completions only")
         name = self._name(with_tools=with_tools)
         if name is None:
             names = ", ".join(sorted(self._templates))
             raise NoChatTemplate(f"{self._source} has chat templates {names}, but none named default")
-        return self._templates[name]
+        return name
 
 
 def _environment() -> jinja2.Environment:
@@ -190,9 +195,26 @@ def _with_arguments_as_text(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**message, "tool_calls": written}
 
 
-def _with_plain_content(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
-    """The message with its content as one string: templates of text models know nothing else."""
+def _asks_for_null_content(tree: Template) -> bool:
+    """Whether a template asks if a content is none, as DeepSeek's do to know a message that only calls."""
+    for test in tree.find_all(Test):
+        match test:
+            case Test(
+                name="none",
+                node=Getattr(attr="content") | Getitem(arg=Const(value="content")) | Name(name="content"),
+            ):
+                return True
+    return False
+
+
+def _with_plain_content(index: int, message: Mapping[str, Any], *, null: bool) -> dict[str, Any]:
+    """The message with its content as one string: templates of text models know nothing else.
+
+    `null`: but for none in a message that only calls, which a template that asks for it would not write otherwise.
+    """
     content = message.get("content")
+    if null and not content and message.get("tool_calls"):
+        return {**message, "content": None}
     if isinstance(content, str):
         return dict(message)
     if content is not None and not isinstance(content, list | tuple):

@@ -159,6 +159,25 @@ def test_text_parts_are_joined_and_no_content_is_empty() -> None:
     assert messages == before
 
 
+@pytest.mark.parametrize("content", ["message.content", "message['content']", "content"])
+@pytest.mark.parametrize("nothing", [None, "", []])
+def test_a_template_that_asks_for_null_sees_it_beside_calls(content: str, nothing: object) -> None:
+    # As DeepSeek-R1-Distill's: who has a content has no calls.
+    template = template_of(
+        "{% for message in messages %}{% set content = message['content'] %}"
+        f"{{% if {content} is not none %}}[{{{{ {content} }}}}]"
+        "{% else %}{% for call in message.tool_calls %}({{ call.function.name }}){% endfor %}{% endif %}{% endfor %}"
+    )
+    call = {"type": "function", "function": {"name": "find", "arguments": {}}}
+    messages = [
+        {"role": "assistant", "content": nothing, "tool_calls": [call, call]},
+        {"role": "assistant", "content": "said", "tool_calls": [call]},
+        {"role": "assistant", "content": nothing},
+        {"role": "tool", "content": nothing},
+    ]
+    assert template.render(messages) == "(find)(find)[said][][]"
+
+
 def test_other_parts_are_refused_by_place_and_type() -> None:
     template = template_of("{{ messages }}")
     with pytest.raises(TemplateError, match=r"messages\[0\]\.content\[1\] is of type 'image_url'"):
