@@ -13,12 +13,12 @@ _PAGES = 64
 def checkpoint_identity(folder: Path) -> str:
     """A digest of what a checkpoint computes, 16 hexadecimal digits: the same for a copy, another after more training.
 
-    Configuration, tokenizer and chat template are read whole; of each file of weights its size, its first and its last
+    Configuration, tokenizer and chat templates are read whole; of each file of weights its size, its first and its last
     page and 62 pages between them, so that a hundred gigabytes take milliseconds. Weights that differ only elsewhere
     are not told apart, which training never makes.
     """
     digest = sha256()
-    for path in sorted(folder.iterdir()):
+    for path in sorted([*folder.iterdir(), *folder.glob("additional_chat_templates/*.jinja")]):
         if path.suffix == ".safetensors":
             size = path.stat().st_size
             digest.update(f"{path.name}:{size}".encode())
@@ -27,6 +27,6 @@ def checkpoint_identity(folder: Path) -> str:
                     file.seek(max(0, size - _PAGE) * page // (_PAGES - 1))
                     digest.update(file.read(_PAGE))
         elif path.suffix in _WHOLE and path.is_file():
-            digest.update(f"{path.name}:".encode())
+            digest.update(f"{path.relative_to(folder).as_posix()}:".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

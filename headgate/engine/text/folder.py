@@ -67,10 +67,11 @@ class TokenizerFolder:
 def text_revision(folder: Path) -> str:
     """Equal for folders that turn texts and conversations into the same tokens: a digest of the files that say how."""
     digest = blake2b(digest_size=16)
-    for path in sorted([*folder.glob("*token*.json"), *folder.glob("chat_template*")]):
-        raw = path.read_bytes()
-        digest.update(f"{path.name}:{len(raw)}:".encode())
-        digest.update(raw)
+    for path in sorted([*folder.glob("*token*.json"), *folder.glob("chat_template*"), *_named_templates(folder)]):
+        if path.is_file():
+            raw = path.read_bytes()
+            digest.update(f"{path.relative_to(folder).as_posix()}:{len(raw)}:".encode())
+            digest.update(raw)
     return digest.hexdigest()
 
 
@@ -120,14 +121,17 @@ def _eos_ids(path: Path) -> tuple[int, ...]:
     return tuple(ids)
 
 
+def _named_templates(path: Path) -> list[Path]:
+    """Where transformers 5 saves what is not the default, such as tool_use."""
+    return sorted((path / "additional_chat_templates").glob("*.jinja"))
+
+
 def _templates(path: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """`chat_template.jinja` wins over `tokenizer_config.json`, as in transformers."""
-    file = path / "chat_template.jinja"
-    if file.exists():
-        try:
-            return {"default": file.read_text(encoding="utf-8")}
-        except (OSError, UnicodeDecodeError) as error:
-            raise TokenizerError(f"{file}: cannot be read: {error}") from error
+    """Files of their own win over `tokenizer_config.json`, as in transformers."""
+    default = path / "chat_template.jinja"
+    files = {file.stem: file for file in _named_templates(path)} | ({"default": default} if default.exists() else {})
+    if files:
+        return {name: _template(file) for name, file in files.items()}
     value = config.get("chat_template")
     if value is None:
         return {}
@@ -143,3 +147,10 @@ def _templates(path: Path, config: Mapping[str, Any]) -> dict[str, str]:
             "string 'name' and a string 'template'"
         )
     return named
+
+
+def _template(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(f"{file}: cannot be read: {error}") from error

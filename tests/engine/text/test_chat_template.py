@@ -12,8 +12,9 @@ import pytest
 import tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from headgate.engine.models.identity import checkpoint_identity
 from headgate.engine.text.chat_template import ChatTemplate, NoChatTemplate, TemplateError
-from headgate.engine.text.folder import TokenizerError
+from headgate.engine.text.folder import TokenizerError, text_revision
 from headgate.engine.text.tokenizer import Tokenizer
 
 CHATML = """
@@ -246,3 +247,24 @@ def test_named_templates(folder: Callable[..., Path]) -> None:
     only = ChatTemplate.load(folder(tokenizer_config={"chat_template": named[1:]}))
     with pytest.raises(NoChatTemplate, match="chat templates tool_use, but none named default"):
         only.render(CHATS[0])
+
+
+def test_named_templates_in_files_of_their_own_as_transformers_saves_them(saved: Callable[[str], Path]) -> None:
+    path = saved("plain")
+    before = text_revision(path)
+    oracle = AutoTokenizer.from_pretrained(path)
+    oracle.chat_template = {"default": "plain", "tool_use": "tools: {{ tools | length }}"}
+    oracle.save_pretrained(path)
+    (path / "chat_templates").mkdir()  # nothing that is read
+    template = ChatTemplate.load(path)
+    assert template.render(CHATS[0]) == "plain"
+    assert template.render(CHATS[0], tools=TOOLS) == "tools: 1"
+    assert text_revision(path) != before
+    named = path / "additional_chat_templates" / "tool_use.jinja"
+    told = text_revision(path), checkpoint_identity(path)
+    named.write_text("other tools")
+    assert ChatTemplate.load(path).render(CHATS[0], tools=TOOLS) == "other tools"
+    assert not {text_revision(path), checkpoint_identity(path)} & set(told)
+    named.write_bytes(b"\xff")
+    with pytest.raises(TokenizerError, match=r"tool_use\.jinja: cannot be read"):
+        ChatTemplate.load(path)
