@@ -102,7 +102,7 @@ def _plan(job: Job) -> _Plan:
     if job.split == job.holdout:
         raise DistillError(f"--holdout is {job.holdout!r}, as --split is; the holdout must not be trained on")
     teacher = _located("--teacher", job.teacher)
-    tokenizer = _located("--tokenizer", job.tokenizer) if job.tokenizer else teacher
+    tokenizer = _located("--tokenizer", job.tokenizer, weights=False) if job.tokenizer else teacher
     teacher_spec, _ = _spec("--teacher", teacher / "config.json")
     given = job.student_config
     student_spec, config = _spec("--student-config", given / "config.json" if given.is_dir() else given)
@@ -207,9 +207,9 @@ def holdout_loss(teacher: Any, student: Any, rows: Rows, tokens: int) -> Holdout
     return HoldoutLoss(divergence / answers, cross_entropy / answers)
 
 
-def _located(option: str, source: str) -> Path:
+def _located(option: str, source: str, *, weights: bool = True) -> Path:
     try:
-        return locate(source)
+        return locate(source, weights=weights)
     except CheckpointError as error:
         raise DistillError(f"{option} {error}") from error
 

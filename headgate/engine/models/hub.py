@@ -3,34 +3,65 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.engine.errors import CheckpointError
+from headgate.engine.models.architectures import read_spec
+from headgate.engine.models.tensors import INDEX, WHOLE, read_json, shards
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
-_FILES = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]
+_CONFIG = "config.json"
+_TEXTS = ("*.json", "*.jinja", "tokenizer.model")
+_NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
+# A star of the hub's patterns stands for slashes, too: folders hold the same weights for other programs.
+_FOLDERS = "*/*"
 
 
-def locate(source: str) -> Path:
+def locate(source: str, *, weights: bool = True) -> Path:
     """The folder of `source`: a path, or a hub id such as "Qwen/Qwen3-0.6B", with "@revision" if need be.
 
     A hub repository is downloaded to huggingface_hub's cache, or found there; HF_HUB_OFFLINE=1 and HF_TOKEN are obeyed.
+    Its config.json comes first, so that what cannot be served costs no download. Without `weights` only what says how
+    to read and write texts is wanted, whatever the model.
 
     Raises:
-        CheckpointError: there is no such folder, and the hub cannot give it.
+        CheckpointError: there is no such folder, and the hub cannot give it, or gives what cannot be served.
     """
     folder = Path(source).expanduser()
     if folder.is_dir():
         return folder
     if not _HUB_ID.fullmatch(source):
         raise CheckpointError(f"{source}: no such folder, and no hub id of the form owner/name")
+    repository, _, revision = source.partition("@")
+    if not weights:
+        return _fetch(source, repository, revision, _TEXTS, without=_FOLDERS)
+    folder = _fetch(source, repository, revision, [_CONFIG])
+    if (folder / _CONFIG).is_file():
+        try:
+            read_spec(read_json(folder / _CONFIG))
+        except CheckpointError as error:
+            raise type(error)(f"{source}: {error}") from error
+    # The commit from here on: the rest is of the same one, and the hub is not asked again which it is.
+    commit = folder.name
+    _fetch(source, repository, commit, [*_TEXTS, WHOLE], without=_FOLDERS)
+    index = folder / INDEX
+    parts = shards(index) if index.is_file() and not (folder / WHOLE).is_file() else []
+    # With the configuration, which is there: the hub's library warns where nothing matches.
+    return _fetch(source, repository, commit, [_CONFIG, _NAMED_TEMPLATES, *parts])
+
+
+def _fetch(source: str, repository: str, revision: str, files: Sequence[str], without: str | None = None) -> Path:
     # Imported here: it takes a third of a second, and most starts do not need it.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    repository, _, revision = source.partition("@")
     try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=_FILES))
+        return Path(
+            snapshot_download(
+                repository, revision=revision or None, allow_patterns=list(files), ignore_patterns=without
+            )
+        )
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise CheckpointError(f"{source}: no such folder, and the hub does not give it: {reason}") from error

@@ -32,7 +32,8 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 
-
+WHOLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
 _SCALES = ("_scale", "_scale_inv")
 # Of these, activations' own scales are what a checkpoint would have them rounded by: here each token brings its own.
 _UNUSED = (".inv_freq", ".masked_bias", ".input_scale")
@@ -53,6 +54,18 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path}: must hold a JSON object, holds {type(content).__name__}")
     return content
+
+
+def shards(index: Path) -> list[str]:
+    """The names of the weight files that an index lists, sorted.
+
+    Raises:
+        CheckpointError: the index is damaged.
+    """
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise CheckpointError(f"{index}: weight_map must be an object of tensor names to file names")
+    return sorted(set(names.values()))
 
 
 class Tensors(Protocol):
@@ -225,17 +238,10 @@ class CheckpointTensors:
         file, size = self._files[place.path], place.stop - place.start
         return torch.frombuffer(file, dtype=torch.uint8, count=size, offset=place.start)
 
-    def _paths(self) -> Iterator[Path]:
-        whole, index = self.folder / "model.safetensors", self.folder / "model.safetensors.index.json"
+    def _paths(self) -> list[Path]:
+        whole, index = self.folder / WHOLE, self.folder / INDEX
         # The whole file first, as in transformers: saving it over shards leaves their index behind.
-        if whole.exists() or not index.exists():
-            yield whole
-            return
-        names = read_json(index).get("weight_map")
-        if not isinstance(names, dict):
-            raise CheckpointError(f"{index}: weight_map must be an object of tensor names to file names")
-        for name in sorted(set(names.values())):
-            yield self.folder / name
+        return [whole] if whole.exists() or not index.exists() else [self.folder / name for name in shards(index)]
 
 
 def _places(path: Path, content: mmap.mmap) -> Iterator[tuple[str, _Place]]:
