@@ -35,7 +35,7 @@ def packed_cache(
         return None
     name = f"{formats.others}-{str(dtype).removeprefix('torch.')}"
     made_of = json.dumps([name, list(formats.attention), layout, content_digest(source.files), config], sort_keys=True)
-    return PackedCache(folder, name, sha256(made_of.encode()).hexdigest())
+    return PackedCache(folder, name, sha256(made_of.encode()).hexdigest(), source.files)
 
 
 def _pack_probe(kernels: Kernels, probe: Tensor, formats: LayerFormats) -> PackedWeight | None:

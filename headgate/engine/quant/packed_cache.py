@@ -90,13 +90,19 @@ def layout_digest(pack: Callable[[Tensor], PackedWeight | None]) -> str | None:
 class PackedCache:
     """The file for one checkpoint, format and dtype."""
 
-    def __init__(self, checkpoint: Path, name: str, identity: str) -> None:
-        """`name` of the file, without suffix; `identity` of what the tensors are made from, and how."""
+    def __init__(self, checkpoint: Path, name: str, identity: str, files: Sequence[Path]) -> None:
+        """`name` of the file, without suffix; `identity` of what the tensors are made from, and how.
+
+        `files` are those of the checkpoint's weights: who may not read them all may not read this one.
+        """
         # The path keeps checkpoints apart that share the user's cache folder.
         place = sha256(str(checkpoint.resolve()).encode()).hexdigest()[:16]
-        own = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate" / "weights" / place
-        self._candidates = [folder / f"{name}.safetensors" for folder in (checkpoint / ".headgate", own)]
+        folders = [checkpoint / ".headgate"]
+        if (caches := _users_caches()) is not None:
+            folders.append(caches / "headgate" / "weights" / place)
+        self._candidates = [folder / f"{name}.safetensors" for folder in folders]
         self._identity = identity
+        self._files = files
 
     def load(self) -> dict[str, Tensor] | None:
         """The tensors, memory-mapped; None if there is no file for this identity that is whole."""
@@ -128,7 +134,7 @@ class PackedCache:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _remove_abandoned(path.parent)
-                _write(path, ordered, self._identity)
+                _write(path, ordered, self._identity, self._files)
             except OSError as error:
                 refusals.append(f"{path}: {error.strerror or error}")
                 continue
@@ -158,7 +164,26 @@ def _sum(tensor: Tensor) -> int:
     return int(words[:whole].view(torch.int64).sum()) + int(words[whole:].sum())
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor], identity: str) -> None:
+def _users_caches() -> Path | None:
+    """Where the user's caches are; None for one without a home, as in containers that run under any number."""
+    if stated := os.environ.get("XDG_CACHE_HOME"):
+        return Path(stated)
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:
+        return None
+
+
+def _permissions(files: Sequence[Path], group: int) -> int:
+    """The mode of a file of this group that nobody else reads than who may read all of `files`."""
+    mode = 0o644
+    for stat in [file.stat() for file in files]:
+        group_reads = stat.st_mode & 0o040 and (stat.st_gid == group or stat.st_mode & 0o004)
+        mode &= 0o600 | (stat.st_mode & 0o004) | (0o040 if group_reads else 0)
+    return mode
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor], identity: str, files: Sequence[Path]) -> None:
     """The safetensors format, with the data on a boundary of `_ALIGNMENT` (its library gives no say in that)."""
     header: dict[str, object] = {
         "__metadata__": {"identity": identity, "sums": json.dumps({name: _sum(t) for name, t in tensors.items()})}
@@ -179,7 +204,7 @@ def _write(path: Path, tensors: Mapping[str, Tensor], identity: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         # A temporary file is its owner's alone; who may read the checkpoint may read this.
-        Path(unfinished).chmod(0o644)
+        Path(unfinished).chmod(_permissions(files, Path(unfinished).stat().st_gid))
         Path(unfinished).replace(path)
     except BaseException:
         Path(unfinished).unlink(missing_ok=True)

@@ -34,7 +34,7 @@ TENSORS = {"a": torch.arange(30, dtype=torch.int8), "b": torch.randn(16, 4), "c"
 
 
 def cache(folder: Path, identity: str = "one") -> PackedCache:
-    return PackedCache(folder, "int8-float32", identity)
+    return PackedCache(folder, "int8-float32", identity, sorted(folder.glob("*.safetensors")))
 
 
 def path_of(folder: Path) -> Path:
@@ -59,6 +59,37 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert loaded["b"].data_ptr() % 64 == 0
     assert os.listdir(path_of(tmp_path).parent) == [path_of(tmp_path).name]
     assert path_of(tmp_path).stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    ("modes", "expected"),
+    [((0o644,), 0o644), ((0o600,), 0o600), ((0o640, 0o644), 0o640), ((0o640, 0o604), 0o600), ((0o444,), 0o644)],
+)
+def test_nobody_reads_it_who_may_not_read_the_checkpoint(tmp_path: Path, modes: tuple[int, ...], expected: int) -> None:
+    for number, mode in enumerate(modes):
+        file = tmp_path / f"model-{number}.safetensors"
+        file.touch()
+        file.chmod(mode)
+    cache(tmp_path).save(TENSORS)
+    assert path_of(tmp_path).stat().st_mode & 0o777 == expected
+
+
+def test_a_user_without_a_home_keeps_it_beside_the_checkpoint_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    cache(tmp_path).save(TENSORS)
+    assert cache(tmp_path).load() is not None
+    path_of(tmp_path).unlink()
+    path_of(tmp_path).parent.rmdir()
+    path_of(tmp_path).parent.touch()
+    cache(tmp_path).save(TENSORS)
+    assert "not kept for the next start" in caplog.text
+    assert cache(tmp_path).load() is None
 
 
 def test_another_identity_is_stale_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
