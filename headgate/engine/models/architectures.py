@@ -7,25 +7,20 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
+from headgate.engine.models.config import Config
 from headgate.engine.models.quantized import check_quantization
 from headgate.engine.models.spec import DecoderSpec, ExpertsSpec, RopeSpec, WeightNames
 
-
-class _Config:
-    """Reads config.json with errors that name the key."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
-
-    def get(self, key: str, default: Any = None) -> Any:
-        value = self._values.get(key)
-        return default if value is None else value
-
-    def integer(self, key: str, *synonyms: str) -> int:
-        value = next((self._values[k] for k in (key, *synonyms) if self._values.get(k) is not None), None)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise CheckpointError(f"config.json: {key} must be a positive integer, got {value!r}")
-        return value
+# What transformers' classes have for keys that config.json leaves out; what all have alike is where the key is read.
+_LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
+    "MistralForCausalLM": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "Qwen2ForCausalLM": {"num_key_value_heads": 32, "sliding_window": 4096},
+    "Qwen3ForCausalLM": {"num_key_value_heads": 32, "sliding_window": 4096, "head_dim": 128},
+    "MixtralForCausalLM": {"num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-5},
+    "Qwen2MoeForCausalLM": {"num_key_value_heads": 16, "sliding_window": 4096},
+    "Qwen3MoeForCausalLM": {"num_key_value_heads": 4, "sliding_window": 4096},
+    "OlmoeForCausalLM": {"rms_norm_eps": 1e-5},
+}
 
 
 def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
@@ -35,8 +30,8 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
         UnknownArchitecture: no reader for it; the message lists those there are.
         CheckpointError: a key is missing or has a value that cannot be served.
     """
-    names = config.get("architectures") or []
-    name = names[0] if names else str(config.get("model_type", "none given"))
+    names = config.get("architectures")
+    name = str(names[0] if isinstance(names, list) and names else names or config.get("model_type", "none given"))
     reader = _READERS.get(name)
     if reader is None:
         raise UnknownArchitecture(f"config.json: architecture {name!r} is not known; known are {', '.join(known())}")
@@ -44,7 +39,7 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
     if activation not in ("silu", "swish"):
         raise CheckpointError(f"config.json: hidden_act {activation!r} is not supported; it must be 'silu'")
     check_quantization(config)
-    return reader(_Config(config), name)
+    return reader(Config({**_LEFT_OUT.get(name, {}), **config}), name)
 
 
 def known() -> list[str]:
@@ -52,10 +47,10 @@ def known() -> list[str]:
     return sorted(_READERS)
 
 
-def _base(config: _Config, architecture: str) -> DecoderSpec:
+def _base(config: Config, architecture: str) -> DecoderSpec:
     hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
-    kv_heads = config.get("num_key_value_heads", heads)
-    head_dim = config.get("head_dim", hidden // heads)
+    kv_heads = config.integer("num_key_value_heads", default=heads)
+    head_dim = config.integer("head_dim", default=hidden // heads)
     layers = config.integer("num_hidden_layers")
     if heads % kv_heads:
         raise CheckpointError(
@@ -75,7 +70,7 @@ def _base(config: _Config, architecture: str) -> DecoderSpec:
         head_dim=head_dim,
         mlp_width=config.integer("intermediate_size"),
         vocab_size=config.integer("vocab_size"),
-        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        norm_eps=config.number("rms_norm_eps", 1e-6),
         rope=rope,
         context_length=context,
         tied_head=bool(config.get("tie_word_embeddings", False)),
@@ -83,54 +78,60 @@ def _base(config: _Config, architecture: str) -> DecoderSpec:
     )
 
 
-def _rope(config: _Config) -> RopeSpec:
+def _rope(config: Config) -> RopeSpec:
     # transformers 5 writes rope_parameters; earlier versions rope_theta beside an optional rope_scaling.
-    parameters = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    parameters = config.object("rope_parameters", "rope_scaling")
     if config.get("partial_rotary_factor", parameters.get("partial_rotary_factor", 1.0)) != 1.0:
         raise CheckpointError("config.json: partial_rotary_factor other than 1.0 is not supported")
-    theta = float(parameters.get("rope_theta") or config.get("rope_theta", 10000.0))
+    theta = (parameters if parameters.get("rope_theta") else config).number("rope_theta", 10000.0, above=1.0)
     kind = parameters.get("rope_type", parameters.get("type", "default"))
     if kind not in ("default", "linear", "llama3", "yarn"):
         raise CheckpointError(f"config.json: rope type {kind!r} is not one of default, linear, llama3, yarn")
     if kind == "default":
         return RopeSpec(theta)
-    factor = parameters.get("factor")
-    if not isinstance(factor, int | float):
-        raise CheckpointError(f"config.json: rope factor must be a number for rope type {kind!r}, got {factor!r}")
-    original = parameters.get("original_max_position_embeddings") or config.integer("max_position_embeddings")
+    # Of these the one beside the scaling is believed first, as in transformers.
+    stated = config if config.get("original_max_position_embeddings") else parameters
     return RopeSpec(
         theta,
         kind=cast(Literal["linear", "llama3", "yarn"], kind),
-        factor=float(factor),
-        original_context=int(original),
-        low_frequency_factor=float(parameters.get("low_freq_factor", 1.0)),
-        high_frequency_factor=float(parameters.get("high_freq_factor", 4.0)),
-        beta_fast=float(parameters.get("beta_fast") or 32.0),
-        beta_slow=float(parameters.get("beta_slow") or 1.0),
-        attention_factor=parameters.get("attention_factor"),
+        factor=parameters.number("factor"),
+        original_context=stated.integer(
+            "original_max_position_embeddings", default=config.integer("max_position_embeddings")
+        ),
+        low_frequency_factor=parameters.number("low_freq_factor", 1.0),
+        high_frequency_factor=parameters.number("high_freq_factor", 4.0),
+        beta_fast=parameters.number_or_none("beta_fast") or 32.0,
+        beta_slow=parameters.number_or_none("beta_slow") or 1.0,
+        attention_factor=parameters.number_or_none("attention_factor"),
         truncate=bool(parameters.get("truncate", True)),
-        mscale=parameters.get("mscale"),
-        mscale_all_dim=parameters.get("mscale_all_dim"),
+        mscale=parameters.number_or_none("mscale"),
+        mscale_all_dim=parameters.number_or_none("mscale_all_dim"),
     )
 
 
-def _windows(config: _Config, layers: int, first_windowed: int) -> tuple[int | None, ...]:
+def _windows(config: Config, layers: int, first_windowed: int) -> tuple[int | None, ...]:
     """Per-layer windows from layer_types where given, else every layer from `first_windowed` on."""
-    window = config.get("sliding_window")
+    window = config.integer("sliding_window", default=0, least=0)
     if not window:
         return (None,) * layers
     types = config.get("layer_types")
     if types:
-        return tuple(int(window) if kind == "sliding_attention" else None for kind in types)
-    return tuple(int(window) if layer >= first_windowed else None for layer in range(layers))
+        known = isinstance(types, list) and all(kind in ("sliding_attention", "full_attention") for kind in types)
+        if not known or len(types) != layers:
+            wanted = f"a list of 'sliding_attention' and 'full_attention' for each of {layers} layers"
+            raise CheckpointError(f"config.json: layer_types must be {wanted}, got {types!r}")
+        return tuple(window if kind == "sliding_attention" else None for kind in types)
+    return tuple(window if layer >= first_windowed else None for layer in range(layers))
 
 
-def _sparse_layers(config: _Config, layers: int) -> frozenset[int]:
-    step, dense = int(config.get("decoder_sparse_step", 1)), set(config.get("mlp_only_layers", []))
+def _sparse_layers(config: Config, layers: int) -> frozenset[int]:
+    step, dense = config.integer("decoder_sparse_step", default=1), config.get("mlp_only_layers", [])
+    if not isinstance(dense, list):
+        raise CheckpointError(f"config.json: mlp_only_layers must be a list of layers, got {dense!r}")
     return frozenset(i for i in range(layers) if i not in dense and (i + 1) % step == 0)
 
 
-def _llama(config: _Config, architecture: str) -> DecoderSpec:
+def _llama(config: Config, architecture: str) -> DecoderSpec:
     bias = bool(config.get("attention_bias", False))
     return replace(
         _base(config, architecture),
@@ -140,24 +141,26 @@ def _llama(config: _Config, architecture: str) -> DecoderSpec:
     )
 
 
-def _mistral(config: _Config, architecture: str) -> DecoderSpec:
+def _mistral(config: Config, architecture: str) -> DecoderSpec:
     spec = _base(config, architecture)
     return replace(spec, windows=_windows(config, spec.layers, first_windowed=0))
 
 
-def _qwen2(config: _Config, architecture: str) -> DecoderSpec:
+def _qwen2(config: Config, architecture: str) -> DecoderSpec:
     spec = replace(_base(config, architecture), qkv_bias=bool(config.get("qkv_bias", True)))
     if not config.get("use_sliding_window", False):
         return spec
-    return replace(spec, windows=_windows(config, spec.layers, int(config.get("max_window_layers", 28))))
+    return replace(
+        spec, windows=_windows(config, spec.layers, config.integer("max_window_layers", default=28, least=0))
+    )
 
 
-def _qwen3(config: _Config, architecture: str) -> DecoderSpec:
+def _qwen3(config: Config, architecture: str) -> DecoderSpec:
     bias = bool(config.get("attention_bias", False))
     return replace(_qwen2(config, architecture), qkv_bias=bias, output_bias=bias, qk_norm="head")
 
 
-def _mixtral(config: _Config, architecture: str) -> DecoderSpec:
+def _mixtral(config: Config, architecture: str) -> DecoderSpec:
     spec = _mistral(config, architecture)
     experts = ExpertsSpec(
         count=config.integer("num_local_experts", "num_experts"),
@@ -169,7 +172,7 @@ def _mixtral(config: _Config, architecture: str) -> DecoderSpec:
     return replace(spec, experts=experts, moe_layers=frozenset(range(spec.layers)), names=names)
 
 
-def _qwen2_moe(config: _Config, architecture: str) -> DecoderSpec:
+def _qwen2_moe(config: Config, architecture: str) -> DecoderSpec:
     spec = _qwen2(config, architecture)
     if config.get("use_sliding_window", False) and not config.get("layer_types"):
         raise CheckpointError("config.json: use_sliding_window needs layer_types for this architecture")
@@ -177,14 +180,14 @@ def _qwen2_moe(config: _Config, architecture: str) -> DecoderSpec:
     return replace(spec, experts=experts, moe_layers=_sparse_layers(config, spec.layers))
 
 
-def _qwen3_moe(config: _Config, architecture: str) -> DecoderSpec:
+def _qwen3_moe(config: Config, architecture: str) -> DecoderSpec:
     spec = _qwen3(config, architecture)
     if config.get("use_sliding_window", False):
         spec = replace(spec, windows=_windows(config, spec.layers, first_windowed=0))
     return replace(spec, experts=_experts(config), moe_layers=_sparse_layers(config, spec.layers))
 
 
-def _olmoe(config: _Config, architecture: str) -> DecoderSpec:
+def _olmoe(config: Config, architecture: str) -> DecoderSpec:
     bias = bool(config.get("attention_bias", False))
     spec = _base(config, architecture)
     experts = ExpertsSpec(
@@ -198,13 +201,13 @@ def _olmoe(config: _Config, architecture: str) -> DecoderSpec:
         qkv_bias=bias,
         output_bias=bias,
         qk_norm="projection",
-        clip_qkv=config.get("clip_qkv"),
+        clip_qkv=config.number_or_none("clip_qkv"),
         experts=experts,
         moe_layers=frozenset(range(spec.layers)),
     )
 
 
-def _experts(config: _Config) -> ExpertsSpec:
+def _experts(config: Config) -> ExpertsSpec:
     return ExpertsSpec(
         count=config.integer("num_experts", "num_local_experts"),
         per_token=config.integer("num_experts_per_tok"),
@@ -213,7 +216,7 @@ def _experts(config: _Config) -> ExpertsSpec:
     )
 
 
-_READERS: Mapping[str, Callable[[_Config, str], DecoderSpec]] = {
+_READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
     "LlamaForCausalLM": _llama,
     "MistralForCausalLM": _mistral,
     "Qwen2ForCausalLM": _qwen2,

@@ -32,14 +32,19 @@ def check_quantization(config: Mapping[str, Any]) -> None:
         raise _refusal(f"quantization_config {method!r}", f"use {_KNOWN}, or plain weights")
     blocks = [stated.get("weight_block_size")]
     if stated["quant_method"] == "compressed-tensors":
-        groups = [group.get("weights") or {} for group in (stated.get("config_groups") or {}).values()]
+        given = stated.get("config_groups") or {}
+        groups = list(given.values()) if isinstance(given, dict) else [given]
+        if not all(isinstance(group, dict) and isinstance(group.get("weights") or {}, dict) for group in groups):
+            wanted = "an object of objects, each with an object 'weights'"
+            raise CheckpointError(f"config.json: quantization_config.config_groups must be {wanted}; got {given!r}")
+        groups = [group.get("weights") or {} for group in groups]
         for weights in groups:
             if (weights.get("type"), weights.get("num_bits")) != ("float", 8):
                 found = f"{weights.get('num_bits')}-bit {weights.get('type')}"
                 raise _refusal(f"quantization_config 'compressed-tensors' with {found} weights", f"use {_KNOWN}")
         blocks = [weights.get("block_structure") for weights in groups]
     for block in blocks:
-        if block is not None and list(block) != [BLOCK, BLOCK]:
+        if block is not None and block != [BLOCK, BLOCK]:
             raise _refusal(f"quantization_config with blocks of {block}", f"they must be [{BLOCK}, {BLOCK}]")
 
 

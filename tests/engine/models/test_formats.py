@@ -22,6 +22,7 @@ SHAPE: Mapping[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 64,
     "num_attention_heads": 2,
+    "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
 MIXTURE = {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 4, "num_experts_per_tok": 2}

@@ -59,6 +59,14 @@ def edit_config(**changes: object) -> Callable[[Path], None]:
     return edit
 
 
+def edit_rope(**changes: object) -> Callable[[Path], None]:
+    return edit_config(rope_parameters={"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4, **changes})
+
+
+def edit_scheme(**changes: object) -> Callable[[Path], None]:
+    return edit_config(quantization_config={"quant_method": "compressed-tensors", **changes})
+
+
 def truncate(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
@@ -93,6 +101,26 @@ ROUTER = "model.layers.1.mlp.gate.weight"
         (edit_config(num_key_value_heads=3), r"num_attention_heads \(4\) must be a multiple"),
         (edit_config(quantization_config={"quant_method": "awq"}), r"quantization_config 'awq' is not supported"),
         (edit_config(rope_parameters={"rope_type": "longrope"}), r"rope type 'longrope' is not one of default"),
+        (edit_config(num_key_value_heads=0), r"num_key_value_heads must be a positive integer, got 0"),
+        (edit_config(num_key_value_heads="2"), r"num_key_value_heads must be a positive integer, got '2'"),
+        (edit_config(head_dim=1.5), r"head_dim must be a positive integer, got 1\.5"),
+        (edit_config(rms_norm_eps="1e-6"), r"rms_norm_eps must be a positive number, got '1e-6'"),
+        (edit_config(rope_parameters="linear"), r"rope_parameters must be an object, got 'linear'"),
+        (edit_rope(factor=0), r"rope_parameters\.factor must be a positive number, got 0"),
+        (edit_rope(factor=None), r"rope_parameters\.factor must be a positive number, got None"),
+        (edit_rope(rope_theta=1), r"rope_parameters\.rope_theta must be a number above 1, got 1"),
+        (edit_rope(original_max_position_embeddings="64"), r"original_max_position_embeddings must be a positive int"),
+        (
+            edit_config(sliding_window=8, use_sliding_window=True, layer_types=["full_attention"]),
+            r"layer_types must be",
+        ),
+        (edit_config(sliding_window=8, use_sliding_window=True, layer_types=["sideways"] * 3), r"layer_types must be"),
+        (edit_config(decoder_sparse_step=0), r"decoder_sparse_step must be a positive integer, got 0"),
+        (edit_config(mlp_only_layers=1), r"mlp_only_layers must be a list of layers, got 1"),
+        (edit_scheme(config_groups={"group_0": None}), r"config_groups must be an object of objects.*got"),
+        (edit_scheme(config_groups=[1]), r"config_groups must be an object of objects.*got \[1\]"),
+        (edit_scheme(config_groups={"group_0": {"weights": 8}}), r"config_groups must be an object of objects"),
+        (edit_scheme(quant_method="fp8", weight_block_size=128), r"blocks of 128 is not supported; they must be \["),
     ],
 )
 def test_damage_is_named(folder: Path, damage: Callable[[Path], object], message: str) -> None:

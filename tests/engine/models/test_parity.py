@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import get_args
@@ -17,7 +18,7 @@ from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.cpu.kernels import native_status
 from headgate.engine.kernels.interface import AttentionBatch, Kernels
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.architectures import known
+from headgate.engine.models.architectures import known, read_spec
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.quant.linear import WeightFormat
@@ -123,6 +124,42 @@ def test_quantized_weights_stay_close(architecture: str, kernels: Kernels, make_
     error = {fmt: (each - logits["native"]).norm() / logits["native"].norm() for fmt, each in logits.items()}
     assert 1e-4 < error["int8"] < 0.1
     assert error["int8"] < error["int4"] < 0.4
+
+
+@pytest.mark.parametrize("architecture", known())
+def test_what_a_config_leaves_out_is_what_transformers_has(architecture: str) -> None:
+    stated = {
+        **{"hidden_size": 4096, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 64},
+        **{"vocab_size": 320, "max_position_embeddings": 512},
+    }
+    if architecture.startswith(("Mixtral", "Olmoe", "Qwen2Moe", "Qwen3Moe")):
+        stated |= {"num_experts": 6, "num_experts_per_tok": 2}
+    if "Moe" in architecture and architecture.startswith("Qwen"):
+        stated |= {"moe_intermediate_size": 32}
+    if architecture.startswith("Qwen2Moe"):
+        stated |= {"shared_expert_intermediate_size": 48}
+    windows = [{}, {"use_sliding_window": True, "max_window_layers": 1}] if architecture.startswith("Qwen") else [{}]
+    for window in windows:
+        if window and architecture.startswith("Qwen2Moe"):
+            window["layer_types"] = ["sliding_attention"] * 3
+        theirs = getattr(transformers, architecture.replace("ForCausalLM", "Config"))(**stated, **window)
+        ours = read_spec({"architectures": [architecture], **stated, **window})
+        assert ours == read_spec({**theirs.to_dict(), "architectures": [architecture]})
+        assert ours.norm_eps == theirs.rms_norm_eps
+        assert ours.rope.theta == theirs.rope_parameters["rope_theta"]
+        assert ours.kv_heads == (theirs.num_key_value_heads or 64)
+
+
+def test_the_context_before_yarn_may_be_stated_beside_it(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(make_checkpoint("llama2"), tmp_path / "model"))
+    config = json.loads((folder / "config.json").read_text())
+    yarn = {"rope_type": "yarn", "factor": 8.0, "rope_theta": 10000.0, "original_max_position_embeddings": 256}
+    config |= {"rope_parameters": yarn, "original_max_position_embeddings": 64}
+    (folder / "config.json").write_text(json.dumps(config))
+    decoder = load_decoder(folder, choose_kernels("reference", CPU).kernels).decoder
+    tokens = torch.randint(0, 320, (30,), generator=torch.Generator().manual_seed(1)).tolist()
+    logits = step(decoder, KVStore(decoder.spec, 4, BLOCK_SIZE, torch.float32, CPU), [3, 1, 0, 2], tokens, 0)
+    torch.testing.assert_close(logits, oracle_logits(folder, tokens), atol=1e-4, rtol=0)
 
 
 def test_every_known_architecture_is_tested() -> None:
