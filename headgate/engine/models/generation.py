@@ -37,8 +37,9 @@ def sampling_defaults(folder: Path, vocab_size: int) -> SamplingDefaults:
             raise CheckpointError(f"{folder / _FILE}: begin_suppress_tokens has {token!r}; {accepted}")
     if config.get("do_sample") is False:
         return SamplingDefaults(temperature=0.0, begin_suppress_tokens=suppressed)
+    temperature = config.get("temperature")
     return SamplingDefaults(
-        temperature=float(config.get("temperature") or 1.0),
+        temperature=1.0 if temperature is None else float(temperature),  # 0 is greedy
         top_p=float(config.get("top_p") or 1.0),
         top_k=int(config.get("top_k") or 0) if config.get("do_sample") else 0,
         begin_suppress_tokens=suppressed,
