@@ -249,7 +249,7 @@ def test_models_and_tokenizer_that_do_not_fit(place: Path, distil: Distil, make_
     (place / "gpt.json").write_text(json.dumps({**config, "architectures": ["GPT2LMHeadModel"]}))
     refused(distil(student_config=place / "gpt.json"), "--student-config", "'GPT2LMHeadModel' is not known", "Qwen3")
     (place / "odd.json").write_text(json.dumps({**config, "rms_norm_eps": "much"}))
-    refused(distil(student_config=place / "odd.json"), "--student-config", "odd.json: a value has the wrong type")
+    refused(distil(student_config=place / "odd.json"), "--student-config", "odd.json: rms_norm_eps must be a positive")
     (place / "bad.json").write_text(json.dumps({**config, "use_cache": "perhaps"}))
     refused(distil(student_config=place / "bad.json"), "--student-config", "bad.json: transformers refuses it")
     refused(distil(student_config=place / "none.json"), "none.json: the file is missing")
