@@ -48,6 +48,8 @@ class Document:
             tree = yaml.load(text, Loader=_OnceLoader)
         except yaml.YAMLError as error:
             raise ConfigError([f"{path}{_said(error)}"]) from None
+        except RecursionError:
+            raise ConfigError([f"{path}: cannot be read: it is nested too deeply"]) from None
         if tree is None:
             return cls(path, text, {})
         if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
@@ -119,7 +121,20 @@ class Document:
 
 
 class _OnceLoader(yaml.SafeLoader):
-    """YAML lets a key be given twice and forgets the first; an operator would not know which one holds."""
+    """YAML lets a key be given twice and forgets the first; an operator would not know which one holds.
+
+    Whatever is wrong is a YAMLError.
+    """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value; a ConstructorError with the line where it only looks like a date or a number."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, AttributeError, ArithmeticError):
+            # What PyYAML has of them tells no line.
+            kind = node.tag.rpartition(":")[2]
+            problem = f"{node.value!r} is no valid {kind}; put it in quotes where it is meant as text"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """The mapping; a ConstructorError with the line where a key comes again."""

@@ -95,6 +95,9 @@ def test_sizes_take_units(tmp_path: Path) -> None:
         ("server: {port: 1}\nserver: {port: 2}\n", "headgate.yaml:", [":2: not YAML: the key 'server' is given twice"]),
         ("- 1\n", "headgate.yaml:", ["mapping"]),
         ("a: [\n", "headgate.yaml:", ["not YAML"]),
+        ("server:\n  port: !!int x\n", ":2: not YAML: 'x' is no valid int", ["quotes"]),
+        ("server:\n  port: !!timestamp x\n", ":2: not YAML: 'x' is no valid timestamp", []),
+        ("a: " + "[" * 5000, "nested too deeply", []),
         ("server:\n\tport: 1\n", ":2: not YAML: found character '\\t'", []),
     ],
 )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from team_files import key, roster, write_team
 
 from headgate.gateway.document import ConfigError
+from headgate.gateway.lifecycle import Lifecycle, State
+from headgate.gateway.settings import Settings
 from headgate.gateway.teams.admission import scopes_of
 from headgate.gateway.teams.keys import Principal, hash_secret, new_secret
 from headgate.gateway.teams.registry import Roster, Teams
+from headgate.gateway.teams.reload import Reloader
 from headgate.gateway.teams.sections import TeamPolicy
 from headgate.gateway.wire.errors import ApiError
 
@@ -107,6 +113,11 @@ def test_a_key_is_refused_from_the_moment_it_expires(tmp_path: Path) -> None:
         ("team: {name: red}\nkeys: [{id: a, secret: 'env:A_KEY', expires: 2027-01-01}]\n", 2, ["expires", "timezone"]),
         ("team: {name: red}\nkeys: [{id: a, secret: 'env:A_KEY'}, {id: a, secret: 'env:B_KEY'}]\n", 2, ["given twice"]),
         ("team: {name: red}\nteam: {name: blue}\n", 2, ["the key 'team' is given twice"]),
+        (
+            "team: {name: red}\nkeys:\n  - {id: a, secret: 'env:A_KEY', expires: 2026-06-31}\n",
+            3,
+            ["not YAML: '2026-06-31' is no valid timestamp"],
+        ),
         ("limits: {}\n", 1, ["key 'team' is missing"]),
         ("team: {name: red}\nmodels:\n  allow: [m]\n", 3, ["'models.allow[0]'", "no model 'm'"]),
         ("team: {name: red}\nmodels:\n  aliases: {gpt: larg}\n", 3, ["no model 'larg'", "Did you mean 'large'"]),
@@ -239,3 +250,45 @@ def test_the_example_is_a_team_file_and_not_active(tmp_path: Path) -> None:
     found = roster(tmp_path, {"RESEARCH_LAPTOP_KEY": "a", "RESEARCH_NIGHTLY_KEY": "b"})
     assert found.principal(None, "nightly").models == {"demo-student"}
     assert found.teams["research"].policy.models.aliases["gpt-4o"] == "large"
+
+
+class Told(Lifecycle):
+    """Tells what parts become."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+
+    def set(self, part: str, state: State, detail: str = "", *, required: bool = True) -> None:
+        super().set(part, state, detail, required=required)
+        self.states.put_nowait((state, detail))
+
+
+async def test_following_goes_on_whatever_reading_ends_in(two: Roster, tmp_path: Path) -> None:
+    write_team(tmp_path / "others", "red", key("b"))
+    teams, lifecycle, revoked = Teams(two), Told(), roster(tmp_path / "others", SECRETS)
+    found: list[Roster | Exception] = [RuntimeError("a fault"), revoked]
+
+    def read(_: Settings) -> Roster:
+        one = found.pop(0)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    settings = Settings(teams={"folder": str(tmp_path)})
+    reloader = Reloader(settings, teams, read, lifecycle, CollectorRegistry())
+    following = asyncio.create_task(reloader.follow())
+    try:
+        async with asyncio.timeout(10):
+            assert (await lifecycle.states.get())[0] == "ready"
+            reloader.ask()
+            state, detail = await lifecycle.states.get()
+            assert (state, teams.roster) == ("failed", two)
+            assert "RuntimeError" in detail
+            reloader.ask()
+            assert (await lifecycle.states.get())[0] == "ready"
+            assert teams.roster is revoked
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following

@@ -83,7 +83,12 @@ class Reloader:
             with suppress(TimeoutError):
                 async with asyncio.timeout(FOLLOW_S):
                     await self._asked.wait()
-            await self.look()
+            # Whatever is wrong with a file: one that is put right later, or revokes a key, has to be found.
+            try:
+                await self.look()
+            except Exception as error:
+                logger.exception("the configuration could not be read")
+                self._refuse(f"{type(error).__name__} while reading it; see the log")
 
     async def look(self) -> None:
         """Look now, and read the files where they changed or somebody asked. What it finds holds when it returns."""
@@ -102,12 +107,7 @@ class Reloader:
         try:
             settings, waiting, roster = await asyncio.to_thread(self._read_all)
         except ConfigError as error:
-            self._reloads.add("refused")
-            self._good.set(0)
-            why = "; ".join(error.problems)
-            kept = self._teams.roster.revision
-            logger.error("the configuration cannot be used, and configuration %s still holds: %s", kept, why)
-            self._lifecycle.set(PART, "failed", f"configuration {kept} still holds: {why}", required=False)
+            self._refuse("; ".join(error.problems))
             return
         self._note_waiting(waiting)
         if first and roster.revision == self._teams.roster.revision:
@@ -124,6 +124,13 @@ class Reloader:
     def _read_all(self) -> tuple[Settings, tuple[str, ...], Roster]:
         settings, waiting = (self._settings, ()) if self._main is None else self._main.read()
         return settings, waiting, self._read(settings)
+
+    def _refuse(self, why: str) -> None:
+        self._reloads.add("refused")
+        self._good.set(0)
+        kept = self._teams.roster.revision
+        logger.error("the configuration cannot be used, and configuration %s still holds: %s", kept, why)
+        self._lifecycle.set(PART, "failed", f"configuration {kept} still holds: {why}", required=False)
 
     def _note_waiting(self, keys: tuple[str, ...]) -> None:
         """What the main file says that does not hold."""
