@@ -116,13 +116,15 @@ class Passage:
         principal: Principal,
         record: RequestRecord,
         reading: Reading | None = None,
+        place: int = 0,
     ) -> None:
-        """`reading` is what is kept of the body that `request` was read from, if that is."""
+        """`reading` is what is kept of the body that `request` is from, if that is; `place` its prompt's in there."""
         self._gate = gate
         self._request = request
         self._principal = principal
         self._record = record
         self._reading = reading
+        self._place = place
         self._key: Key | None = None
         self._making = False
         self._ticket: Ticket | None = None
@@ -139,8 +141,9 @@ class Passage:
             record.standing = partial(gate.admission.standing, principal, asked.request.user)
         retry = record.retry
         if retry is not None:
-            # A body may hold several prompts, each of them a request here.
-            key = self._key = (principal.team, principal.key_id, retry.name, part_of(asked.request.prompt))
+            # A body may hold several prompts, equal ones too, each of them a request here.
+            part = part_of(asked.request.prompt, self._place)
+            key = self._key = (principal.team, principal.key_id, retry.name, part)
             if retry.again and (whole := await gate.retries.find(key, retry)) is not None:
                 await gate.admission.tabs.close(key, retry)
                 return self._repeated(whole)

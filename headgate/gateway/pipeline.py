@@ -71,14 +71,19 @@ class Road:
         return self._gate.retries
 
     def answer(
-        self, request: ChatRequest, principal: Principal, record: RequestRecord, reading: Reading | None = None
+        self,
+        request: ChatRequest,
+        principal: Principal,
+        record: RequestRecord,
+        reading: Reading | None = None,
+        place: int = 0,
     ) -> Passage:
         """Answer a request: a context that gives its answer. Leaving it ends the work, unless others listen, too.
 
-        `reading` is what is kept of the body that it was read from, if that is. ApiError for everything that can be
-        refused before the first token.
+        `reading` is what is kept of the body that it was read from, if that is; `place` is that of its prompt among
+        the body's, from 0. ApiError for everything that can be refused before the first token.
         """
-        return Passage(self._gate, request, principal, record, reading)
+        return Passage(self._gate, request, principal, record, reading, place)
 
     def _events(self, job: Job) -> Subscription[Event] | Solo:
         question = job.question

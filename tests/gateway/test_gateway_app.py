@@ -98,6 +98,18 @@ async def test_completions_take_several_prompts_and_token_ids(serve: Serve) -> N
     assert (await ids.json())["usage"]["prompt_tokens"] == 3
 
 
+async def test_equal_prompts_of_a_body_that_is_sent_again_wait_for_each_other_no_longer(serve: Serve) -> None:
+    client = await serve()
+    ask = {"model": "tiny", "prompt": ["the fox", "the fox"], "max_tokens": 4}
+    replies = []
+    async with asyncio.timeout(60):
+        for headers in ({"idempotency-key": "a"}, {"idempotency-key": "a"}, {"x-stainless-retry-count": "1"}):
+            response = await client.post("/v1/completions", json=ask, headers=headers)
+            replies.append([choice["text"] for choice in (await response.json())["choices"]])
+    assert [len(texts) for texts in replies] == [2, 2, 2]
+    assert replies[0] == replies[1]
+
+
 async def test_several_prompts_are_a_hit_only_where_all_of_them_are(serve: Serve) -> None:
     client = await serve()
     said = []

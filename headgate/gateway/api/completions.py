@@ -110,7 +110,10 @@ async def completions(http: web.Request) -> web.StreamResponse:
             with heard(http, answer, requests) as source:
                 return await send(http, source, reply, first, first.n)
     async with AsyncExitStack() as stack:
-        answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
+        answers = [
+            await stack.enter_async_context(road.answer(request, principal, record, place=place))
+            for place, request in enumerate(requests)
+        ]
         batch = await stack.enter_async_context(Batch(answers, first.n))
         note_dropped(http, first, batch.opened.model)
         reply = CompletionReply(identify("cmpl-", batch.opened, record), first)
