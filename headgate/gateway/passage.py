@@ -230,13 +230,16 @@ class Passage:
     def _leave(self, *, had: bool) -> None:
         """`had`: whether the client got the answer, as far as can be known."""
         ticket, retries, key, retry = self._ticket, self._gate.retries, self._key, self._record.retry
-        if ticket is not None:
-            ticket.leave()
-            if ticket.attempt is not None and key is not None and retry is not None:
-                tabs = self._gate.admission.tabs
-                # An answer that was had is given again from here; another gateway would have to make it anew.
-                if not had or tabs.shared:
-                    tabs.leave(key, retry, ticket.attempt.tab, had=had)
-        if self._making and key is not None:
-            answer = self._answer
-            retries.end(key, None if answer is None else answer.whole(self._gate.clock()))
+        try:
+            if ticket is not None:
+                ticket.leave()
+                if ticket.attempt is not None and key is not None and retry is not None:
+                    tabs = self._gate.admission.tabs
+                    # An answer that was had is given again from here; another gateway would have to make it anew.
+                    if not had or tabs.shared:
+                        tabs.leave(key, retry, ticket.attempt.tab, had=had)
+        finally:
+            # Whatever comes of that: who waits for the answer goes on.
+            if self._making and key is not None:
+                answer = self._answer
+                retries.end(key, None if answer is None else answer.whole(self._gate.clock()))

@@ -57,6 +57,18 @@ async def test_tabs_are_closed_after_a_while_and_beyond_a_number() -> None:
     assert (await tabs.take(key(0), PLAIN)).used
 
 
+async def test_an_attempt_that_outlasts_its_tab_closes_it() -> None:
+    now = 0.0
+    tabs = OpenTabs(window_s=10, clock=lambda: now)
+    tabs.leave(KEY, PLAIN, billed(1, 2, 3, 4), had=False)
+    now = 9.0
+    tab = await tabs.take(KEY, PLAIN)
+    now = 10.0
+    tabs.leave(KEY, PLAIN, tab, had=False)
+    assert len(tabs) == 0
+    assert not (await tabs.take(KEY, PLAIN)).used
+
+
 async def test_the_tab_of_an_answer_that_was_had_is_for_those_who_say_that_it_was_lost() -> None:
     tabs = OpenTabs()
     tab = billed(5, 2, 0, 0)

@@ -154,6 +154,22 @@ async def test_of_an_answer_that_was_left_only_the_rest_is_billed_when_it_is_ask
     assert (used(site, "generated"), used(site, "retried")) == ((5, 3), (10, 2))
 
 
+async def test_whatever_becomes_of_its_tab_nobody_waits_for_an_attempt_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = two_pieces()
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(site.admission.tabs, "leave", broken)
+        with pytest.raises(RuntimeError, match="a fault"):
+            await leave(site)
+    async with asyncio.timeout(10):
+        await ask(site, x_stainless_retry_count="1")
+
+
 async def test_a_tab_is_of_one_body_and_key() -> None:
     site = two_pieces()
     await leave(site, idempotency_key="a")

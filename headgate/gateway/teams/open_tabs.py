@@ -151,7 +151,8 @@ class OpenTabs:
         now = self._clock()
         self._own.setdefault(key, (body, []))[1].append(tab)
         self._count += 1
-        while self._count > MOST_TABS or not _open(next(iter(self._own.values()))[1][-1], now):
+        # The one that is kept now may be over already, and the only one.
+        while self._own and (self._count > MOST_TABS or not _open(next(iter(self._own.values()))[1][-1], now)):
             self._close(next(iter(self._own)))
 
     def _close(self, key: Key) -> None:
