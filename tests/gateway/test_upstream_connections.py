@@ -153,6 +153,15 @@ async def test_who_reads_slowly_slows_the_server_down() -> None:
     assert line.did == ["pause_reading", "resume_reading"]
 
 
+async def test_a_reply_that_is_there_and_was_not_read_leaves_no_connection_that_hears_nothing() -> None:
+    connections = Connections(URL("http://127.0.0.1:9"))
+    connection, line = asked()
+    connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n" + b"x" * 300_000)
+    assert (connection.ended, line.did) == (True, ["pause_reading"])
+    connections.give_back(connection)
+    assert (line.did, len(connections)) == (["pause_reading", "close"], 0)
+
+
 async def test_leaving_before_the_end_ends_the_work_there() -> None:
     connections = Connections(URL("http://127.0.0.1:9"))
     connection, line = asked()

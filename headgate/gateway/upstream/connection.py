@@ -67,8 +67,8 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether another request can be sent by it."""
-        return self._lost is None and self._keeps and (self.ended or not self._asked)
+        """Whether another request can be sent by it. Not where the last reply is held unread: it would hear nothing."""
+        return self._lost is None and self._keeps and not self._paused and (self.ended or not self._asked)
 
     def send(self, request: bytes) -> None:
         """Send a request, head and body. The reply is read before the next."""
