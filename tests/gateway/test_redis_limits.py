@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 from redis import Redis
-from redis_process import RedisProcess, running_redis
+from redis_process import RedisProcess, Time, running_redis
 
 from headgate.cache.store.redis import RedisStore
+from headgate.gateway.teams.admission import refused
 from headgate.gateway.teams.limits import Rates, Scope
 from headgate.gateway.teams.redis_limits import RedisLimits
 
@@ -102,8 +103,84 @@ async def test_while_redis_is_away_each_gateway_lets_its_share_pass(redis: Redis
         assert await book.reserve([scope], 100) is None
         refusal = await book.reserve([scope], 1)
         assert refusal is not None
-        assert refusal.limit == 100
+        assert (refusal.limit, refusal.share) == (400, 100)
         book.settle([scope], 100, 40)
         await book.settled()
         assert await book.reserve([scope], 60) is None
+    await store.close()
+
+
+async def test_while_redis_is_away_what_is_beyond_a_share_only_may_come_again(redis: RedisProcess) -> None:
+    store = RedisStore(redis.url, time.time, timeout_s=0.1)
+    book, scope = RedisLimits(store, 2), Scope("team large", Rates(rpm=1, tpm=100))
+    with redis.paused():
+        found = [await book.enter([scope]), *[await book.reserve([scope], tokens) for tokens in (60, 100, 101)]]
+    assert [None if one is None else (one.limit, one.share, one.after_s) for one in found] == [
+        (1, 0, 1.0),
+        (100, 50, 1.0),
+        (100, 50, 1.0),
+        (100, 50, None),
+    ]
+    assert found[1] is not None
+    error = refused(found[1])
+    assert error.headers.get("x-should-retry") != "false"
+    assert "limit 100 (50 of it here, while gateways cannot count together)" in error.message
+    await store.close()
+
+
+async def test_what_ended_while_redis_was_slow_it_is_told_of_later_and_once(
+    redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.gateway.teams.redis_limits.AGAIN_S", 0.0)
+    clock = Time()
+    store = RedisStore(redis.url, time.time, timeout_s=0.2, monotonic=lambda: clock.monotonic)
+    book, scope = RedisLimits(store, 2), Scope("team slow", Rates(rpm=100, concurrency=3, tpm=1000))
+
+    async def connected() -> None:
+        """What is asked by a connection that is there reaches Redis, though it stands still."""
+        await store.ask(store.client.ping)
+        await asyncio.gather(*(store.ask(store.client.ping) for _ in range(8)))
+
+    # From the first time on Redis knows the scripts by their hashes.
+    assert await book.reserve([scope], 100) is None
+    book.settle([scope], 100, 7)
+    await book.settled()
+    for _ in range(3):
+        assert await book.enter([scope]) is None
+        assert await book.reserve([scope], 100) is None
+    with redis.paused():
+        assert await book.reserve([scope], 150) is None
+    clock.monotonic += 10
+    await connected()
+    with redis.paused():
+        for _ in range(3):
+            book.leave([scope], 1.0)
+            book.settle([scope], 100, 40)
+        book.settle([scope], 150, 50)
+        await book.settled()
+    clock.monotonic += 10
+    await book.settled()
+    for _ in range(3):
+        assert await book.enter([scope]) is None, "no place is taken by who has left"
+    refusal = await book.reserve([scope], 824)
+    assert refusal is not None
+    assert refusal.used == 177
+    assert await book.reserve([scope], 823) is None
+    await store.close()
+
+
+async def test_who_leaves_while_redis_is_asked_takes_no_place(redis: RedisProcess) -> None:
+    store = RedisStore(redis.url, time.time, timeout_s=10.0)
+    book, scope = RedisLimits(store, 2), Scope("team gone", Rates(concurrency=1, tpm=10))
+    await store.ask(store.client.ping)
+    with redis.paused():
+        asking = [asyncio.create_task(book.enter([scope])), asyncio.create_task(book.reserve([scope], 10))]
+        await asyncio.sleep(0)
+        for task in asking:
+            task.cancel()
+        await asyncio.wait(asking)
+        assert all(task.cancelled() for task in asking)
+    await book.settled()
+    assert await book.enter([scope]) is None
+    assert await book.reserve([scope], 10) is None
     await store.close()

@@ -32,6 +32,7 @@ from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, qu
 if TYPE_CHECKING:
     from headgate.cache.store.redis import RedisStore
     from headgate.gateway.teams.redis_budgets import RedisBudgets
+    from headgate.gateway.teams.redis_limits import RedisLimits
 
 logger = logging.getLogger("headgate.gateway")
 
@@ -199,6 +200,7 @@ class Admission:
         self._kept: dict[tuple[str, str | None], tuple[Principal, tuple[Scope, ...]]] = {}
         self.clock = clock
         self._pool: RedisBudgets | None = None
+        self._limits: RedisLimits | None = None
 
     def share(self, redis: RedisStore | None, replicas: int) -> None:
         """Count together with other gateways, where there are some and a Redis that all of them use.
@@ -218,21 +220,23 @@ class Admission:
         from headgate.gateway.teams.redis_tabs import RedisTabs
 
         self.tabs.share(RedisTabs(redis))
-        self.book = RedisLimits(redis, replicas, self.clock)
+        self.book = self._limits = RedisLimits(redis, replicas, self.clock)
         ledger, budgets = self.accounts.ledger, self.accounts.budgets
         self._pool = RedisBudgets(redis, budgets, secrets.token_hex(8) if ledger is None else ledger.gateway, replicas)
         budgets.share(self._pool)
 
     async def follow(self) -> None:
-        """Keep up with what other gateways spend, until cancelled."""
-        if self._pool is not None:
-            await self._pool.follow()
+        """Keep up with what other gateways spend, and have them know what ended here, until cancelled."""
+        if self._pool is not None and self._limits is not None:
+            await asyncio.gather(self._pool.follow(), self._limits.follow())
 
     async def settled(self) -> None:
-        """Wait until other gateways can know what was spent here, and for which requests."""
+        """Wait until other gateways can know what was spent here and for which requests, and that these have ended."""
         await self.tabs.settled()
         if self._pool is not None:
             await self._pool.settled()
+        if self._limits is not None:
+            await self._limits.settled()
 
     async def enter(self, request: ChatRequest, principal: Principal, record: RequestRecord) -> Ticket:
         """Let a request in; ApiError 400 for what is beyond a cap, 429 for what is beyond a limit."""
@@ -306,7 +310,8 @@ def refused(refusal: Refusal) -> ApiError:
     whose, _, name = refusal.scope.name.partition(" ")
     if whose == "user":
         name = name.partition("/")[2]
-    where = f"{whose} '{name}' on {_UNIT[refusal.what]}: limit {refusal.limit}, used {refusal.used}"
+    share = "" if refusal.share is None else f" ({refusal.share} of it here, while gateways cannot count together)"
+    where = f"{whose} '{name}' on {_UNIT[refusal.what]}: limit {refusal.limit}{share}, used {refusal.used}"
     if refusal.what != "tokens":
         message = f"Rate limit reached for {where}."
     elif refusal.after_s is None:

@@ -63,6 +63,8 @@ class Refusal:
     asked: int
     after_s: float | None
     """When to try again, as far as can be known; None: never, it is more than the limit."""
+    share: int | None = None
+    """What of the limit may be used here, while gateways that count together cannot; None: all of it."""
 
 
 class Level(msgspec.Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 While Redis does not answer, every gateway lets its share of each limit pass, the limit over the number of replicas,
 by what it has let pass itself. So an outage refuses nobody who is within that share, and all together stay within the
-limit. What a gateway that was killed had set aside is free after `LEASE_S`.
+limit. What ends meanwhile Redis is told of when it answers again. What a gateway that was killed had set aside is free
+after `LEASE_S`.
 """
 
 from __future__ import annotations
@@ -11,147 +12,51 @@ import asyncio
 import itertools
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headgate.cache.store.base import StoreDownError
 from headgate.gateway.teams.limits import Counters, Level, Rates, Refusal, Scope, Standing, What
+from headgate.gateway.teams.redis_limit_scripts import END, ENTER, RESERVE
 from headgate.gateway.teams.windows import GRAIN_S, SPAN_S
 
 if TYPE_CHECKING:
     from headgate.cache.store.redis import RedisStore
 
 LEASE_S = 600.0
+AGAIN_S = 1.0
+"""After which Redis is told again of what it did not answer to."""
 _KNOWN = 4096
 
-# Of each scope: a list of slots `first:last:amount` in milliseconds with their sum, for requests (r) and tokens (t),
-# and sorted sets of what is set aside (h, `id:tokens`) and of who runs (c), by when their lease ends. The server's
-# clock may be set back; the scope's own goes on from where it was, and is ahead of it from then on.
-_HEAD = """
-local span, grain, lease = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local time = redis.call('TIME')
-local clock = time[1] * 1000 + math.floor(time[2] / 1000)
-local now = clock
-for i = 1, #KEYS do
-  local last, ahead = unpack(redis.call('HMGET', KEYS[i], 'now', 'ahead'))
-  now = math.max(now, tonumber(last or 0), clock + tonumber(ahead or 0))
-end
-local function keep(base)
-  redis.call('HSET', base, 'now', now, 'ahead', now - clock)
-  for _, key in ipairs({'', ':r', ':t', ':h', ':c'}) do redis.call('PEXPIRE', base .. key, lease + span) end
-end
-if now > clock then
-  for i = 1, #KEYS do keep(KEYS[i]) end
-end
-local function used(base, kind)
-  local sum = tonumber(redis.call('HGET', base, kind) or 0)
-  while true do
-    local slot = redis.call('LINDEX', base .. ':' .. kind, 0)
-    if not slot then return sum end
-    local first, last, amount = string.match(slot, '(%d+):(%d+):(%d+)')
-    if tonumber(last) + span > now then return sum end
-    redis.call('LPOP', base .. ':' .. kind)
-    sum = redis.call('HINCRBY', base, kind, -amount)
-  end
-end
-local function add(base, kind, count)
-  if count == 0 then return end
-  local slot = redis.call('LINDEX', base .. ':' .. kind, -1)
-  local first, last, amount = string.match(slot or '', '(%d+):(%d+):(%d+)')
-  if first and now - first < grain then
-    redis.call('LSET', base .. ':' .. kind, -1, first .. ':' .. now .. ':' .. (amount + count))
-  else
-    redis.call('RPUSH', base .. ':' .. kind, now .. ':' .. now .. ':' .. count)
-  end
-  redis.call('HINCRBY', base, kind, count)
-end
-local function frees(base, kind, count)
-  for _, slot in ipairs(redis.call('LRANGE', base .. ':' .. kind, 0, -1)) do
-    local first, last, amount = string.match(slot, '(%d+):(%d+):(%d+)')
-    count = count - amount
-    if count <= 0 then return last + span - now end
-  end
-  return -1
-end
-local function reserved(base)
-  for _, member in ipairs(redis.call('ZRANGEBYSCORE', base .. ':h', '-inf', now)) do
-    redis.call('ZREM', base .. ':h', member)
-    redis.call('HINCRBY', base, 'h', -string.match(member, ':(%d+)$'))
-  end
-  return tonumber(redis.call('HGET', base, 'h') or 0)
-end
-local function running(base)
-  redis.call('ZREMRANGEBYSCORE', base .. ':c', '-inf', now)
-  return redis.call('ZCARD', base .. ':c')
-end
-local function stand()
-  local found = {}
-  for i = 1, #KEYS do
-    keep(KEYS[i])
-    found[#found + 1] = used(KEYS[i], 'r')
-    found[#found + 1] = used(KEYS[i], 't') + reserved(KEYS[i])
-  end
-  return found
-end
-"""
-
-# ARGV: span, grain, lease, id, then rpm and concurrency of each scope, -1 for none. Gives 0 and how the scopes stand,
-# or which scope refuses, 1 for requests or 2 for concurrency, what is used, and after how many milliseconds.
-_ENTER = (
-    _HEAD
-    + """
-for i = 1, #KEYS do
-  local rpm, most = tonumber(ARGV[3 + 2 * i]), tonumber(ARGV[4 + 2 * i])
-  local count = used(KEYS[i], 'r')
-  if rpm >= 0 and count >= rpm then return {i, 1, count, frees(KEYS[i], 'r', count + 1 - rpm)} end
-  local places = running(KEYS[i])
-  if most >= 0 and places >= most then return {i, 2, places, 1000} end
-end
-for i = 1, #KEYS do
-  add(KEYS[i], 'r', 1)
-  redis.call('ZADD', KEYS[i] .. ':c', now + lease, ARGV[4])
-end
-return {0, stand()}
-"""
-)
-
-# ARGV: span, grain, lease, id, tokens, then tpm of each scope, -1 for none. Gives as ENTER does.
-_RESERVE = (
-    _HEAD
-    + """
-local tokens = tonumber(ARGV[5])
-for i = 1, #KEYS do
-  local tpm = tonumber(ARGV[5 + i])
-  local count = used(KEYS[i], 't') + reserved(KEYS[i])
-  if tpm >= 0 and count + tokens > tpm then
-    return {i, 3, count, frees(KEYS[i], 't', count + tokens - tpm)}
-  end
-end
-for i = 1, #KEYS do
-  redis.call('ZADD', KEYS[i] .. ':h', now + lease, ARGV[4] .. ':' .. tokens)
-  redis.call('HINCRBY', KEYS[i], 'h', tokens)
-end
-return {0, stand()}
-"""
-)
-
-# ARGV: span, grain, lease, a place to leave or nothing, a reservation to end or nothing, what it set aside, and used.
-_END = (
-    _HEAD
-    + """
-for i = 1, #KEYS do
-  reserved(KEYS[i])
-  if ARGV[4] ~= '' then redis.call('ZREM', KEYS[i] .. ':c', ARGV[4]) end
-  if ARGV[5] ~= '' and redis.call('ZREM', KEYS[i] .. ':h', ARGV[5] .. ':' .. ARGV[6]) == 1 then
-    redis.call('HINCRBY', KEYS[i], 'h', -ARGV[6])
-  end
-  add(KEYS[i], 't', tonumber(ARGV[7]))
-end
-return {0, stand()}
-"""
-)
 _WHAT: tuple[What, ...] = ("requests", "concurrency", "tokens")
+
+
+class _UnheardError(StoreDownError):
+    """Redis was asked, and may have done it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Of a place, or of what was set aside. Redis may be told of it several times."""
+
+    scopes: Sequence[Scope]
+    at: float
+    """When it was, in seconds of the book's clock."""
+    place: str = ""
+    reservation: str = ""
+    reserved: int = 0
+    used: int = 0
+    mark: str = ""
+    """By what its use is known again where Redis has no reservation."""
+
+    def left(self, now: float) -> _End | None:
+        """What of it Redis has to know at that time; None: nothing."""
+        end = replace(self, used=0, mark="") if now - self.at >= SPAN_S else self
+        held = (end.place or end.reservation) and now - end.at < LEASE_S
+        return end if held or end.used else None
 
 
 class RedisLimits:
@@ -174,27 +79,32 @@ class RedisLimits:
         self._open: dict[tuple[tuple[str, ...], int], list[str]] = {}
         """Ids of what is set aside, by scopes and tokens; of places the tokens are -1."""
         self._known: dict[str, tuple[int, int]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._scripts = {text: store.client.register_script(text) for text in (_ENTER, _RESERVE, _END)}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._untold: deque[_End] = deque()
+        """What Redis does not know, or may not."""
+        self._telling = asyncio.Lock()
+        self._scripts = {text: store.client.register_script(text) for text in (ENTER, RESERVE, END)}
 
     async def enter(self, scopes: Sequence[Scope]) -> Refusal | None:
         """See `LimitBook`."""
         bounds = [_bound(b) for s in scopes for b in (s.rates.rpm, s.rates.concurrency)]
-        return await self._take(_ENTER, scopes, -1, bounds, 1)
+        return await self._take(ENTER, scopes, -1, bounds, 1)
 
     def leave(self, scopes: Sequence[Scope], seconds: float) -> None:
         """See `LimitBook`."""
         self._local.leave(scopes, seconds, self._clock())
-        self._later(scopes, self._pop(scopes, -1), "", 0, 0)
+        self._later(_End(scopes, self._clock(), place=self._pop(scopes, -1)))
 
     async def reserve(self, scopes: Sequence[Scope], tokens: int) -> Refusal | None:
         """See `LimitBook`."""
-        return await self._take(_RESERVE, scopes, tokens, [tokens, *(_bound(s.rates.tpm) for s in scopes)], tokens)
+        return await self._take(RESERVE, scopes, tokens, [tokens, *(_bound(s.rates.tpm) for s in scopes)], tokens)
 
     def settle(self, scopes: Sequence[Scope], reserved: int, used: int) -> None:
         """See `LimitBook`."""
         self._local.settle(scopes, reserved, used, self._clock())
-        self._later(scopes, "", self._pop(scopes, reserved), reserved, used)
+        reservation = self._pop(scopes, reserved)
+        mark = "" if reservation else self._number()
+        self._later(_End(scopes, self._clock(), "", reservation, reserved, used, mark))
 
     def standing(self, scopes: Sequence[Scope]) -> Standing:
         """How the limits stood when Redis was asked last, or here where it was not."""
@@ -215,19 +125,49 @@ class RedisLimits:
         return Standing(requests, tokens)
 
     async def settled(self) -> None:
-        """Wait until Redis was told of everything."""
+        """Wait until Redis was told of everything, or has not answered twice."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
+        if self._untold:
+            await asyncio.sleep(AGAIN_S)
+            await self.tell()
+
+    async def follow(self) -> None:
+        """Tell Redis what it could not be told, each second, until cancelled."""
+        while True:
+            await asyncio.sleep(AGAIN_S)
+            await self.tell()
+
+    async def tell(self) -> None:
+        """Do so once, while it answers."""
+        async with self._telling:
+            now = self._clock()
+            self._untold = deque(left for end in self._untold if (left := end.left(now)) is not None)
+            while self._untold:
+                try:
+                    await self._tell(self._untold[0], again=True)
+                except StoreDownError:
+                    return
+                self._untold.popleft()
 
     async def _take(
         self, script: str, scopes: Sequence[Scope], tokens: int, bounds: list[int], asked: int
     ) -> Refusal | None:
-        number = f"{self._instance}-{next(self._ids)}"
+        number = self._number()
+        taking = asyncio.get_running_loop().create_task(
+            self._run(script, scopes, [number, *bounds]), name="take limits"
+        )
         try:
-            answer = await self._run(script, scopes, [number, *bounds])
-        except StoreDownError:
-            shares = [Scope(s.name, _share(s.rates, self._replicas)) for s in scopes]
-            return self._count(shares, tokens)
+            answer = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            # Whatever Redis gives now is for nobody.
+            self._tasks.add(taking)
+            taking.add_done_callback(partial(self._took_for_nobody, scopes, tokens, number))
+            raise
+        except StoreDownError as error:
+            if isinstance(error, _UnheardError):
+                self._untold.append(self._undone(scopes, tokens, number))
+            return self._within_share(scopes, tokens, asked)
         if answer[0] == 0:
             self._note(scopes, answer[1])
             self._open.setdefault((_names(scopes), tokens), []).append(number)
@@ -236,7 +176,7 @@ class RedisLimits:
         scope = scopes[index - 1]
         requests, counted = self._known.get(scope.name, (0, 0))
         self._known[scope.name] = (used if what == 1 else requests, used if what == 3 else counted)
-        limit = {1: scope.rates.rpm, 2: scope.rates.concurrency, 3: scope.rates.tpm}[what] or 0
+        limit = _limit(scope, _WHAT[what - 1])
         after_s = None if asked > limit else 1.0 if after_ms < 0 else after_ms / 1e3
         return Refusal(scope, _WHAT[what - 1], limit, used, asked, after_s)
 
@@ -244,23 +184,74 @@ class RedisLimits:
         now = self._clock()
         return self._local.enter(scopes, now) if tokens < 0 else self._local.reserve(scopes, tokens, now)
 
-    def _later(self, scopes: Sequence[Scope], place: str, reservation: str, reserved: int, used: int) -> None:
-        task = asyncio.get_running_loop().create_task(self._end(scopes, [place, reservation, reserved, used]))
+    def _within_share(self, scopes: Sequence[Scope], tokens: int, asked: int) -> Refusal | None:
+        """Take what is within this gateway's share of the limits. What is beyond it is not beyond the limits."""
+        refusal = self._count([Scope(s.name, _share(s.rates, self._replicas)) for s in scopes], tokens)
+        if refusal is None:
+            return None
+        scope = next(scope for scope in scopes if scope.name == refusal.scope.name)
+        limit = _limit(scope, refusal.what)
+        after_s = refusal.after_s
+        if after_s is None and asked <= limit:
+            after_s = AGAIN_S
+        return replace(refusal, scope=scope, limit=limit, share=refusal.limit, after_s=after_s)
+
+    def _took_for_nobody(
+        self, scopes: Sequence[Scope], tokens: int, number: str, taking: asyncio.Task[list[Any]]
+    ) -> None:
+        self._tasks.discard(taking)
+        if taking.cancelled():
+            return
+        error = taking.exception()
+        if error is None and taking.result()[0] == 0:
+            self._later(self._undone(scopes, tokens, number))
+        elif isinstance(error, _UnheardError):
+            self._untold.append(self._undone(scopes, tokens, number))
+
+    def _undone(self, scopes: Sequence[Scope], tokens: int, number: str) -> _End:
+        """The end of what Redis may have taken, and nobody has."""
+        if tokens < 0:
+            return _End(scopes, self._clock(), place=number)
+        return _End(scopes, self._clock(), reservation=number, reserved=tokens)
+
+    def _later(self, end: _End) -> None:
+        if end.left(end.at) is None:
+            return
+        task = asyncio.get_running_loop().create_task(self._end(end))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _end(self, scopes: Sequence[Scope], arguments: list[Any]) -> None:
+    async def _end(self, end: _End) -> None:
         try:
-            answer = await self._run(_END, scopes, arguments)
+            await self._tell(end, again=False)
         except StoreDownError:
-            # What it had set aside there is free when its lease ends.
-            return
-        self._note(scopes, answer[1])
+            self._untold.append(end)
+
+    async def _tell(self, end: _End, *, again: bool) -> None:
+        arguments = [end.place, end.reservation, end.reserved, end.used, end.mark, int(again)]
+        answer = await self._run(END, end.scopes, arguments)
+        self._note(end.scopes, answer[1])
 
     async def _run(self, script: str, scopes: Sequence[Scope], arguments: list[Any]) -> list[Any]:
+        """What Redis gives; `_UnheardError` where it gives nothing and may have done it all the same."""
         names = [f"{self._store.prefix}limit:{scope.name}" for scope in scopes]
         times = [round(SPAN_S * 1000), round(GRAIN_S * 1000), round(LEASE_S * 1000)]
-        return await self._store.ask(partial(self._scripts[script], keys=names, args=[*times, *arguments]))
+        asked = False
+
+        async def ask() -> Any:
+            nonlocal asked
+            asked = True
+            return await self._scripts[script](keys=names, args=[*times, *arguments])
+
+        try:
+            return await self._store.ask(ask)
+        except StoreDownError as error:
+            if asked:
+                raise _UnheardError(str(error)) from error
+            raise
+
+    def _number(self) -> str:
+        return f"{self._instance}-{next(self._ids)}"
 
     def _note(self, scopes: Sequence[Scope], used: Sequence[int]) -> None:
         if len(self._known) >= _KNOWN:
@@ -280,6 +271,11 @@ class RedisLimits:
 
 def _names(scopes: Sequence[Scope]) -> tuple[str, ...]:
     return tuple(scope.name for scope in scopes)
+
+
+def _limit(scope: Scope, what: What) -> int:
+    rates = scope.rates
+    return {"requests": rates.rpm, "tokens": rates.tpm, "concurrency": rates.concurrency}[what] or 0
 
 
 def _bound(limit: int | None) -> int:
