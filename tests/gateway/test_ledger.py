@@ -152,6 +152,31 @@ async def test_a_full_disk_holds_nobody_up_and_loses_nothing_that_may_wait(tmp_p
     assert counts[0] == len(numbers) + 500 - ledger.lost
 
 
+async def test_a_generation_whose_client_left_before_it_began_is_not_billed_at_the_next_start(tmp_path: Path) -> None:
+    ledger = Ledger(LedgerFile(tmp_path / FILE))
+    for _ in range(3):
+        beginning = asyncio.create_task(ledger.begin(ENTRY))
+        await asyncio.sleep(0)
+        beginning.cancel()
+        await asyncio.wait([beginning])
+        assert beginning.cancelled()
+    await ledger.close()
+    file = LedgerFile(tmp_path / FILE)
+    assert file.recover() == 0
+    file.close()
+
+
+async def test_an_entry_that_no_file_can_hold_is_lost_and_no_other_waits_for_it(tmp_path: Path) -> None:
+    ledger = Ledger(LedgerFile(tmp_path / "l"))
+    numbers = await asyncio.gather(*(ledger.begin(ENTRY) for _ in range(3)))
+    entries = [SPENT, replace(SPENT, prompt_tokens=2**64), SPENT]
+    await asyncio.gather(*(ledger.settled(number, entry) for number, entry in zip(numbers, entries, strict=True)))
+    await ledger.settled(await ledger.begin(ENTRY), SPENT)
+    await ledger.close()
+    assert (ledger.lost, ledger.waiting, ledger.failing) == (1, 0, None)
+    assert rows(tmp_path / "l", "cause") == {("generated",): (3, 30, 0, 6, 9, 120, 3)}
+
+
 async def test_a_ledger_that_is_none_is_said_and_requests_are_served(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("this is no database, and long enough to be told from an empty one" * 20)
     lifecycle = Lifecycle()

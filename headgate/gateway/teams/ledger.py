@@ -111,7 +111,7 @@ class Ledger:
         self.waiting = 0
         """Entries that are not written yet."""
         self.lost = 0
-        """Entries that found no room to wait."""
+        """Entries that found no room to wait, or that no file can hold."""
         self._thread = threading.Thread(target=self._write, name="usage ledger", daemon=True)
         self._thread.start()
 
@@ -123,7 +123,12 @@ class Ledger:
     async def begin(self, entry: Entry) -> int:
         """Have it on disk that a generation may cost so much; gives the id to settle it by."""
         number = next(self._ids)
-        await self._written(Intent(number, entry))
+        try:
+            await self._written(Intent(number, entry))
+        except BaseException:
+            # Nothing will begin: it is not to be found by the next start.
+            self._put(Settled(number, None), None)
+            raise
         return number
 
     def settle(self, number: int, entry: Entry | None, retried: Entry | None = None) -> None:
@@ -217,14 +222,31 @@ class Ledger:
                 self._tell(batch, str(error))
                 if not closing:
                     time.sleep(self._retry_s)
+            except Exception:
+                # One of them is at fault, and the others are not to wait for it.
+                batch = self._write_each(batch)
             else:
                 self._tell(batch, None)
                 batch = []
 
-    def _tell(self, batch: list[_Waiting], reason: str | None) -> None:
+    def _write_each(self, batch: list[_Waiting]) -> list[_Waiting]:
+        """Write one by one, without those that cannot be; gives what the disk does not take now."""
+        for at, waiting in enumerate(batch):
+            try:
+                self._file.write([waiting[0]])
+            except sqlite3.Error:
+                return batch[at:]
+            except Exception:
+                logger.exception("an entry cannot be written to the usage ledger, and is lost")
+                self._tell([waiting], None, lost=True)
+            else:
+                self._tell([waiting], None)
+        return []
+
+    def _tell(self, batch: list[_Waiting], reason: str | None, *, lost: bool = False) -> None:
         told = [done for _, done in batch if done is not None]
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._told, told, 0 if reason else len(batch), reason)
+            self._loop.call_soon_threadsafe(self._told, told, 0 if reason else len(batch), reason, lost)
 
     def _give_up(self) -> None:
         """Wait no more for what is not on disk by now, and look again when the next should be."""
@@ -235,11 +257,12 @@ class Ledger:
                 done.set_result(False)
         self._late = self._loop.call_at(awaited[0][0], self._give_up) if awaited else None
 
-    def _told(self, told: list[asyncio.Future[bool]], written: int, reason: str | None) -> None:
-        self.waiting -= written
+    def _told(self, told: list[asyncio.Future[bool]], gone: int, reason: str | None, lost: bool) -> None:
+        self.waiting -= gone
+        self.lost += lost
         for done in told:
             if not done.done():
-                done.set_result(reason is None)
+                done.set_result(reason is None and not lost)
         while self._awaited and self._awaited[0][1].done():
             self._awaited.popleft()
         if (reason is None) == (self._reason is None):

@@ -23,6 +23,8 @@ _FINISHES: dict[str, AnswerFinish] = {
 }
 """All others are `stop`, which servers call by many names, but for those below."""
 _MOST_CALLS = 1024
+_MOST_TOKENS = 1_000_000_000
+"""Of one account: more is a count that fell below 0 somewhere."""
 _FAILED = frozenset({"error", "abort", "aborted", "cancelled", "canceled"})
 
 
@@ -275,8 +277,13 @@ class AnswerReader:
         details = usage.completion_tokens_details or _CompletionDetails()
         thought = details.reasoning_tokens or 0
         drafted, misdrafted = details.accepted_prediction_tokens or 0, details.rejected_prediction_tokens or 0
-        if min(usage.prompt_tokens, usage.completion_tokens or 0, cached or 0, thought, drafted, misdrafted) < 0:
+        counts = usage.prompt_tokens, usage.completion_tokens or 0, cached or 0, thought, drafted, misdrafted
+        if min(counts) < 0:
             raise Failure("broken", "sent an account with negative counts.")
+        if max(counts) > _MOST_TOKENS:
+            raise Failure(
+                "broken", f"sent an account with a count of {max(counts)}; at most {_MOST_TOKENS} can be meant."
+            )
         self.usage = Usage(
             usage.prompt_tokens,
             usage.completion_tokens or 0,
