@@ -308,12 +308,33 @@ async def test_an_error_of_ours_fails_the_batch_and_not_the_server(tmp_path: Pat
         assert body.errors.data[0].code == "internal_error"
 
 
-async def test_results_may_have_a_time(tmp_path: Path) -> None:
+async def test_the_time_of_results_runs_from_when_they_are_there(tmp_path: Path) -> None:
+    after, oracle = ExpiresAfter("created_at", 3600), Oracle()
+    oracle.gate = asyncio.Event()
+    async with batch_site(tmp_path, oracle) as site:
+        begun = await site.begin(TEN + line("bad", fail=True), output_expires_after=after)
+        await site.until(begun.id, "in_progress")
+        site.now += 5000
+        oracle.gate.set()
+        body = await site.until(begun.id, "completed")
+        for file_id in (body.output_file_id, body.error_file_id):
+            assert (await site.storage.files.get(file_id or "", "red")).expires_at == (body.completed_at or 0) + 3600
+        site.now += 3600
+        await site.storage.files.sweep()
+        assert await site.storage.files.find(body.output_file_id or "", "red") is None
+
+
+async def test_what_was_answered_of_a_batch_that_failed_has_its_time_too(tmp_path: Path) -> None:
+    after, oracle = ExpiresAfter("created_at", 3600), Oracle()
+    oracle.gate = asyncio.Event()
+    async with batch_site(tmp_path, oracle) as site:
+        begun = await site.begin(TEN, output_expires_after=after)
+        body = await site.until(begun.id, "in_progress")
+    (tmp_path / "files" / body.input_file_id).unlink()
     async with batch_site(tmp_path, Oracle()) as site:
-        after = ExpiresAfter("created_at", 3600)
-        body = await site.until((await site.begin(TEN, output_expires_after=after)).id, "completed")
+        body = await site.until(begun.id, "failed")
         stored = await site.storage.files.get(body.output_file_id or "", "red")
-        assert stored.expires_at == stored.created_at + 3600
+        assert stored.expires_at == (body.failed_at or 0) + 3600
 
 
 async def test_slots_go_to_the_team_that_holds_fewest() -> None:

@@ -216,7 +216,7 @@ async def test_what_a_crash_left_is_removed_at_the_start(tmp_path: Path) -> None
     async with first.files.upload("red") as upload:
         await upload.write(b"x")
         stored = await upload.keep("a", "batch", None)
-    await first.files.create("red", "output of a batch that was not saved any more", "batch_output", None)
+    await first.files.create("red", "output of a batch that was not saved any more", "batch_output")
     first.close()
     (tmp_path / "incoming" / "half").write_bytes(b"x")
     (tmp_path / "files" / "file-stray").write_bytes(b"x")

@@ -217,8 +217,7 @@ class Run:
             if self._output is not None and not self._output.numbers and body.output_file_id is not None:
                 await self._site.files.discard(body.output_file_id)
                 body.output_file_id = None
-            for file_id, file in self._open_files():
-                await self._site.files.finished(file_id, file.size)
+            await self._finish()
         finally:
             await asyncio.shield(asyncio.to_thread(self._close))
         self._close_as(status)
@@ -231,11 +230,17 @@ class Run:
         self._close_as("failed")
         logger.warning("batch %s failed: %s", body.id, errors[0].message)
         try:
-            for file_id, file in self._open_files():
-                await self._site.files.finished(file_id, file.size)
+            await self._finish()
             await self._site.catalog.save(self.batch)
         except sqlite3.Error as error:
             logger.warning("that batch %s failed could not be stored; the next start goes on: %s", body.id, error)
+
+    async def _finish(self) -> None:
+        """The results are all that there will be: from now on their time runs."""
+        sizes = {file_id: file.size for file_id, file in self._open_files()}
+        for file_id in (self.batch.body.output_file_id, self.batch.body.error_file_id):
+            if file_id is not None:
+                await self._site.files.finished(file_id, sizes.get(file_id), self.batch.output_expires_s)
 
     def _close_as(self, status: str) -> None:
         body, now = self.batch.body, self._now()
@@ -274,7 +279,7 @@ class Run:
 
     async def _new_file(self, what: str) -> str:
         name = f"{self.batch.body.id}_{what}.jsonl"
-        stored = await self._site.files.create(self.batch.team, name, "batch_output", self.batch.output_expires_s)
+        stored = await self._site.files.create(self.batch.team, name, "batch_output")
         return stored.id
 
     def _open_files(self) -> Iterable[tuple[str, ResultFile]]:

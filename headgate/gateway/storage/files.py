@@ -143,12 +143,12 @@ class Files:
             raise disk_failed("The file cannot be stored", error) from None
         return stored
 
-    async def create(self, team: str, filename: str, purpose: Purpose, expires_s: int | None) -> StoredFile:
+    async def create(self, team: str, filename: str, purpose: Purpose) -> StoredFile:
         """An empty file that the server will write. OSError or sqlite3.Error where the disk does not take it.
 
         What the server writes counts against the team's bytes, but is not refused.
         """
-        stored = self._new(team, filename, purpose, 0, expires_s)
+        stored = self._new(team, filename, purpose, 0, None)
         self.path(stored.id).touch()
         await self._add(stored, None)
         return stored
@@ -157,9 +157,11 @@ class Files:
         """The server adds to a file, of which only so many bytes are shown."""
         self._growing[file_id] = size
 
-    async def finished(self, file_id: str, size: int) -> None:
-        """Nothing is added to it any more."""
-        await self._database.run(lambda db: db.execute("UPDATE files SET bytes = ? WHERE id = ?", (size, file_id)))
+    async def finished(self, file_id: str, size: int | None, expires_s: int | None) -> None:
+        """Nothing is added to it any more: it has so many bytes, None: as many as before, and is kept for so long."""
+        expires = None if expires_s is None else int(self._clock()) + expires_s
+        query = "UPDATE files SET bytes = COALESCE(?, bytes), expires_at = ? WHERE id = ?"
+        await self._database.run(lambda db: db.execute(query, (size, expires, file_id)))
         self._growing.pop(file_id, None)
 
     async def get(self, file_id: str, team: str) -> StoredFile:
