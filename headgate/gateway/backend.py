@@ -210,7 +210,8 @@ class Loader:
             self._backend.answers.retune(cache_policy(settings.cache))
 
     async def cancel(self) -> None:
-        """End what the engine still runs; requests on the road fail with 503."""
+        """End what the engine and upstreams still answer; requests on the road fail with 503."""
+        self._upstreams.stop()
         await asyncio.to_thread(self._engine.stop, deadline_s=0.0)
 
     async def close(self) -> None:

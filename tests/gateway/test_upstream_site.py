@@ -17,6 +17,7 @@ from gateway_site import forget_environment, site
 from team_files import key, write_team
 from upstream_server import FakeUpstream, Script, event, finish_event, streamed, text_event, upstream_server
 
+from headgate.gateway import keys
 from headgate.gateway.teams.ledger import FILE
 from headgate.gateway.teams.ledger_file import read_usage
 
@@ -192,6 +193,50 @@ async def test_a_client_that_leaves_ends_the_work_there() -> None:
             assert not fake.left.is_set()
         async with asyncio.timeout(10):
             await fake.left.wait()
+
+
+async def test_what_outlasts_a_drain_ends_with_an_error_streamed_or_not() -> None:
+    retries = {"most": 1, "first_wait_s": 60, "longest_wait_s": 60, "within_s": 600}
+    async with upstream_server() as fake, before(fake, retries=retries) as client:
+        asked = asyncio.Event()
+
+        async def script(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+            said = body["messages"][0]["content"]
+            if said == "fail":
+                asked.set()
+                return web.json_response({}, status=500)
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            if said == "silent":
+                asked.set()
+                await asyncio.Event().wait()
+            await response.prepare(request)
+            await response.write(text_event("a"))
+            if said == "whole":
+                asked.set()
+            await asyncio.Event().wait()
+            return response
+
+        fake.script = script
+        streaming = client.post("/v1/chat/completions", json=ask(stream=True))
+        async with asyncio.timeout(20), streaming as reply:
+            await reply.content.readuntil(b'"content":"a"')
+            others = []
+            for said in ("whole", "silent", "fail"):
+                asked.clear()
+                messages = [{"role": "user", "content": said}]
+                others.append(asyncio.create_task(post(client, messages=messages, stream=said == "silent")))
+                await asked.wait()
+            await client.app[keys.LOADER].cancel()
+            rest = (await reply.content.read()).decode()
+            for other in others:
+                status, headers, body = await other
+                assert (status, body["error"]["code"]) == (503, "overloaded")
+                assert "retry-after" in headers
+                assert "shutting down" in body["error"]["message"]
+        assert "shutting down" in rest
+        assert 'finish_reason":"stop' not in rest
+        assert "[DONE]" not in rest
+        assert (await post(client))[0] == 503, "nothing begins any more"
 
 
 async def test_unknown_fields_go_on_by_switch_and_are_refused_without() -> None:

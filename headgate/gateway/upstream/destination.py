@@ -29,7 +29,7 @@ from headgate.gateway.upstream.pace import Pace
 from headgate.gateway.upstream.retrying import HedgeShare, Retrying, hedge_s
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.upstream.standing import Standing
-from headgate.gateway.wire.errors import context_exceeded, refuse_unknown, unsupported
+from headgate.gateway.wire.errors import ApiError, context_exceeded, overloaded, refuse_unknown, unsupported
 from headgate.routing.price import Rates
 from headgate.routing.types import Need, Vector
 
@@ -84,6 +84,8 @@ class UpstreamDestination:
         self._device = f"upstream {section.id}"
         self._hedges = HedgeShare(section.hedge.most_share)
         self.standing = Standing() if standing is None else standing
+        self._runs: set[_Run] = set()
+        self._stopped = False
 
     @property
     def id(self) -> str:
@@ -161,10 +163,19 @@ class UpstreamDestination:
         Until something was passed on a failed attempt is followed by another. A request that is not streamed is passed
         on when it is whole.
         """
+        if self._stopped:
+            raise _stopping()
         run = _Run(prepared)
+        self._runs.add(run)
         self._pace.in_flight += 1
         try:
-            whole = await self._begun(run, request_id)
+            try:
+                async with asyncio.timeout(None) as run.beginning:
+                    whole = await self._begun(run, request_id)
+            except TimeoutError:
+                raise _stopping() from None
+            finally:
+                run.beginning = None
             exchange = run.exchange
             assert exchange is not None, "the attempt that began is kept"
             chunks = exchange.first if whole is None else whole
@@ -178,6 +189,8 @@ class UpstreamDestination:
                             return
                     chunks = [] if whole is not None else await exchange.more()
             except Failure as failure:
+                if self._stopped:
+                    raise _stopping() from None
                 self._failed(request_id, run, failure)
                 # What fails costs nothing, whatever was said of it.
                 run.ended = True
@@ -187,7 +200,14 @@ class UpstreamDestination:
             yield run.outcome()
         finally:
             self._pace.in_flight -= 1
+            self._runs.discard(run)
             run.close()
+
+    def stop(self) -> None:
+        """End what is being answered, and answer nothing more: ApiError 503 for whoever waits for it."""
+        self._stopped = True
+        for run in self._runs:
+            run.stop()
 
     async def _begun(self, run: _Run, request_id: str) -> list[Chunk] | None:
         """Have an attempt that has begun; all chunks of a request that is not streamed. ApiError where none comes."""
@@ -271,6 +291,10 @@ class UpstreamDestination:
         self._pace.answered(usage.prompt_tokens, usage.completion_tokens, exchange.first_s, total_s)
 
 
+def _stopping() -> ApiError:
+    return overloaded("The request was cancelled because the server is shutting down.")
+
+
 @lru_cache(maxsize=1024)
 def _bounds(max_tokens: int | None, logprobs: int | None) -> SamplingParams:
     """What the gateway itself decides over of the sampling; the rest is sent as it came."""
@@ -287,6 +311,8 @@ class _Run:
         """Whether its account is told."""
         self.began = 0.0
         """When the attempt that is made was begun, by the destination's clock."""
+        self.beginning: asyncio.Timeout | None = None
+        """Of the wait for the first that is passed on. It has no bound, unless the run is stopped."""
         self._asked_at = time.monotonic()
         self._lost_tokens = 0
 
@@ -321,6 +347,13 @@ class _Run:
             usage = msgspec.structs.replace(usage, completion_tokens=tokens, rejected_tokens=self._lost_tokens)
         waited_s = 0.0 if exchange is None else max(0.0, exchange.sent_at - self._asked_at)
         return Outcome(usage, waited_s, 0.0)
+
+    def stop(self) -> None:
+        """End it for who waits for it."""
+        if self.beginning is not None:
+            self.beginning.reschedule(asyncio.get_running_loop().time())
+        elif self.exchange is not None:
+            self.exchange.stop()
 
     def close(self) -> None:
         """Nothing more is wanted of it; where it did not come to its end, what was seen is accounted for."""

@@ -151,6 +151,11 @@ class Exchange:
         await self._drain()
         return []
 
+    def stop(self) -> None:
+        """Close the connection: what has not come by now is cut off for who reads it."""
+        if self._connection is not None:
+            self._connection.close()
+
     def close(self) -> None:
         """Give the connection back where the answer was read to its end; else close it, which ends the work there."""
         if self._span is not None:

@@ -34,6 +34,7 @@ class Upstreams:
         self._keys = {s.id: None if s.api_key is None else secret_of(s.api_key, environ) for s in sections}
         self._headers = {s.id: {name: resolved(v, environ) for name, v in s.headers.items()} for s in sections}
         self._connections: list[Connections] = []
+        self._destinations: list[UpstreamDestination] = []
         self._checks: list[asyncio.Task[None]] = []
         self.standings = {s.id: Standing(s.health.failures) for s in sections}
 
@@ -41,7 +42,7 @@ class Upstreams:
         """The destinations, in the order of the configuration. Checks begin."""
         if not self._sections:
             return []
-        found = []
+        found = self._destinations
         for section in self._sections:
             standing = self.standings[section.id]
             connections = Connections(URL(section.base_url))
@@ -60,6 +61,11 @@ class Upstreams:
                 check = self._check(section, url, connections, standing)
                 self._checks.append(asyncio.create_task(check, name=f"check upstream {section.id}"))
         return found
+
+    def stop(self) -> None:
+        """End what they answer; requests on the road fail with 503."""
+        for destination in self._destinations:
+            destination.stop()
 
     async def close(self) -> None:
         """End the checks and the connections."""
