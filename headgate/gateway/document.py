@@ -201,7 +201,8 @@ def _shown(keys: Keys, value: object) -> str:
     """The value as it was given, but for what may be a secret or a password in a URL."""
     if isinstance(value, dict):
         return "{…}"
-    if keys and (keys[-1] in ("secret", "api_key") or "headers" in keys):
+    # Of a team's keys everything: a secret may stand where something else belongs.
+    if keys and (keys[-1] in ("secret", "api_key") or "headers" in keys or keys[0] == "keys"):
         return "'…'"
     if isinstance(value, str) and "@" in value:
         return repr(f"…@{value.rpartition('@')[2]}")

@@ -144,6 +144,28 @@ def test_refusals_name_file_line_key_and_what_is_accepted(
     assert "hunter2" not in found[0]
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "- {id: k, hash: hg-0123456789}",
+        "- hg-0123456789",
+        "- {id: k, secret: hg-0123456789}",
+        "- {id: k, secret: [hg-0123456789]}",
+        "- {id: k, role: hg-0123456789, secret: 'env:A_KEY'}",
+        "- {id: k, secret: 'env:A_KEY', expires: hg-0123456789}",
+        "- {id: k, secret: 'env:A_KEY', limits: hg-0123456789}",
+        "- {id: [hg-0123456789], secret: 'env:A_KEY'}",
+        "hg-0123456789",
+    ],
+)
+def test_a_secret_is_not_told_wherever_it_was_written(tmp_path: Path, written: str) -> None:
+    (tmp_path / "red.yaml").write_text(f"team: {{name: red}}\nkeys:\n  {written}\n")
+    found = "; ".join(problems(tmp_path))
+    assert f"{tmp_path / 'red.yaml'}:" in found
+    assert "'keys" in found
+    assert "0123" not in found
+
+
 def test_a_keys_caps_are_within_its_teams(tmp_path: Path) -> None:
     own = {"requests_per_minute": 5, "max_tokens": 10, "max_n": 9}
     write_team(tmp_path, "red", key("a", limits=own), key("b"), limits={"max_n": 3, "requests_per_minute": 60})
