@@ -11,7 +11,7 @@ import openai
 import pytest
 import torch
 from gateway_site import Serve, break_third_step, events, gauges, until
-from team_files import write_team
+from team_files import key, write_team
 
 from headgate.cache.embedder import SentenceEmbedder
 from headgate.engine.runner import Runner
@@ -88,6 +88,31 @@ async def test_failures_have_one_shape(
     assert error.keys() == {"message", "type", "param", "code"}
     assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", code, param)
     assert response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
+@pytest.mark.parametrize(
+    ("header", "status", "said"),
+    [
+        (b"Authorization: Bearer \xe9\xe9\xe9\xe9-is-no-key", 401, b"Incorrect API key provided: "),
+        (b"Authorization: Bearer secret-of-red\r\nCache-Control: max-age=\xe9", 400, b"max-age is '?'"),
+    ],
+)
+async def test_bytes_that_are_no_text_in_a_header_are_refused_as_all_else(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, header: bytes, status: int, said: bytes
+) -> None:
+    monkeypatch.setenv("RED_KEY", "secret-of-red")
+    write_team(tmp_path / "teams", "red", key("red"))
+    server = (await serve(teams=tmp_path / "teams")).server
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    body = b'{"model": "tiny", "max_tokens": 1, "messages": [{"role": "user", "content": "x"}]}'
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%b\r\nContent-Type: application/json\r\n"
+    writer.write(head % (path.encode(), header) + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    reply, _, told = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert reply.startswith(b"HTTP/1.1 %d " % status)
+    assert b"application/json" in reply
+    assert said in told
 
 
 @pytest.mark.parametrize(

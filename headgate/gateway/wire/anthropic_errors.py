@@ -41,4 +41,4 @@ class AnthropicError(Struct, frozen=True):
 def anthropic_error(error: ApiError, request_id: str | None = None) -> bytes:
     """The JSON body."""
     family = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    return msgspec.json.encode(AnthropicError(AnthropicErrorDetail(family, error.message), request_id))
+    return msgspec.json.encode(AnthropicError(AnthropicErrorDetail(family, error.told), request_id))

@@ -60,9 +60,14 @@ class ApiError(Exception):
         """Whether whoever was asked failed; that he has too much to do, or sleeps, is no fault of his."""
         return self.status >= 500 and self.code not in (OVERLOADED, ASLEEP)
 
+    @property
+    def told(self) -> str:
+        """The message as JSON can hold it: a header that it repeats may have bytes that are not UTF-8."""
+        return self.message.encode("utf-8", "replace").decode()
+
     def encode(self) -> bytes:
         """The JSON body."""
-        return msgspec.json.encode(ErrorBody(ErrorDetail(self.message, self.type, self.param, self.code)))
+        return msgspec.json.encode(ErrorBody(ErrorDetail(self.told, self.type, self.param, self.code)))
 
 
 def renamed(error: ApiError, names: Mapping[str, str]) -> ApiError:
