@@ -104,7 +104,9 @@ class Teams:
     )
     LEDGER_FAILING = GaugeFamily("headgate_ledger_failing", "1 while the ledger cannot be written.")
     LEDGER_WAITING = GaugeFamily("headgate_ledger_waiting", "Entries that wait to be written.")
-    LEDGER_LOST = CounterFamily("headgate_ledger_lost_total", "Entries that found no room to wait.")
+    LEDGER_LOST = CounterFamily(
+        "headgate_ledger_lost_total", "Entries that found no room to wait, or cannot be written."
+    )
     RATINGS = CounterFamily(
         "headgate_feedback_ratings_total",
         "Answers rated, by their first rating: `good` or `bad`, of answers `generated`, `exact` or `semantic`.",
