@@ -160,6 +160,11 @@ class AheadDecoder:
                 break
             waiting.append((flight.result, lines))
         under_way = begun = len(waiting)
+        for number, flight in enumerate(flights):
+            if number >= under_way:  # their rows may stand where they should, by a token that another step chose anew
+                self._rows.unread(flight.lines)
+            elif len(flight.lines) > len(chunks):
+                self._rows.unread(flight.lines.keys() - {chunk.sequence for chunk in chunks})
         left = self.left(len(chunks))
         found = [Decoded([], []) for _ in chunks]
         bucket, steps, ended = self._buckets.of(len(chunks)), 0, False

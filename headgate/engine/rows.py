@@ -35,7 +35,7 @@ class _Held:
     row: int
     preemptions: int
     position: int = -1
-    """Of the token that it computes next."""
+    """Of the token that it computes next; -1 where it is to be told that token."""
     start: int = 0
     """Blocks of positions before this one stay as they are."""
     blocks: array[int] = field(default_factory=lambda: array("i"))
@@ -118,6 +118,13 @@ class Rows:
         """So many steps of them were begun since they were placed."""
         for chunk in chunks:
             self._held[chunk.sequence].position += steps
+
+    def unread(self, sequences: Iterable[Sequence]) -> None:
+        """What a step did with them will not be read, nor need their tokens be those that it chose."""
+        for sequence in sequences:
+            held = self._held.get(sequence)
+            if held is not None:
+                held.position = -1
 
     def forget(self) -> None:
         """Whatever the device holds may be wrong."""
