@@ -18,9 +18,7 @@ The order within a step:
 What steps 1 to 4 give is the same with background sequences as without: whenever a sequence needs blocks, those of
 background sequences count as free and are taken first.
 
-Tenants are served in order of virtual time: tokens scheduled so far divided by the tenant's weight (Sheng et al. 2024,
-"Fairness in serving large language models"). A tenant that was idle starts at the least virtual time of the active
-ones, or without any at that of the one who left last: idling earns no credit, and having worked alone costs none.
+Who waits is served in the order of `Shares`, tenant by tenant.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ from headgate.engine.kv.pins import Pins
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.limits import Limits, StepRoom
 from headgate.engine.sequence import Sequence
+from headgate.engine.shares import Shares
 
-_FEW_TENANTS = 64  # whose times are kept without a look at them
 Queue = tuple[int, str]
 """Rank and tenant of those that wait behind each other."""
 
@@ -81,9 +79,7 @@ class Scheduler:
         self.background = Background(tables, limits.max_running)
         self.pins = Pins(tables)
         self._waiting: dict[Queue, deque[Sequence]] = {}
-        self._virtual_time: dict[str, float] = {}
-        self._most_times = _FEW_TENANTS  # until they are looked through; from then on when they have doubled
-        self._left_at = 0.0  # virtual time of the tenant that left last
+        self._shares = Shares()
         self._refused: tuple[Sequence, int] | None = None
         self._revision = 0
         """Of what runs, waits and is computed; goes up after it has changed."""
@@ -131,16 +127,7 @@ class Scheduler:
         if sequence.background:
             self.background.add(sequence)
             return
-        tenant = sequence.request.tenant
-        active = {s.request.tenant for s in self.running} | {tenant for _, tenant in self._waiting}
-        if tenant not in active:
-            floor = min((self._virtual_time[t] for t in active), default=self._left_at)
-            self._virtual_time[tenant] = max(self._virtual_time.get(tenant, 0.0), floor)
-            if len(self._virtual_time) > self._most_times:
-                # Idle tenants' times are dropped: they would start at the floor anyway unless they are ahead of it.
-                kept = {t: v for t, v in self._virtual_time.items() if t in active or v > floor or t == tenant}
-                self._virtual_time, self._most_times = kept, 2 * len(kept) + _FEW_TENANTS
-        self._waiting.setdefault(_queue(sequence), deque()).append(sequence)
+        self._join(sequence).append(sequence)
         self._revision += 1
 
     def schedule(self, *, alone: bool = True) -> list[Chunk]:
@@ -164,13 +151,13 @@ class Scheduler:
         preempted = self.preemptions > preemptions
         budget -= len(granted)
         for sequence in granted:
-            self._charge(sequence, 1)
+            self._shares.charge(sequence.request, 1)
 
         cap = max(1, int(self.room.tokens * self.limits.max_sequence_share))
         prompts: list[Sequence] = []
         if len(granted) < len(self.running):
             longer = (s for s in self.running if s.gap > 1)
-            prompts = sorted(longer, key=lambda s: (s.rank, self._virtual_time[s.request.tenant], s.arrival))
+            prompts = sorted(longer, key=lambda s: (s.rank, self._shares.time(s.request.tenant), s.arrival))
         for rank in _RANKS:
             for sequence in prompts:
                 if sequence.rank == rank:
@@ -214,7 +201,7 @@ class Scheduler:
         Leaves everything as if each had been scheduled: blocks for more than the `begun` steps are given back.
         """
         for chunk in chunks:
-            self._charge(chunk.sequence, times - 1)
+            self._shares.charge(chunk.sequence.request, times - 1)
             self.tables.trim(chunk.sequence.table, chunk.start + begun)
         return [Chunk(chunk.sequence, chunk.start, times) for chunk in chunks]
 
@@ -223,7 +210,7 @@ class Scheduler:
         table, known = chunk.sequence.table, chunk.start + chunk.count
         if not self.tables.extend(table, known + len(tokens)):
             tokens = tokens[: len(table.blocks) * self.tables.block_size - known]
-        self._charge(chunk.sequence, len(tokens))
+        self._shares.charge(chunk.sequence.request, len(tokens))
         return Chunk(chunk.sequence, chunk.start, chunk.count + len(tokens), tokens)
 
     def shrink(self, chunks: list[Chunk]) -> bool:
@@ -263,7 +250,6 @@ class Scheduler:
         sequence.done = True
         if sequence.background:
             return self.background.remove(sequence, discard=discard)
-        self._left_at = self._virtual_time[sequence.request.tenant]
         if sequence.admitted:
             sequence.admitted = False
             self.running.remove(sequence)
@@ -332,7 +318,7 @@ class Scheduler:
         self.tables.release(sequence.table)
         sequence.reset()
         self.preemptions += 1
-        self._waiting.setdefault(_queue(sequence), deque()).appendleft(sequence)
+        self._join(sequence).appendleft(sequence)
 
     def _admit(self, rank: int) -> Sequence | None:
         """Admit the next ready sequence of the tenant that is furthest behind, if its known part fits the pool.
@@ -341,7 +327,7 @@ class Scheduler:
         """
         if len(self.running) >= self.limits.max_running:
             return None
-        queues = sorted(self._waiting, key=lambda q: (q[0], self._virtual_time[q[1]]))
+        queues = sorted(self._waiting, key=lambda q: (q[0], self._shares.time(q[1])))
         for queue in queues:
             sequence = next((s for s in self._waiting[queue] if s.ready), None) if queue[0] <= rank else None
             if sequence is None:
@@ -380,11 +366,15 @@ class Scheduler:
         count = min(sequence.gap - already, most)
         if count > 0:
             granted[sequence] = already + count
-            self._charge(sequence, count)
+            self._shares.charge(sequence.request, count)
         return count
 
-    def _charge(self, sequence: Sequence, tokens: int) -> None:
-        self._virtual_time[sequence.request.tenant] += tokens / sequence.request.weight
+    def _join(self, sequence: Sequence) -> deque[Sequence]:
+        """The queue in which it is to wait."""
+        tenant, waiting = sequence.request.tenant, {tenant for _, tenant in self._waiting}
+        if tenant not in waiting:
+            self._shares.join(tenant, waiting, (s.request.tenant for s in self.running))
+        return self._waiting.setdefault(_queue(sequence), deque())
 
     def _unqueue(self, sequence: Sequence) -> None:
         queue = _queue(sequence)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 import torch
 from lane_memory import BLOCKS, lane_of
@@ -240,6 +242,44 @@ def test_having_worked_alone_costs_a_tenant_nothing() -> None:
         for chunk in memory.chunks:
             served[chunk.sequence.request.tenant] += chunk.count
     assert served["b"] / served["a"] == pytest.approx(1.0, rel=0.35)
+
+
+@pytest.mark.parametrize("little", ["nothing", "a stream", "a preempted stream", "short ones"])
+def test_who_got_the_little_he_wanted_has_no_credit(little: str) -> None:
+    """One tenant's prompts are read; another wants next to nothing beside them, and then very much."""
+    blocks = 160 if little == "a preempted stream" else 4000
+    lane, scheduler, _ = lane_of(Limits(max_step_tokens=64, max_running=8), blocks=blocks)
+    names = count()
+
+    def submit(tenant: str, tokens: int, most: int = 2, priority: Priority = "foreground") -> str:
+        name, sampling = f"{tenant}{next(names)}", SamplingParams(max_tokens=most, ignore_eos=True)
+        prompt = (1 + next(names), *[2] * tokens)
+        lane.submit(Request(name, "m", prompt, sampling, tenant=tenant, priority=priority), 0.0)
+        return name
+
+    def until_it_ends(wanted: str) -> list[str]:
+        ends: list[str] = []
+        while wanted not in ends:
+            ends += [delta.request_id for delta in lane.step() if delta.finish is not None]
+            lane.check()
+        return ends
+
+    stream = submit("b", 3, 400) if little.endswith("stream") else ""
+    if little == "short ones":
+        submit("a", 2000)
+        until_it_ends(submit("b", 3))
+        while scheduler.running:
+            until_it_ends(submit("b", 3))
+    else:
+        for _ in range(12):
+            until_it_ends(submit("a", 300))
+    if little == "a preempted stream":
+        for _ in range(3):
+            submit("a", 100, 100, "interactive")
+        while stream not in [s.request.id for s in scheduler.waiting]:
+            lane.step()
+    burst = {submit("b", 300) for _ in range(20)}
+    assert len(burst.intersection(until_it_ends(submit("a", 300)))) <= 2, "they are served by turns"
 
 
 def test_steps_get_smaller_where_memory_is_short_and_larger_again() -> None:
