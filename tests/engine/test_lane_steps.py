@@ -9,6 +9,8 @@ import torch
 from lane_memory import BLOCKS, lane_of
 
 from headgate.engine.errors import PromptTooLong, lacks_memory
+from headgate.engine.kv.pins import Pins
+from headgate.engine.kv.tables import KVTables
 from headgate.engine.limits import Limits
 from headgate.engine.request import FinishReason, Priority, Request
 from headgate.engine.sampling.params import SamplingParams
@@ -138,6 +140,48 @@ def test_pinned_prompts_stay_whatever_comes_and_go_when_they_are_let_go() -> Non
     for number in range(20):
         run(Request(f"other {number}", "m", (2, number, *[8] * 20), once, tenant="b"))
     assert found((*system, 99)) == 0
+
+
+@pytest.mark.parametrize("begun", [0, 2])
+def test_a_prompt_is_pinned_though_a_user_reads_it_at_the_same_time(begun: int) -> None:
+    limits = Limits(max_step_tokens=32, max_running=4, background_step_tokens=8, pinned_share=0.3)
+    lane, _, _ = lane_of(limits, blocks=60, context_length=120)
+    system = tuple(1 + number % 5 for number in range(40))
+    lane.submit(Request("pinned", "m", system, tenant="t", priority="background", probe=True, pin=True), 0.0)
+    for _ in range(begun):
+        lane.step()
+
+    def run(name: str, prompt: tuple[int, ...], tenant: str) -> None:
+        lane.submit(Request(name, "m", prompt, SamplingParams(max_tokens=8, ignore_eos=True), tenant=tenant), 0.0)
+        while not lane.idle:
+            lane.step()
+            lane.check()
+
+    run("user", (*system, 1, 2), "t")
+    assert lane.stats.pinned_blocks == 10
+    for number in range(6):
+        run(f"other {number}", tuple((number + at * at) % 7 for at in range(100)), f"other {number}")
+    assert lane.resident("t", (*system, 1, 2)) == 40
+    lane.unpin("pinned")
+    assert lane.stats.kv_blocks_used == 0
+
+
+def test_a_pinned_prompt_is_found_though_who_read_it_first_is_gone() -> None:
+    tables, prompt = KVTables(6, 4, b"key"), list(range(8))
+    user, pinned, other = (tables.table("t") for _ in range(3))
+    for table in (user, pinned):
+        assert tables.extend(table, 8)
+        tables.publish(table, prompt, 8)
+    tables.release(user)
+    assert tables.extend(other, 12)
+    tables.release(other)
+    held = tables.blocks_for(8)
+    assert tables.resident("t", [*prompt, 8]) < 8
+    pins = Pins(tables)
+    assert not pins.add("pinned", pinned, held - 1)
+    assert pins.add("pinned", pinned, held)
+    assert (tables.resident("t", [*prompt, 8]), pins.blocks) == (8, held)
+    tables.check(pins.tables)
 
 
 def test_background_blocks_are_overwritten_before_what_users_left_behind() -> None:

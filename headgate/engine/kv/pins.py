@@ -22,11 +22,14 @@ class Pins:
         return self._held.values()
 
     def add(self, name: str, table: BlockTable, most: int) -> bool:
-        """Take over a table but for a block that is not full. False, with nothing changed, beyond `most` blocks."""
-        full = len(table.identities)
-        if len({*self._blocks(), *table.blocks[:full]}) > most:
+        """Take over a table but for a block that is not full. False, with nothing changed, beyond `most` blocks.
+
+        Where others have read the same meanwhile, theirs are held: nobody would find the duplicates.
+        """
+        if len({*self._blocks(), *self._tables.findable(table)}) > most:
             return False
-        self._tables.trim(table, full * self._tables.block_size)
+        self._tables.trim(table, len(table.identities) * self._tables.block_size)
+        self._tables.make_findable(table)
         self._held[name] = table
         self.blocks = len(self._blocks())
         return True

@@ -151,6 +151,22 @@ class KVTables:
         if self._prefix_cache and len(tokens) % self.block_size:
             self._index.publish(self._tail(table, tokens), table.blocks[len(table.identities)])
 
+    def findable(self, table: BlockTable) -> list[int]:
+        """Its full blocks, and in place of duplicates those by which others find the same tokens."""
+        found = (self._index.find(identity) for identity in table.identities)
+        return [own if block is None else block for own, block in zip(table.blocks, found, strict=False)]
+
+    def make_findable(self, table: BlockTable) -> None:
+        """Have the full blocks of a table be those that others find, as long as it uses them."""
+        for number, (block, identity) in enumerate(zip(self.findable(table), table.identities, strict=True)):
+            own = table.blocks[number]
+            if block == own:
+                self._index.publish(identity, own)
+            else:
+                self._pool.share(block)
+                table.blocks[number] = block
+                self._pool.release(own)
+
     def release(self, table: BlockTable, *, discard: bool = False, keep: bool = True) -> list[int]:
         """Give every block back; returns those nobody uses any more.
 
