@@ -35,6 +35,11 @@ class Background:
         """Sequences that have not ended; may be read from another thread."""
         return len(self.running) + len(self.waiting)
 
+    @property
+    def answering(self) -> tuple[int, int]:
+        """How many run and how many wait of those that generate: a client may read them, however late it gets them."""
+        return sum(s.generates for s in self.running), sum(s.generates for s in self.waiting)
+
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence behind the others."""
         self.waiting.append(sequence)

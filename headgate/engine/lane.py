@@ -84,6 +84,12 @@ class Lane:
         return self._scheduler.quiet
 
     @property
+    def wanted(self) -> tuple[int, int]:
+        """How many sequences run and how many wait, background work that generates nothing aside."""
+        running, waiting = self._scheduler.background.answering
+        return running + len(self._scheduler.running), waiting + self._scheduler.waiting_count
+
+    @property
     def waiting(self) -> int:
         """Waiting sequences, background work aside; may be read from another thread."""
         return self._scheduler.waiting_count
@@ -182,7 +188,7 @@ class Lane:
     def rest(self) -> list[Delta]:
         """Give up what computes, and with it all that is cached. Whoever comes waits until `resume`.
 
-        Background work ends. Nobody else may be there: see `quiet`.
+        Background work ends. Nothing else may be there: see `wanted`.
         """
         ended = self.cancel_background()
         self._scheduler.forget()

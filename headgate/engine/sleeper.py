@@ -71,7 +71,8 @@ class Sleeper:
     def sleep(self) -> Future[None]:
         """Have the model sleep; done when the memory is free. ModelBusy where requests run or wait.
 
-        Work that nobody waits for is ended. What was cached of prompts is forgotten, pinned ones too.
+        So they do in the background where they generate; scores, probes and prompts to be pinned are ended there. What
+        was cached of prompts is forgotten, pinned ones too.
         """
         return self._told(self._sleep)
 
@@ -94,13 +95,13 @@ class Sleeper:
         return done
 
     def _sleep(self, done: Future[None]) -> list[Delta]:
-        state, stats = self.stats.state, self._lane.stats
+        state, (running, waiting) = self.stats.state, self._lane.wanted
         if state == "asleep":
             done.set_result(None)
         elif state == "falling_asleep":
             self._going.append(done)
-        elif state == "waking" or not self._lane.quiet:
-            done.set_exception(ModelBusy(self._name, stats.running, stats.waiting))
+        elif state == "waking" or running or waiting:
+            done.set_exception(ModelBusy(self._name, running, waiting))
         else:
             self._set("falling_asleep")
             self._going.append(done)

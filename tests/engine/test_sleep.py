@@ -273,6 +273,23 @@ def test_sleeping_lets_go_of_pinned_prompts_and_of_what_can_be_found() -> None:
     bed.turn()
 
 
+def test_a_model_does_not_sleep_over_answers_of_the_background() -> None:
+    bed = Bed()
+    for name in ("runs", "waits"):
+        bed.lane.step()
+        bed.lane.submit(Request(name, "m", (1, 2, 3), SIX, priority="background"), 0.0)
+    bed.lane.submit(Request("pin", "m", (1,) * 12, priority="background", probe=True, pin=True), 0.0)
+    bed.lane.submit(Request("score", "m", (1,), priority="background", score=(2,)), 0.0)
+    refused = bed.sleeper.sleep()
+    assert bed.turn() == []
+    assert str(refused.exception()) == "the model 'm' is wanted: 1 of its requests run, 1 wait"
+    bed.lane.cancel("runs", None), bed.lane.cancel("waits", None)
+    bed.sleeper.sleep()
+    assert {d.request_id: d.finish.reason for d in bed.turn() if d.finish} == {"pin": "cancelled", "score": "cancelled"}
+    bed.turn()
+    assert bed.sleeper.stats.state == "asleep"
+
+
 @pytest.mark.parametrize("fmt", ["native", "int8", "int4"])
 @pytest.mark.parametrize("name", ["qwen3", "qwen2-moe"])
 def test_parked_weights_are_nowhere_else_and_come_back_bit_for_bit(
