@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
@@ -253,6 +254,7 @@ def test_logits_that_break_behind_a_wrong_draft_end_nobody(tiny_checkpoint: Path
             assert said.finish.rejected > 0
 
 
+@pytest.mark.parametrize("before", [0, 0xD7F9, 0xFEFE, 0x10FFF0], ids=["first", "surrogates", "mark", "last"])
 @pytest.mark.parametrize(
     ("answer", "accepted", "rejected"),
     [
@@ -264,14 +266,32 @@ def test_logits_that_break_behind_a_wrong_draft_end_nobody(tiny_checkpoint: Path
     ],
     ids=["same", "replaced", "inserted", "left-out", "other"],
 )
-def test_a_draft_is_followed_and_found_again(answer: Seq[int], accepted: int, rejected: int) -> None:
-    draft = Draft(tuple(range(1, 13)), 2)
+def test_a_draft_is_followed_and_found_again(answer: Seq[int], accepted: int, rejected: int, before: int) -> None:
+    """`before`: how many tokens of the vocabulary come before those, for which there may be no character."""
+    draft = Draft(tuple(range(before + 1, before + 13)), 2)
     sequence = [40, 41]
     for token in answer:
         proposed = draft.propose(1) if draft.left else ()
-        sequence.append(token)
+        sequence.append(before + token if token < 13 else token)
         draft.follow(sequence, 1, len(proposed))
     assert (draft.accepted, draft.rejected) == (accepted, rejected)
+
+
+def test_no_draft_makes_the_search_for_a_lost_place_long() -> None:
+    """The bytes of one are those of what is looked for wherever one begins but at its numbers."""
+
+    def seconds(tokens: tuple[int, ...]) -> float:
+        draft, sequence, took = Draft(tokens, 10), [7] * 10, list[float]()
+        for _ in range(10):
+            sequence.append(1)
+            started = time.thread_time()
+            draft.follow(sequence, 1)
+            took.append(time.thread_time() - started)
+        assert draft.left == 0
+        return min(took[5:])
+
+    length = 1 << 17
+    assert seconds((256,) * length) < 20 * seconds(tuple(300 + at % 5000 for at in range(length)))
 
 
 def test_a_draft_is_trusted_as_far_as_it_was_right() -> None:

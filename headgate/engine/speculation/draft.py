@@ -7,6 +7,7 @@ on in the draft.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ _AGREEING = 3
 """Tokens by which a lost place is found again: fewer are alike by chance too often."""
 _REMEMBERED = 32.0
 """About how many tokens the odds are made of, the latest ones."""
-_SIZE = array("i").itemsize
+_CODE = f"utf-32-{'le' if sys.byteorder == 'little' else 'be'}"
 
 
 class Odds:
@@ -47,7 +48,7 @@ class Draft:
     def __init__(self, tokens: Sequence[int], start: int) -> None:
         """`tokens`: the draft; `start`: of the answer in its sequence."""
         self._tokens = tokens
-        self._packed = array("i", tokens).tobytes()
+        self._text = _text(tokens)
         self._start = start
         self._place: int | None = 0  # of the draft's token that may be the answer's next
         self._guessed = True  # whether the tokens before that do not say so
@@ -118,9 +119,15 @@ class Draft:
     def _find(self, sequence: Sequence[int]) -> None:
         if len(sequence) - self._start < _AGREEING or self._behind + _AGREEING >= len(self._tokens):
             return
-        last = array("i", sequence[-_AGREEING:]).tobytes()
-        at = self._packed.find(last, self._behind * _SIZE)
-        while at >= 0 and at % _SIZE:
-            at = self._packed.find(last, at + 1)
+        at = self._text.find(_text(sequence[-_AGREEING:]), self._behind)
         if at >= 0:
-            self._place, self._guessed = at // _SIZE + _AGREEING, True
+            self._place, self._guessed = at + _AGREEING, True
+
+
+def _text(tokens: Sequence[int]) -> str:
+    """A code point for each token; there are more of them than any vocabulary has tokens.
+
+    A string is searched by whole ones. Bytes would be found across the ends of numbers too, in some drafts at nearly
+    every place, and a step would wait for that.
+    """
+    return array("I", tokens).tobytes().decode(_CODE, "surrogatepass")
