@@ -99,8 +99,8 @@ class Scheduler:
     def pending_tokens(self) -> int:
         """Prompt tokens that are still to be computed; may be read from another thread, so it looks at copies.
 
-        A sequence that decodes lacks one token and counts none. Each request asks: between two steps of hundreds of
-        sequences they are counted once.
+        A sequence that decodes lacks one token and counts none, nor does one that waits for a sibling's prompt. Each
+        request asks: between two steps of hundreds of sequences they are counted once.
         """
         revision = self._revision
         if self._pending[0] != revision:
@@ -109,7 +109,8 @@ class Scheduler:
 
     def _lacking(self) -> int:
         waiting = [sequence for queue in list(self._waiting.values()) for sequence in list(queue)]
-        gaps = [len(sequence.tokens) - sequence.computed for sequence in (*list(self.running), *waiting)]
+        shares = self.tables.shares
+        gaps = [s.gap - (s.shareable if shares else 0) for s in (*list(self.running), *waiting)]
         return sum(gap for gap in gaps if gap > 1)
 
     @property

@@ -115,6 +115,14 @@ class Sequence:
         leader = self.leader
         return leader is None or leader.done or leader.computed >= leader.prompt_length
 
+    @property
+    def shareable(self) -> int:
+        """Leading tokens that a sibling computes or has computed, while this one waits."""
+        leader = self.leader
+        if leader is None or self.admitted or (leader.done and leader.computed < leader.prompt_length):
+            return 0
+        return self.prompt_length
+
     def reset(self) -> None:
         """Back to the queue: its blocks were taken, so that all of it must be computed again."""
         self.admitted = False

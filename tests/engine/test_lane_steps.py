@@ -9,10 +9,8 @@ import torch
 from lane_memory import BLOCKS, lane_of
 
 from headgate.engine.errors import PromptTooLong, lacks_memory
-from headgate.engine.kv.pins import Pins
-from headgate.engine.kv.tables import KVTables
 from headgate.engine.limits import Limits
-from headgate.engine.request import FinishReason, Priority, Request
+from headgate.engine.request import Priority, Request
 from headgate.engine.sampling.params import SamplingParams
 
 PRIORITIES: dict[str, Priority] = {"first": "foreground", "second": "foreground", "youngest": "interactive"}
@@ -105,85 +103,6 @@ def test_interactive_sequences_keep_their_blocks_where_others_have_some() -> Non
     assert [s.request.id for s in scheduler.running] == ["first", "youngest"]
 
 
-def test_pinned_prompts_stay_whatever_comes_and_go_when_they_are_let_go() -> None:
-    limits = Limits(max_step_tokens=40, max_running=2, pinned_share=0.5)
-    lane, scheduler, _ = lane_of(limits, context_length=32)
-    once = SamplingParams(max_tokens=1)
-
-    def run(request: Request) -> FinishReason:
-        lane.submit(request, 0.0)
-        while not lane.idle:
-            (*_, last) = lane.step()
-            lane.check()
-        assert last.finish is not None
-        return last.finish.reason
-
-    def found(prompt: tuple[int, ...]) -> int:
-        before = scheduler.hit_tokens
-        run(Request(f"ask {len(asked)}", "m", prompt, once, tenant="a"))
-        asked.append(prompt)
-        return scheduler.hit_tokens - before
-
-    asked: list[tuple[int, ...]] = []
-    system = (7,) * 14
-    pin = {"tenant": "a", "priority": "background", "probe": True, "pin": True}
-    assert run(Request("pinned", "m", system, **pin)) == "stop"
-    assert lane.stats.pinned_blocks == 3, "of 14 tokens three blocks are full"
-    for number in range(20):
-        assert found((1 + number % 5, number, *[8] * 20)) == 0
-        assert found((*system, number)) == 12
-    assert run(Request("too much", "m", (9,) * 20, **pin)) == "length", "a whole context of 8 blocks must fit beside"
-    assert run(Request("the same", "m", (*system, 9), **pin)) == "stop", "blocks that are held already cost nothing"
-    for name in ("pinned", "the same", "unknown"):
-        lane.unpin(name)
-    assert lane.stats.pinned_blocks == 0
-    for number in range(20):
-        run(Request(f"other {number}", "m", (2, number, *[8] * 20), once, tenant="b"))
-    assert found((*system, 99)) == 0
-
-
-@pytest.mark.parametrize("begun", [0, 2])
-def test_a_prompt_is_pinned_though_a_user_reads_it_at_the_same_time(begun: int) -> None:
-    limits = Limits(max_step_tokens=32, max_running=4, background_step_tokens=8, pinned_share=0.3)
-    lane, _, _ = lane_of(limits, blocks=60, context_length=120)
-    system = tuple(1 + number % 5 for number in range(40))
-    lane.submit(Request("pinned", "m", system, tenant="t", priority="background", probe=True, pin=True), 0.0)
-    for _ in range(begun):
-        lane.step()
-
-    def run(name: str, prompt: tuple[int, ...], tenant: str) -> None:
-        lane.submit(Request(name, "m", prompt, SamplingParams(max_tokens=8, ignore_eos=True), tenant=tenant), 0.0)
-        while not lane.idle:
-            lane.step()
-            lane.check()
-
-    run("user", (*system, 1, 2), "t")
-    assert lane.stats.pinned_blocks == 10
-    for number in range(6):
-        run(f"other {number}", tuple((number + at * at) % 7 for at in range(100)), f"other {number}")
-    assert lane.resident("t", (*system, 1, 2)) == 40
-    lane.unpin("pinned")
-    assert lane.stats.kv_blocks_used == 0
-
-
-def test_a_pinned_prompt_is_found_though_who_read_it_first_is_gone() -> None:
-    tables, prompt = KVTables(6, 4, b"key"), list(range(8))
-    user, pinned, other = (tables.table("t") for _ in range(3))
-    for table in (user, pinned):
-        assert tables.extend(table, 8)
-        tables.publish(table, prompt, 8)
-    tables.release(user)
-    assert tables.extend(other, 12)
-    tables.release(other)
-    held = tables.blocks_for(8)
-    assert tables.resident("t", [*prompt, 8]) < 8
-    pins = Pins(tables)
-    assert not pins.add("pinned", pinned, held - 1)
-    assert pins.add("pinned", pinned, held)
-    assert (tables.resident("t", [*prompt, 8]), pins.blocks) == (8, held)
-    tables.check(pins.tables)
-
-
 def test_background_blocks_are_overwritten_before_what_users_left_behind() -> None:
     lane, scheduler, _ = lane_of(Limits(max_step_tokens=40, max_running=2, background_step_tokens=40))
 
@@ -202,6 +121,33 @@ def test_background_blocks_are_overwritten_before_what_users_left_behind() -> No
     assert run(Request("shared", "m", kept, once, priority="background")) == 16
     assert run(Request("again", "m", kept, once)) == 16, "six audits went through the blocks of one"
     assert scheduler.hit_tokens == 16, "background work does not count as look-ups"
+
+
+def test_a_prompt_of_several_choices_is_computed_and_counted_once() -> None:
+    lane, _, memory = lane_of(Limits(max_step_tokens=30, max_running=2), blocks=400)
+    prompt, pending, most = tuple(range(1, 101)), [100], 0
+    lane.submit(Request("r", "m", prompt, SamplingParams(max_tokens=4, ignore_eos=True), n=6), 0.0)
+    assert lane.stats.pending_tokens == 100
+    while not lane.idle:
+        lane.step()
+        lane.check()
+        pending.append(lane.stats.pending_tokens)
+        most = max(most, len(memory.chunks))
+    assert pending[:5] == [100, 70, 40, 10, 0]
+    assert max(pending[4:]) == 0, "who is admitted finds the prompt"
+    assert most == 2
+
+
+def test_who_waits_for_a_prompt_that_will_not_be_there_counts_its_own() -> None:
+    asked = Request("r", "m", tuple(range(1, 101)), SamplingParams(max_tokens=4), n=3)
+    for prefix_cache, expected in ((True, [100, 70, 200]), (False, [300, 270, 200])):
+        lane, _, _ = lane_of(Limits(max_step_tokens=30, max_running=2), blocks=400, prefix_cache=prefix_cache)
+        lane.submit(asked, 0.0)
+        pending = [lane.stats.pending_tokens]
+        lane.step()
+        pending.append(lane.stats.pending_tokens)
+        lane.cancel("r", 0)
+        assert [*pending, lane.stats.pending_tokens] == expected
 
 
 def test_a_prompt_that_cannot_fit_is_refused() -> None:

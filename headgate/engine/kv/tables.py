@@ -39,6 +39,11 @@ class KVTables:
         self._dtype = dtype
 
     @property
+    def shares(self) -> bool:
+        """Whether blocks with equal prefixes are found."""
+        return self._prefix_cache
+
+    @property
     def total_blocks(self) -> int:
         """Blocks of the pool."""
         return self._pool.size
