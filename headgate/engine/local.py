@@ -217,7 +217,7 @@ class LocalModel:
         choices = [ChoiceStream(ChoiceText(tokenizer, stop, sampling.stop_token_ids)) for _ in range(n)]
         # Such an end is seen here only: what is handed over late would be computed, and counted, for nothing.
         mailbox.open(engine_id, eager=bool(stop) or complete is not None)
-        submitted = False
+        submitted, taken = False, iter(list[Delta]())
         try:
             request = Request(
                 engine_id, self.info.name, prompt, sampling, n, tenant, weight, priority, grammar=grammar, draft=draft
@@ -225,8 +225,10 @@ class LocalModel:
             self._loop.submit(request, mailbox.post)
             submitted, running = True, n
             while running:
-                taken = merge(await mailbox.take(engine_id))
-                for delta in taken if complete is None else itertools.chain.from_iterable(map(singly, taken)):
+                taken = iter(merge(await mailbox.take(engine_id)))
+                if complete is not None:
+                    taken = itertools.chain.from_iterable(map(singly, taken))
+                for delta in taken:
                     choice = choices[delta.index]
                     text = choice.push(delta)
                     if delta.finish is not None:
@@ -247,7 +249,8 @@ class LocalModel:
                 self._loop.cancel(engine_id)
             try:
                 if submitted and running and left is not None:
-                    left(await _accounts(mailbox, engine_id, running))
+                    ended = [delta.finish for delta in taken if delta.finish is not None]
+                    left(ended + await _accounts(mailbox, engine_id, running - len(ended)))
             finally:
                 mailbox.close(engine_id)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.errors import PromptTooLong
 from headgate.engine.judged import Probe, Score
 from headgate.engine.kernels.choice import KernelSet
-from headgate.engine.kv.tables import KVTables
 from headgate.engine.local import LocalModel
 from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
@@ -343,6 +343,30 @@ def test_a_stream_that_is_left_tells_its_account_too(model: LocalModel) -> None:
         accounts.clear()
 
 
+@pytest.mark.parametrize("bounded", [False, True])
+def test_a_stream_that_is_left_within_a_hand_over_tells_of_what_has_ended(model: LocalModel, bounded: bool) -> None:
+    """What its reader was slow to take came at once: all choices, or all tokens of one, of which he takes a part."""
+    accounts: list[Finish] = []
+    n = 1 if bounded else 4
+
+    async def leave() -> None:
+        params = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)
+        complete = (lambda _: False) if bounded else None
+        stream = model.generate("r", PROMPT, params, n=n, left=accounts.extend, complete=complete)
+        await anext(stream)
+        async for _ in model.generate("other", PROMPT, replace(params, max_tokens=60)):
+            pass
+        for _ in range(20):
+            taken = await anext(stream)
+            if taken.finish is not None:
+                accounts.append(taken.finish)
+                break
+        await stream.aclose()
+
+    asyncio.run(leave())
+    assert [(finish.reason, finish.completion_tokens) for finish in accounts] == [("length", 40)] * n
+
+
 def test_what_is_cached_of_a_prompt_is_told_by_tenant(model: LocalModel) -> None:
     prompt = tuple(range(100, 150))
     assert model.resident(prompt, "") == 0
@@ -358,43 +382,3 @@ def test_what_is_cached_of_a_prompt_is_told_by_tenant(model: LocalModel) -> None
     assert model.resident(prompt[:48], "") == 32, "the last token is always computed"
     assert model.resident(prompt[:1], "") == 0
     assert model.resident(prompt, "somebody else") == 0
-
-
-def test_asking_what_is_cached_does_not_keep_it_longer() -> None:
-    tables = KVTables(4, 2, b"key")
-    for tokens in ((1, 2, 3), (4, 5, 6)):
-        table = tables.table("")
-        assert tables.extend(table, 3)
-        tables.publish(table, tokens, 2)
-        tables.release(table)
-    assert [tables.resident("", tokens) for tokens in ((1, 2, 3), (4, 5, 6))] == [2, 2]
-    other = tables.table("")
-    assert tables.extend(other, 6)
-    assert [tables.resident("", tokens) for tokens in ((1, 2, 3), (4, 5, 6))] == [0, 2]
-    assert KVTables(4, 2, b"key", prefix_cache=False).resident("", (1, 2, 3)) == 0
-
-
-def test_the_end_of_a_probed_prompt_is_for_one_who_goes_on_from_it() -> None:
-    tables, prompt = KVTables(6, 4, b"key"), [1, 2, 3, 4, 5, 6]
-    probed = tables.table("a")
-    assert tables.extend(probed, 6)
-    tables.publish(probed, prompt, 6)
-    tables.publish_tail(probed, prompt)
-    ends = probed.blocks[1]
-    assert tables.resident("a", prompt) == 4, "its maker may still read it"
-    tables.release(probed)
-    assert [tables.resident("a", asked) for asked in (prompt, [*prompt, 7], prompt[:5])] == [5, 4, 4]
-    assert tables.resident("b", prompt) == 0
-
-    longer, first, second = (tables.table("a") for _ in range(3))
-    assert tables.attach_prefix(longer, [*prompt, 7]) == 4
-    assert tables.attach_prefix(first, prompt) == 5
-    assert first.blocks[1] == ends
-    assert tables.attach_prefix(second, prompt) == 4, "the first one writes behind it"
-    tables.check([longer, first, second])
-    # Who went on fills the block, which then stands for other tokens.
-    tables.publish(first, [*prompt, 7, 8], 8)
-    assert tables.resident("a", [*prompt, 7, 8, 9]) == 8
-    for table in (longer, first, second):
-        tables.release(table)
-    tables.check([])
