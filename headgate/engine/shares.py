@@ -22,6 +22,7 @@ class Shares:
 
     def __init__(self) -> None:
         self._times: dict[str, float] = {}
+        self._greatest = 0.0
         self._most = _FEW  # until they are looked through; from then on when they have doubled
 
     def time(self, tenant: str) -> float:
@@ -30,12 +31,14 @@ class Shares:
 
     def charge(self, request: Request, tokens: int) -> None:
         """A request's tenant, who has joined, gets so many tokens."""
-        self._times[request.tenant] += tokens / request.weight
+        time = self._times[request.tenant] + tokens / request.weight
+        self._times[request.tenant] = time
+        self._greatest = max(self._greatest, time)
 
     def join(self, tenant: str, waiting: Collection[str], running: Iterable[str]) -> None:
         """Something of a tenant is to wait, and nothing did. `waiting`, `running`: tenants of whom something does."""
         times = self._times
-        floor = min(times[t] for t in waiting) if waiting else max(times.values(), default=0.0)
+        floor = min(times[t] for t in waiting) if waiting else self._greatest
         times[tenant] = max(times.get(tenant, 0.0), floor)
         if len(times) > self._most:
             # Idle tenants' times are dropped: they would start at the floor anyway unless they are ahead of it.
