@@ -10,7 +10,11 @@ import pytest
 from gateway_site import forget_environment, site
 from team_files import key, write_team
 
-from headgate.gateway.telemetry.content import redacted
+from headgate.gateway.request import ChatRequest, Message, Tool, ToolCall
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.teams.sections import TeamPolicy
+from headgate.gateway.telemetry.content import Heard, asked_of, log_content, redacted, span_content
+from headgate.gateway.telemetry.record import RequestRecord
 
 
 @pytest.mark.parametrize(
@@ -21,12 +25,37 @@ from headgate.gateway.telemetry.content import redacted
         ("Card 4111 1111 1111 1111.", "Card [number]."),
         ("key sk-proj4f9a8b7c6d5e4f3a2b1c", "key [secret]"),
         ("see https://user:pw@host/path?q=1", "see [url]"),
+        (r'{"card":"\n4111 1111 1111 1111","to":"ann\u0040example.com"}', r'{"card":"\n[number]","to":"[email]"}'),
         ("2 plus 2 is 4, and 1000 is a thousand", "2 plus 2 is 4, and 1000 is a thousand"),
         ("internationalization of understandings", "internationalization of understandings"),
     ],
 )
 def test_what_tells_who_people_are_is_left_out(text: str, shown: str) -> None:
     assert redacted(text) == shown
+
+
+@pytest.mark.parametrize("level", ["redacted", "full"])
+def test_the_arguments_of_calls_are_text_like_any_other(level: str, caplog: pytest.LogCaptureFixture) -> None:
+    arguments = '{"id": "ann@example.com", "type": "sk-abcdefgh12345678", "card": 4111111111111111, "bob@b.de": 12}'
+    shown = '{"id": "[email]", "type": "[secret]", "card": [number], "[email]": 12}'
+    call = ToolCall("call_1", "pay", arguments)
+    request = ChatRequest("chat.completions", "auto", (Message("assistant", None, tool_calls=(call,)),))
+    team = Principal("red", policy=TeamPolicy(logging={"content": level}))
+    with caplog.at_level("INFO", logger="headgate.content"):
+        record = RequestRecord("req_0123456789abcdef", "/v1/chat/completions", team="team-0123456789")
+        log_content(record, team, {"asked": asked_of([request])})
+    line = json.loads(caplog.records[0].message)
+    function = {"name": "pay", "arguments": shown if level == "redacted" else arguments}
+    assert line["asked"][0][0]["tool_calls"] == [{"id": "call_1", "type": "function", "function": function}]
+    assert (line["id"], line["team"]) == ("req_0123456789abcdef", "team-0123456789"), "ours, and no words of anybody"
+
+
+def test_a_span_tells_nothing_by_the_names_and_numbers_of_a_schema() -> None:
+    schema = {"properties": {"ann@example.com": {"enum": [4111111111111111, 12, True]}, "id": {"const": "a@b.de"}}}
+    request = ChatRequest("chat.completions", "auto", (Message("user", "Hi"),), tools=(Tool("pay", None, schema),))
+    (tool,) = span_content([request], Heard(), redact=True)["gen_ai.tool.definitions"]
+    properties = {"[email]": {"enum": ["[number]", 12, True]}, "id": {"const": "[email]"}}
+    assert tool == {"name": "pay", "parameters": {"properties": properties}}
 
 
 async def test_teams_have_in_the_log_what_they_want_there(

@@ -19,18 +19,15 @@ logger = logging.getLogger(LOGGER)
 
 ContentLevel = Literal["off", "redacted", "full"]
 
+# Texts may be JSON, such as the arguments of a call: its escapes hide nothing.
 _HIDDEN = (
-    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "[email]"),
+    (re.compile(r"[\w.+-]+(?:@|\\u0040)[\w-]+(?:\.[\w-]+)+"), "[email]"),
     (re.compile(r"\b\w+://\S+"), "[url]"),
     # A key or token: long, of letters and digits mixed.
     (re.compile(r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{16,}(?![\w-])"), "[secret]"),
     # Telephone, card and account numbers, dates and addresses of machines; short numbers stay.
-    (re.compile(r"(?<!\w)\+?\d(?:[ ().:/-]{0,3}\d){4,}(?!\w)"), "[number]"),
+    (re.compile(r"(?:(?<!\w)|(?<=\\[bfnrt]))\+?\d(?:[ ().:/-]{0,3}\d){4,}(?!\w)"), "[number]"),
 )
-
-
-_NAMES = frozenset({"id", "team", "role", "type", "finish_reason"})
-"""Of fields that hold no words of anybody."""
 
 
 class Heard:
@@ -99,13 +96,24 @@ def log_content(record: RequestRecord, principal: Principal, said: Mapping[str, 
     """One JSON line as the team wants it, with the id of the request's line in the access log."""
     level = level_of(principal)
     if level != "off":
-        fields = {"id": record.request_id, "team": record.team, **said}
-        logger.info(json.dumps(_without(fields) if level == "redacted" else fields, ensure_ascii=False))
+        shown = _without(said) if level == "redacted" else said
+        logger.info(json.dumps({"id": record.request_id, "team": record.team, **shown}, ensure_ascii=False))
 
 
 def asked_of(requests: Sequence[ChatRequest]) -> list[Any]:
     """What requests ask, as the log has it."""
-    return [[m.for_template() for m in r.messages] if r.messages else r.prompt for r in requests]
+    return [[_turn(m) for m in r.messages] if r.messages else r.prompt for r in requests]
+
+
+def _turn(message: Message) -> dict[str, Any]:
+    """As on the wire, with the arguments of calls as they were written: they are redacted like any text."""
+    fields = message.for_template()
+    if message.tool_calls:
+        fields["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    return fields
 
 
 def redacted(text: str) -> str:
@@ -115,12 +123,18 @@ def redacted(text: str) -> str:
     return text
 
 
-def _without(value: Any, name: str = "") -> Any:
-    if isinstance(value, dict):
-        return {key: _without(inner, key) for key, inner in value.items()}
+def _without(value: Any) -> Any:
+    """Everything but token ids as `redacted`. Whoever asked may have chosen names and numbers too."""
+    if isinstance(value, Mapping):
+        return {redacted(key): _without(inner) for key, inner in value.items()}
     if isinstance(value, list):
         return [_without(inner) for inner in value]
     if isinstance(value, tuple):
         # Token ids are text to whoever has the tokenizer.
         return f"[{len(value)} tokens]"
-    return redacted(value) if isinstance(value, str) and name not in _NAMES else value
+    if isinstance(value, str):
+        return redacted(value)
+    if isinstance(value, int | float):
+        shown = redacted(repr(value))
+        return value if shown == repr(value) else shown
+    return value
