@@ -89,6 +89,15 @@ def test_a_file_that_was_moved_is_made_anew(tmp_path: Path) -> None:
     assert handler.dropped == 0
 
 
+def test_half_a_surrogate_pair_costs_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "access.log"
+    handler = LineHandler(path)
+    written(handler, "before\n\ud800 ä\nafter")
+    handler.close()
+    assert path.read_text(encoding="utf-8") == "before\n\\ud800 ä\nafter\n"
+    assert handler.dropped == 0
+
+
 def test_lines_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
     full = LineHandler(tmp_path / "access.log", most=0)
     written(full, "no room")

@@ -105,7 +105,8 @@ class LineHandler(logging.Handler):
         if self._file is not None:
             self._file.close()
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a", encoding="utf-8")
+        # One half of a surrogate pair, which JSON may hold and UTF-8 not, must not cost the lines around it.
+        self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
 
 
 def dropped(logger: str) -> int:
