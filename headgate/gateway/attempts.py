@@ -181,6 +181,8 @@ class Attempts:
                         reason = f"fallback:{cause_of(error)}"
                     continue
                 if verdict in ("escalated", "handed_over"):
+                    # It has answered, whatever becomes of that: a trial must not be waited for for ever.
+                    self._routes.breakers[name].succeeded()
                     doubtful, reason = attempt, f"cascade:{verdict}"
                     self._note(name, "unsure" if verdict == "escalated" else verdict, began)
                     continue

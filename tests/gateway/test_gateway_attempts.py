@@ -151,6 +151,28 @@ async def test_a_destination_that_keeps_failing_is_left_alone_until_a_trial_succ
     assert site.count('headgate_route_breaker_state{model="small-1"} 0.0')
 
 
+@pytest.mark.parametrize(
+    ("doubtful", "well", "route"),
+    [
+        (sure(-5.0), sure(-0.01), "escalated"),
+        ([Chunk(0, "~", finish_reason="stop")], [Chunk(0, "0", finish_reason="stop")], "handed_over"),
+    ],
+)
+async def test_a_trial_whose_answer_is_not_given_is_a_success_all_the_same(
+    doubtful: Sequence[Chunk], well: Sequence[Chunk], route: str
+) -> None:
+    small, large = pair(BROKEN, facts=Facts(100, hand_over="~"))
+    settings = routed(breaker={"failures": 1, "open_s": 5}, cascade={"enabled": route == "escalated"})
+    site = Site(small, large, cached=False, settings=settings)
+    assert (await told(site))[2] == "fallback:failed"
+    site.now += 5
+    small.pieces = doubtful
+    assert (await told(site))[2] == f"cascade:{route}"
+    assert site.count('headgate_route_breaker_state{model="small-1"} 0.0')
+    small.pieces = well
+    assert (await told(site))[:2] == ("0", "small-1")
+
+
 async def test_failures_of_requests_that_name_the_model_count_too() -> None:
     small, large = pair(BROKEN)
     site = Site(small, large, cached=False, settings=routed(breaker={"failures": 1}))
