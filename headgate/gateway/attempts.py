@@ -24,6 +24,7 @@ from headgate.gateway.teams.metering import metered
 from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.failures import cause_of
 from headgate.gateway.wire.errors import ApiError, server_error
+from headgate.routing.budget import Claim
 from headgate.routing.cascade import Cascade
 
 logger = logging.getLogger("headgate.gateway")
@@ -156,8 +157,11 @@ class Attempts:
         self._routes = routes
         self._clock = clock
 
-    async def begin(self, ask: Ask, plan: Plan) -> Begun:
-        """The answer of the first destination that gives one; ApiError, the last one's, where none does."""
+    async def begin(self, ask: Ask, plan: Plan, claim: Claim) -> Begun:
+        """The answer of the first destination that gives one; ApiError, the last one's, where none does.
+
+        `claim`: the request's in budgets of escalations.
+        """
         route = plan.route
         rule = plan.decision.cascade if ask.request.n == 1 else None
         yields = plan.decision.yields and ask.request.n == 1
@@ -185,6 +189,9 @@ class Attempts:
                     self._routes.breakers[name].succeeded()
                     doubtful, reason = attempt, f"cascade:{verdict}"
                     self._note(name, "unsure" if verdict == "escalated" else verdict, began)
+                    if not claim.escalates():
+                        # Others have spent the budget since this was planned.
+                        break
                     continue
                 if verdict and reason == route.reason:
                     reason = f"cascade:{verdict}"

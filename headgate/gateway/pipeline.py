@@ -32,6 +32,7 @@ from headgate.gateway.telemetry.cache_metrics import Kept
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
 from headgate.gateway.wire.errors import OVERLOADED, ApiError, not_cached, overloaded
+from headgate.routing.budget import Claim
 from headgate.routing.savings import saving, spent
 
 _OF_THE_MOMENT = frozenset({"failed", "down", "asleep", "memory", "overloaded", "not_ready"})
@@ -156,10 +157,15 @@ class Road:
         asked = self._clock()
         job = _drafted(job, found)
         plan = await self._routes.plan(job.request, found.vector if found is not None else None, job.principal)
+        claim = self._routes.claim(plan)
         began = self._clock()
-        begun = await self._begin(job, plan)
+        try:
+            begun = await self._begin(job, plan, claim)
+        except BaseException:
+            claim.drop()
+            raise
         destination, breaker = begun.destination, self._routes.breakers[begun.destination.id]
-        self._routes.begun(plan, destination.id)
+        self._routes.begun(plan, claim, destination.id)
         self._metrics.routing.decided(plan, destination.id, begun.reason)
         verdict, why, similarity = _told(job, found)
         stopgap = _stopgap(plan, begun)
@@ -216,11 +222,11 @@ class Road:
                 breaker.left()
             await pieces.aclose()
 
-    async def _begin(self, job: Job, plan: Plan) -> Begun:
+    async def _begin(self, job: Job, plan: Plan, claim: Claim) -> Begun:
         """The answer of the plan's model, or of another where that fails and the request leaves a choice."""
         route = plan.route
         if route.fallbacks:
-            return await self._attempts.begin(Ask(job.id, job.request, job.principal, job.ticket), plan)
+            return await self._attempts.begin(Ask(job.id, job.request, job.principal, job.ticket), plan, claim)
         if route.model in plan.refusals:
             raise plan.refusals[route.model]
         destination = self._routes.reachable(route.model)

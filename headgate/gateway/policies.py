@@ -40,11 +40,6 @@ class InForce:
         """Whether the large tier may answer the next request."""
         return all(budget.allows for budget in self.budgets)
 
-    def count(self, *, large: bool) -> None:
-        """A request was routed."""
-        for budget in self.budgets:
-            budget.count(large=large)
-
 
 class Policies:
     """Policies and budgets by team and key, made when they are first asked for."""

@@ -25,6 +25,7 @@ from headgate.gateway.teams.names import check_allowed
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.wire.errors import ApiError, model_not_found, not_permitted, overloaded, upstream_down
 from headgate.routing.breaker import Breaker, BreakerLimits
+from headgate.routing.budget import Claim
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.core import cores
 from headgate.routing.policy import Decision, Judgement, Policy, Router
@@ -195,7 +196,7 @@ class Routes:
     async def plan(self, request: ChatRequest, vector: Vector | None, principal: Principal) -> Plan:
         """Where to generate and why. `vector` embeds the last user text, where the cache computed it for the team.
 
-        Nothing is counted until `begun` is told. ApiError 404 where the name leads nowhere, 403 where the principal
+        Nothing is counted but by `claim`. ApiError 404 where the name leads nowhere, 403 where the principal
         may use no model, 503 where nothing is ready; what every destination refuses in the prompt is refused.
         """
         named = self._named.get(request.model)
@@ -231,13 +232,20 @@ class Routes:
         hashed = hash_of(features, request.model, self._secret)
         return Plan(decision, in_force, prepared, refusals, session, hashed, self._clock() - started, features)
 
-    def begun(self, plan: Plan, model: str) -> None:
+    def claim(self, plan: Plan) -> Claim:
+        """Count a request as it was planned just now, with nothing awaited since, until `begun` knows better.
+
+        Who gets an answer from nobody drops it.
+        """
+        budgets = plan.in_force.budgets if plan.decision.requested == AUTO else ()
+        return Claim(budgets, large=self._tiers.get(plan.route.model) == "large")
+
+    def begun(self, plan: Plan, claim: Claim, model: str) -> None:
         """A planned request is answered by a model."""
         # Where a conversation had to go, it need not stay.
         if plan.session and model == plan.route.model and not plan.route.reason.startswith("fallback:"):
             self._sessions.keep(plan.session, model)
-        if plan.decision.requested == AUTO:
-            plan.in_force.count(large=self._tiers.get(model) == "large")
+        claim.settle(large=self._tiers.get(model) == "large")
 
     def reachable(self, name: str) -> Destination:
         """The destination of an id. ApiError 503 where it is another server that is known to be down."""

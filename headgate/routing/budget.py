@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 _SLICES = 12
 
@@ -45,8 +45,50 @@ class EscalationBudget:
         large, total = self.spent
         return large < self._free or large + 1 <= self._share * (total + 1)
 
-    def count(self, *, large: bool) -> None:
-        """One request was routed."""
+    def count(self, *, large: bool) -> int:
+        """One request is routed: in which slice it is counted, for `uncount`."""
         at = int(self._clock() / self._slice_s)
-        went, total = self._slices.get(at, (0, 0))
-        self._slices[at] = went + large, total + 1
+        self._add(at, large, 1)
+        return at
+
+    def uncount(self, at: int, *, large: bool) -> None:
+        """Take back what was counted in a slice."""
+        if at in self._slices:
+            self._add(at, -large, -1)
+
+    def _add(self, at: int, large: int, total: int) -> None:
+        went, before = self._slices.get(at, (0, 0))
+        self._slices[at] = went + large, before + total
+
+
+class Claim:
+    """How one request counts in budgets: from its plan on, or those planned at the same time would exceed them."""
+
+    def __init__(self, budgets: Sequence[EscalationBudget], *, large: bool) -> None:
+        """`large`: whether the large tier is to answer it."""
+        self._budgets = budgets
+        self._large = large
+        self._at = [budget.count(large=large) for budget in budgets]
+
+    def escalates(self) -> bool:
+        """Whether the large tier may answer it now, after all. Where it may, it counts as that."""
+        if not self._large:
+            self.drop()
+            self._count(large=all(budget.allows for budget in self._budgets))
+        return self._large
+
+    def settle(self, *, large: bool) -> None:
+        """It is known who answers it."""
+        if large != self._large:
+            self.drop()
+            self._count(large=large)
+
+    def drop(self) -> None:
+        """Nobody answers it."""
+        for budget, at in zip(self._budgets, self._at, strict=False):
+            budget.uncount(at, large=self._large)
+        self._at = []
+
+    def _count(self, *, large: bool) -> None:
+        self._large = large
+        self._at = [budget.count(large=large) for budget in self._budgets]

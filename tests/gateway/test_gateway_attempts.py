@@ -411,6 +411,38 @@ async def test_the_budget_of_escalations_is_kept() -> None:
     assert (await told(site, replace(MATHS, model="large")))[1] == "large-1"
 
 
+@pytest.mark.parametrize(("asked", "small"), [(MATHS, None), (HELLO, sure(-5.0)), (HELLO, [Chunk(0, "~")])])
+async def test_the_budget_of_escalations_is_kept_by_those_who_come_at_once(
+    asked: ChatRequest, small: Sequence[Chunk] | None
+) -> None:
+    gate = asyncio.Event()
+    student, teacher = pair(small, facts=Facts(100, hand_over="~"), gate=gate)
+    teacher.gate = gate
+    settings = routed(escalations=0.2, cascade={"enabled": small is not None})
+    site = Site(student, teacher, cached=False, settings=settings)
+    tasks = [asyncio.create_task(told(site, replace(asked, session=f"{at}"))) for at in range(100)]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert student.begun + teacher.begun == 100, "all are planned"
+    gate.set()
+    answers = await asyncio.gather(*tasks)
+    assert sum(model == "large-1" for _, model, _ in answers) == 20
+    assert {reason for _, model, reason in answers if model == "small-1"} == {
+        "budget" if small is None else "cascade:kept"
+    }
+
+
+async def test_what_nobody_answers_does_not_count_in_the_budget_of_escalations() -> None:
+    small, large = pair(BROKEN)
+    large.pieces = BROKEN
+    site = Site(small, large, cached=False, settings=routed(escalations=0.2, breaker={"failures": 100}))
+    for _ in range(11):
+        with pytest.raises(ApiError):
+            await told(site, MATHS)
+    large.pieces = (Chunk(0, "large", finish_reason="stop"),)
+    assert (await told(site, MATHS))[1] == "large-1"
+
+
 async def test_teams_and_keys_have_policies_of_their_own() -> None:
     site = Site(*pair(), settings=routed())
     red = Principal("red", "k1", models=frozenset({"small-1"}))

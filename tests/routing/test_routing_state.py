@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headgate.routing.breaker import Breaker, BreakerLimits
-from headgate.routing.budget import EscalationBudget
+from headgate.routing.budget import Claim, EscalationBudget
 from headgate.routing.cascade import Cascade
 from headgate.routing.session import Sessions, session_key
 
@@ -119,6 +119,24 @@ def test_a_budget_is_kept_in_every_window(asked: list[tuple[float, bool]], share
         budget.count(large=large)
         went, total = budget.spent
         assert went <= max(2 if share else 0, share * total) + 1e-9 or not large
+
+
+def test_a_claim_counts_until_it_is_known_what_becomes_of_it() -> None:
+    now = [0.0]
+    budget = EscalationBudget(0.1, 60.0, lambda: now[0], free=1)
+    large, small = Claim([budget], large=True), Claim([budget], large=False)
+    assert (budget.spent, budget.allows) == ((1, 2), False)
+    assert (large.escalates(), small.escalates()) == (True, False)
+    large.settle(large=False)
+    assert (budget.spent, budget.allows) == ((0, 2), True)
+    assert small.escalates()
+    assert budget.spent == (1, 2)
+    small.drop()
+    small.drop()
+    assert budget.spent == (0, 1)
+    now[0] = 61.0
+    large.drop()
+    assert budget.spent == (0, 0)
 
 
 def test_a_budget_is_given_back_when_its_window_has_passed() -> None:
