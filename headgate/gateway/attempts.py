@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,6 +54,8 @@ class Begun(msgspec.Struct, frozen=True):
     reason: str
     pieces: Pieces
     """All of them, those that were held back included."""
+    asked_at: float
+    """When a model was first asked for it, in monotonic seconds."""
     rejected: asyncio.Task[Rejected | None] | None = None
     """The account of the small model's answer that did not stand; there when `pieces` has ended."""
     makeshift: bool = False
@@ -62,10 +65,18 @@ class Begun(msgspec.Struct, frozen=True):
 class Attempt:
     """A request at one destination, whose first pieces are held back."""
 
-    def __init__(self, destination: Destination, pieces: Pieces, *, bare: bool) -> None:
-        """`bare`: the probabilities of its tokens are there for us only, the client did not ask for them."""
+    def __init__(self, destination: Destination, pieces: Pieces, asked_at: float, *, bare: bool) -> None:
+        """A request that is about to be sent.
+
+        Args:
+            destination: where it is sent.
+            pieces: what comes of it.
+            asked_at: monotonic seconds.
+            bare: the probabilities of its tokens are there for us only, the client did not ask for them.
+        """
         self._bare = bare
         self.destination = destination
+        self.asked_at = asked_at
         self.logprobs: list[float] = []
         self.tokens = 0
         self.text = ""
@@ -166,6 +177,7 @@ class Attempts:
         rule = plan.decision.cascade if ask.request.n == 1 else None
         yields = plan.decision.yields and ask.request.n == 1
         reason, failure = route.reason, server_error()
+        asked_at = math.inf
         doubtful: Attempt | None = None
         try:
             for name in (route.model, *route.fallbacks):
@@ -178,12 +190,14 @@ class Attempts:
                     attempt, verdict = await self._sent(ask, plan, name, checked, phrase)
                 except ApiError as error:
                     failure = error
+                    asked_at = min(asked_at, began)
                     # Another server's attempts are noted one by one where they fail.
                     if name in plan.refusals or not self._routes.destinations[name].facts.remote:
                         self._note(name, cause_of(error), began)
                     if doubtful is None:
                         reason = f"fallback:{cause_of(error)}"
                     continue
+                asked_at = min(asked_at, attempt.asked_at)
                 if verdict in ("escalated", "handed_over"):
                     # It has answered, whatever becomes of that: a trial must not be waited for for ever.
                     self._routes.breakers[name].succeeded()
@@ -197,16 +211,16 @@ class Attempts:
                     reason = f"cascade:{verdict}"
                 rejected = None if doubtful is None else asyncio.create_task(doubtful.end())
                 doubtful = None
-                return Begun(attempt.destination, reason, attempt.whole(), rejected)
+                return Begun(attempt.destination, reason, attempt.whole(), asked_at, rejected)
             if doubtful is not None and reason == "cascade:handed_over":
                 # Nobody else answers, so it has to, as well as it can.
                 attempt, _ = await self._sent(ask, plan, doubtful.destination.id, None, "")
                 rejected, doubtful = asyncio.create_task(doubtful.end()), None
-                return Begun(attempt.destination, "cascade:kept", attempt.whole(), rejected, makeshift=True)
+                return Begun(attempt.destination, "cascade:kept", attempt.whole(), asked_at, rejected, makeshift=True)
             if doubtful is not None:
                 # Nobody else answers: an unsure answer is better than none.
                 kept, doubtful = doubtful, None
-                return Begun(kept.destination, "cascade:kept", kept.whole(), makeshift=True)
+                return Begun(kept.destination, "cascade:kept", kept.whole(), asked_at, makeshift=True)
             raise failure
         finally:
             if doubtful is not None:
@@ -233,7 +247,7 @@ class Attempts:
         pieces = await metered(destination, prepared, ask.id, ask.principal, ask.ticket)
         breaker = self._routes.breakers[name]
         breaker.begin()
-        attempt = Attempt(destination, pieces, bare=bare)
+        attempt = Attempt(destination, pieces, self._clock(), bare=bare)
         try:
             await attempt.hear(max(self._routes.takeover_s, prepared.begins_s))
             if phrase and await self._hands_over(attempt, phrase):

@@ -43,6 +43,8 @@ class Opened(msgspec.Struct, frozen=True):
     """What the look into the cache took, waiting for similar questions included; None where another request did it."""
     planned_s: float | None = None
     """What it took to choose a model; None where none was chosen."""
+    asked_at: float | None = None
+    """When a model was first asked for it, in monotonic seconds; None where none was."""
 
 
 Event = Opened | Chunk | Outcome
@@ -109,7 +111,8 @@ class Answer:
     ) -> None:
         """`in_time` bounds the wait for its first chunk."""
         self.opened = opened
-        self.opened_at = clock()
+        # It is known who answers when he has begun to: what he took for that is not the gateway's time.
+        self.opened_at = clock() if opened.asked_at is None else opened.asked_at
         self._events = events
         self._in_time = in_time
         self._outcome: Outcome | None = None

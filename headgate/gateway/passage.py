@@ -198,8 +198,11 @@ class Passage:
             if not events.leads and opened.verdict in ("miss", "near"):
                 # Who joins another's generation computes nothing: to him it is a hit on the very same request.
                 opened = replace(opened, verdict="exact", why="joined", similarity=1.0, age_s=0.0, looked_s=None)
+                if opened.asked_at is not None:
+                    # He may have come after the model was asked.
+                    opened = replace(opened, asked_at=max(began, opened.asked_at))
             answer = Answer(opened, events, gate.clock, None if ticket.due is None else ticket.in_time)
-        self._note(opened)
+        self._note(answer)
         if opened.age_s is not None:
             gate.metrics.cache.hit(opened.verdict, opened.age_s)
         return answer
@@ -207,15 +210,18 @@ class Passage:
     def _repeated(self, whole: Whole) -> Answer:
         """An answer that was made to its end, for whom its reply did not reach."""
         age_s = self._gate.clock() - whole.at
-        opened = replace(whole.opened, verdict="exact", why="retry", similarity=1.0, age_s=age_s, chosen=None)
-        self._note(opened)
-        return Made(opened, whole.chunks, whole.outcome, self._gate.clock)
+        opened = replace(
+            whole.opened, verdict="exact", why="retry", similarity=1.0, age_s=age_s, chosen=None, asked_at=None
+        )
+        answer = Made(opened, whole.chunks, whole.outcome, self._gate.clock)
+        self._note(answer)
+        return answer
 
-    def _note(self, opened: Opened) -> None:
-        record, gate = self._record, self._gate
+    def _note(self, answer: Answer) -> None:
+        record, opened = self._record, answer.opened
         record.verdict, record.model, record.route = opened.verdict, opened.model, opened.reason
-        record.chosen, record.opened, record.opened_s = opened.chosen, opened, gate.clock() - record.arrived
-        gate.metrics.cache.lookup(opened.verdict, opened.why)
+        record.chosen, record.opened, record.opened_s = opened.chosen, opened, answer.opened_at - record.arrived
+        self._gate.metrics.cache.lookup(opened.verdict, opened.why)
 
     def _bill(self) -> None:
         answer = self._answer

@@ -187,6 +187,7 @@ class Road:
                 chosen=self._chosen(plan),
                 looked_s=looked_s,
                 planned_s=began - asked,
+                asked_at=begun.asked_at,
             )
             async for piece in pieces:
                 if isinstance(piece, Outcome):
@@ -233,7 +234,7 @@ class Road:
         prepared = plan.prepared.get(route.model) or await destination.prepare(job.request)
         pieces = await metered(destination, prepared, job.id, job.principal, job.ticket)
         self._routes.breakers[route.model].begin()
-        return Begun(destination, route.reason, pieces)
+        return Begun(destination, route.reason, pieces, self._clock())
 
     def _chosen(self, plan: Plan) -> Chosen | None:
         """What the log is told of a decision; nothing where the request named its model."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from gateway_fakes import OUTCOME, FakeDestination
 from prometheus_client import generate_latest
 
@@ -44,7 +47,9 @@ class Site:
         settings: Settings | None = None,
         quality: QualityModel | None = None,
         cascades: Cascades | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock`: of the road alone; what surrounds it goes by `now`."""
         self.now = 0.0
         self.metrics = Metrics()
         tiers = {d.id: tier for d in destinations for tier in ("small", "large") if d.id.startswith(tier)}
@@ -66,6 +71,7 @@ class Site:
             answers=self.answers,
             metrics=self.metrics,
             admission=self.admission,
+            clock=clock,
         )
 
     def watch_store(self) -> set[str]:

@@ -130,7 +130,9 @@ def told(record: RequestRecord) -> dict[str, Any]:
     times = ("arrived", "admitted_s", "opened_s", "first_token_s", "total_s", "standing", "chosen", "opened")
     opened = record.opened
     return {name: getattr(record, name) for name in RequestRecord.__struct_fields__ if name not in times} | {
-        "opened": None if opened is None else replaced(opened, looked_s=None, planned_s=None, chosen=None)
+        "opened": None
+        if opened is None
+        else replaced(opened, looked_s=None, planned_s=None, asked_at=None, chosen=None)
     }
 
 

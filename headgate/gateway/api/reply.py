@@ -54,7 +54,7 @@ class Source(Protocol):
 
     @property
     def opened_at(self) -> float:
-        """When, in monotonic seconds."""
+        """When a model was asked, or an answer found, in monotonic seconds."""
         ...
 
     @property

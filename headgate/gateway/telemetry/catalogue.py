@@ -31,7 +31,7 @@ class Requests:
     )
     OVERHEAD = HistogramFamily(
         "headgate_overhead_seconds",
-        "From arrival until it is settled what answers: keys, limits, cache, routing.",
+        "From arrival until a model is asked or an answer found: keys, limits, cache, routing.",
         ("source",),
     )
     QUEUE = HistogramFamily(

@@ -70,7 +70,7 @@ class RequestRecord(msgspec.Struct):
     admitted_s: float | None = None
     """From its arrival until it was let in."""
     opened_s: float | None = None
-    """From its arrival until it was settled what answers it."""
+    """From its arrival until a model was asked, or an answer found."""
     opened: Opened | None = None
     """What was settled."""
     model: str = ""
