@@ -77,14 +77,16 @@ def _by_configuration(path: Path | None, body: bytes, team: str | None, key_id: 
     from headgate.gateway.explain import configured_routes, route_report
     from headgate.gateway.parts import StartError, embedder_folder
     from headgate.gateway.request import CacheControl
+    from headgate.gateway.teams.admission import capped
+    from headgate.gateway.teams.entry import as_team
     from headgate.gateway.wire.chat import parse_chat
     from headgate.gateway.wire.errors import ApiError
 
     async def decided() -> dict[str, Any]:
         routes = await configured_routes(settings, embedder_folder(settings)[0])
-        request = parse_chat(body, CacheControl())
         roster = read_roster(settings, os.environ)
         who = roster.principal(team, key_id)
+        request = capped(as_team(parse_chat(body, CacheControl()), who)[0], who.policy.limits)
         routes.candidates(request.model, who)
         report: dict[str, Any] = msgspec.to_builtins(
             route_report(await routes.plan(request, None, who), roster.revision)
@@ -93,7 +95,7 @@ def _by_configuration(path: Path | None, body: bytes, team: str | None, key_id: 
 
     try:
         return asyncio.run(decided())
-    except (ApiError, EngineError, TokenizerError, StartError) as error:
+    except (ApiError, EngineError, TokenizerError, StartError, ValueError, OSError) as error:
         raise click.ClickException(str(error)) from None
     except LookupError as error:
         raise click.ClickException(error.args[0]) from None

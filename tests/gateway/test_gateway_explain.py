@@ -95,6 +95,38 @@ async def test_only_admins_may_ask_and_they_may_ask_for_others(
     assert (await client.post("/admin/route?team=rde", json=MATHS, headers=boss)).status == 400
 
 
+TEAM: dict[str, Any] = {
+    "models": {"aliases": {"gpt-4o": "large"}, "default": "tiny"},
+    "prompts": {"system_prepend": "Be brief. " * 5},
+    "limits": {"max_tokens": 3, "max_n": 2},
+    "experiments": {"weights": {"tiny-2": 1}},
+}
+
+
+async def test_a_request_is_explained_as_its_team_has_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BOSS_KEY", "boss-secret")
+    write_team(tmp_path, "red", **TEAM)
+    write_team(tmp_path, "ops", key("boss", role="admin"))
+    client = await serve(teams=tmp_path)
+
+    async def explained(team: str = "red", **fields: Any) -> Any:
+        body = {"messages": HELLO["messages"], **fields}
+        boss = {"Authorization": "Bearer boss-secret"}
+        return await (await client.post(f"/admin/route?team={team}", json=body, headers=boss)).json()
+
+    def price(report: Any) -> Any:
+        return next(entry["price"] for entry in report["destinations"] if entry["model"] == "tiny-2")
+
+    alias, bare = await explained(model="gpt-4o"), await explained("ops", model="large")
+    assert (alias["requested"], alias["model"], price(alias)["output_tokens"]) == ("large", "tiny-2", 3)
+    assert price(bare)["computed_tokens"] < price(alias)["computed_tokens"]
+    assert (await explained())["model"] == "tiny", "the default"
+    assert (await explained(model="auto"))["requested"] == "tiny-2", "the experiment's arm"
+    assert (await explained(model="auto", n=3))["error"]["code"] == "above_limit"
+
+
 async def test_the_command_asks_a_server(serve: Serve, tmp_path: Path) -> None:
     client = await serve()
     url = str(client.make_url("")).rstrip("/")
@@ -134,5 +166,11 @@ def test_the_command_needs_no_server(tmp_path: Path, tiny_checkpoint: Path, monk
         assert refused.exit_code == 1
         assert said in refused.output
     assert "there is no key 'l'; the keys are k" in run(tmp_path, HELLO, "--config", str(config), "--key", "l").output
+    write_team(tmp_path / "teams", "blue", **TEAM)
+    aliased = run(tmp_path, {**HELLO, "model": "gpt-4o", "max_tokens": 3}, "--config", str(config), "--team", "blue")
+    assert "tiny-2 (tier:large)" in aliased.output
+    config.write_text(yaml.safe_dump({**settings, "routing": {"quality": "/nowhere.safetensors"}}))
+    wrong = run(tmp_path, HELLO, "--config", str(config))
+    assert (wrong.exit_code, wrong.output.startswith("Error: routing.quality is '/nowhere.safetensors'")) == (1, True)
     config.write_text("routing: {chain: []}")
     assert "routing.chain" in run(tmp_path, HELLO, "--config", str(config)).output

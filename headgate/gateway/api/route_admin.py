@@ -8,6 +8,8 @@ from aiohttp import web
 from headgate.gateway import keys
 from headgate.gateway.explain import route_report
 from headgate.gateway.middleware import read_body
+from headgate.gateway.teams.admission import capped
+from headgate.gateway.teams.entry import as_team
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.errors import invalid
 from headgate.gateway.wire.headers import cache_control, session
@@ -23,6 +25,7 @@ async def explain(http: web.Request) -> web.Response:
         except LookupError as error:
             raise invalid(f"Nobody to explain for: {error.args[0]}.", "team") from None
     routes = (await keys.backend(http)).routes
+    request = capped(as_team(request, who)[0], who.policy.limits)
     routes.candidates(request.model, who)
     body = route_report(await routes.plan(request, None, who), roster.revision)
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")
