@@ -24,7 +24,7 @@ from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import metered
 from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.failures import cause_of
-from headgate.gateway.wire.errors import ApiError, server_error
+from headgate.gateway.wire.errors import ApiError, Refused, server_error
 from headgate.routing.budget import Claim
 from headgate.routing.cascade import Cascade
 
@@ -192,7 +192,8 @@ class Attempts:
                     failure = error
                     asked_at = min(asked_at, began)
                     # Another server's attempts are noted one by one where they fail.
-                    if name in plan.refusals or not self._routes.destinations[name].facts.remote:
+                    unasked = name in plan.refusals or isinstance(error, Refused)
+                    if unasked or not self._routes.destinations[name].facts.remote:
                         self._note(name, cause_of(error), began)
                     if doubtful is None:
                         reason = f"fallback:{cause_of(error)}"

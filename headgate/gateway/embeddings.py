@@ -140,14 +140,18 @@ class Embeddings:
         asked = scheduled(
             ChatRequest("embeddings", name, user=request.user, priority=request.priority), request.principal
         )
-        with await self._admission.enter(asked, request.principal, request.record) as ticket:
-            tab, made = await self._tab(request), False
-            ticket.attempt = Attempt(tab)
-            try:
-                vectors = await self._computed(request, ticket, bulk, texts, read)
-                made = True
-            finally:
-                self._leave(request, tab, made=made)
+        try:
+            with await self._admission.enter(asked, request.principal, request.record) as ticket:
+                tab, made = await self._tab(request), False
+                ticket.attempt = Attempt(tab)
+                try:
+                    vectors = await self._computed(request, ticket, bulk, texts, read)
+                    made = True
+                finally:
+                    self._leave(request, tab, made=made)
+        except ApiError as error:
+            self._admission.failed(request.principal, error)
+            raise
         return Embedded(vectors, sum(read))
 
     async def _computed(

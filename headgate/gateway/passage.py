@@ -153,7 +153,8 @@ class Passage:
             record.admitted_s = gate.clock() - record.arrived
             self._answer = await self._answered(asked, ticket)
             return self._answer
-        except BaseException:
+        except BaseException as error:
+            gate.admission.failed(principal, error)
             self._leave(had=False)
             raise
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from importlib.util import find_spec
@@ -132,6 +133,8 @@ async def test_limits_hold_for_vectors_too(tiny_checkpoint: Path, monkeypatch: p
             "/v1/messages", json={"model": "tiny", "max_tokens": 8, "messages": [{"role": "user", "content": "hello"}]}
         )
         assert (refused.status, (await refused.json())["error"]["type"]) == (429, "rate_limit_error")
+        metrics = await (await client.get("/metrics")).text()
+        assert re.search(r'headgate_refused_requests_total\{reason="tokens",team="\w+"\} 2\.0', metrics)
 
 
 async def test_vectors_are_billed_and_a_retry_of_them_is_not(

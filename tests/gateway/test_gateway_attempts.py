@@ -312,50 +312,6 @@ async def test_a_request_is_handed_over_only_where_the_router_may_choose_and_som
     assert await told(Site(small, large, settings=leaving())) == ("Not me.", "small-1", "cascade:kept")
 
 
-class Busy(FakeDestination):
-    """Takes two seconds of its clock before anything comes of it."""
-
-    now: list[float]
-
-    async def generate(self, prepared: Prepared, request_id: str, principal: Principal) -> Pieces:
-        self.now[0] += 2
-        async for piece in super().generate(prepared, request_id, principal):
-            yield piece
-
-
-def busy(small: Sequence[Chunk | Exception] | None = None, *, cached: bool = False) -> tuple[Site, list[float]]:
-    """A site of busy models, whose clock is at 10 s."""
-    now = [10.0]
-    models = [Busy(d.id, pieces=d.pieces) for d in pair(small)]
-    for model in models:
-        model.now = now
-    return Site(*models, cached=cached, settings=routed(), clock=lambda: now[0]), now
-
-
-@pytest.mark.parametrize(
-    ("model", "small", "takes"), [("small-1", None, 2.0), ("auto", None, 2.0), ("auto", BROKEN, 4.0)]
-)
-async def test_what_models_take_before_one_answers_is_no_overhead(
-    model: str, small: Sequence[Exception] | None, takes: float
-) -> None:
-    site, now = busy(small)
-    record = RequestRecord("id", "/v1/chat/completions", arrived=9.75)
-    async with site.road.answer(replace(HELLO, model=model), RED, record) as answer:
-        assert (answer.opened_at, record.opened_s) == (10.0, 0.25)
-        while await answer.next_batch():
-            pass
-    assert now == [10.0 + takes]
-
-
-async def test_the_overhead_of_who_joins_an_answer_is_his_own() -> None:
-    site, now = busy(cached=True)
-    async with site.road.answer(HELLO, RED, RequestRecord("one", "/v1/chat/completions", arrived=9.5)):
-        now[0] = 20.0
-        record = RequestRecord("two", "/v1/chat/completions", arrived=19.75)
-        async with site.road.answer(HELLO, RED, record) as joined:
-            assert (record.verdict, joined.opened_at, record.opened_s) == ("exact", 20.0, 0.25)
-
-
 class Student(FakeDestination):
     """Begins with its mark where it may, and answers where it may not."""
 
@@ -453,38 +409,6 @@ async def test_the_budget_of_escalations_is_kept() -> None:
     site = Site(small, large, cached=False, settings=routed(escalations=0.0))
     assert await told(site, MATHS) == ("small", "small-1", "budget")
     assert (await told(site, replace(MATHS, model="large")))[1] == "large-1"
-
-
-@pytest.mark.parametrize(("asked", "small"), [(MATHS, None), (HELLO, sure(-5.0)), (HELLO, [Chunk(0, "~")])])
-async def test_the_budget_of_escalations_is_kept_by_those_who_come_at_once(
-    asked: ChatRequest, small: Sequence[Chunk] | None
-) -> None:
-    gate = asyncio.Event()
-    student, teacher = pair(small, facts=Facts(100, hand_over="~"), gate=gate)
-    teacher.gate = gate
-    settings = routed(escalations=0.2, cascade={"enabled": small is not None})
-    site = Site(student, teacher, cached=False, settings=settings)
-    tasks = [asyncio.create_task(told(site, replace(asked, session=f"{at}"))) for at in range(100)]
-    for _ in range(100):
-        await asyncio.sleep(0)
-    assert student.begun + teacher.begun == 100, "all are planned"
-    gate.set()
-    answers = await asyncio.gather(*tasks)
-    assert sum(model == "large-1" for _, model, _ in answers) == 20
-    assert {reason for _, model, reason in answers if model == "small-1"} == {
-        "budget" if small is None else "cascade:kept"
-    }
-
-
-async def test_what_nobody_answers_does_not_count_in_the_budget_of_escalations() -> None:
-    small, large = pair(BROKEN)
-    large.pieces = BROKEN
-    site = Site(small, large, cached=False, settings=routed(escalations=0.2, breaker={"failures": 100}))
-    for _ in range(11):
-        with pytest.raises(ApiError):
-            await told(site, MATHS)
-    large.pieces = (Chunk(0, "large", finish_reason="stop"),)
-    assert (await told(site, MATHS))[1] == "large-1"
 
 
 async def test_teams_and_keys_have_policies_of_their_own() -> None:

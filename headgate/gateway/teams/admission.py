@@ -27,7 +27,7 @@ from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.sections import LimitsSection
 from headgate.gateway.teams.tabs import Attempt
 from headgate.gateway.telemetry.record import RequestRecord
-from headgate.gateway.wire.errors import ApiError, context_exceeded, invalid, quota_spent, rate_limited, too_late
+from headgate.gateway.wire.errors import Refused, context_exceeded, invalid, quota_spent, rate_limited, too_late
 
 if TYPE_CHECKING:
     from headgate.cache.store.redis import RedisStore
@@ -152,12 +152,11 @@ class Ticket:
         """
         tokens = prompt_tokens + most_tokens
         if self.scopes and (refusal := await self.book.reserve(self.scopes, tokens)) is not None:
-            raise self._admission.refused(self._payer.principal, refusal)
+            raise refused(refusal)
         try:
             accounts, attempt = self._admission.accounts, self.attempt
             bill = await accounts.open(self._payer, model, prompt_tokens, most_tokens, device_s, attempt)
             if isinstance(bill, Over):
-                self._admission.accounts.metrics.refused(self._payer.principal.team, bill.share.bound)
                 raise over_budget(self._payer.principal.team, bill)
         except BaseException:
             if self.scopes:
@@ -243,7 +242,7 @@ class Admission:
         request = capped(request, principal.policy.limits)
         scopes = self._scopes(principal, request.user)
         if scopes and (refusal := await self.book.enter(scopes)) is not None:
-            raise self.refused(principal, refusal)
+            raise refused(refusal)
         exhausted, record.budget = self.accounts.standing(principal)
         if exhausted and principal.policy.budgets.on_exceed == "downgrade":
             request = replace(request, model="small")
@@ -266,10 +265,10 @@ class Admission:
             self._kept[who] = principal, scopes
         return scopes
 
-    def refused(self, principal: Principal, refusal: Refusal) -> ApiError:
-        """429, counted."""
-        self.accounts.metrics.refused(principal.team, refusal.what)
-        return refused(refusal)
+    def failed(self, principal: Principal, error: BaseException) -> None:
+        """A request ended with this. Where it is a refusal that is counted, once, however many models were sought."""
+        if isinstance(error, Refused):
+            self.accounts.metrics.refused(principal.team, error.reason)
 
 
 def capped(request: ChatRequest, caps: LimitsSection) -> ChatRequest:
@@ -305,7 +304,7 @@ def scopes_of(principal: Principal, user: str | None) -> tuple[Scope, ...]:
     return tuple(scopes)
 
 
-def refused(refusal: Refusal) -> ApiError:
+def refused(refusal: Refusal) -> Refused:
     """429, with when to come again."""
     whose, _, name = refusal.scope.name.partition(" ")
     if whose == "user":
@@ -319,14 +318,14 @@ def refused(refusal: Refusal) -> ApiError:
             f"Request too large for {where}, and this request may take {refusal.asked}, prompt and answer. "
             "Shorten the prompt or set a lower 'max_tokens'."
         )
-        return rate_limited(message, None, "max_tokens")
+        return rate_limited(message, None, "max_tokens", reason=refusal.what)
     else:
         message = f"Rate limit reached for {where}, and this request may take {refusal.asked}, prompt and answer."
     after_s = refusal.after_s if refusal.after_s is not None else 1.0
-    return rate_limited(f"{message} Try again in {math.ceil(after_s * 1e3) / 1e3:g} s.", after_s)
+    return rate_limited(f"{message} Try again in {math.ceil(after_s * 1e3) / 1e3:g} s.", after_s, reason=refusal.what)
 
 
-def over_budget(team: str, over: Over) -> ApiError:
+def over_budget(team: str, over: Over) -> Refused:
     """429: the budget is spent, or what is set aside for others may be all that is left of it."""
     share = over.share
     text = f"{share.bound} of team '{team}' is {share.limit:g}, of which {share.spent:g} are spent"
@@ -335,15 +334,15 @@ def over_budget(team: str, over: Over) -> ApiError:
             f"The budget {share.bound} of team '{team}' is {share.limit:g}, and this gateway's part of it is taken: "
             "what others have spent cannot be known at the moment. Try again later."
         )
-        return rate_limited(message, _AWAY_S)
+        return rate_limited(message, _AWAY_S, reason=share.bound, budget=True)
     if over.for_good:
         message = (
             f"The budget {text}, and this request may take {over.asked:g}. It is renewed on {share.renewed}, or an "
             "operator raises it."
         )
-        return quota_spent(message)
+        return quota_spent(message, share.bound)
     message = (
         f"The budget {text} and {share.reserved:g} are set aside for requests that are being answered; this one may "
         f"take {over.asked:g}. Try again when they have ended."
     )
-    return rate_limited(message, 1.0)
+    return rate_limited(message, 1.0, reason=share.bound, budget=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headgate.gateway.wire.errors import ASLEEP, OVERLOADED, ApiError, retry_after
+from headgate.gateway.wire.errors import ASLEEP, OVERLOADED, ApiError, Refused, retry_after
 
 Kind = Literal[
     "unreachable",
@@ -66,6 +66,8 @@ _LONGEST_HINT_S = 86_400.0
 
 def cause_of(error: ApiError) -> str:
     """Why another model is sent for where one answers with this: a stable token of the route's reason."""
+    if isinstance(error, Refused):
+        return "budget" if error.budget else "limit"
     return _CAUSES.get(error.code or "", "refused" if 400 <= error.status < 429 else "failed")
 
 

@@ -70,6 +70,19 @@ class ApiError(Exception):
         return msgspec.json.encode(ErrorBody(ErrorDetail(self.told, self.type, self.param, self.code)))
 
 
+@dataclass(slots=True)
+class Refused(ApiError):
+    """429: beyond a limit or a budget of who asks.
+
+    Attributes:
+        reason: which: `requests`, `tokens` or `concurrency`, or the budget's name.
+        budget: whether it is a budget.
+    """
+
+    reason: str = ""
+    budget: bool = False
+
+
 def renamed(error: ApiError, names: Mapping[str, str]) -> ApiError:
     """The error with parameters of chats under the names that another protocol has for them."""
     own = None if error.param is None else names.get(error.param)
@@ -175,16 +188,21 @@ def not_cached(verdict: str, reason: str) -> ApiError:
     return ApiError(504, message, param="cache-control", code="not_cached", headers=headers)
 
 
-def rate_limited(message: str, after_s: float | None, param: str | None = None) -> ApiError:
-    """429: beyond a limit. The official clients come again after so many seconds, and never where there are none."""
+def rate_limited(
+    message: str, after_s: float | None, param: str | None = None, *, reason: str, budget: bool = False
+) -> Refused:
+    """429: for now. The official clients come again after so many seconds, and never where there are none.
+
+    `reason`, `budget`: see Refused.
+    """
     headers = {"x-should-retry": "false"} if after_s is None else retry_after(after_s)
-    return ApiError(429, message, type="rate_limit_error", param=param, code="rate_limit_exceeded", headers=headers)
+    return Refused(429, message, "rate_limit_error", param, "rate_limit_exceeded", headers, reason, budget)
 
 
-def quota_spent(message: str) -> ApiError:
-    """429: a budget is spent, and coming again soon is of no use."""
+def quota_spent(message: str, reason: str) -> Refused:
+    """429: the budget `reason` is spent, and coming again soon is of no use."""
     headers = {"x-should-retry": "false"}
-    return ApiError(429, message, type="insufficient_quota", code="insufficient_quota", headers=headers)
+    return Refused(429, message, "insufficient_quota", None, "insufficient_quota", headers, reason, budget=True)
 
 
 def retry_after(seconds: float) -> dict[str, str]:
