@@ -195,7 +195,7 @@ class Attempts:
                     unasked = name in plan.refusals or isinstance(error, Refused)
                     if unasked or not self._routes.destinations[name].facts.remote:
                         self._note(name, cause_of(error), began)
-                    if doubtful is None:
+                    if name == route.model:
                         reason = f"fallback:{cause_of(error)}"
                     continue
                 asked_at = min(asked_at, attempt.asked_at)

@@ -118,6 +118,12 @@ async def test_an_answer_that_stands_only_because_nobody_else_answered_is_not_re
     assert (await told(site))[2] == "cache-exact"
 
 
+async def test_the_route_says_what_kept_the_model_that_was_chosen() -> None:
+    chosen, other, large = (FakeDestination(name, pieces=BROKEN) for name in ("small-1", "small-2", "large-1"))
+    other.pieces, large.pieces = (overloaded("busy"),), (Chunk(0, "large", finish_reason="stop"),)
+    assert await told(Site(chosen, other, large)) == ("large", "large-1", "fallback:failed")
+
+
 async def test_after_something_was_said_a_failure_is_told() -> None:
     small, large = pair((Chunk(0, "a"), server_error("a step failed")))
     with pytest.raises(ApiError, match="a step failed"):
