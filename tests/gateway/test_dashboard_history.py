@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Histogram
 
 from headgate.gateway.dashboard.history import INTERVAL_S, KEPT, History
-from headgate.gateway.dashboard.traces import Traces
+from headgate.gateway.dashboard.traces import Traces, outcome
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.reading import Buckets, Reading
 from headgate.gateway.telemetry.record import RequestRecord
@@ -48,6 +48,16 @@ def test_a_point_tells_the_rates_since_the_one_before() -> None:
     assert (first.requests_s, first.refused_s, first.failed_s) == (2.5, 1.0, 0.5)
     assert (first.prompt_tokens_s, first.generated_tokens_s, first.in_flight) == (25.0, 10.0, 3)
     assert (second.requests_s, second.generated_tokens_s, second.at) == (0.0, 0.0, 2 * INTERVAL_S)
+
+
+@pytest.mark.parametrize(
+    ("status", "end"), [(0, "running"), (200, "ok"), (400, "refused"), (429, "refused"), (499, "left"), (500, "failed")]
+)
+def test_a_request_is_listed_as_what_it_counts_as(status: int, end: str) -> None:
+    traces, record = Traces(most=1), replace(RECORD, status=status)
+    assert outcome(record) == end
+    traces.ended(record)
+    assert (traces.refused, traces.failed) == (int(end == "refused"), int(end == "failed"))
 
 
 def test_percentiles_are_of_the_last_minute_and_none_where_nothing_was_observed() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import get_args
 
 import msgspec
 from aiohttp import web
@@ -15,11 +16,12 @@ from headgate.gateway import keys
 from headgate.gateway.api.batches import BATCHES
 from headgate.gateway.dashboard.files import PAGE, PageFile
 from headgate.gateway.dashboard.live import Watched, live
+from headgate.gateway.dashboard.traces import outcome
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.live import Live
 from headgate.gateway.wire.query import one_of, page_size, read_query
-from headgate.gateway.wire.traces import RequestList, RequestTrace
+from headgate.gateway.wire.traces import RequestList, RequestOutcome, RequestTrace
 
 WATCHED = web.AppKey("watched", Watched)
 FILES = web.AppKey[dict[str, PageFile]]("dashboard files")
@@ -27,7 +29,6 @@ FILES = web.AppKey[dict[str, PageFile]]("dashboard files")
 _NUMBER_DIGITS = 12
 _MOST_LINES = 500
 _FILTERS = ("team", "model", "verdict", "status")
-_STATUSES = ("running", "ok", "failed", "refused")
 
 
 async def page(http: web.Request) -> web.Response:
@@ -56,13 +57,13 @@ async def list_requests(http: web.Request) -> web.Response:
     """The requests that run or ended last, of a team, a model, a verdict or an outcome."""
     query = read_query(http.query, ("limit", *_FILTERS))
     most = page_size(query.get("limit"), 100, _MOST_LINES)
-    status = one_of("status", query.get("status"), _STATUSES)
+    status = one_of("status", query.get("status"), get_args(RequestOutcome))
     traces = http.app[keys.TRACES]
     asked = {name: query[name] for name in ("team", "model", "verdict") if name in query}
 
     def wanted(record: RequestRecord) -> bool:
         return all(getattr(record, name) == value for name, value in asked.items()) and (
-            status is None or status == _outcome(record)
+            status is None or status == outcome(record)
         )
 
     return _json(RequestList(list(traces.lines(wanted, most)), len(traces)))
@@ -85,12 +86,6 @@ async def watching(app: web.Application) -> AsyncIterator[None]:
     yield
     task.cancel()
     await asyncio.wait([task])
-
-
-def _outcome(record: RequestRecord) -> str:
-    if not record.status:
-        return "running"
-    return "ok" if record.status < 400 else "refused" if record.status < 499 else "failed"
 
 
 def _json(body: Live | RequestList | RequestTrace) -> web.Response:

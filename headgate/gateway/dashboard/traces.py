@@ -14,7 +14,15 @@ from msgspec.structs import replace
 
 from headgate.gateway.explain import decision_report
 from headgate.gateway.telemetry.record import RequestRecord
-from headgate.gateway.wire.traces import CacheTrace, FailedAttempt, RequestLine, RequestTrace, Stage, StageName
+from headgate.gateway.wire.traces import (
+    CacheTrace,
+    FailedAttempt,
+    RequestLine,
+    RequestOutcome,
+    RequestTrace,
+    Stage,
+    StageName,
+)
 
 
 class Traces:
@@ -29,7 +37,7 @@ class Traces:
         self._clock = clock
         self._monotonic = monotonic
         self.requests = self.refused = self.failed = 0
-        """Of all that ended since the start: those that got 4xx, and those that got 5xx. 499 is a client who left."""
+        """Of all that ended since the start; see `outcome`."""
 
     def begun(self, record: RequestRecord) -> None:
         """A request has come."""
@@ -40,9 +48,10 @@ class Traces:
         self._running.pop(id(record), None)
         self._ended.append((self._clock(), record))
         self.requests += 1
-        if 400 <= record.status < 499:
+        end = outcome(record)
+        if end == "refused":
             self.refused += 1
-        elif record.status >= 500:
+        elif end == "failed":
             self.failed += 1
 
     def lines(self, wanted: Callable[[RequestRecord], bool], most: int) -> Iterator[RequestLine]:
@@ -67,6 +76,15 @@ class Traces:
         for record in reversed(self._running.values()):
             yield wall, replace(record, total_s=now - record.arrived)
         yield from reversed(self._ended)
+
+
+def outcome(record: RequestRecord) -> RequestOutcome:
+    """What became of a request: refused got 4xx, failed 5xx; 499 is a client who left."""
+    if not record.status:
+        return "running"
+    if record.status == 499:
+        return "left"
+    return "ok" if record.status < 400 else "refused" if record.status < 500 else "failed"
 
 
 def _line(at: float, record: RequestRecord) -> RequestLine:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -21,7 +21,7 @@ from headgate.gateway.wire.openapi_generation import GENERATION_TYPES, generatio
 from headgate.gateway.wire.openapi_parts import call, get, lines, parameter
 from headgate.gateway.wire.openapi_storage import STORAGE_TYPES, storage_paths
 from headgate.gateway.wire.route import RouteReport
-from headgate.gateway.wire.traces import RequestList, RequestTrace
+from headgate.gateway.wire.traces import RequestList, RequestOutcome, RequestTrace
 
 TYPES = (
     *GENERATION_TYPES, ModelList, ModelBody, ErrorBody, Health, Readiness,
@@ -109,7 +109,7 @@ def _paths() -> dict[str, Any]:
                 parameters=[
                     parameter("limit", {"type": "integer", "minimum": 1, "maximum": 500}),
                     *(parameter(name, {"type": "string"}) for name in ("team", "model", "verdict")),
-                    parameter("status", {"type": "string", "enum": ["running", "ok", "failed", "refused"]}),
+                    parameter("status", {"type": "string", "enum": list(get_args(RequestOutcome))}),
                 ],
             )
         },

@@ -9,6 +9,8 @@ from msgspec import Struct
 from headgate.gateway.wire.route import RouteReport
 
 StageName = Literal["admit", "cache", "route", "queue", "prompt", "answer", "reply", "failed", "deciding"]
+RequestOutcome = Literal["running", "ok", "refused", "failed", "left"]
+"""Of a request: it has not ended, was answered, got 4xx, got 5xx, or its client left."""
 
 
 class RequestLine(Struct):

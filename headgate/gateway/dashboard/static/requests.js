@@ -23,7 +23,7 @@ export class RequestsView {
     this.found = h("div", { class: "found" });
     this.told = h("p", { class: "beside", role: "status" });
     this.filters = {
-      status: choice("Outcome", [["", "all"], ["running", "running"], ["ok", "answered"], ["refused", "refused"], ["failed", "failed"]]),
+      status: choice("Outcome", [["", "all"], ["running", "running"], ["ok", "answered"], ["refused", "refused"], ["failed", "failed"], ["left", "client left"]]),
       verdict: choice("Cache", [["", "all"], ...["exact", "semantic", "near", "miss", "bypass"].map((v) => [v, v])]),
       model: choice("Model", [["", "all"]]),
       team: choice("Team", [["", "all"]]),
