@@ -19,7 +19,10 @@ _COLORS = {
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Tokens of each day by cause, and below what they cost. `rows` have the labels day and cause."""
+    """Tokens of each day by cause, and below what they cost. `rows` have the labels day and cause.
+
+    ClickException where the file cannot be written.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -43,4 +46,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     usd.tick_params(axis="x", rotation=45)
     if days:
         tokens.legend()
-    figure.savefig(path, dpi=150)
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        # Of a folder that is not there, or of an ending that names no format.
+        raise click.ClickException(f"--plot: {path} cannot be written: {error}") from None

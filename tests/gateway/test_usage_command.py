@@ -53,6 +53,10 @@ def test_a_picture_is_drawn(ledger: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["usage", "--ledger", str(ledger), "--plot", str(picture)])
     assert result.exit_code == 0, result.output
     assert picture.read_bytes().startswith(b"\x89PNG")
+    for name, why in (("nowhere/usage.png", "No such file or directory"), ("usage.xyz", "supported formats")):
+        result = CliRunner().invoke(main, ["usage", "--ledger", str(ledger), "--plot", str(tmp_path / name)])
+        assert (result.exit_code, f"{name} cannot be written: " in result.output) == (1, True), result.output
+        assert why in result.output
 
 
 @pytest.mark.parametrize(
