@@ -45,30 +45,32 @@ class Lessons:
         self._pair = pair
         self._log = log
         self._clock = clock
-        self._open: OrderedDict[str, LoggedOutcome] = OrderedDict()
+        # The same may be read of another team's request, and of one that the other model answered.
+        self._open: OrderedDict[tuple[str, str, str], LoggedOutcome] = OrderedDict()
 
     def answered(self, plan: Plan, principal: Principal, model: str, choice: Choice, outcome: Outcome) -> None:
         """One of the pair answered a request that was left to the router."""
         # Right until a rating says otherwise, which is why it is not logged before.
         attempt = Attempt(True, len(choice.token_ids), outcome.device_s)
         small = model == self._pair.small
-        self._open[plan.features] = replace(
+        key = principal.team, model, plan.features
+        self._open[key] = replace(
             self.draft(plan, principal, model),
             prompt_tokens=outcome.usage.prompt_tokens,
             one=attempt if small else None,
             other=None if small else attempt,
         )
-        self._open.move_to_end(plan.features)
+        self._open.move_to_end(key)
         if len(self._open) > _MOST:
             self._open.popitem(last=False)
 
-    async def rated(self, features: str, score: float, voice: str) -> bool:
-        """A user says how the answer to the request of this hash was. False where it is not known any more.
+    async def rated(self, team: str, model: str, features: str, score: float, voice: str) -> bool:
+        """A user says how a model's answer to his team's request of this hash was. False where it is forgotten.
 
         Raises:
             OSError: the log cannot be written.
         """
-        line = self._open.get(features)
+        line = self._open.get((team, model, features))
         if line is None:
             return False
         one, other = (

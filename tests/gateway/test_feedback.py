@@ -159,14 +159,14 @@ class Votes:
 
     def __init__(self) -> None:
         self.votes: list[tuple[str, float, bool, str]] = []
-        self.taught: list[tuple[str, float, str]] = []
+        self.taught: list[tuple[str, str, str, float, str]] = []
 
     async def voted(self, entry: str, served: float, right: bool, voice: str) -> bool:
         self.votes.append((entry, served, right, voice))
         raise ConnectionError("the store is away")
 
-    async def rated(self, features: str, score: float, voice: str) -> bool:
-        self.taught.append((features, score, voice))
+    async def rated(self, team: str, model: str, features: str, score: float, voice: str) -> bool:
+        self.taught.append((team, model, features, score, voice))
         raise OSError("the disk is full")
 
 
@@ -178,7 +178,8 @@ async def test_a_rating_is_a_vote_of_whom_the_answer_was_for_and_a_lesson_and_ne
     feedback = Feedback(Book(1000, lambda: 7.0), cast("Any", loader), FeedbackMetrics(metrics.registry), lambda: 7.0)
     red = Principal("red", "laptop")
     for number in range(VOTES_AN_HOUR + 5):
-        record = RequestRecord("r", "e", "red", "laptop", reply_id=str(number), user="ann" if number < 2 else "")
+        user = "ann" if number < 2 else ""
+        record = RequestRecord("r", "e", "red", "laptop", reply_id=str(number), user=user, model="m")
         record.opened = cast("Any", SimpleNamespace(key=f"entry-{number}"))
         record.chosen = cast("Any", SimpleNamespace(features=f"hash-{number}"))
         feedback.given(record, red)
@@ -189,5 +190,5 @@ async def test_a_rating_is_a_vote_of_whom_the_answer_was_for_and_a_lesson_and_ne
     ann, also_ann, eve = (vote[3] for vote in heard.votes[:3])
     assert ann == also_ann != eve
     assert len(heard.votes) == VOTES_AN_HOUR
-    assert heard.taught[0] == ("hash-0", 0.5, eve)
+    assert heard.taught[0] == ("red", "m", "hash-0", 0.5, eve)
     assert b"ann" not in msgspec.json.encode(heard.votes)

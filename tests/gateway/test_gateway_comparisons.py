@@ -120,12 +120,12 @@ async def test_what_a_user_says_of_an_answer_is_a_lesson_about_who_gave_it(tmp_p
     path = tmp_path / "outcomes.jsonl"
     async with compared(path, says("small-1", "4"), says("large-1", "4"), share=0.0) as (site, made):
         plan = await site.routes.plan(replace(ASK, model="auto", messages=(Message("user", QUESTION),)), None, WILLING)
-        assert not await made.lessons.rated(plan.features, 1.0, "ann")
+        assert not await made.lessons.rated("willing", answering, plan.features, 1.0, "ann")
         choice = Choice(0, "4", (), "stop", (1, 2))
         made.answered(replace(ASK, model="auto"), WILLING, plan, answering, [choice], OUTCOME)
         assert not path.exists()
         for score in (0.4, 0.5):
-            assert await made.lessons.rated(plan.features, score, "ann")
+            assert await made.lessons.rated("willing", answering, plan.features, score, "ann")
     bad, good = read_log(path)
     assert (bad.voice, bad.features, bad.team, bad.confidence) == ("ann", plan.features, "willing", None)
     for line, right in ((bad, False), (good, True)):
@@ -133,6 +133,21 @@ async def test_what_a_user_says_of_an_answer_is_a_lesson_about_who_gave_it(tmp_p
         assert tried == Attempt(right, 2, OUTCOME.device_s)
         assert untried is None
     assert bad.rows.shape == (1, 4 + len(SURFACE))
+
+
+async def test_a_lesson_is_about_the_answer_that_was_rated_and_no_other_to_the_same_question(tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.jsonl"
+    async with compared(path, says("small-1", "4"), says("large-1", "4"), share=0.0, allow=True) as (site, made):
+        request = replace(ASK, model="auto", messages=(Message("user", QUESTION),))
+        plan = await site.routes.plan(request, None, WILLING)
+        choice = Choice(0, "4", (), "stop", (1, 2))
+        given = [("willing", "small-1"), ("willing", "large-1"), ("silent", "large-1")]
+        for team, model in given:
+            made.answered(request, Principal(team), plan, model, [choice], OUTCOME)
+        for team, model in given:
+            assert await made.lessons.rated(team, model, plan.features, 0.0, "ann")
+        assert not await made.lessons.rated("silent", "small-1", plan.features, 0.0, "ann")
+    assert [(line.team, line.answered) for line in read_log(path)] == given
 
 
 async def test_only_who_allows_it_is_compared(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class Feedback:
             return
         voice = self._voice(answer.team, rating.key, rating.end_user)
         try:
-            await comparisons.lessons.rated(answer.features, rating.score, voice)
+            await comparisons.lessons.rated(answer.team, answer.model, answer.features, rating.score, voice)
         except OSError as error:
             logger.warning("a rating could not be logged to learn from: %s", error)
 
