@@ -21,7 +21,7 @@ from headgate.gateway.request import ChatRequest, Chunk
 from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.teams.admission import Ticket
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.teams.metering import metered
+from headgate.gateway.teams.metering import Cut, metered
 from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.failures import cause_of
 from headgate.gateway.wire.errors import ApiError, Refused, server_error
@@ -163,9 +163,10 @@ class Attempt:
 class Attempts:
     """Sends a request to destinations, one after the other, until one answers."""
 
-    def __init__(self, routes: Routes, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: monotonic seconds."""
+    def __init__(self, routes: Routes, cut: Cut, clock: Callable[[], float] = time.monotonic) -> None:
+        """`cut` is told of answers that end before their end; `clock`: monotonic seconds."""
         self._routes = routes
+        self._cut = cut
         self._clock = clock
 
     async def begin(self, ask: Ask, plan: Plan, claim: Claim) -> Begun:
@@ -245,7 +246,7 @@ class Attempts:
             # Its first token is among those that it may otherwise not begin with.
             sampling = replace(sampling, begin_suppress_tokens=())
         prepared = msgspec.structs.replace(prepared, sampling=sampling)
-        pieces = await metered(destination, prepared, ask.id, ask.principal, ask.ticket)
+        pieces = await metered(destination, prepared, ask.id, ask.principal, ask.ticket, self._cut)
         breaker = self._routes.breakers[name]
         breaker.begin()
         attempt = Attempt(destination, pieces, self._clock(), bare=bare)

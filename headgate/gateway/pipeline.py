@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -61,7 +62,7 @@ class Road:
         self._comparisons = comparisons
         self._shadows = shadows
         self._clock = clock
-        self._attempts = Attempts(routes, clock)
+        self._attempts = Attempts(routes, metrics.cut, clock)
         self._flights: SingleFlight[Event] = SingleFlight()
         admission = Admission() if admission is None else admission
         self._gate = Gate(routes, answers, metrics, admission, self._shared, clock)
@@ -164,6 +165,9 @@ class Road:
         except BaseException:
             claim.drop()
             raise
+        if begun.rejected is not None:
+            # Counted when it ends, for whoever asked may leave before the other answer does.
+            begun.rejected.add_done_callback(self._count_rejected)
         destination, breaker = begun.destination, self._routes.breakers[begun.destination.id]
         self._routes.begun(plan, claim, destination.id)
         self._metrics.routing.decided(plan, destination.id, begun.reason)
@@ -232,7 +236,7 @@ class Road:
             raise plan.refusals[route.model]
         destination = self._routes.reachable(route.model)
         prepared = plan.prepared.get(route.model) or await destination.prepare(job.request)
-        pieces = await metered(destination, prepared, job.id, job.principal, job.ticket)
+        pieces = await metered(destination, prepared, job.id, job.principal, job.ticket, self._metrics.cut)
         self._routes.breakers[route.model].begin()
         return Begun(destination, route.reason, pieces, self._clock())
 
@@ -260,18 +264,19 @@ class Road:
             return outcome
         theirs = rejected.outcome
         self._metrics.routing.saved(spent(plan.decision, rejected.model, theirs.device_s), reason)
-        self._metrics.generated(
-            rejected.model,
-            theirs.usage.prompt_tokens,
-            theirs.usage.completion_tokens,
-            theirs.usage.cached_tokens,
-            theirs.queue_s,
-        )
         tokens = theirs.usage.completion_tokens
         usage = replace(
             outcome.usage, completion_tokens=outcome.usage.completion_tokens + tokens, rejected_tokens=tokens
         )
         return replace(outcome, usage=usage, device_s=outcome.device_s + theirs.device_s)
+
+    def _count_rejected(self, ended: asyncio.Task[Rejected | None]) -> None:
+        rejected = None if ended.cancelled() or ended.exception() is not None else ended.result()
+        if rejected is not None:
+            usage, queue_s = rejected.outcome.usage, rejected.outcome.queue_s
+            self._metrics.generated(
+                rejected.model, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, queue_s
+            )
 
     async def _settle(
         self,

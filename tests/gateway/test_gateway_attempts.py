@@ -231,6 +231,21 @@ async def test_an_unsure_answer_is_replaced_before_anything_is_said_and_both_are
     assert await told(site) == ("large", "large-1", "cache-exact"), "what was given is what is kept"
 
 
+async def test_what_was_computed_counts_where_a_client_leaves_before_the_end() -> None:
+    small, large = pair(sure(-0.1, -3.0, -3.0))
+    large.pieces = (Chunk(0, "a", token_ids=(1, 2, 3)), Chunk(0, "b", token_ids=(4,), finish_reason="stop"))
+    large.gate = asyncio.Event()
+    site = Site(small, large, cached=False, settings=routed(cascade={"enabled": True}))
+    async with site.road.answer(HELLO, RED, RequestRecord("id", "e")) as answer:
+        assert [chunk.text for chunk in await answer.next_batch()] == ["a"]
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert (small.closed, large.closed) == (1, 1)
+    for model, prompt, generated in (("small-1", 5, 2), ("large-1", 5, 3)):
+        assert site.count(f'headgate_prompt_tokens_total{{model="{model}"}} {prompt}.0')
+        assert site.count(f'headgate_generation_tokens_total{{model="{model}"}} {generated}.0')
+
+
 @pytest.mark.parametrize(("small", "end"), [(BROKEN, "failed"), (sure(-5.0, -5.0), "unsure")])
 async def test_what_was_tried_in_vain_is_noted_with_its_time(small: Sequence[Chunk | Exception], end: str) -> None:
     site = Site(*pair(small), settings=routed(cascade={"enabled": True}))

@@ -66,6 +66,19 @@ async def metrics(client: Client) -> dict[tuple[str, str], dict[str, float]]:
     return found
 
 
+async def computed(client: Client) -> dict[str, tuple[float, float]]:
+    """Tokens of prompts and of answers by model, whoever caused them, as Prometheus is told."""
+    text = await (await client.get("/metrics")).text()
+    found = {
+        (family.name, sample.labels["model"]): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if family.name in ("headgate_prompt_tokens", "headgate_generation_tokens")
+    }
+    models = {model for _, model in found}
+    return {m: (found["headgate_prompt_tokens", m], found["headgate_generation_tokens", m]) for m in models}
+
+
 async def settled(client: Client, *ended: tuple[str, str]) -> dict[tuple[str, str], dict[str, float]]:
     """The same, once these are in it: what a client left is settled a moment later."""
     async with asyncio.timeout(20):
@@ -111,6 +124,7 @@ async def test_replies_metrics_and_ledger_agree(
             await leave(client, {**upstream, "seed": 3}, b"two ")
             await leave(client, {**LOCAL, "seed": 3, "max_tokens": 400, "ignore_eos": True}, b"content")
             counted = await settled(client, ("up", "cancelled"), ("tiny", "cancelled"))
+            tokens = await computed(client)
 
     rows = read_usage(tmp_path / FILE, ("model", "cause"), None, None)
     ledger = {(str(model), str(cause)): counts for model, cause, *counts in rows}
@@ -125,6 +139,9 @@ async def test_replies_metrics_and_ledger_agree(
         assert (len(replies), sums[0], sums[2]) == (requests, prompts, completions), key
         assert (0.0 if key[1] == "exact" else sums[3]) == pytest.approx(float(str(nano_usd)) / 1e9), key
         assert key[1] == "exact" or sums[1] == cached, key
+    for model, sums in tokens.items():
+        causes = [ledger[model, cause] for cause in ("generated", "cancelled")]
+        assert sums == tuple(sum(int(str(counts[at])) for counts in causes) for at in (1, 3)), model
     assert ledger["up", "cancelled"][3] == 2, "the two pieces that came"
     assert int(str(ledger["tiny", "cancelled"][3])) > 0
 

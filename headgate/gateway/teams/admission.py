@@ -59,11 +59,13 @@ class Charge:
             await self._bill.settled(usage, device_s, cause)
             self._ticket.paid(self._bill.cost)
 
-    def settle(self, usage: Usage, device_s: float, cause: Cause) -> None:
-        """The same, in the ledger soon."""
-        if self._close(usage):
+    def settle(self, usage: Usage, device_s: float, cause: Cause) -> bool:
+        """The same, in the ledger soon. False where it was settled before."""
+        was_open = self._close(usage)
+        if was_open:
             self._bill.settle(usage, device_s, cause)
             self._ticket.paid(self._bill.cost)
+        return was_open
 
     def drop(self) -> None:
         """Nothing was computed, or nothing that anybody has to pay for."""

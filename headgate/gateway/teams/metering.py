@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 
 import msgspec
@@ -18,12 +19,16 @@ from headgate.gateway.teams.queues import Place
 from headgate.gateway.wire.errors import ApiError
 
 Piece = Chunk | Outcome
+Cut = Callable[[str, Usage], None]
+"""Is told of a generation that ended before its end: the model, and what was computed."""
 
 
 async def metered(
-    destination: Destination, prepared: Prepared, request_id: str, principal: Principal, ticket: Ticket
+    destination: Destination, prepared: Prepared, request_id: str, principal: Principal, ticket: Ticket, cut: Cut
 ) -> Metered:
     """Have a destination answer.
+
+    `cut` is told where its answer is left before its end. What is whole tells its account by itself.
 
     ApiError 429 where what it may use is more than is left, 503 where too many wait for it.
     """
@@ -41,7 +46,7 @@ async def metered(
     sampling = prepared.sampling
     if asked is None and room < destination.facts.context_length - prompt:
         sampling = replace(sampling, max_tokens=room)
-    account = Account(charge, place)
+    account = Account(charge, place, partial(cut, destination.id))
     prepared = msgspec.structs.replace(prepared, sampling=sampling, left=account.left, begun=account.begin)
     return Metered(destination.generate(prepared, request_id, principal), account)
 
@@ -57,8 +62,10 @@ def _device_s(destination: Destination, prompt_tokens: int, most_tokens: int) ->
 class Account:
     """What a generation used, as far as it is known."""
 
-    def __init__(self, charge: Charge, place: Place) -> None:
+    def __init__(self, charge: Charge, place: Place, cut: Callable[[Usage], None]) -> None:
+        """`cut` is told what was computed where it ends before its end."""
         self.place = place
+        self._cut = cut
         self._charge = charge
         self._tokens = 0
         self.begun = False
@@ -93,7 +100,7 @@ class Account:
         """The account of a generation that was ended before its end: it counts what was computed."""
         computed = outcome.device_s > 0 or outcome.usage.completion_tokens > 0
         if computed:
-            self._charge.settle(outcome.usage, outcome.device_s, self._cause)
+            self._settle(outcome.usage, outcome.device_s)
         else:
             self._charge.drop()
 
@@ -106,9 +113,13 @@ class Account:
         """Nothing more will come: without an account, what was seen counts, and the prompt of what had begun."""
         self.place.leave()
         if self.begun:
-            self._charge.settle(Usage(self._charge.prompt_tokens, self._tokens, 0), 0.0, self._cause)
+            self._settle(Usage(self._charge.prompt_tokens, self._tokens, 0), 0.0)
         else:
             self._charge.drop()
+
+    def _settle(self, usage: Usage, device_s: float) -> None:
+        if self._charge.settle(usage, device_s, self._cause):
+            self._cut(usage)
 
 
 class Metered(AsyncGenerator[Piece, bool | None]):

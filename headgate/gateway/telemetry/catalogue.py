@@ -40,7 +40,9 @@ class Requests:
     PROMPT_TOKENS = CounterFamily(
         "headgate_prompt_tokens_total", "Tokens of prompts that were computed or embedded.", ("model",)
     )
-    GENERATION_TOKENS = CounterFamily("headgate_generation_tokens_total", "Tokens generated.", ("model",))
+    GENERATION_TOKENS = CounterFamily(
+        "headgate_generation_tokens_total", "Tokens generated, also for clients who left.", ("model",)
+    )
     CACHED_TOKENS = CounterFamily(
         "headgate_cached_prompt_tokens_total", "Prompt tokens whose keys and values were there already.", ("model",)
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
 from headgate.engine.local import LocalModel
+from headgate.gateway.request import Usage
 from headgate.gateway.telemetry.cache_metrics import CacheMetrics
 from headgate.gateway.telemetry.catalogue import Requests
 from headgate.gateway.telemetry.engine_metrics import EngineCollector
@@ -72,11 +73,15 @@ class Metrics:
 
     def generated(self, model: str, prompt: int, completion: int, cached: int, queue_s: float) -> None:
         """One generation of the engine, whoever listened to it."""
+        self._of(model).queue(queue_s)
+        self.cut(model, Usage(prompt, completion, cached))
+
+    def cut(self, model: str, usage: Usage) -> None:
+        """One generation was left before its end, with so much of it computed."""
         series = self._of(model)
-        series.prompt(prompt)
-        series.generation(completion)
-        series.cached(cached)
-        series.queue(queue_s)
+        series.prompt(usage.prompt_tokens)
+        series.generation(usage.completion_tokens)
+        series.cached(usage.cached_tokens)
 
     def drafted(self, model: str, source: str, accepted: int, rejected: int) -> None:
         """One generation had a draft."""
