@@ -42,8 +42,8 @@ class Failed:
 
     model: str
     end: str
-    """As in headgate_upstream_attempts_total; of a model of this process the cause of falling back; or, of an answer,
-    `unsure` or `handed_over`."""
+    """As in headgate_upstream_attempts_total; of a model of this process, or one that was not asked, the cause of
+    falling back; or, of an answer, `unsure` or `handed_over`."""
     began: float
     ended: float
     """Monotonic seconds."""
