@@ -36,7 +36,7 @@ from headgate.gateway.wire.errors import OVERLOADED, ApiError, not_cached, overl
 from headgate.routing.budget import Claim
 from headgate.routing.savings import saving, spent
 
-_OF_THE_MOMENT = frozenset({"failed", "down", "asleep", "memory", "overloaded", "not_ready"})
+_OF_THE_MOMENT = frozenset({"failed", "down", "asleep", "memory", "overloaded", "not_ready", "limit", "budget"})
 """Causes of fallbacks that may be gone when the same is asked again."""
 
 
