@@ -58,7 +58,8 @@ class GuidedForms:
     def _learn(self, at: int) -> int:
         """Go on by the token that was chosen from the allowed ones, if one was; returns how it was chosen."""
         guide, (token, state, refused) = self._guides[at][0], self._told[3 * at : 3 * at + 3]
-        if state in (HELD, AGAIN):
+        # -1 where the logits were not finite: that ends this request, and no guide goes on by it.
+        if state in (HELD, AGAIN) and token >= 0:
             guide.take(token)
             guide.leads = bool(refused)
         return state

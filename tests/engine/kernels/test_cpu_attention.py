@@ -175,11 +175,11 @@ def test_neighbours_and_chunking_change_no_bit(
 
 
 @pytest.mark.parametrize("what", ["keys", "values"])
-@pytest.mark.parametrize("group", [1, 4])
+@pytest.mark.parametrize(("group", "dim"), [(1, 16), (4, 16), (2, 1024)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_nan_reaches_exactly_the_queries_that_see_it(what: str, group: int, dtype: torch.dtype) -> None:
+def test_nan_reaches_exactly_the_queries_that_see_it(what: str, group: int, dim: int, dtype: torch.dtype) -> None:
     window = 30
-    step = make_step([(0, 90)], dtype, kv_heads=2, group=group, dim=16, block_size=4, window=window)
+    step = make_step([(0, 90)], dtype, kv_heads=2, group=group, dim=dim, block_size=4, window=window)
     getattr(step.layer, what)[step.slot(0, 50), 1, 3] = NAN
     nan = attend(step, window).isnan().any(dim=2)
     assert not nan[:, :group].any()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from decode_sequences import PARAMS, OneByOne, Sequences
+from decode_sequences import BLOCK, PARAMS, OneByOne, Sequences
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -136,6 +136,21 @@ def test_tokens_beyond_the_tokenizers_are_never_allowed(decoder: Decoder, gramma
     assert (forms.of.tolist(), forms.told[0, 1].item()) == ([-1, 0], HELD)
     assert forms.allowed[0, :words].any()
     assert not forms.allowed[0, words:].any()
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(seed=1)])
+def test_logits_that_are_not_finite_end_the_request_that_has_a_form_alone(
+    decoder: Decoder, grammars: Grammars, sampling: SamplingParams
+) -> None:
+    run = Sequences(decoder, [GREEDY, sampling], [None, grammars.compile(FORMS[1])])
+    run.decode(3)
+    for layer in run.store.layers:
+        layer.values[run.sequences[1].table.blocks[0] * BLOCK] = torch.nan
+    chunks = [Chunk(s, len(s.tokens) - 1, 1) for s in run.sequences]
+    sound, broken = run.runner.run(chunks, 9, run.interrupt, repeats=True)
+    assert isinstance(sound, Sampled)
+    assert (sound.broken, broken.broken) == (False, True)
+    assert len(sound.tokens) == 1
 
 
 def guides(run: Sequences) -> list[Guide]:

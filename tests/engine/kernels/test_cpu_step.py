@@ -276,6 +276,15 @@ def test_packed_weights_go_in_one_call(fmt: WeightFormat, dtype: torch.dtype, sp
     assert kernels.whole_step(spec, weights_of(kernels, spec, fmt, dtype, bias=False)) is not None
 
 
+@pytest.mark.parametrize(("fmt", "dtype"), CASES)
+def test_heads_that_are_too_large_for_it_go_one_by_one(fmt: WeightFormat, dtype: torch.dtype) -> None:
+    kernels = CpuKernels()
+    for dim, fits in ((512, True), (576, False)):
+        spec = replace(SPEC, heads=2, kv_heads=1, head_dim=dim, layers=1, windows=(None,))
+        whole = kernels.whole_step(spec, weights_of(kernels, spec, fmt, dtype, bias=False))
+        assert (whole is not None) == fits
+
+
 @given(
     hidden=st.integers(1, 130),
     width=st.integers(1, 100),

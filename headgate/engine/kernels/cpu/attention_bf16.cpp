@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "choice.h"
@@ -302,7 +303,8 @@ class Attending {
         alignas(64) int32_t first[kBlock], last[kBlock];
         _mm512_store_si512(first, s.first);
         _mm512_store_si512(last, s.last);
-        alignas(64) float copy[kBlock * partial_floats(kMaxHeadDim)];
+        std::vector<float> copied(kBlock * size_ + 16);
+        float* copy = copied.data() + (64 - reinterpret_cast<uintptr_t>(copied.data()) % 64) % 64 / sizeof(float);
         for (int64_t i = 0; i < queries_in(block); ++i) {
             cached_.pair_values(first[i], last[i], seen, dim_, room_.values);
             __builtin_memcpy(copy, sums, kBlock * size_ * sizeof(float));

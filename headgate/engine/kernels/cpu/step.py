@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from headgate.engine.models.spec import DecoderSpec
 
 
+_MAX_HEAD_DIM = 512
+"""kMaxHeadDim of loops.h: a head lies on the stack there. Models with larger ones go operator by operator."""
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
@@ -38,7 +40,7 @@ class CpuStep:
         """The step of a decoder, or None if some part of it has no place in a native one."""
         dtype, hidden = weights.embedding.dtype, spec.hidden
         head = _product(weights.head, hidden, spec.vocab_size, dtype)
-        if head is None or spec.clip_qkv is not None or spec.qk_norm == "projection":
+        if head is None or spec.clip_qkv is not None or spec.qk_norm == "projection" or spec.head_dim > _MAX_HEAD_DIM:
             return None
         native = torch.classes.headgate.Step(
             spec.heads, spec.kv_heads, spec.head_dim, spec.norm_eps, weights.embedding.contiguous(), weights.norm, head

@@ -192,6 +192,7 @@ class Step : public torch::CustomClassHolder {
               std::function<void(int64_t, int64_t, int64_t)> choose) {
         TORCH_CHECK(!cache_.empty() && model_.cos != nullptr, "bind and set_angles come first");
         const int64_t count = tokens.numel(), sequences = geometry.numel() / 4;
+        TORCH_CHECK(rows.numel() <= count, "rows must be at most as many as tokens, ", count, ", got ", rows.numel());
         const Span* spans = spans_of(geometry, tables, count, slots_ / model_.block_size, model_.block_size);
         const auto* blocks = tables.const_data_ptr<int32_t>();
         const int64_t *at = nullptr, *to = nullptr;

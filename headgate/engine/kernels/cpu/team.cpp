@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <system_error>
 
 namespace headgate {
 namespace {
@@ -42,7 +43,12 @@ Crew& Crew::mine(int64_t places) {
 }
 
 Crew::Crew(int64_t places) : places_(places) {
-    for (int64_t number = 1; number < places; ++number) threads_.emplace_back([this, number] { serve(number); });
+    threads_.reserve(places);
+    try {
+        for (int64_t number = 1; number < places; ++number) threads_.emplace_back([this, number] { serve(number); });
+    } catch (const std::system_error&) {
+        // The system gives no more threads: those that are there do all of the work, if need be the caller alone.
+    }
 }
 
 Crew::~Crew() {
