@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from headgate.gateway.wire.errors import invalid
 
 CHAT = "/v1/chat/completions"
 RED = Principal("red")
+_CHANGES = [(table, change) for table in ("batches", "files") for change in ("INSERT", "UPDATE", "DELETE")]
 USAGE = {
     "prompt_tokens": 3,
     "completion_tokens": 2,
@@ -115,6 +117,25 @@ class BatchSite:
         stored = await self.storage.files.get(file_id, "red")
         text = self.storage.files.path(file_id).read_bytes()[: stored.bytes]
         return [json.loads(one) for one in text.splitlines()]
+
+    async def fill(self) -> None:
+        """Have a disk that takes no change of the catalog."""
+
+        def refuse(db: sqlite3.Connection) -> None:
+            for table, change in _CHANGES:
+                what = "BEGIN SELECT RAISE(ABORT, 'database or disk is full'); END"
+                db.execute(f"CREATE TEMP TRIGGER full_{table}_{change} BEFORE {change} ON main.{table} {what}")
+
+        await self.storage.database.run(refuse)
+
+    async def make_room(self) -> None:
+        """Have a disk that takes them again."""
+
+        def take(db: sqlite3.Connection) -> None:
+            for table, change in _CHANGES:
+                db.execute(f"DROP TRIGGER full_{table}_{change}")
+
+        await self.storage.database.run(take)
 
     async def close(self) -> None:
         await self.batches.close()

@@ -34,6 +34,7 @@ Answer = Callable[[str, bytes, Batch], Awaitable[LineResponse]]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _LONGEST_WAIT_S = 60.0
+_STORE_AGAIN_S = 2.0
 
 
 class BatchFailed(Exception):
@@ -74,6 +75,8 @@ class Run:
         self._errors: ResultFile | None = None
         self.running = 0
         """Lines that are being answered."""
+        self.changing = asyncio.Lock()
+        """Held while it is cancelled."""
         self._reading = asyncio.Lock()
         self._opening = asyncio.Lock()
 
@@ -92,7 +95,7 @@ class Run:
             body.usage = self._output.usage
 
     async def work(self) -> None:
-        """Bring the batch to its end. Cancelled, it can be begun again."""
+        """Bring the batch to its end, and its end to the catalog. Cancelled, it can be begun again."""
         body = self.batch.body
         try:
             if body.status == "validating":
@@ -105,19 +108,20 @@ class Run:
             elif body.status == "cancelling":
                 await self._end("cancelled")
         except BatchFailed as failure:
-            await self._fail([failure.error])
+            self._fail([failure.error])
         except (OSError, sqlite3.Error) as error:
-            await self._fail([_disk_error(error)])
+            self._fail([_disk_error(error)])
         except Exception:
             logger.exception("batch %s failed", body.id)
-            await self._fail([BatchError("internal_error", "The server had an error while processing the batch.")])
+            self._fail([BatchError("internal_error", "The server had an error while processing the batch.")])
+        await self._store_end()
 
     async def _validate(self) -> None:
         body = self.batch.body
         found = await asyncio.to_thread(check, self._input(), body.endpoint, self._site.limits)
         body.request_counts = RequestCounts(found.total)
         if found.errors:
-            await self._fail(found.errors)
+            self._fail(found.errors)
             return
         output = await self._new_file("output")
         body.output_file_id = output
@@ -136,7 +140,7 @@ class Run:
                 lines.close()
             if expired:
                 await self._expire()
-            elif body.status == "in_progress":
+            else:
                 body.status, body.finalizing_at = "finalizing", self._now()
                 await self._site.catalog.save(self.batch)
         finally:
@@ -208,7 +212,7 @@ class Run:
         await self._end("expired")
 
     async def _end(self, status: str) -> None:
-        """The last of the batch: results are settled, and it never changes again."""
+        """The results are settled: nothing is added to them any more."""
         body = self.batch.body
         await self._open()
         try:
@@ -221,19 +225,30 @@ class Run:
         finally:
             await asyncio.shield(asyncio.to_thread(self._close))
         self._close_as(status)
-        await self._site.catalog.save(self.batch)
 
-    async def _fail(self, errors: list[BatchError]) -> None:
-        """End it for a reason; what was answered stays readable. A full disk may not even take this."""
-        body = self.batch.body
-        body.errors = BatchErrors(errors)
+    def _fail(self, errors: list[BatchError]) -> None:
+        """End it for a reason; what was answered stays readable."""
+        self.batch.body.errors = BatchErrors(errors)
         self._close_as("failed")
-        logger.warning("batch %s failed: %s", body.id, errors[0].message)
-        try:
-            await self._finish()
-            await self._site.catalog.save(self.batch)
-        except sqlite3.Error as error:
-            logger.warning("that batch %s failed could not be stored; the next start goes on: %s", body.id, error)
+        logger.warning("batch %s failed: %s", self.batch.body.id, errors[0].message)
+
+    async def _store_end(self) -> None:
+        """Have it stored that the batch has ended, and how, as soon as the disk takes that: it never changes again.
+
+        Until then its files are in use, and a restart would go on with it.
+        """
+        body, told = self.batch.body, False
+        while True:
+            try:
+                if body.status == "failed":
+                    await self._finish()
+                await self._site.catalog.save(self.batch)
+                return
+            except sqlite3.Error as error:
+                if not told:
+                    logger.warning("that batch %s is %s cannot be stored yet: %s", body.id, body.status, error)
+                told = True
+            await self._site.sleep(_STORE_AGAIN_S)
 
     async def _finish(self) -> None:
         """The results are all that there will be: from now on their time runs."""

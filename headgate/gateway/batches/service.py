@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
 
 from headgate.gateway.batches.catalog import Batch, Catalog
 from headgate.gateway.batches.lines import Limits
@@ -18,8 +17,9 @@ from headgate.gateway.storage.folder import Storage
 from headgate.gateway.storage.sections import BatchesSection
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.batches import WINDOW_S, BatchBody, BatchList, BatchRequest, batch_list
-from headgate.gateway.wire.errors import conflict
+from headgate.gateway.wire.errors import ApiError, conflict, disk_failed
 
+_CANCELLABLE = ("validating", "in_progress")
 _RUNS_PER_TEAM = 4
 """Batches of a team that are read at the same time; the others wait for one of them to end."""
 _REMEMBERED = 20
@@ -96,13 +96,16 @@ class Batches:
 
     async def close(self) -> None:
         """Stop; what has not ended goes on at the next start."""
+        for run in list(self._runs.values()):
+            async with run.changing:  # what is being cancelled begins once more
+                pass
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def create(self, request: BatchRequest, principal: Principal) -> BatchBody:
-        """Begin a batch. ApiError as of `Catalog.add`."""
+        """Begin a batch. ApiError as of `Catalog.add`, and 507 where the disk does not take it."""
         now = int(self._clock())
         body = BatchBody(
             id=f"batch_{secrets.token_hex(12)}",
@@ -116,7 +119,10 @@ class Batches:
         )
         after = request.output_expires_after
         batch = Batch(principal.team, principal.key_id, body, None if after is None else after.seconds)
-        await self._catalog.add(batch)
+        try:
+            await self._catalog.add(batch)
+        except sqlite3.Error as error:
+            raise disk_failed("The batch cannot be stored", error) from None
         self._begin(Run(batch, self._site))
         return body
 
@@ -130,37 +136,63 @@ class Batches:
         return batch_list([self._now(batch) for batch in batches], more=more)
 
     async def cancel(self, batch_id: str, team: str) -> BatchBody:
-        """Answer no further line of a batch; ApiError 404 where there is none, 409 where it has ended."""
+        """Answer no further line of a batch.
+
+        ApiError 404 where there is none, 409 where it has ended, 507 where the disk does not take it: it goes on then.
+        """
         batch = await self._catalog.get(batch_id, team)
         run = self._runs.get(batch_id)
-        body = batch.body if run is None else run.batch.body
-        if body.status == "cancelling":
-            return self._now(batch)
-        if run is None or body.status not in ("validating", "in_progress"):
-            raise conflict(f"The batch '{batch_id}' is {body.status}; it cannot be cancelled.", "id", "batch_ended")
-        body.status, body.cancelling_at = "cancelling", int(self._clock())
-        await self._catalog.save(run.batch)
-        self._begin(run)
+        if run is None:
+            raise _ended(batch.body)
+        # To its end, though the client may leave: what was stopped for it must not stay so.
+        return await asyncio.shield(self._cancel(run))
+
+    async def _cancel(self, run: Run) -> BatchBody:
+        body = run.batch.body
+        async with run.changing:
+            if body.status == "cancelling":
+                return run.body
+            if body.status not in _CANCELLABLE:
+                raise _ended(body)
+            # First of all nothing else changes it any more.
+            task = self._tasks[body.id]
+            task.cancel()
+            await asyncio.wait([task])
+            try:
+                await self._mark_cancelling(run.batch)
+            finally:
+                if body.id in self._runs:
+                    self._begin(run)
         return run.body
 
+    async def _mark_cancelling(self, batch: Batch) -> None:
+        body, before = batch.body, batch.body.status
+        if before not in _CANCELLABLE:
+            raise _ended(body)
+        body.status, body.cancelling_at = "cancelling", int(self._clock())
+        try:
+            await self._catalog.save(batch)
+        except sqlite3.Error as error:
+            body.status, body.cancelling_at = before, None
+            raise disk_failed(f"The batch '{body.id}' cannot be cancelled", error) from None
+
     def _begin(self, run: Run) -> None:
-        """Have a batch run; one that runs already stops first."""
+        """Have a batch run that does not."""
         name = run.batch.body.id
         self._runs[name] = run
-        self._tasks[name] = asyncio.create_task(self._work(run, self._tasks.get(name)), name=name)
+        self._tasks[name] = asyncio.create_task(self._work(run), name=name)
 
-    async def _work(self, run: Run, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            before.cancel()
-            await asyncio.wait([before])
+    async def _work(self, run: Run) -> None:
         await run.work()
-        # Kept in the catalog from here on, unless the disk did not take it.
+        # Kept in the catalog from here on.
         name = run.batch.body.id
-        with suppress(sqlite3.Error):
-            if (await self._catalog.get(name, run.batch.team)).body.status == run.batch.body.status:
-                del self._runs[name], self._tasks[name]
-                self._ended.append(run.batch)
+        del self._runs[name], self._tasks[name]
+        self._ended.append(run.batch)
 
     def _now(self, batch: Batch) -> BatchBody:
         run = self._runs.get(batch.body.id)
         return batch.body if run is None else run.body
+
+
+def _ended(body: BatchBody) -> ApiError:
+    return conflict(f"The batch '{body.id}' is {body.status}; it cannot be cancelled.", "id", "batch_ended")

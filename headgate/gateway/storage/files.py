@@ -198,7 +198,10 @@ class Files:
         return Page([self._now(StoredFile(*row)) for row in rows[:limit]], len(rows) > limit)
 
     async def delete(self, file_id: str, team: str) -> None:
-        """Forget a file; ApiError 404 where there is none, 409 while a batch reads or writes it."""
+        """Forget a file.
+
+        ApiError 404 where there is none, 409 while a batch reads or writes it, 507 where the disk does not take that.
+        """
 
         def remove(db: sqlite3.Connection) -> None:
             row = db.execute(f"SELECT {_IN_USE} FROM files WHERE id = ? AND team = ?", (file_id, team)).fetchone()
@@ -209,7 +212,10 @@ class Files:
                 raise conflict(message, "file_id", "file_in_use")
             db.execute("DELETE FROM files WHERE id = ?", (file_id,))
 
-        await self._database.run(remove)
+        try:
+            await self._database.run(remove)
+        except sqlite3.Error as error:
+            raise disk_failed(f"The file '{file_id}' cannot be deleted", error) from None
         self.path(file_id).unlink(missing_ok=True)
 
     async def discard(self, file_id: str) -> None:
