@@ -204,3 +204,12 @@ async def test_administration_over_http_does_so_at_once(client: TestClient[Any, 
     ):
         refused, reply = await admin(path, **body)
         assert (refused, said in reply["error"]["message"]) == (status, True), reply
+
+
+async def test_a_full_disk_is_told_as_one(client: TestClient[Any, Any], tmp_path: Path) -> None:
+    (tmp_path / "teams" / ".red.yaml.new").symlink_to("/dev/full")
+    reply = await client.post("/admin/keys", json={"team": "red", "id": "r"}, headers=BOSS)
+    error = (await reply.json())["error"]
+    assert (reply.status, error["code"]) == (507, "storage_failed")
+    assert "red.yaml cannot be written: No space left on device" in error["message"]
+    assert (await client.post("/admin/keys", json={"team": "red", "id": "r"}, headers=BOSS)).status == 200

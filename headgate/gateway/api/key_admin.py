@@ -14,8 +14,8 @@ from msgspec import Struct
 from headgate.gateway import keys
 from headgate.gateway.document import ConfigError
 from headgate.gateway.middleware import read_body
-from headgate.gateway.teams.key_store import KeyStore, KeyStoreError
-from headgate.gateway.wire.errors import ApiError
+from headgate.gateway.teams.key_store import KeyStore, KeyStoreError, KeysUnwritableError
+from headgate.gateway.wire.errors import ApiError, disk_failed
 from headgate.gateway.wire.key_admin import (
     KeyBody,
     KeyList,
@@ -77,6 +77,8 @@ def _store(http: web.Request) -> KeyStore:
 async def _done(work: Callable[[], T]) -> T:
     try:
         return await asyncio.to_thread(work)
+    except KeysUnwritableError as error:
+        raise disk_failed("The team files cannot be changed", error) from None
     except KeyStoreError as error:
         raise ApiError(409, f"{error}.", code="key_conflict", headers={"x-should-retry": "false"}) from None
     except ConfigError as error:

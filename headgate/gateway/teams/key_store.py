@@ -28,6 +28,10 @@ class KeyStoreError(Exception):
     """A key cannot be made, rotated or revoked; the message says why."""
 
 
+class KeysUnwritableError(KeyStoreError):
+    """The disk does not take a team file, as when it is full."""
+
+
 @dataclass(frozen=True, slots=True)
 class MadeKey:
     """A key just made. The secret is known here and nowhere else."""
@@ -55,6 +59,7 @@ class KeyStore:
 
         Raises:
             KeyStoreError: the id is taken, or no such key may be.
+            KeysUnwritableError: the disk does not take it.
             ConfigError: a team file is wrong.
         """
         with self._locked() as folder:
@@ -79,6 +84,7 @@ class KeyStore:
 
         Raises:
             KeyStoreError: there is no such key, or its secret is not kept here.
+            KeysUnwritableError: the disk does not take it.
             ConfigError: a team file is wrong.
         """
         with self._locked():
@@ -103,6 +109,7 @@ class KeyStore:
 
         Raises:
             KeyStoreError: there is no such key.
+            KeysUnwritableError: the disk does not take it.
             ConfigError: a team file is wrong.
         """
         with self._locked():
@@ -146,7 +153,7 @@ class KeyStore:
             beside.replace(path)
         except OSError as error:
             beside.unlink(missing_ok=True)
-            raise KeyStoreError(f"{path} cannot be written: {error}") from None
+            raise KeysUnwritableError(f"{path} cannot be written: {error.strerror or error}") from None
 
     @contextmanager
     def _locked(self) -> Iterator[Path]:
@@ -161,7 +168,7 @@ class KeyStore:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield folder
         except OSError as error:
-            raise KeyStoreError(f"{folder} cannot be written: {error}") from None
+            raise KeysUnwritableError(f"{folder} cannot be written: {error.strerror or error}") from None
 
 
 def rewritten(text: str, entries: list[dict[str, Any]]) -> str:
