@@ -114,6 +114,20 @@ def test_items_are_listed_page_by_page() -> None:
         assert (caught.value.status, caught.value.param) == (400, param)
 
 
+def test_items_that_share_an_id_are_listed_once_each() -> None:
+    said = [{"id": "msg_a", "role": "user", "content": text} for text in ("three", "four")]
+    items = parsed(BEFORE, input=said).items
+    assert [item.id for item in items[:2]] == ["msg_a", "msg_b"], "the first keeps it"
+    seen: list[Any] = []
+    after: dict[str, str] = {}
+    for _ in items:
+        (found,) = list_items(items, MultiDict(order="asc", limit="1", **after)).data
+        seen.append(msgspec.to_builtins(found)["content"][0]["text"])
+        after = {"after": found.id}
+    assert seen == ["one", "two", "three", "four"]
+    assert list_items(items, MultiDict(after)).data[0].id == items[2].id
+
+
 def test_how_a_stored_response_is_read() -> None:
     assert read_response(MultiDict({"include": "reasoning.encrypted_content"})) == ReadResponse(False, -1)
     assert read_response(MultiDict(stream="true", starting_after="3", include_obfuscation="false")).starting_after == 3

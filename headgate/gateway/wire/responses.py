@@ -132,7 +132,7 @@ class ToRespond:
     wire: ResponsesRequest
     request: ChatRequest
     items: tuple[ResponseItem, ...]
-    """The conversation without instructions, which hold for one response only; each with its id."""
+    """The conversation without instructions, which hold for one response only; each with an id of its own."""
 
 
 _DECODER = msgspec.json.Decoder(ResponsesRequest)
@@ -179,7 +179,7 @@ def to_respond(
         reasoning_effort=None if wire.reasoning is None else wire.reasoning.effort,
         service_tier=wire.service_tier or "auto",
     )
-    return ToRespond(wire, request, (*before, *identified(own)))
+    return ToRespond(wire, request, identified(before, own))
 
 
 def _logprobs(wire: ResponsesRequest) -> int | None:

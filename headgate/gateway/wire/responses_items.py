@@ -79,9 +79,18 @@ def turns_of(before: Sequence[ResponseItem], items: Sequence[ResponseItem]) -> t
     return tuple(turns)
 
 
-def identified(items: Sequence[ResponseItem]) -> tuple[ResponseItem, ...]:
-    """The items, each with an id."""
-    return tuple(item if item.id else replace(item, id=f"{_PREFIXES[item.type]}_{uuid4().hex}") for item in items)
+def identified(before: Sequence[ResponseItem], items: Sequence[ResponseItem]) -> tuple[ResponseItem, ...]:
+    """A conversation that goes on with these items, each with an id that none before it has.
+
+    Who lists the items goes on by the id of the last, so that one that a client repeats gives way to a new one.
+    """
+    seen: set[str] = set()
+    told = []
+    for item in (*before, *items):
+        own = item if item.id and item.id not in seen else replace(item, id=f"{_PREFIXES[item.type]}_{uuid4().hex}")
+        seen.add(own.id or "")
+        told.append(own)
+    return tuple(told)
 
 
 def _add(turns: list[Message], item: ResponseItem, path: str, thoughts: str | None) -> None:
