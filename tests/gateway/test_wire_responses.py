@@ -310,11 +310,12 @@ def test_logprobs_of_half_a_character_come_with_the_whole() -> None:
     assert (delta["delta"], [entry["bytes"] for entry in delta["logprobs"]]) == ("é", [[0xC3], [0xA9]])
 
 
-def test_a_stream_that_breaks_says_so_and_is_not_kept() -> None:
-    reply = ResponsesReply(WHO, parsed(), stored=True, keep=lambda *_: pytest.fail("it is not whole"))
-    reply.opening(range(1))
-    (event,) = [
-        json.loads(line[6:]) for line in reply.error(server_error()).decode().splitlines() if line[:4] == "data"
-    ]
-    assert (event["type"], event["response"]["status"]) == ("response.failed", "failed")
-    assert event["response"]["error"]["code"] == "server_error"
+def test_a_stream_that_breaks_says_so_and_is_kept_so() -> None:
+    for stored in (True, False):
+        kept: list[bytes] = []
+        reply = ResponsesReply(WHO, parsed(), stored=stored, keep=kept.append)
+        event = events_of(b"".join([*reply.opening(range(1)), reply.error(server_error())]))[-1]
+        assert (event["type"], event["response"]["status"]) == ("response.failed", "failed")
+        assert event["response"]["error"]["code"] == "server_error"
+        assert event["response"]["store"] == stored
+        assert [json.loads(body) for body in kept] == ([event["response"]] if stored else [])

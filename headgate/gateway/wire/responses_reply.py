@@ -23,7 +23,7 @@ _CUT: dict[AnswerFinish, Literal["max_output_tokens", "content_filter"]] = {
     "content_filter": "content_filter",
 }
 Keep = Callable[[bytes], None]
-"""Told the body of a response that is whole."""
+"""Told the body of a response that has ended."""
 
 
 @dataclass(slots=True)
@@ -142,9 +142,11 @@ class ResponsesReply:
         return b"".join(payloads)
 
     def error(self, error: ApiError) -> bytes:
-        """Says that the stream has failed."""
+        """Says that the stream has failed; the response is kept as it is told."""
         failed = self._body("failed")
         failed.error = body.failure_of(error)
+        if self._stored:
+            self._keep(self._encoder.encode(failed))
         return self._event("response.failed", body.ResponseFailed(self._next(), failed))
 
     def _end(self, usage: Usage) -> tuple[body.ResponseBody, bytes]:
