@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -156,3 +159,34 @@ def test_a_closed_stderr_costs_the_line(monkeypatch: pytest.MonkeyPatch) -> None
     written(handler, "nobody reads this")
     handler.close()
     assert handler.dropped == 1
+
+
+async def test_what_is_no_request_is_a_line_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=request.path)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    with logs(LoggingSection()):
+        async with TestServer(app) as server:
+            for sent in (
+                b"GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer hush\0\r\n\r\n",
+                b"GET /" + b"hush" * 5000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+                b"GET http://hush:hush HTTP/1.1\r\nHost: a\r\n\r\n",
+                b"POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nhush",
+                b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
+                b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"hush" * 5000 + b"\r\n\r\n",
+                b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            ):
+                reader, writer = await asyncio.open_connection(server.host, server.port)
+                writer.write(sent)
+                assert b"HTTP/1" in await reader.read()
+                writer.close()
+    assert len(caplog.records) == 7, caplog.text
+    for record in caplog.records:
+        assert (record.name, record.levelname, record.exc_info) == ("headgate.gateway", "INFO", None)
+        assert " is no request that can be read: " in record.getMessage()
+        assert "hush" not in record.getMessage()
+    with logs(LoggingSection()):
+        logging.getLogger("aiohttp.server").error("of another kind", exc_info=ValueError("ours"))
+    assert caplog.records[-1].exc_info is not None

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage, InvalidURLError
 
 from headgate.gateway.parts import StartError
 from headgate.gateway.telemetry.access_log import LOGGER as ACCESS
@@ -14,6 +18,29 @@ from headgate.gateway.telemetry.content import LOGGER as CONTENT
 from headgate.gateway.telemetry.log_lines import LineHandler
 from headgate.gateway.telemetry.secrets import CarefulFormatter
 from headgate.gateway.telemetry.sections import LoggingSection
+
+_MOST_OF_REASON = 200
+_SENT = re.compile(r"\n|: (?:bytearray\()?b['\"]")
+
+
+class Unreadable(logging.Filter):
+    """What cannot be read as a request is a line at INFO, not a traceback: whoever scans ports sends nothing else."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Take such records out, and tell of them in words; others stay as they are."""
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if not isinstance(error, BadHttpMessage | web.RequestPayloadError):
+            return True
+        if isinstance(error, InvalidURLError):
+            reason = "Invalid URL"  # which is all that it says otherwise
+        else:
+            # What was sent follows, on the same line or on those below, and is not for the log.
+            said = getattr(error if isinstance(error, BadHttpMessage) else error.__cause__, "message", "Broken body")
+            reason = _SENT.split(said.strip(), maxsplit=1)[0]
+        where = f" from {record.args[0]}" if isinstance(record.args, tuple) and record.args else ""
+        told = logging.getLogger("headgate.gateway")
+        told.info("what came%s is no request that can be read: %s", where, reason.rstrip(":.")[:_MOST_OF_REASON])
+        return False
 
 
 @contextmanager
@@ -39,9 +66,12 @@ def logs(section: LoggingSection) -> Iterator[None]:
         # Requests have their lines whatever else is shown, and each line is by itself.
         logger.setLevel(logging.INFO)
         logger.propagate = False
+    server, unreadable = logging.getLogger("aiohttp.server"), Unreadable()
+    server.addFilter(unreadable)
     try:
         yield
     finally:
+        server.removeFilter(unreadable)
         for logger in loggers:
             logger.removeHandler(lines)
             logger.setLevel(logging.NOTSET)
