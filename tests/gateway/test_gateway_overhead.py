@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from gateway_fakes import FakeDestination
+from road_pairs import BROKEN, HELLO, pair, routed
 from road_site import RED, Site
-from test_gateway_attempts import BROKEN, HELLO, pair, routed
 
 from headgate.gateway.destinations import Pieces, Prepared
 from headgate.gateway.request import Chunk

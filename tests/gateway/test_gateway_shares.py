@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from road_pairs import BROKEN, HELLO, MATHS, pair, routed, sure, told
 from road_site import Site
-from test_gateway_attempts import BROKEN, HELLO, MATHS, pair, routed, sure, told
 
 from headgate.gateway.destinations import Facts
 from headgate.gateway.request import ChatRequest, Chunk
