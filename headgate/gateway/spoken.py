@@ -67,9 +67,11 @@ class Spoken:
         said = reader.push(chunk.text)
         text, pieces = said.text, said.calls
         if chunk.finish_reason is not None:
+            # Asked first: what is cut has no end, and finishing forgets that it had begun.
+            full = reader.full
             rest = reader.finish()
             text, pieces = text + rest.text, pieces + rest.calls
-            if reader.full or (chunk.finish_reason == "stop" and reader.calls):
+            if full or (chunk.finish_reason == "stop" and reader.calls):
                 chunk.finish_reason = "tool_calls"
         chunk.text, chunk.tool_calls = text, tuple(_identified(piece, self._fmt) for piece in pieces)
 

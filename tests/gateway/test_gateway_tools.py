@@ -77,3 +77,72 @@ async def test_a_conversation_with_calls_goes_on_at_a_model_that_wants_short_ids
         turns = [*ASK["messages"], said, {"role": "tool", "tool_call_id": call["id"], "content": "It is there."}]
         second = await client.post("/v1/chat/completions", json={**asked, "messages": turns})
         assert second.status == 200, await second.text()
+
+
+WEATHER: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+WHERE = "What is the weather in Paris?"
+
+
+def only_call(way: str) -> tuple[str, dict[str, Any]]:
+    """Where a protocol is asked, and a request that may make one call only."""
+    if way == "messages":
+        tool = {"name": "weather", "input_schema": WEATHER}
+        choice = {"type": "tool", "name": "weather"}
+        asked = {"messages": [{"role": "user", "content": WHERE}], "tools": [tool], "tool_choice": choice}
+        return "/v1/messages", asked
+    named = {"name": "weather", "parameters": WEATHER}
+    if way == "responses":
+        asked = {"input": WHERE, "tools": [{"type": "function", **named}], "tool_choice": "required"}
+        return "/v1/responses", {**asked, "parallel_tool_calls": False, "store": False}
+    asked = {"messages": [{"role": "user", "content": WHERE}], "tools": [{"type": "function", "function": named}]}
+    return "/v1/chat/completions", {**asked, "tool_choice": {"type": "function", "function": {"name": "weather"}}}
+
+
+def told(way: str, body: dict[str, Any]) -> tuple[str, str]:
+    """How an answer ended, and its calls' arguments: the text of one, or what was read of it."""
+    if way == "messages":
+        return body["stop_reason"], str([block["input"] for block in body["content"]])
+    if way == "responses":
+        return body["status"], "".join(item["arguments"] for item in body["output"])
+    (choice,) = body["choices"]
+    return choice["finish_reason"], "".join(call["function"]["arguments"] for call in choice["message"]["tool_calls"])
+
+
+async def ending(response: Any) -> str:
+    """How a stream says that it ended."""
+    lines = (await response.read()).decode().splitlines()
+    found = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    if "choices" in found[0]:
+        (reason,) = (c["finish_reason"] for event in found for c in event["choices"] if c["finish_reason"])
+        return str(reason)
+    if found[-1]["type"] == "message_stop":
+        return str(found[-2]["delta"]["stop_reason"])
+    return str(found[-1]["response"]["status"])
+
+
+@pytest.mark.parametrize(
+    ("way", "cut", "whole"),
+    [
+        ("chat", "length", "tool_calls"),
+        ("messages", "max_tokens", "tool_use"),
+        ("responses", "incomplete", "completed"),
+    ],
+)
+async def test_the_only_call_that_may_be_made_is_cut_as_others_are(
+    tiny_checkpoint: Path, way: str, cut: str, whole: str
+) -> None:
+    most = "max_output_tokens" if way == "responses" else "max_tokens"
+    path, asked = only_call(way)
+    asked = {**asked, "model": "student", "temperature": 0}
+    models = [{"id": "student", "path": str(checkpoint("student"))}]
+    async with site(tiny_checkpoint, models=models) as client:
+        for tokens, end in ((13, cut), (16, cut), (17, whole), (60, whole)):
+            reply = await client.post(path, json={**asked, most: tokens})
+            body = await reply.json()
+            assert reply.status == 200, body
+            said, arguments = told(way, body)
+            assert said == end
+            # What Anthropic's blocks hold is read JSON, of which a beginning is none.
+            assert "city" in arguments or (way, end) == ("messages", cut)
+            assert ("Paris" in arguments and arguments.endswith(("}", "}]"))) == (end == whole)
+            assert await ending(await client.post(path, json={**asked, most: tokens, "stream": True})) == end
