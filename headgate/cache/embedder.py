@@ -245,12 +245,14 @@ class SentenceEmbedder:
         model = self._loaded()
         return model.longest if isinstance(model, BertEncoder) else int(model.max_seq_length)
 
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, the marks at its ends included, however long it is. From any thread, after `load`."""
+    def lengths(self, texts: Sequence[str], *, cut: bool = False) -> list[int]:
+        """Tokens of each text, the marks at its ends included, however long it is; with `cut` those that are read of
+        it, which takes no longer for megabytes. From any thread, after `load`."""
         model = self._loaded()
         if isinstance(model, BertEncoder):
-            return model.lengths(texts)
-        return [len(ids) for ids in model.tokenizer(list(texts), truncation=False)["input_ids"]]
+            return list(map(len, model.read(texts))) if cut else model.lengths(texts)
+        most = self.longest if cut else None
+        return [len(ids) for ids in model.tokenizer(list(texts), truncation=cut, max_length=most)["input_ids"]]
 
     async def passages(self, texts: Sequence[str]) -> tuple[list[Vector], float]:
         """The vectors of these texts, in one pass that waits for those of `embed` which were asked before, and the

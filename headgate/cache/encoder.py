@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from headgate.cache.beginning import Beginnings
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding
 
 Floats = NDArray[np.float32]
 
@@ -18,6 +23,8 @@ LAYERS = 6
 MIDDLE = 3
 """States of wordpieces are taken after this layer and after the last. The middle one tells words apart, the last one
 their use."""
+_SHORT = 4096
+"""Characters of a text that is read as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,7 @@ class BertEncoder:
         self._ruler = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._ruler.no_truncation()
         self._ruler.no_padding()
+        self._beginnings = Beginnings(self._tokenizer) if Beginnings.can(self._tokenizer) else None
         self._compute = fastest(folder) if compute is None else compute
         self.dim = int(json.loads((folder / "config.json").read_bytes())["hidden_size"])
 
@@ -153,9 +161,41 @@ class BertEncoder:
         """Tokens of each text, the marks at either end included, however long it is."""
         return [len(encoding.ids) for encoding in self._ruler.encode_batch(list(texts))]
 
+    def read(self, texts: Sequence[str]) -> list[list[int]]:
+        """The wordpieces that are read of each text, `longest` at most, the marks at either end included.
+
+        Where the tokenizer is of BERT's kind, what comes after them takes no time."""
+        begun = [self._begun(text, self.longest) for text in texts]
+        read = self._tokenizer.encode_batch([head for head, _ in begun])
+        return [
+            encoding.ids if whole or self._enough(encoding, head) else self._read_on(text)
+            for text, (head, whole), encoding in zip(texts, begun, read, strict=True)
+        ]
+
+    def _read_on(self, text: str) -> list[int]:
+        """Of a text whose special tokens make few wordpieces of many words."""
+        words = self.longest
+        while True:
+            words *= 4
+            head, whole = self._begun(text, words)
+            (encoding,) = self._tokenizer.encode_batch([head])
+            if whole or self._enough(encoding, head):
+                return list(encoding.ids)
+
+    def _begun(self, text: str, words: int) -> tuple[str, bool]:
+        if self._beginnings is None or len(text) <= _SHORT:
+            return text, True
+        # More than are read, so that the last of those is not at the end.
+        return self._beginnings.of(text, words + self._beginnings.margin)
+
+    def _enough(self, encoding: Encoding, head: str) -> bool:
+        """Whether the beginning of a text has all wordpieces that are read."""
+        margin = 0 if self._beginnings is None else self._beginnings.margin
+        return len(encoding.ids) == self.longest and max(end for _, end in encoding.offsets) <= len(head) - margin
+
     def encode(self, texts: Sequence[str], begun: Callable[[], None] | None = None) -> list[Encoded]:
         """All texts in one pass; `begun` is called when nothing but the pass is left to do."""
-        read = [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
+        read = self.read(texts)
         if begun is not None:
             begun()
         vectors, states = self._compute(read)

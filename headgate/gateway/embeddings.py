@@ -131,12 +131,13 @@ class Embeddings:
             raise invalid(message, "input", "array_above_max_length")
         embedder, bulk = await self._loaded(wait_s)
         # Megabytes of text take tenths of a second.
-        lengths = await asyncio.to_thread(embedder.lengths, texts)
+        read = await asyncio.to_thread(embedder.lengths, texts, cut=True)
         longest = embedder.longest
-        for at, length in enumerate(lengths):
-            if length > longest and not cut:
-                raise _too_long(name, at if len(texts) > 1 else None, length, longest)
-        read = [min(length, longest) for length in lengths]
+        for at, tokens in enumerate(read):
+            if not cut and tokens == longest:
+                (length,) = await asyncio.to_thread(embedder.lengths, texts[at : at + 1])
+                if length > longest:
+                    raise _too_long(name, at if len(texts) > 1 else None, length, longest)
         asked = scheduled(
             ChatRequest("embeddings", name, user=request.user, priority=request.priority), request.principal
         )

@@ -175,8 +175,8 @@ class Fake:
     def __init__(self) -> None:
         self.gate, self.begun = asyncio.Semaphore(0), asyncio.Event()
 
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        return [len(text) for text in texts]
+    def lengths(self, texts: Sequence[str], *, cut: bool = False) -> list[int]:
+        return [min(len(text), self.longest if cut else len(text)) for text in texts]
 
     async def passages(self, texts: Sequence[str]) -> tuple[list[Vector], float]:
         self.begun.set()
