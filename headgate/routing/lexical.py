@@ -12,14 +12,15 @@ _WORDS = re.compile(r"c\+\+|[cf]#|[^\W\d]+(?:\.js)?(?:'[^\W\d]+)*|\d+")
 _ELISION = re.compile(r"\b(l|d|j|qu|n|s|c|m|t|un|dell|all)'(?=\w)")
 _UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _LONGEST_PHRASE = 4
+_MOST_CHARS = 100_000
 _CODE = re.compile(
     r"```|^[ \t]*(?:def \w+\(|class \w+[(:]|#include\b|import \w+$|public (?:static|class)\b)", re.MULTILINE
 )
 
 
 def has_code(text: str) -> bool:
-    """Whether a text carries source code, not only talk of it."""
-    return _CODE.search(text) is not None
+    """Whether a text carries source code, not only talk of it; of a long one the first 100,000 characters are read."""
+    return _CODE.search(text, 0, _MOST_CHARS) is not None
 
 
 def words(text: str) -> list[str]:

@@ -17,9 +17,11 @@ _CODE = re.compile(
     r"```|[{};]\s*$|\w\(\w*\)|=>|==|\bdef \w|\bimport \w|</?\w+>|\bSELECT\b|::|\w\.\w+\(|\bconst \w|//|\w_\w",
     re.MULTILINE,
 )
+# Begun only where a word begins: from each of its letters, one of thousands would be read to its end again.
 _CHOICE = re.compile(
-    r"\w+(?:,\s+[\w-]+)+,?\s+(?:or|oder|ou|o|of|или)\s+\w+|\b[\w-]+\s+(?:or|vs\.?|oder|ou|или)\s+(?:not\s+)?[\w-]+"
-    r"|\w+/\w+/\w+|\w+(?:,\s*[\w-]+){2,}\)|\[\w[\w /-]*(?:,\s*[\w/ -]+)+\]"
+    r"\b\w+(?:,\s+[\w-]+)+,?\s+(?:or|oder|ou|o|of|или)\s+\w+"
+    r"|(?<![\w-])-*\b[\w-]+\s+(?:or|vs\.?|oder|ou|или)\s+(?:not\s+)?[\w-]+"
+    r"|\b\w+/\w+/\w+|\b\w+(?:,\s*[\w-]+){2,}\)|\[\w[\w /-]*(?:,\s*[\w/ -]+)+\]"
 )
 _STARTS = 3
 """Words at the beginning, where a cue weighs otherwise than later."""
