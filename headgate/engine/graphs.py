@@ -142,7 +142,13 @@ class GraphRecorder:
 
     def __call__(self, steps: Seq[Callable[[], None]]) -> Callable[[], None]:
         """See Recorder."""
-        replays = [self._recorded(step) for step in steps]
+        replays = [self._recorded(steps[0])]
+        for step in steps[1:]:
+            try:
+                replays.append(self._recorded(step))
+            except Exception:
+                logger.warning("another way of a step cannot be recorded; it goes without", exc_info=True)
+                break
         if len(replays) == 1:
             return replays[0]
         seconds = _soonest(replays)

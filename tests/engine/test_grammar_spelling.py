@@ -88,6 +88,11 @@ def test_whatever_is_forced_can_be_said(tokenizer: Tokenizer, schema: Any) -> No
         jsonschema.validate(json.loads(walked(tokenizer, json_grammar(schema), seed)), schema)
 
 
+def test_a_long_text_that_is_forced_is_said_to_its_end(tokenizer: Tokenizer) -> None:
+    schema = {"const": "na name 日本 " * 300 + "<|im_end|>" + "x" * 50}
+    jsonschema.validate(json.loads(walked(tokenizer, json_grammar(schema), 0)), schema)
+
+
 @pytest.mark.parametrize("fmt", TOOL_FORMATS)
 def test_calls_can_be_made(tokenizer: Tokenizer, fmt: ToolFormat) -> None:
     grammar = answer_grammar(None, CallForm(fmt, {"find": PAIR}, required=True, several=False))

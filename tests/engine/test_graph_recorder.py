@@ -74,3 +74,16 @@ def test_of_several_ways_the_soonest_is_kept(recorded: list[str], monkeypatch: p
     assert [recorded.count(f"way {way}") for way in range(3)] == [50, 50, 50]
     launch()
     assert recorded[-1] == "way 1"
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_way_that_cannot_be_recorded_leaves_those_that_can(caplog: pytest.LogCaptureFixture) -> None:
+    tried: list[int] = []
+
+    def breaks() -> None:
+        raise RuntimeError("no such instruction")
+
+    launch = GraphRecorder()([lambda: tried.append(0), breaks, lambda: tried.append(2)])
+    assert tried == [0, 0], "to compile, and to be recorded; nothing after the one that breaks"
+    assert "no such instruction" in caplog.text
+    launch()

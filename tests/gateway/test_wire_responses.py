@@ -301,6 +301,18 @@ def test_logprobs_change_nothing_of_the_items(pieces: list[Any]) -> None:
     assert not Counter(spoken) - Counter(heard), "those of a text are with it"
 
 
+def test_logprobs_of_what_was_held_back_come_with_the_text_and_those_of_marks_do_not() -> None:
+    reply = ResponsesReply(WHO, parsed(include=["message.output_text.logprobs"]), stored=False, keep=lambda *_: None)
+    mark, first = TextLogprob("<think>", (60, 116), -0.1), TextLogprob("<", (60,), -0.1)
+    reply.chunk(Chunk(0, "", (mark,)))
+    reply.chunk(Chunk(0, "", (), reasoning="hm"))
+    reply.chunk(Chunk(0, "", (mark,)))
+    reply.chunk(Chunk(0, "", (first,)))
+    *_, event = reply.chunk(Chunk(0, "<b>", (TextLogprob("b>", (98, 62), -0.2),)))
+    delta = json.loads(event.split(b"data: ", 1)[1])
+    assert (delta["delta"], [entry["token"] for entry in delta["logprobs"]]) == ("<b>", ["<", "b>"])
+
+
 def test_logprobs_of_half_a_character_come_with_the_whole() -> None:
     reply = ResponsesReply(WHO, parsed(include=["message.output_text.logprobs"]), stored=False, keep=lambda *_: None)
     half, rest = (TextLogprob("\ufffd", byte, -0.5) for byte in ((0xC3,), (0xA9,)))

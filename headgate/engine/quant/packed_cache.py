@@ -97,7 +97,8 @@ class PackedCache:
         """
         # The path keeps checkpoints apart that share the user's cache folder.
         place = sha256(str(checkpoint.resolve()).encode()).hexdigest()[:16]
-        folders = [checkpoint / ".headgate"]
+        self._beside = checkpoint / ".headgate"
+        folders = [self._beside]
         if (caches := _users_caches()) is not None:
             folders.append(caches / "headgate" / "weights" / place)
         self._candidates = [folder / f"{name}.safetensors" for folder in folders]
@@ -134,7 +135,8 @@ class PackedCache:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _remove_abandoned(path.parent)
-                _write(path, ordered, self._identity, self._files)
+                # Elsewhere no folder of the checkpoint's guards it: there it is the user's alone.
+                _write(path, ordered, self._identity, self._files if path.parent == self._beside else None)
             except OSError as error:
                 refusals.append(f"{path}: {error.strerror or error}")
                 continue
@@ -183,7 +185,7 @@ def _permissions(files: Sequence[Path], group: int) -> int:
     return mode
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor], identity: str, files: Sequence[Path]) -> None:
+def _write(path: Path, tensors: Mapping[str, Tensor], identity: str, files: Sequence[Path] | None) -> None:
     """The safetensors format, with the data on a boundary of `_ALIGNMENT` (its library gives no say in that)."""
     header: dict[str, object] = {
         "__metadata__": {"identity": identity, "sums": json.dumps({name: _sum(t) for name, t in tensors.items()})}
@@ -203,8 +205,9 @@ def _write(path: Path, tensors: Mapping[str, Tensor], identity: str, files: Sequ
                 file.write(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
             file.flush()
             os.fsync(file.fileno())
-        # A temporary file is its owner's alone; who may read the checkpoint may read this.
-        Path(unfinished).chmod(_permissions(files, Path(unfinished).stat().st_gid))
+        if files is not None:
+            # A temporary file is its owner's alone; who may read the checkpoint may read this.
+            Path(unfinished).chmod(_permissions(files, Path(unfinished).stat().st_gid))
         Path(unfinished).replace(path)
     except BaseException:
         Path(unfinished).unlink(missing_ok=True)

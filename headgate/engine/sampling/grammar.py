@@ -179,6 +179,10 @@ class Grammars:
             return self._vocabulary
 
 
+_AHEAD, _UNSURE = 2048, 16
+"""Characters of a forced text that are spelled at a time, and tokens at their end that are left to the next time."""
+
+
 class _Spelled:
     """A vocabulary as llguidance asks for it."""
 
@@ -196,7 +200,11 @@ class _Spelled:
         self._spelled = lru_cache(_SPELLED)(self._spell)
 
     def __call__(self, text: str) -> list[int]:
-        return self._spelled(text)
+        if len(text) <= _AHEAD:
+            return self._spelled(text)
+        # What follows is asked for at the next token; the last ones of a beginning may be others in the whole.
+        spelled = self._spelled(text[:_AHEAD])
+        return spelled[: max(len(spelled) - _UNSURE, len(spelled) // 2)]
 
     def _spell(self, text: str) -> list[int]:
         """Tokens whose bytes are the text's, none of them special: the usual ones where those are so."""

@@ -117,9 +117,11 @@ class ResponsesReply:
             events.append(self._reasoned(chunk.reasoning))
         if chunk.text or (chunk.logprobs and not chunk.tool_calls and self._speaks):
             events += self._item("text")
-            events.append(self._said(chunk.text, self._early + chunk.logprobs))
+            events.append(self._said(chunk.text, _ending(chunk.text, self._early, chunk.logprobs)))
             self._early = ()
-        elif self._open is None:
+        elif chunk.reasoning or chunk.tool_calls:
+            self._early = ()
+        else:
             self._early += chunk.logprobs
         for piece in chunk.tool_calls:
             events += self._item(f"call {piece.index}", piece)
@@ -165,8 +167,6 @@ class ResponsesReply:
         if self._open is not None and self._open.kind == kind:
             return []
         events = self._close("completed")
-        if kind != "text":
-            self._early = ()  # they were of marks
         prefix = {"text": "msg", "reasoning": "rs"}.get(kind, "fc")
         item = self._open = _Item(kind, f"{prefix}_{random.getrandbits(96):024x}")
         if piece is not None:
@@ -272,3 +272,12 @@ class ResponsesReply:
 
 def _text(asked: TextConfig | None) -> TextConfig:
     return TextConfig(TextFormat("text")) if asked is None or asked.format is None else asked
+
+
+def _ending(text: str, early: tuple[TextLogprob, ...], own: tuple[TextLogprob, ...]) -> tuple[TextLogprob, ...]:
+    """Those of a text, with the early ones whose bytes it has before its own: the others were of marks."""
+    room, at = len(text.encode()) - sum(len(token.bytes) for token in own), len(early)
+    while at and len(early[at - 1].bytes) <= room:
+        at -= 1
+        room -= len(early[at].bytes)
+    return early[at:] + own

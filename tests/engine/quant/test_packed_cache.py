@@ -74,6 +74,14 @@ def test_nobody_reads_it_who_may_not_read_the_checkpoint(tmp_path: Path, modes: 
     assert path_of(tmp_path).stat().st_mode & 0o777 == expected
 
 
+def test_in_the_users_caches_it_is_the_users_alone(tmp_path: Path, users_cache: Path) -> None:
+    path_of(tmp_path).parent.parent.mkdir(exist_ok=True)
+    path_of(tmp_path).parent.touch()
+    cache(tmp_path).save(TENSORS)
+    (kept,) = users_cache.rglob("*.safetensors")
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_user_without_a_home_keeps_it_beside_the_checkpoint_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
