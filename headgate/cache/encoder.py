@@ -142,7 +142,7 @@ class BertEncoder:
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.enable_truncation(self.longest)
         self._tokenizer.no_padding()
-        self.unknown = self._tokenizer.token_to_id(self._tokenizer.model.unk_token or "")
+        self.unknown = self._tokenizer.token_to_id(getattr(self._tokenizer.model, "unk_token", None) or "")
         """The wordpiece of all that is in no vocabulary; None if there is none."""
         # A tokenizer that cuts cannot say how long a text is.
         self._ruler = Tokenizer.from_file(str(folder / "tokenizer.json"))

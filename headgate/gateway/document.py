@@ -79,7 +79,11 @@ class Document:
             name = dotted(keys)
             if error["type"] == "extra_forbidden":
                 known = known_keys(schema, keys[:-1])
-                message = f"unknown key '{name}'.{nearest(str(keys[-1]), known)} Known here: {', '.join(known)}"
+                near = nearest(str(keys[-1]), known)
+                if keys[0] == "keys" and not near:
+                    # A secret may stand where a name belongs.
+                    name = dotted((*keys[:-1], "…"))
+                message = f"unknown key '{name}'.{near} Known here: {', '.join(known)}"
             elif error["type"] == "missing":
                 message = f"key '{name}' is missing"
             elif not keys:
@@ -142,7 +146,9 @@ class _OnceLoader(yaml.SafeLoader):
         for name, _ in node.value:
             if isinstance(name, yaml.ScalarNode):
                 if name.value in seen:
-                    problem = f"the key '{name.value}' is given twice"
+                    # All our own names are words; a secret is none.
+                    shown = name.value if name.value.replace("_", "").isalpha() else "…"
+                    problem = f"the key '{shown}' is given twice"
                     raise yaml.constructor.ConstructorError(None, None, problem, name.start_mark)
                 seen.add(name.value)
         return super().construct_mapping(node, deep)

@@ -103,6 +103,42 @@ async def test_what_a_full_disk_does_not_take_is_told(tmp_path: Path) -> None:
         await site.storage.files.delete(name, "red")
 
 
+async def test_a_batch_that_is_failing_on_a_full_disk_can_be_stopped(tmp_path: Path) -> None:
+    """Its lines end one after the other meanwhile, and take a cancellation for their own."""
+    asked: list[Any] = []
+    go, cleaning, clean = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    async def answer(*given: Any) -> LineResponse:
+        asked.append(given)
+        if len(asked) == 1:
+            await go.wait()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await clean.wait()
+        raise AssertionError
+
+    async with batch_site(tmp_path, answer, in_flight=3) as site:
+        begun = await site.begin(TEN)
+        await site.once(lambda: len(asked) == 3)
+        await site.fill()
+        site.sleep_hook = never  # room on the disk there will not be
+        go.set()
+        await cleaning.wait()
+        stopping = asyncio.create_task(site.batches.close())
+        for _ in range(3):
+            await asyncio.sleep(0)  # it has cancelled what runs
+        clean.set()
+        await stopping
+        assert (await site.batches.get(begun.id, "red")).status in ("in_progress", "failed")
+        await site.make_room()
+
+
 async def test_that_a_batch_failed_is_stored_once_the_disk_has_room(tmp_path: Path) -> None:
     oracle = Oracle()
     oracle.gate = asyncio.Event()

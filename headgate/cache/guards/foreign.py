@@ -15,7 +15,7 @@ _ASIDE = re.compile(
     r"```.*?```|`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”|«[^»\n]*»|‘[^’\n]+’|(?<!\w)'[^'\n]+'(?!\w)|\w+://\S+", re.DOTALL
 )
 """What stands in a text as it is: how does one say "guten Morgen"."""
-_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_WORD = re.compile(r"(?<!\w)[^\W\d_]+(?:-[^\W\d_]+)*(?!\w)")
 _SHARED = word_set("a i in on an am was will is of do to no me so we he over had her also up now it or us as at")
 """English function words that are words elsewhere too."""
 _KNOWN = 1 / 3
@@ -40,15 +40,24 @@ def foreign(text: str) -> bool:
     words = [word.lower() for word in found]
     ours = sum(weight(word) == 0 and word not in _SHARED for word in words)
     theirs = sum(word in _elsewhere() for word in words)
+    told = [word for word in words if word not in _SHARED and not _symbol(word)]
+    if theirs == 1 and not ours and all(map(str.isascii, told)):
+        # One may be a name, a format or an abbreviation: chi, sans, MIT.
+        rest = [word for word in told if word not in _elsewhere()]
+        return 2 * sum(map(_english, rest)) < max(1, len(rest))
     if theirs != ours:
         return theirs > ours
     if ours:
         return False
-    told = [word for word in words if word not in _SHARED]
     if not all(map(_latin, told)):
         return True
     # Names of products and short words of a trade are no English words either.
     return not all(map(str.isascii, told)) and sum(map(_english, told)) < _KNOWN * len(told)
+
+
+def _symbol(word: str) -> bool:
+    """A lone letter of the Greek alphabet, as formulas have it."""
+    return len(word) == 1 and unicodedata.name(word, "").startswith(("GREEK", "MICRO"))
 
 
 def _latin(word: str) -> bool:

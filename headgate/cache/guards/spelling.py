@@ -18,10 +18,13 @@ _RUN = re.compile(r"\w+|[^\w\s]")
 _TYPOGRAPHY = frozenset("‘’‚‛“”„‟«»‹›–—―‐‑‒−…•·¿¡、。，？！：；「」『』（）€£¥¢°½¼¾⅓⅔\u00ad")
 """Signs that say nothing, or that other guards read."""
 
-_UNIT = re.compile(r"(?<![\w.])[0-9][0-9.,]*\s?([^\W\d_]{1,4})(?![^\W_])")
+_UNIT = re.compile(r"(?<![\w.,])[0-9][0-9.,]*\s?([^\W\d_]{1,4})(?![^\W_])")
 _ALONE = re.compile(r"(?<![\w.])[mMpP][A-Z][a-z]?(?!\w)")
 """A unit that no number stands before, in letters that no word has."""
-_NO_UNITS = word_set("pm min mins per plus more mile men mph past page part")
+_MEASURES = word_set("g s a w v j n l m f h c k pa wh ah va ev sv gy bar mol cal ohm ω")
+"""Units before which m is milli and M mega, p pico and P peta."""
+_NO_UNITS = word_set("pm ps pa pc ph mc ma'am mk pk")
+"""Other words in their letters: in the afternoon, PlayStation, computers, acidity, brands."""
 _CODE = re.compile(r"`([^`\n]+)`|(?<!\S)(--?[A-Za-z][\w-]*)|(\\[A-Za-z])(?![A-Za-z])|(?<!\S)(%[A-Za-z])(?!\w)")
 _QUOTED = re.compile(r"[\"“]([^\s\"“”]+)[\"”]|(?<!\w)['‘]([^\s'‘’]+)['’](?!\w)")
 _LETTER = re.compile(r"(?<![\w'’])[A-Za-z](?![\w'’])")
@@ -81,7 +84,8 @@ def _strange(text: str) -> Iterator[str]:
 def _cased(text: str) -> Iterator[tuple[str, str]]:
     for unit in (*_UNIT.findall(text), *_ALONE.findall(text)):
         if _ambiguous(unit):
-            yield "unit", unit
+            # Of the others only the prefix says something: 5 mL are 5 ml.
+            yield "unit", unit if unit.lower()[-1] == "b" else unit[0] + unit[1:].lower()
     for match in _CODE.finditer(text):
         yield "code", next(filter(None, match.groups())).strip()
     for match in _QUOTED.finditer(text):
@@ -100,26 +104,11 @@ def _cased(text: str) -> Iterator[tuple[str, str]]:
 def _ambiguous(unit: str) -> bool:
     """Whether the unit is another one in other letters: milli and mega, pico and peta, bits and bytes."""
     lower = unit.lower()
-    if lower in (
-        "am",
-        "pm",
-        "min",
-        "mins",
-        "per",
-        "plus",
-        "more",
-        "mile",
-        "mins",
-        "men",
-        "mph",
-        "past",
-        "page",
-        "part",
-    ):
+    if lower in _NO_UNITS or lower.endswith("bps"):
         return False
     if lower[-1] == "b" and lower[:-1] in ("", "k", "m", "g", "t", "p"):
         # Who writes 5 gb means bytes.
         return len(unit) > 1 and not unit.islower()
     if lower.endswith("hz"):
         return unit != lower
-    return lower[0] in "mp" and (len(lower) > 1 or unit in "mM")
+    return unit in ("m", "M") or (lower[0] in "mp" and lower[1:] in _MEASURES)

@@ -100,9 +100,7 @@ class Batches:
             async with run.changing:  # what is being cancelled begins once more
                 pass
         tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*map(_stopped, tasks))
 
     async def create(self, request: BatchRequest, principal: Principal) -> BatchBody:
         """Begin a batch. ApiError as of `Catalog.add`, and 507 where the disk does not take it."""
@@ -156,8 +154,7 @@ class Batches:
                 raise _ended(body)
             # First of all nothing else changes it any more.
             task = self._tasks[body.id]
-            task.cancel()
-            await asyncio.wait([task])
+            await _stopped(task)
             try:
                 await self._mark_cancelling(run.batch)
             finally:
@@ -192,6 +189,16 @@ class Batches:
     def _now(self, batch: Batch) -> BatchBody:
         run = self._runs.get(batch.body.id)
         return batch.body if run is None else run.body
+
+
+_AGAIN_S = 0.1
+
+
+async def _stopped(task: asyncio.Task[None]) -> None:
+    """Cancel it until it has ended: a group of tasks that is just ending may swallow the first time."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_AGAIN_S)
 
 
 def _ended(body: BatchBody) -> ApiError:

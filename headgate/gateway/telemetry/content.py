@@ -21,7 +21,11 @@ ContentLevel = Literal["off", "redacted", "full"]
 
 # Texts may be JSON, such as the arguments of a call: its escapes hide nothing.
 _HIDDEN = (
-    (re.compile(r"[\w.+-]+(?:@|\\u0040)[\w-]+(?:\.[\w-]+)+"), "[email]"),
+    # Possessive, and what is no address is taken as a whole: else each letter of a long word begins anew.
+    (
+        re.compile(r"[\w.+-]++((?:@|\\u0040)[\w-]+(?:\.[\w-]+)+)?"),
+        lambda match: "[email]" if match[1] else match[0],
+    ),
     (re.compile(r"\b\w+://\S+"), "[url]"),
     # A key or token: long, of letters and digits mixed.
     (re.compile(r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{16,}(?![\w-])"), "[secret]"),
