@@ -25,6 +25,14 @@ torch.set_num_threads(1)
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
+_LONGEST = "test_triton.py", "test_recipe.py", "test_loop.py"
+"""Files that take a minute and more: begun last, one process would wait for the other that has them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first."""
+    items.sort(key=lambda item: item.path.name not in _LONGEST)
+
 
 @pytest.fixture(scope="session")
 def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
