@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
-from headgate.bench.gpu_check_stages import Line, Stage, StageFailed
+from headgate.bench.gpu_check_stages import Stage, StageFailed
+from headgate.engine.kernels.checks.line import Line
 
 _START_S = 120.0
 """Until a process is there, with all that it imports."""

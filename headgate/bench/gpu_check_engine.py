@@ -12,9 +12,9 @@ import torch
 
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.engine import EngineBench
-from headgate.bench.gpu_check_stages import Line
 from headgate.bench.workloads import Workload, decode
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.kernels.checks.line import Line
 from headgate.engine.models.loader import Dtype
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
 

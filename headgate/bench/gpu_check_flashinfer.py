@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headgate.bench.gpu_check_kernels import Draw, Sizes, judged, paged
-from headgate.bench.gpu_check_stages import Line
+from headgate.engine.kernels.checks.inputs import Draw, Sizes, paged
+from headgate.engine.kernels.checks.line import Line, judged
 from headgate.engine.kernels.interface import AttentionBatch, AttentionShape, Kernels, KVLayer
 from headgate.engine.kernels.reference import ReferenceKernels
 

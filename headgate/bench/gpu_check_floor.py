@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from headgate.bench.gpu_check_stages import Line
 from headgate.bench.workloads import Prompts, Workload
+from headgate.engine.kernels.checks.line import Line
 
 
 def floor_speed(folder: Path, device: str, work: Sequence[Workload], config: Any = None) -> Iterator[Line]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headgate.bench.gpu_check_stages import Line, Outcome
+from headgate.bench.gpu_check_stages import Outcome
+from headgate.engine.kernels.checks.line import Line
 
 _QWEN, _MIXTURE, _LLAMA = (
     "speed of the engine, qwen3-0.6b, triton, a step ahead",

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from headgate.bench.gpu_check_stages import Line, StageFailed
+from headgate.bench.gpu_check_stages import StageFailed
 from headgate.bench.workloads import Workload
 from headgate.engine.engine import EngineSettings
+from headgate.engine.kernels.checks.line import Line
 
 _PROMPT = 64
 _REST_S = 8.0

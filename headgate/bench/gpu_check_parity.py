@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from headgate.bench.gpu_check_engine import recorded, started
-from headgate.bench.gpu_check_stages import Line
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.demo import checkpoint
 from headgate.engine.engine import EngineSettings
+from headgate.engine.kernels.checks.line import Line
 from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.params import SamplingParams

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from headgate.bench.gpu_check_engine import recorded, started
-from headgate.bench.gpu_check_stages import Line
 from headgate.engine.engine import Engine, EngineSettings
+from headgate.engine.kernels.checks.line import Line
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.params import SamplingParams
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.bench.ceilings import Ceilings, device_name
-from headgate.bench.gpu_check_kernels import Draw, Sizes, mixture_weights, paged, projected
-from headgate.bench.gpu_check_stages import Line
+from headgate.engine.kernels.checks.inputs import Draw, Sizes, mixture_weights, paged, projected
+from headgate.engine.kernels.checks.line import Line
 from headgate.engine.kernels.interface import HeadNorms, Kernels, KVLayer
 from headgate.engine.quant.linear import WeightFormat
 

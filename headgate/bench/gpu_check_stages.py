@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One result. `ok` is false where it is not what it must be; a figure without a bound is ok."""
-
-    name: str
-    text: str
-    figures: Mapping[str, float] = field(default_factory=dict)
-    ok: bool = True
+from headgate.engine.kernels.checks.line import Line
 
 
 @dataclass(frozen=True, slots=True)

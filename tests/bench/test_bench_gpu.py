@@ -28,9 +28,8 @@ from headgate.bench.gpu_check_floor import floor_speed
 from headgate.bench.gpu_check_fp8 import fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_goals import GOALS, against_goals
 from headgate.bench.gpu_check_http import http_speed
-from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks, relative_error
 from headgate.bench.gpu_check_parity import compared, engine_tokens, transformers_tokens
-from headgate.bench.gpu_check_rows import SETTINGS, choosing_work, row_checks
+from headgate.bench.gpu_check_rows import choosing_work
 from headgate.bench.gpu_check_sleep import start_and_sleep
 from headgate.bench.gpu_check_speed import (
     Work,
@@ -41,10 +40,14 @@ from headgate.bench.gpu_check_speed import (
     row_work,
     timed,
 )
-from headgate.bench.gpu_check_stages import Line, Outcome, Stage, StageFailed, run_stages
+from headgate.bench.gpu_check_stages import Outcome, Stage, StageFailed, run_stages
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
 from headgate.bench.workloads import Workload, decode
 from headgate.engine.engine import EngineSettings
+from headgate.engine.kernels.checks.inputs import Draw, Sizes
+from headgate.engine.kernels.checks.line import Line, relative_error
+from headgate.engine.kernels.checks.operations import kernel_checks
+from headgate.engine.kernels.checks.rows import SETTINGS, row_checks
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kernels.reference_rows import ReferenceRows
 from headgate.engine.sampling.params import SamplingParams
@@ -106,9 +109,9 @@ class Broken(ReferenceKernels):
 
     calls = 0
 
-    def swiglu(self, gate_up: Tensor) -> Tensor:
+    def swiglu(self, gate_up: Tensor, into: object = None) -> Tensor:
         out = torch.empty(gate_up.shape[0], gate_up.shape[1] // 2)
-        out[1:] = super().swiglu(gate_up)[1:]
+        out[1:] = super().swiglu(gate_up, into)[1:]
         return out
 
     def paged_attention(self, *arguments: object) -> Tensor:
@@ -124,7 +127,7 @@ def test_checks_find_what_is_wrong_and_nothing_else() -> None:
     # Plain torch rounds activations to int8 too, which Triton's layers do not.
     plain = {f"{fmt} {layer}" for fmt in ("int8", "int4") for layer in ("weights", "mixture")}
     assert wrong(ReferenceKernels()) == plain
-    assert wrong(Broken()) == plain | {"swiglu", "attention"}
+    assert wrong(Broken()) == plain | {"swiglu", "native weights", "attention", "a step's attention"}
 
 
 def test_times_are_told_as_shares_of_what_was_measured() -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from headgate.bench.gpu_check_apart import Apart
-from headgate.bench.gpu_check_stages import Line, Outcome, Stage, run_stages
+from headgate.bench.gpu_check_stages import Outcome, Stage, run_stages
+from headgate.engine.kernels.checks.line import Line
 
 
 def stages() -> list[Stage]:

@@ -6,9 +6,10 @@ import pytest
 import torch
 from triton_cases import in_the_interpreter, right_fp8, triton_kernels
 
-from headgate.bench.gpu_check_fp8 import fp8_checks
-from headgate.bench.gpu_check_kernels import Draw, Sizes, kernel_checks
-from headgate.bench.gpu_check_rows import row_checks
+from headgate.engine.kernels.checks.fp8 import fp8_checks
+from headgate.engine.kernels.checks.inputs import Draw, Sizes
+from headgate.engine.kernels.checks.operations import kernel_checks
+from headgate.engine.kernels.checks.rows import row_checks
 
 pytestmark = in_the_interpreter
 
@@ -16,16 +17,16 @@ pytestmark = in_the_interpreter
 @pytest.mark.usefixtures(right_fp8.__name__)
 def test_checks_pass() -> None:
     sizes = Sizes(
-        hidden=48, width=40, heads=4, kv_heads=2, head_dim=24, experts=6, expert_width=24, per_token=2, tokens=(17,),
+        hidden=48, width=40, heads=4, kv_heads=2, head_dim=24, experts=6, expert_width=24, per_token=2, tokens=(1, 17),
         decoding=((0, 1), (139, 140)), prompts=((3, 30), (30, 31)), window=20,
     )  # fmt: skip
     draw = Draw(torch.device("cpu"), torch.float32)
     lines = [*kernel_checks(triton_kernels(), draw.device, draw.dtype, sizes)]
     assert not [line for line in lines if not line.ok]
-    assert len(lines) == 11 + 2 * 4 + 2 + 3
+    assert len(lines) == 2 * 11 + 2 * 4 + 2 * 4 + 2 * 9 + 2 * 3
     lines = [*fp8_checks(triton_kernels(), draw, sizes)]
     assert not [line for line in lines if not line.ok]
-    assert len(lines) == 2 * 3
+    assert len(lines) == 2 * 2 * 3
 
 
 def test_checks_of_steps_on_rows_pass() -> None:

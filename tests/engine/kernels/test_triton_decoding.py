@@ -10,7 +10,7 @@ from kernel_cases import CPU, randn
 from row_cases import BLOCK_SIZE, rows_of
 from triton_cases import in_the_interpreter, right_fp8, triton_kernels
 
-from headgate.bench.gpu_check_kernels import expanded, rounded_layer
+from headgate.engine.kernels.checks.inputs import expanded, rounded_layer
 from headgate.engine.kernels.device_rows import POSITION, PROMPTED, TOKEN, RowState
 from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer
 from headgate.engine.kernels.reference import ReferenceKernels

@@ -6,7 +6,7 @@ import pytest
 import torch
 from triton_cases import in_the_interpreter, triton_kernels
 
-from headgate.bench.gpu_check_kernels import rounded
+from headgate.engine.kernels.checks.inputs import rounded
 from headgate.engine.quant.linear import WeightFormat
 
 pytestmark = in_the_interpreter

@@ -7,7 +7,7 @@ import torch
 from test_experts import make, tokens
 from triton_cases import in_the_interpreter, triton_kernels
 
-from headgate.bench.gpu_check_kernels import in_float64
+from headgate.engine.kernels.checks.inputs import in_float64
 from headgate.engine.kernels.mixture import MixtureWeights, ReferenceMixture
 from headgate.engine.quant.linear import DenseLinear, WeightFormat
 
