@@ -30,7 +30,8 @@ from headgate.engine.local import LocalModel, ModelInfo
 from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.generation import hand_over, sampling_defaults
-from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder
+from headgate.engine.models.loader import Dtype, LoadedDecoder, computed_in, load_decoder
+from headgate.engine.models.opening import open_checkpoint
 from headgate.engine.models.resting import Parked, ReadAgain
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
 from headgate.engine.quant.linear import WeightFormat
@@ -43,6 +44,7 @@ from headgate.engine.text.folder import text_revision
 from headgate.engine.text.reasoning import thinks
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import ToolFormat, tool_format
+from headgate.engine.trial import Shapes, proved
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +88,7 @@ class EngineSettings:
             (as much, of plain torch or on GPUs that compute with it).
         threads: for operators on the CPU; None leaves torch's own choice.
         prefix_cache: reuse the blocks of equal prefixes within a tenant.
-        kernels: "auto" (compiled ones where they were built, Triton's on CUDA from compute capability 9.0 on),
+        kernels: "auto" (compiled ones where they were built, Triton's on CUDA, if they are right there: see `trial`),
             "reference" (plain torch) or "triton" (on CUDA, whatever the GPU).
         decode_ahead: begin a step of decoding before the last one was read, by CUDA graphs on CUDA. None: where the
             kernels are those of Triton. True is refused where kernels have no such steps.
@@ -137,7 +139,8 @@ class Engine:
         self._loop = StepLoop(threads=settings.threads, device=self.device, clock=clock)
         self._kernels = choose_kernels(settings.kernels, self.device)
         self._row_kernels = row_kernels(self._kernels, settings.decode_ahead, self.device)
-        logger.info("kernels: %s", self._kernels.why)
+        if not self._kernels.untried:
+            logger.info("kernels: %s", self._kernels.why)
         if settings.kv_dtype == "fp8" and not self._kernels.kernels.fp8_cache:
             raise ValueError(
                 f"kv_dtype is 'fp8', which these kernels cannot keep ({self._kernels.why}); int8 takes as little memory"
@@ -164,6 +167,7 @@ class Engine:
         # torch's operators leave a pool of OpenMP workers behind in every thread that runs them. With more workers than
         # cores OpenMP stops spinning and every parallel operator of the step thread pays for waking them, which
         # small models feel most. A thread that ends takes its pool along.
+        self._try_kernels(specs)
         with ThreadPoolExecutor(1, thread_name_prefix="load") as loading:
             loaded = [(spec, *parts) for spec, parts in zip(specs, loading.map(self._read, specs), strict=True)]
         with computing_on(self.device):
@@ -185,6 +189,17 @@ class Engine:
     def stop(self, *, deadline_s: float = 0.0) -> None:
         """Take no more requests, give the present ones `deadline_s` to finish, cancel the rest."""
         self._loop.stop(deadline_s)
+
+    def _try_kernels(self, specs: Sequence[ModelSpec]) -> None:
+        if not self._kernels.untried:
+            return
+        shapes = []
+        for each in specs:
+            opened = open_checkpoint(each.path, self._tensors)
+            shapes.append(Shapes.of(opened.spec, computed_in(opened.config, each.dtype)))
+        self._kernels = proved(self._kernels, self.device, shapes)
+        self._row_kernels = row_kernels(self._kernels, self._settings.decode_ahead, self.device)
+        logger.info("kernels: %s", self._kernels.why)
 
     def _try_out(self, loaded: Iterable[tuple[ModelSpec, LoadedDecoder, Tokenizer]]) -> None:
         for _, each, _ in loaded:

@@ -102,8 +102,8 @@ class EngineSection(Section):
     prefix_cache: bool = Field(default=True, description="Reuse the KV blocks of equal prefixes within a team.")
     kernels: Literal["auto", "reference", "triton"] = Field(
         default="auto",
-        description="auto: compiled kernels where they were built, on CUDA Triton's from compute capability 9.0 on and "
-        "FlashInfer's where faster; reference: plain torch; triton: our CUDA ones wherever they run (docs/gpu.md).",
+        description="auto: compiled kernels where they were built, on CUDA Triton's where right when tried, and "
+        "FlashInfer's where faster; reference: plain torch; triton: our CUDA ones untried (docs/gpu.md).",
     )
     decode_ahead: bool | None = Field(
         default=None,

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import shutil
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -18,21 +18,25 @@ from headgate.engine.kernels.reference import ReferenceKernels
 KernelSet = Literal["auto", "reference", "triton"]
 _PROVEN = 9, 0
 """Compute capability of the GPUs that the Triton kernels were run on."""
-_SHARED = 163 << 10
-"""Bytes of shared memory that they may take, which consumers' GPUs of whatever capability do not have."""
+_LEAST = 8, 0
+"""What they need: before it came bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelChoice:
-    """Kernels, whether they are our own compiled ones, and why."""
+    """Kernels, whether they are our own compiled ones, and why.
+
+    `untried`: the GPU, if they were never run on such a one, and nobody asked for them: they are to be tried first.
+    """
 
     kernels: Kernels
     native: bool
     why: str
+    untried: str = ""
 
 
 def choose_kernels(wanted: KernelSet, device: torch.device) -> KernelChoice:
-    """The fastest proven kernels that work on `device` here, or those that are wanted.
+    """The fastest kernels that `device` can have here, or those that are wanted.
 
     Raises:
         ValueError: those of Triton are wanted where they cannot run.
@@ -40,12 +44,12 @@ def choose_kernels(wanted: KernelSet, device: torch.device) -> KernelChoice:
     if wanted == "reference":
         return KernelChoice(ReferenceKernels(), False, "plain torch, by the setting kernels: reference")
     if wanted == "triton":
-        return _triton(device, others=False)
+        return _triton(device, asked=True)
     if device.type == "cuda":
         lacking = _lacking(device)
         if lacking:
             return KernelChoice(ReferenceKernels(), False, f"plain torch; {lacking}")
-        return _triton(device, others=True)
+        return _triton(device, asked=False)
     if device.type != "cpu":
         return KernelChoice(ReferenceKernels(), False, f"plain torch on {device.type}")
     status = native_status()
@@ -77,22 +81,16 @@ def _lacking(device: torch.device) -> str:
     # As Triton looks for it: CC names the one, or there is one of these.
     if not any(shutil.which(name) for name in ([os.environ["CC"]] if os.environ.get("CC") else ["gcc", "clang"])):
         return "Triton needs a C compiler, and there is no gcc or clang here, nor what CC names"
-    found, proven = torch.cuda.get_device_capability(device), _PROVEN
-    if found < proven:
+    found = torch.cuda.get_device_capability(device)
+    if found < _LEAST:
         return (
-            f"Triton's kernels were run on compute capability {proven[0]}.{proven[1]} alone, and this GPU has "
-            f"{found[0]}.{found[1]}: try kernels: triton"
+            f"Triton's kernels need compute capability {_LEAST[0]}.{_LEAST[1]}, and this GPU has {found[0]}.{found[1]}"
         )
-    # What CUDA devices alone have is not in torch's types.
-    properties: Any = torch.cuda.get_device_properties(device)
-    has = properties.shared_memory_per_block_optin
-    if has < _SHARED:
-        return f"Triton's kernels take up to {_SHARED >> 10} KiB of shared memory, and this GPU has {has >> 10}"
     return ""
 
 
-def _triton(device: torch.device, *, others: bool) -> KernelChoice:
-    """`others`: whether what is not ours is taken where it is faster."""
+def _triton(device: torch.device, *, asked: bool) -> KernelChoice:
+    """`asked`: whether somebody wants these: then nothing else is taken that may be faster, and none is tried first."""
     if device.type != "cuda":
         raise ValueError(f"kernels is 'triton', which runs on CUDA devices, but the device is {device}; use auto")
     if importlib.util.find_spec("triton") is None:
@@ -103,7 +101,10 @@ def _triton(device: torch.device, *, others: bool) -> KernelChoice:
 
     # What takes fp8 (e4m3) came with the GPUs of 8.9.
     fp8 = torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= (8, 9)
-    library = installed() if others else None
+    library = None if asked else installed()
     prompts = None if library is None else PromptAttention(library)
     why = "Triton" if library is None else f"Triton; FlashInfer {library.__version__} is tried for long prompts"
-    return KernelChoice(TritonKernels(fp8=fp8, prompts=prompts), True, why)
+    untried = ""
+    if not asked and (capability := torch.cuda.get_device_capability(device)) != _PROVEN:
+        untried = f"{torch.cuda.get_device_name(device)}, of compute capability {capability[0]}.{capability[1]}"
+    return KernelChoice(TritonKernels(fp8=fp8, prompts=prompts), True, why, untried)

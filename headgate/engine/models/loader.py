@@ -95,8 +95,7 @@ def load_decoder(
     with torch.inference_mode():
         opened = open_checkpoint(folder, tensors)
         config, spec, source = opened.config, opened.spec, opened.source
-        stated = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
-        compute = _DTYPES[dtype] if dtype != "auto" else _DTYPES.get(stated, torch.bfloat16)
+        compute = computed_in(config, dtype)
         device = device or torch.device("cpu")
         formats = fmt if isinstance(fmt, LayerFormats) else layer_formats(spec, fmt, int8=kernels.int8)
         cache = None
@@ -116,6 +115,12 @@ def load_decoder(
         parameters - _idle_expert_parameters(spec),
         _revision(config, source),
     )
+
+
+def computed_in(config: Mapping[str, Any], dtype: Dtype) -> torch.dtype:
+    """What a checkpoint with this config.json is computed in: what is asked for, or what it says itself."""
+    stated = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
+    return _DTYPES[dtype] if dtype != "auto" else _DTYPES.get(stated, torch.bfloat16)
 
 
 _Matrices = Mapping[str, Matrix]

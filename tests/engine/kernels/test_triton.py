@@ -8,11 +8,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
-from compiled_triton import compiling
+from compiled_triton import SHARED, compiling
 from triton_cases import needs_triton, triton_kernels
 
 from headgate.engine.kernels.choice import choose_kernels
@@ -29,8 +28,6 @@ PAIRS = ["_product", "_product", "_weigh"]
 EXPERTS = ["_route", "_sort", *PAIRS]
 FEW_EXPERTS = ["_router", "_gates", "_weighed"]
 HERE = Path(__file__).parent
-SHARED = {80: 163 << 10, 90: 227 << 10}
-"""Bytes of shared memory that a program may have, by compute capability (CUDA C++ Programming Guide, table 30)."""
 
 
 def test_kernels_give_what_the_reference_gives_in_the_interpreter() -> None:
@@ -191,7 +188,7 @@ def test_fp8_compiles_for_the_gpus_that_have_it(tmp_path: Path) -> None:
     assert sum("wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3" in kernel.asm["ptx"] for kernel in tiles) == 6
 
 
-@pytest.mark.parametrize("capability", sorted(SHARED))
+@pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(
     ("launch", "names"),
     [
@@ -219,6 +216,24 @@ def test_what_is_launched_compiles(
         assert kernel.metadata.shared <= SHARED[capability]
 
 
+@pytest.mark.parametrize(
+    ("dim", "dtype"), [(128, torch.bfloat16), (64, torch.float32), (256, torch.float32)], ids=["128", "64", "256"]
+)
+def test_attention_fits_gpus_with_little_shared_memory(dim: int, dtype: torch.dtype, tmp_path: Path) -> None:
+    kernels, kept = triton_kernels(), torch.zeros(16, 4, dim).to(dtype)
+    batch = AttentionBatch([300, 1], [310, 1100], [list(range(20)), list(range(70))], torch.zeros(301).long(), 16)
+    state, layer = RowState.empty(8, 2560, 100, 16, 100, torch.device("cpu")), KVLayer(kept, kept)
+    parts, angles = torch.zeros(1, 16, dim).to(dtype).split([8, 4, 4], dim=1), torch.zeros(1, dim // 2)
+    with compiling(89, tmp_path) as compiled:
+        kernels.paged_attention(
+            torch.zeros(301, 8, dim).to(dtype), layer, kernels.plan(batch, torch.device("cpu")), None
+        )
+        step = kernels.rows().begin(state, torch.arange(1))
+        kernels.attend(*parts, None, angles, angles, layer, step.slots, step.plan, None)
+    assert [kernel.name for kernel in compiled] == ["_attend", "_attend", "_begin", "_decode"]
+    assert all(kernel.metadata.shared <= SHARED[89] for kernel in compiled)
+
+
 def test_weights_are_asked_for_by_an_instruction_that_waits_for_nothing(tmp_path: Path) -> None:
     with compiling(90, tmp_path) as compiled:
         launch_fetching()
@@ -234,33 +249,28 @@ def test_before_compute_capability_9_there_is_one_way(tmp_path: Path) -> None:
         assert triton_kernels().rows().ways(1) == (0,)
 
 
-def has_shared(monkeypatch: pytest.MonkeyPatch, kib: int) -> None:
-    """Has a GPU's programs have so much shared memory."""
-    has = SimpleNamespace(shared_memory_per_block_optin=kib << 10)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: has)
-
-
 @pytest.mark.parametrize(
-    ("capability", "shared", "compiler", "why"),
+    ("capability", "compiler", "untried", "why"),
     [
-        ((9, 0), 227, True, ""),
-        ((10, 0), 227, True, ""),
-        ((8, 0), 163, True, "on compute capability 9.0 alone, and this GPU has 8.0: try kernels: triton"),
-        ((12, 0), 99, True, "up to 163 KiB of shared memory, and this GPU has 99"),
-        ((9, 0), 227, False, "Triton needs a C compiler"),
-        (None, 0, True, "torch sees no CUDA device"),
+        ((9, 0), True, "", ""),
+        ((10, 0), True, "NVIDIA X, of compute capability 10.0", ""),
+        ((8, 0), True, "NVIDIA X, of compute capability 8.0", ""),
+        ((7, 5), True, "", "need compute capability 8.0, and this GPU has 7.5"),
+        ((9, 0), False, "", "Triton needs a C compiler"),
+        (None, True, "", "torch sees no CUDA device"),
     ],
 )
-def test_they_are_chosen_unasked_where_they_were_seen_to_run(
-    capability: tuple[int, int] | None, shared: int, why: str, *, compiler: bool, monkeypatch: pytest.MonkeyPatch
+def test_unasked_they_are_chosen_where_they_may_run_and_to_be_tried_where_they_never_did(
+    capability: tuple[int, int] | None, untried: str, why: str, *, compiler: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    has_shared(monkeypatch, shared)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA X")
     monkeypatch.setattr(shutil, "which", lambda name: name if compiler else None)
     chosen = choose_kernels("auto", torch.device("cuda"))
     assert chosen.native == (not why)
     assert why in chosen.why
+    assert chosen.untried == untried
     assert (type(chosen.kernels) is type(triton_kernels())) == chosen.native
 
 
@@ -275,7 +285,6 @@ def test_they_are_chosen_unasked_where_they_were_seen_to_run(
 def test_flashinfer_is_taken_up_where_it_is_installed(
     source: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    has_shared(monkeypatch, 227)
     (tmp_path / "flashinfer.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "flashinfer", raising=False)

@@ -16,7 +16,13 @@ from headgate.engine.quant.linear import WeightFormat, quantize_rows
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Shapes of the checks. `spans`: first new token and context of each sequence of the attention checks."""
+    """Shapes of the checks; by default those of a Qwen3 of 0.6B, with experts.
+
+    Attributes:
+        experts: 0 is none.
+        tokens: how many layers and norms are given at once.
+        decoding, prompts: first new token and context of each sequence of the attention checks.
+    """
 
     hidden: int = 1024
     width: int = 3072

@@ -43,7 +43,8 @@ def kernel_checks(kernels: Kernels, device: torch.device, dtype: torch.dtype, si
         for spans in (sizes.decoding[-1:], sizes.decoding):
             yield from _step_checks(kernels, draw, sizes, spans)
         yield from _linear_checks(kernels, draw, sizes)
-        yield from _mixture_checks(kernels, draw, sizes)
+        if sizes.experts:
+            yield from _mixture_checks(kernels, draw, sizes)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.interface import KVLayer
 from headgate.engine.kernels.triton.flashinfer import PromptAttention
-from headgate.engine.kernels.triton.launch import begin, overlapping, wait
+from headgate.engine.kernels.triton.launch import begin, overlapping, shared_memory, wait
 from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan, TritonPlan
 
 _LEAST_SPAN, _MOST_PARTS = 64, 32
@@ -322,7 +322,9 @@ def paged_attention(
     group = heads // kv_heads
     columns = max(16, triton.next_power_of_2(dim))
     # With 128 rows of wider heads, or of keys that are converted on the way, a thread's registers overflow.
-    most_rows = 128 if columns <= 128 and layer.key_scales is None else 64
+    most_rows, shared = 128 if columns <= 128 and layer.key_scales is None else 64, shared_memory()
+    if most_rows * columns * q.element_size() > shared // 2:
+        most_rows //= 2
     tiles, out = plan.tiles(group, most_rows), torch.empty_like(q)
 
     def launch(work: Tensor, queries: int, programs: int) -> None:
@@ -331,7 +333,7 @@ def paged_attention(
             logs = q.new_empty(work.shape[0], kv_heads, programs, queries * group, dtype=torch.float32)
             partial = q.new_empty(*logs.shape, columns, dtype=torch.float32)
         rows = max(16, triton.next_power_of_2(queries * group))
-        tile = _tile(rows, columns * q.element_size())
+        tile = _tile(rows, columns, q.element_size(), shared)
         _attend[(work.shape[0], kv_heads, programs)](
             q, layer.keys, layer.values, layer.key_scales, layer.value_scales, out, partial, logs, tiles.arrivals, work,
             plan.geometry, plan.tables, kv_heads, window, dim**-0.5 * math.log2(math.e), _LEAST_SPAN, ARRIVALS, dim,
@@ -349,12 +351,16 @@ def paged_attention(
     return out
 
 
-def _tile(rows: int, width: int) -> Tile:
-    """For so many rows of queries and heads of `width` bytes: what stages of keys and values hold fits beside them."""
-    # Shared memory: 163 KiB on an A100.
-    if rows == 128 and width <= 256:
-        return Tile(128, 8, 3)
-    return Tile(64 if width <= 256 else 32, 4 if rows < 128 else 8, 3)
+def _tile(rows: int, columns: int, size: int, shared: int) -> Tile:
+    """For so many rows of queries and heads of `columns` elements of `size` bytes, in `shared` bytes of memory."""
+    width = columns * size
+    tile = (
+        Tile(128, 8, 3) if rows == 128 and width <= 256 else Tile(64 if width <= 256 else 32, 4 if rows < 128 else 8, 3)
+    )
+    # Queries, keys and values pass through it, and float32 weights, which tensor cores do not take from registers.
+    while (rows + 2 * tile.block) * width + (rows * tile.block * 4 if size == 4 else 0) > shared and tile.block > 16:
+        tile = replace(tile, block=tile.block // 2)
+    return tile
 
 
 def programs_of(sequences: int, kv_heads: int, longest: int) -> int:

@@ -19,7 +19,7 @@ from headgate.engine.kernels.triton import fetching
 from headgate.engine.kernels.triton.attention import Tile, arrive, cells, fold, kept, merged
 from headgate.engine.kernels.triton.fetching import Fetched, fetch
 from headgate.engine.kernels.triton.few import FEW
-from headgate.engine.kernels.triton.launch import begin, overlapping, wait
+from headgate.engine.kernels.triton.launch import begin, overlapping, shared_memory, wait
 from headgate.engine.kernels.triton.plan import ARRIVALS, DecodePlan
 
 
@@ -262,7 +262,8 @@ def decode_attention(
     logs = q.new_empty(tokens, kv_heads, programs, group, dtype=torch.float32)
     partial = q.new_empty(*logs.shape, columns, dtype=torch.float32)
     query, key, eps = (norms.query, norms.key, norms.eps) if norms is not None else (None, None, 0.0)
-    tile = _tile(columns * q.element_size(), group, tokens, converts=layer.key_scales is not None)
+    converts = layer.key_scales is not None
+    tile = _tile(columns * q.element_size(), group, tokens, converts=converts, shared=shared_memory())
     asking, asked, per_token, experts = _NOTHING if fetched is None else fetching.arguments(fetched, plan.fetches)
     beyond = triton.cdiv(asking, tokens * kv_heads)
     _decode[(tokens, kv_heads, programs + beyond)](
@@ -278,13 +279,15 @@ def decode_attention(
 _NOTHING = 0, (None, None, 0, 0, 0, 0, None, 1), 1, 1
 
 
-def _tile(width: int, group: int, tokens: int, *, converts: bool) -> Tile:
-    """For heads of `width` bytes, which the cache `converts` or has as they are.
+def _tile(width: int, group: int, tokens: int, *, converts: bool, shared: int) -> Tile:
+    """For heads of `width` bytes, which the cache `converts` or has as they are, in `shared` bytes of shared memory.
 
     Of a token or a few as many keys as fit in registers are asked for at once, before the launch before has ended, and
     few parts are put together. Where programs wait for SMs: the fewer at a time, the sooner the first are there. Groups
     in between were no faster with more keys.
     """
     if width <= 256 and tokens <= FEW and (group < 4 or group >= 8):
-        return Tile(256 if group < 4 and not converts else 128, 8, 3)
+        whole = group < 4 and not converts
+        # Keys and values pass through it, and a quarter as much on the way to being put together.
+        return Tile(256 if whole and 256 * width * 5 // 2 <= shared else 128, 8, 3)
     return Tile(32 if width > 256 or group < 8 else 64, 4, 3)

@@ -1,4 +1,6 @@
-"""Launches that begin before the one before them has ended (programmatic dependent launch, from Hopper on).
+"""What a device can do for a launch: how much shared memory a program may have, and whether launches overlap.
+
+From Hopper on a launch may begin before the one before it has ended (programmatic dependent launch).
 
 A kernel says at once that the next one may begin, which then waits only where it needs what comes before: it reads its
 weights, and comes to its place on the device, while the one before still computes. Whoever reads or writes anything
@@ -39,6 +41,14 @@ def overlapping() -> dict[str, Any]:
     return _OVERLAPPING if _can(active, active.get_current_device()) else _PLAIN
 
 
+def shared_memory() -> int:
+    """Bytes that a program may have."""
+    if not isinstance(begin, JITFunction):
+        return 1 << 30  # interpreted
+    active: Any = driver.active
+    return _most_shared(active, active.get_current_device())
+
+
 _PLAIN: dict[str, Any] = {"pdl": False}
 _OVERLAPPING: dict[str, Any] = {"pdl": True, "launch_pdl": True}
 
@@ -47,3 +57,8 @@ _OVERLAPPING: dict[str, Any] = {"pdl": True, "launch_pdl": True}
 def _can(active: Any, device: int) -> bool:  # noqa: ARG001
     target = active.get_current_target()
     return target.backend == "cuda" and int(target.arch) >= 90
+
+
+@cache
+def _most_shared(active: Any, device: int) -> int:
+    return int(active.utils.get_device_properties(device)["max_shared_mem"])
