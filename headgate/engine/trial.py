@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from itertools import chain
@@ -121,8 +122,9 @@ def _apart(kernels: Kernels, device: torch.device, shapes: Sequence[Shapes], lim
         return f"the process that tried them ended with {done.returncode}: {done.stderr.strip()[-300:]}"
     wrong = str(json.loads(done.stdout.splitlines()[-1])["wrong"])
     if not wrong:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.touch()
+        with suppress(OSError):  # where nothing can be kept they are tried at each start
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.touch()
     return wrong
 
 
@@ -133,8 +135,8 @@ def _kept(task: str, device: torch.device) -> Path:
     folder = Path(next(iter(checks.__path__))).parent
     for file in sorted(folder.rglob("*.py")):
         known.update(file.read_bytes())
-    own = os.environ.get("TRITON_CACHE_DIR")
-    cache = Path(own) if own else Path.home() / ".triton" / "cache"
+    own, home = os.environ.get("TRITON_CACHE_DIR"), os.environ.get("TRITON_HOME") or os.path.expanduser("~")
+    cache = Path(own) if own else Path(home) / ".triton" / "cache"
     return cache / f"headgate-{known.hexdigest()[:32]}"
 
 
