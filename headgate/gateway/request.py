@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from headgate.engine.request import Priority
+from headgate.engine.text.chat_template import call_arguments
 from headgate.engine.text.stream import TextLogprob
 
 Endpoint = Literal["chat.completions", "completions", "embeddings"]
@@ -48,19 +48,10 @@ class Message:
             fields["tool_call_id"] = self.tool_call_id
         if self.tool_calls:
             fields["tool_calls"] = [
-                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": _arguments(c.arguments)}}
+                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": call_arguments(c.arguments)}}
                 for c in self.tool_calls
             ]
         return fields
-
-
-def _arguments(text: str) -> Any:
-    """Templates write the arguments as JSON themselves; what is no JSON object reaches them as it is."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return value if isinstance(value, dict) else text
 
 
 @dataclass(frozen=True, slots=True)

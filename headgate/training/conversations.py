@@ -21,6 +21,7 @@ from typing import Any
 from headgate.engine.text.chat_template import ChatTemplate, NoChatTemplate, TemplateError
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.training.batches import Encoded
+from headgate.training.turns import tool, turn
 
 DEFAULT_SPLIT = "train"
 """The split of a line in a single file that names none."""
@@ -34,8 +35,8 @@ class DataError(ValueError):
 class Line:
     """One valid object of a data file.
 
-    `where` is "file:line". Either `messages` is there, in OpenAI's form, with `tools` if any, or `prompt` and
-    `completion` are.
+    `where` is "file:line". Either `messages` is there, with `tools` if any, as chat templates are given them, or
+    `prompt` and `completion` are.
     """
 
     where: str
@@ -146,7 +147,7 @@ class Encoder:
             if token in self.eos_ids:
                 # Generation stops here; what the template writes behind it is part of the next prompt.
                 return before, after[: place + 1]
-        return before, [*after, *self.eos_ids[:1]]
+        return before, [*after, *self._tokenizer.known_eos_ids[:1]]
 
 
 def read_lines(data: Path, splits: Sequence[str]) -> Iterator[Line]:
@@ -234,7 +235,7 @@ def _line(where: str, text: bytes, own: str | None) -> Line:
     """A valid line; `own` is the split its file stands for."""
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise DataError(f"{where}: holds a JSON {type(value).__name__}; an object is accepted")
@@ -247,13 +248,16 @@ def _line(where: str, text: bytes, own: str | None) -> Line:
         messages = _objects(where, "messages", value["messages"])
         if not messages:
             raise DataError(f"{where}: messages is empty; at least a user's and an assistant's message are needed")
-        for place, message in enumerate(messages):
-            role, content = message.get("role"), message.get("content")
-            if not isinstance(role, str) or not role:
-                raise DataError(f"{where}: messages[{place}].role is {role!r}; a string such as 'user' is accepted")
-            if content is None and not message.get("tool_calls"):
-                raise DataError(f"{where}: messages[{place}].content is missing; a string is accepted")
-        return Line(where, split, messages, _objects(where, "tools", value.get("tools") or []))
+        tools = _objects(where, "tools", value.get("tools") or [])
+        try:
+            return Line(
+                where,
+                split,
+                tuple(turn(f"messages[{place}]", message) for place, message in enumerate(messages)),
+                tuple(tool(f"tools[{place}]", given) for place, given in enumerate(tools)),
+            )
+        except ValueError as error:
+            raise DataError(f"{where}: {error}") from None
     for field in ("prompt", "completion"):
         if not isinstance(value.get(field), str):
             raise DataError(

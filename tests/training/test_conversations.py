@@ -10,7 +10,9 @@ from tiny_models import write_tokenizer
 
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.tokenizer import Tokenizer
-from headgate.training.conversations import Encoder, Line, main, read_lines
+from headgate.gateway.request import CacheControl
+from headgate.gateway.wire.chat import parse_chat
+from headgate.training.conversations import DataError, Encoder, Line, main, read_lines
 
 TURN_END = 2
 
@@ -56,6 +58,99 @@ def test_template_that_rewrites_earlier_turns_gives_a_row_for_each_answer(folder
     learned = [[token for token, flag in zip(*row, strict=True) if flag] for row in rows]
     assert [tokenizer.decode(ids, False) for ids in learned] == ["thought|dog<|im_end|>"] * 2
     assert tokenizer.decode(rows[1][0]).count("thought") == 1
+
+
+def test_what_openai_writes_in_several_ways_is_learned_as_it_is_served(folder: Path) -> None:
+    """Arguments as a text, functions in any order of their keys, a developer's turn, contents in parts, a refusal."""
+    path = folder / "tokenizer_config.json"
+    template = (
+        "{{ tools | tojson }}{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] or '' }}"
+        "{% for call in m['tool_calls'] or [] %}{{ call['function'] | tojson }}{% endfor %}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": template}))
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    body = {
+        "tools": [
+            {"function": {"strict": True, "parameters": schema, "name": "weather"}, "type": "function"},
+            {"type": "function", "function": {"description": "what time it is", "name": "now"}},
+        ],
+        "messages": [
+            {"role": "developer", "content": "be kind"},
+            {"role": "user", "content": [{"type": "text", "text": "Weather?"}, {"type": "text", "text": "In Rome."}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "1", "function": {"arguments": '{"city": "Rome"}', "name": "weather"}, "type": "function"},
+                    {"id": "2", "function": {"arguments": "now", "name": "now"}, "type": "function"},
+                ],
+            },
+            {"role": "tool", "tool_call_id": "1", "content": "sunny"},
+            {"role": "assistant", "content": None, "refusal": "No.", "annotations": []},
+            {"role": "user", "content": "Why?"},
+            {"role": "assistant", "content": "Sunny."},
+        ],
+    }
+    data = folder / "data.jsonl"
+    data.write_text(json.dumps(body))
+    (line,) = read_lines(data, ("train",))
+    (row,) = Encoder(folder).rows(line)
+    served = parse_chat(json.dumps({"model": "any", **body}).encode(), CacheControl())
+    text = ChatTemplate.load(folder).render(
+        [message.for_template() for message in served.messages],
+        tools=[tool.for_template() for tool in served.callable_tools],
+        add_generation_prompt=False,
+    )
+    tokenizer = Tokenizer.load(folder)
+    assert tokenizer.decode(row[0], skip_special=False) == text.removesuffix("\n")
+    answers = tokenizer.decode([token for token, flag in zip(*row, strict=True) if flag], skip_special=False)
+    assert answers.startswith('{"name": "weather", "arguments": {"city": "Rome"}}{"name": "now", "arguments": "now"}')
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (
+            {"messages": [{"role": "user", "content": 3}]},
+            r"messages\[0\].content is 3; a string or a list of text parts",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": ["a"]}]},
+            r"messages\[0\].tool_calls is .*; a list of objects",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]},
+            r"messages\[0\].tool_calls\[0\] is .*; a function with a string 'name'",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "now"}}]}]},
+            r"messages\[0\].tool_calls\[0\].function.arguments is None; a JSON object, also as a string",
+        ),
+        (
+            {"messages": [{"role": "user", "content": "a"}], "tools": [{}]},
+            r"tools\[0\] is .*; a function with a string",
+        ),
+    ],
+)
+def test_calls_and_tools_that_are_none_are_refused_with_their_place(line: object, problem: str, folder: Path) -> None:
+    data = folder / "data.jsonl"
+    data.write_text(json.dumps(line))
+    with pytest.raises(DataError, match=rf"data.jsonl:1: {problem}"):
+        list(read_lines(data, ("train",)))
+
+
+def test_what_is_nested_too_deeply_is_refused_with_its_line(folder: Path) -> None:
+    data = folder / "data.jsonl"
+    data.write_text('{"messages": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(DataError, match=r"data.jsonl:1: not valid JSON"):
+        list(read_lines(data, ("train",)))
+
+
+def test_an_end_token_that_the_tokenizer_does_not_have_ends_no_completion(folder: Path) -> None:
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [5000, TURN_END]}))
+    ((ids, _),) = Encoder(folder).rows(Line("x:1", "train", prompt="the quick", completion=" fox"))
+    assert ids[-1] == TURN_END
 
 
 def test_completion_ends_with_the_end_token(folder: Path) -> None:

@@ -26,6 +26,16 @@ class TemplateError(ValueError):
     """The template refuses these messages, or cannot render them. The message is for the caller of the API."""
 
 
+def call_arguments(text: str) -> Any:
+    """A call's arguments as templates are to see them, which write them as JSON themselves: what is no JSON object
+    stays as it is."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
+
+
 class _Generation(Extension):
     """`{% generation %}` marks what an assistant wrote, for training; a prompt just contains it."""
 
