@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from tokenizers import Tokenizer as Backend
 from torch.nn import functional as F
 
@@ -28,7 +29,14 @@ from headgate.training.batches import Encoded, bucketed, collate, stream
 from headgate.training.conversations import DataError, Encoder, Rows, digest, load
 from headgate.training.forward import fastest, products
 from headgate.training.hidden import attach, detach
-from headgate.training.loop import CheckpointMismatchError, NonFiniteLossError, Report, TrainSettings, train
+from headgate.training.loop import (
+    CheckpointMismatchError,
+    NonFiniteLossError,
+    Report,
+    TrainSettings,
+    UnsavedStateError,
+    train,
+)
 from headgate.training.losses import answer_logits, distillation_loss
 from headgate.training.runs import Run, RunError, Settings
 from headgate.training.students import (
@@ -71,6 +79,11 @@ def run(job: Job, *, say: Callable[[str], None], progress: Progress) -> Outcome:
                 return _train(job, plan, place, notes, say, progress)
             except KeyboardInterrupt:
                 raise DistillError(f"interrupted; {_resume(place)}", 1) from None
+            except (UnsavedStateError, SafetensorError) as error:
+                what = (
+                    str(error) if isinstance(error, UnsavedStateError) else f"{place.out}: cannot be written: {error}"
+                )
+                raise DistillError(f"{what}; {_resume(place)}", 1) from error
     except (DataError, TokenizerError, RunError) as error:
         raise DistillError(str(error)) from error
     except CheckpointMismatchError as error:
@@ -80,7 +93,10 @@ def run(job: Job, *, say: Callable[[str], None], progress: Progress) -> Outcome:
         raise DistillError(
             f"{what}; start again with a --rate below {job.rate} and another --out, or delete {place.folder}", 1
         ) from error
-    except torch.OutOfMemoryError as error:
+    except (MemoryError, RuntimeError) as error:
+        # On a CPU torch has no type of its own for that.
+        if not _out_of_memory(error):
+            raise
         raise DistillError(f"out of memory on {plan.device}; lower --tokens ({job.tokens})", 1) from error
 
 
@@ -96,7 +112,18 @@ class _Plan:
     device: torch.device
 
 
+def _out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def _plan(job: Job) -> _Plan:
+    for name in ("rate", "temperature", "soft", "hidden"):
+        if not math.isfinite(value := getattr(job, name)):
+            raise DistillError(f"--{name} is {value}; a finite number is accepted")
+    if not -(2**63) <= job.seed < 2**64:
+        raise DistillError(f"--seed is {job.seed}; from -2^63 to 2^64 - 1 is accepted")
+    if not job.out.resolve().name:
+        raise DistillError(f"--out is {job.out}; a folder with a name is accepted")
     if job.tokens < 8 or job.tokens % 8:
         raise DistillError(f"--tokens is {job.tokens}; a multiple of 8 is accepted")
     if job.split == job.holdout:

@@ -37,6 +37,10 @@ class NonFiniteLossError(RuntimeError):
     """The loss became NaN or infinite; training stops with the last checkpoint intact."""
 
 
+class UnsavedStateError(RuntimeError):
+    """A training state could not be written; the one before is intact."""
+
+
 class CheckpointMismatchError(RuntimeError):
     """The training state on disk belongs to another model or run."""
 
@@ -65,7 +69,8 @@ def train(
 
     Under `torchrun` each process takes its share of the batches (see `shared`), the gradients are averaged, so that a
     step is as one on all their batches, and the first process keeps the checkpoint.
-    Raises `NonFiniteLossError` naming the step, and `CheckpointMismatchError` if the file is another model's.
+    Raises `NonFiniteLossError` naming the step, `CheckpointMismatchError` if the file is another model's, and
+    `UnsavedStateError` if it cannot be written.
     """
     device = next(model.parameters()).device
     rules = optimizers(model, settings.rate)
@@ -131,8 +136,19 @@ def _restore(checkpoint: Path, model: Any, rules: tuple[torch.optim.Optimizer, .
 
 
 def save_state(state: dict[str, Any], path: Path) -> None:
-    """Writes a training state so that a crash leaves either the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes a training state so that a crash leaves either the old file or the new one.
+
+    Raises `UnsavedStateError` naming the file if it cannot be written; nothing half written stays.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    torch.save(state, temporary)
-    temporary.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(state, temporary)
+        temporary.replace(path)
+    except OSError as error:
+        raise UnsavedStateError(f"{path}: cannot be written: {error.strerror or error}") from error
+    except RuntimeError as error:
+        # Of what failed torch's writer tells only that it stands at another place than it should.
+        raise UnsavedStateError(f"{path}: cannot be written; is the disk full?") from error
+    finally:
+        temporary.unlink(missing_ok=True)

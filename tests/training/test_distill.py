@@ -15,6 +15,7 @@ import pytest
 import torch
 import transformers
 from click.testing import CliRunner, Result
+from safetensors import SafetensorError
 from tiny_models import MakeCheckpoint, write_tokenizer
 
 from headgate.engine.kernels.choice import choose_kernels
@@ -212,6 +213,48 @@ def test_result_is_never_half_there(place: Path, distil: Distil, monkeypatch: py
     assert distil(steps=1).exit_code == 0
 
 
+def test_a_state_that_cannot_be_written_breaks_the_run_off_and_leaves_the_one_before(
+    place: Path, distil: Distil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, calls = torch.save, 0
+
+    def full(state: object, path: Path) -> None:
+        nonlocal calls
+        calls += 1
+        save(state, path)
+        if calls == 2:
+            path.write_bytes(b"half")
+            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 970496 vs 970384")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        broken = distil(save_every=1)
+    refused(broken, "state.pt: cannot be written; is the disk full?", "the state of step 1 is in", code=1)
+    assert sorted(path.name for path in (place / "out.training").iterdir()) == ["lock", "run.json", "state.pt"]
+    assert "continues after step 1" in distil(save_every=1).output
+
+
+def test_weights_that_cannot_be_written_leave_the_last_state(
+    place: Path, distil: Distil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transformers.PreTrainedModel, "save_pretrained", full)
+        refused(distil(steps=1), "out: cannot be written", "No space left on device", "the state of step 1", code=1)
+    assert sorted(path.name for path in place.glob("*out*")) == ["out.training"]
+    assert distil(steps=1).exit_code == 0
+
+
+def test_memory_of_a_cpu_that_does_not_do(distil: Distil, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_: object) -> None:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes.")
+
+    monkeypatch.setattr("headgate.training.distill.holdout_loss", short)
+    refused(distil(), "out of memory on cpu; lower --tokens (128)", code=1)
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_output_that_is_not_ours_is_left_alone(kind: str, place: Path, distil: Distil) -> None:
     if kind == "folder":
@@ -335,6 +378,22 @@ def test_templates_that_cannot_be_learned_from(place: Path, distil: Distil) -> N
     refused(distil(), "data.jsonl:1: messages[1]: the chat template", "add_generation_prompt")
     path.write_text(json.dumps({**settings, "chat_template": None}))
     refused(distil(), "data.jsonl:1: 'messages' needs a chat template")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "accepted"),
+    [
+        ("rate", "nan", "a finite number"),
+        ("rate", "inf", "a finite number"),
+        ("temperature", "inf", "a finite number"),
+        ("soft", "nan", "a finite number"),
+        ("hidden", "inf", "a finite number"),
+        ("seed", 2**64, "to 2^64 - 1"),
+        ("out", "/", "a folder with a name"),
+    ],
+)
+def test_options_that_mean_nothing(option: str, value: object, accepted: str, distil: Distil) -> None:
+    refused(distil(**{option: value}), f"--{option} is {value}; ", accepted)
 
 
 def test_loss_that_is_not_finite(place: Path, distil: Distil) -> None:
