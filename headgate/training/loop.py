@@ -89,6 +89,8 @@ def train(
             rule.zero_grad()
             for group in rule.param_groups:
                 group["lr"] = rate_at(step, settings)
+        # So that a step draws the same noise in a resumed run, where a model has any (dropout, jitter of routers).
+        torch.manual_seed(step)
         with products(device):
             value = loss(model, batch, step / settings.steps)
         number = mean(value)

@@ -181,6 +181,27 @@ def test_interrupted_and_continued_is_the_same_bit_for_bit(
     assert not (place / "out.training").exists()
 
 
+@pytest.mark.parametrize(("family", "noise"), [("mistral", "attention_dropout"), ("mixtral", "router_jitter_noise")])
+def test_a_student_that_draws_noise_continues_with_the_same(
+    family: str,
+    noise: str,
+    place: Path,
+    distil: Distil,
+    make_checkpoint: MakeCheckpoint,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = json.loads((make_checkpoint(family) / "config.json").read_text())
+    noisy = place / "noisy.json"
+    noisy.write_text(json.dumps({**config, noise: 0.3}))
+    assert distil(student_config=noisy, steps=5, out=place / "whole").exit_code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "progress", lambda _name, steps: broken_off_at(3, steps))
+        distil(student_config=noisy, steps=5, save_every=2)
+    assert "continues after step 2" in distil(student_config=noisy, steps=5, save_every=2).output
+    weights = [(place / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
+    assert weights[0] == weights[1]
+
+
 def test_interrupted_before_the_first_state(place: Path, distil: Distil, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "progress", lambda _name, steps: broken_off_at(1, steps))
     refused(distil(), "interrupted", "no state was saved yet", "the same command starts again", code=1)
