@@ -106,7 +106,9 @@ def fresh_student(transformers: Any, job: Job, values: dict[str, Any]) -> Any:
     """A fresh student in fp32, the same for the same seed. Raises `DistillError` if the configuration is no good."""
     try:
         name = values["architectures"][0]
-        config = getattr(transformers, name).config_class.from_dict(dict(values))
+        # A configuration of an fp8 checkpoint says of its weights what is not true of the student's.
+        plain = {key: value for key, value in values.items() if key != "quantization_config"}
+        config = getattr(transformers, name).config_class.from_dict(plain)
         # An embedding that is told of a padding token never learns it, and often that is the end of a turn.
         config.pad_token_id = None
         torch.manual_seed(job.seed)

@@ -15,6 +15,7 @@ import pytest
 import torch
 import transformers
 from click.testing import CliRunner, Result
+from fp8_checkpoints import BLOCKS
 from safetensors import SafetensorError
 from tiny_models import MakeCheckpoint, write_tokenizer
 
@@ -415,6 +416,13 @@ def test_templates_that_cannot_be_learned_from(place: Path, distil: Distil) -> N
 )
 def test_options_that_mean_nothing(option: str, value: object, accepted: str, distil: Distil) -> None:
     refused(distil(**{option: value}), f"--{option} is {value}; ", accepted)
+
+
+def test_a_students_config_of_an_fp8_checkpoint_does_not_make_the_result_one(place: Path, distil: Distil) -> None:
+    config = json.loads((place / "student.json").read_text())
+    (place / "fp8.json").write_text(json.dumps({**config, "quantization_config": BLOCKS}))
+    assert distil(student_config=place / "fp8.json", steps=1).exit_code == 0
+    assert "quantization_config" not in json.loads((place / "out" / "config.json").read_text())
 
 
 def test_loss_that_is_not_finite(place: Path, distil: Distil) -> None:
