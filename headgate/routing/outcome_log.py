@@ -6,7 +6,9 @@ of them did, and a user said how it was. What is kept of the request is what est
 
 from __future__ import annotations
 
+import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -70,15 +72,22 @@ class OutcomeLog:
         self._lock = threading.Lock()
 
     def append(self, outcome: LoggedOutcome) -> None:
-        """Write a line, from any thread. OSError where that fails."""
+        """Write a line, from any thread. OSError where that fails; what was written of it is taken back."""
         line = msgspec.json.encode(outcome) + b"\n"
         with self._lock:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             size = self._path.stat().st_size if self._path.is_file() else 0
             if size and size + len(line) > self._half:
                 self._path.replace(set_aside(self._path))
-            with self._path.open("ab") as file:
-                file.write(line)
+                size = 0
+            try:
+                with self._path.open("ab") as file:
+                    file.write(line)
+            except OSError:
+                # Of a line that a full disk cut the next one would be the rest, and the log could not be read.
+                with suppress(OSError):
+                    os.truncate(self._path, size)
+                raise
 
 
 def set_aside(path: Path) -> Path:

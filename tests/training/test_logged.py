@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -126,6 +127,25 @@ def test_a_log_keeps_its_newest_lines_and_is_read_with_what_was_set_aside(tmp_pa
         read_log(path)
     with pytest.raises(TableError, match="No such file"):
         read_log(tmp_path / "none.jsonl")
+
+
+def test_a_line_that_a_full_disk_cut_does_not_spoil_the_next(tmp_path: Path) -> None:
+    lines = logged(made_table(4, seed=26))
+    path = tmp_path / "outcomes.jsonl"
+    log = OutcomeLog(path, 1 << 30)
+    log.append(lines[0])
+    size = path.stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # Beyond the limit a write ends early with EFBIG, as one on a full disk does with ENOSPC.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + size // 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            log.append(lines[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.stat().st_size == size
+    log.append(lines[2])
+    assert read_log(path) == [lines[0], lines[2]]
 
 
 def test_the_command_fits_a_log_or_says_what_it_lacks(tmp_path: Path) -> None:
