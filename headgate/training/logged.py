@@ -34,7 +34,7 @@ def fit_logged(outcomes: Sequence[LoggedOutcome], *, seed: int = 0) -> FittedQua
     """Estimates from the embedding and, where they were judged, from cores, and calibrated cascades.
 
     Only those of the same models and embedding model as the newest count. Two thirds are fitted on and a third is for
-    calibration, dealt by the hash of what was decided over, so that equal requests lie in one part. What users said
+    calibration, dealt by the hash of the text's embedding, so that equal texts lie in one part. What users said
     counts where estimates are fitted, and nowhere else: they choose what they rate, and thresholds hold for requests
     that were drawn by chance.
 
@@ -112,8 +112,12 @@ def _right(attempt: Attempt | None) -> float:
 
 
 def _held(one: LoggedOutcome) -> bool:
-    """Whether it is for calibration."""
-    return hashed(f"logged\0{one.features}", 3) == 0
+    """Whether it is for calibration.
+
+    Not by `features`: its key may be another after each start of the gateway.
+    """
+    embedding = one.rows[0, : one.columns - len(SURFACE)]
+    return hashed(f"logged\0{embedding.tobytes().hex()}", 3) == 0
 
 
 def _of(one: LoggedOutcome) -> tuple[str, str, str, int]:

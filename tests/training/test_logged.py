@@ -95,6 +95,18 @@ def test_what_users_say_is_fitted_on_and_sets_no_threshold_and_one_user_weighs_l
         assert made.small == plain.small
 
 
+def test_a_text_lies_in_one_part_whatever_key_its_hash_had() -> None:
+    """Without `cache.secret` the gateway makes itself another at each start."""
+    lines = logged(made_table(900, seed=27))
+    later = [msgspec.structs.replace(one, features=f"{place + 900:016x}") for place, one in enumerate(lines)]
+    once, twice = (
+        made.estimators["embedding"].calibration for made in (fit_logged(lines), fit_logged([*lines, *later]))
+    )
+    assert once is not None
+    assert twice is not None
+    assert twice.prompts == 2 * once.prompts
+
+
 def test_a_log_that_is_too_small_one_sided_or_of_other_models_is_refused_with_what_is_needed() -> None:
     lines = logged(made_table(900, seed=22))
     with pytest.raises(ValueError, match="has no outcomes; 200 to fit on and 200 to calibrate on"):
