@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,7 @@ from headgate.routing.core import MOST_CORES, cores
 from headgate.routing.outcomes import Attempt, Confidence, Outcome, OutcomeTable, Part
 from headgate.routing.types import Vector
 from headgate.training.evaluate import LONGEST_ANSWER, distinct
+from headgate.training.turns import tool
 
 _NO_ANSWER = -100.0
 """How sure a model is of an answer that it did not give: what looks at that does not let it stand."""
@@ -37,6 +38,13 @@ TURN = 256
 """Prompts that one model answers before it is the other's turn."""
 _PARTS: tuple[Part, ...] = ("train", "train", "calibration", "test")
 _EMBEDDED_AT_ONCE = 64
+
+_REFERENCES: Mapping[Grading, str] = {
+    "text": "any text",
+    "number": "a text with a number",
+    "json": "JSON",
+    "call": "a <tool_call> block with JSON in it",
+}
 
 T = TypeVar("T")
 Told = Callable[[str], None]
@@ -90,13 +98,19 @@ def read_prompts(path: Path) -> list[Sample]:
             raise PromptError(f"{path}:{number}: {error}") from None
         if not read.messages or read.messages[-1].role != "user":
             raise PromptError(f"{path}:{number}: messages end with no user text; one is needed")
-        if read.grading == "number" and not any(c.isdigit() for c in read.answer):
-            raise PromptError(f"{path}:{number}: answer is {read.answer!r} with grading 'number'; a number is accepted")
+        try:
+            tools = tuple(tool(f"tools[{place}]", given) for place, given in enumerate(read.tools))
+        except ValueError as error:
+            raise PromptError(f"{path}:{number}: {error}") from None
         asked = json.dumps([[turn.role, turn.content] for turn in read.messages])
-        tools = tuple(read.tools)
-        samples.append(
-            Sample(tuple(read.messages), read.answer, read.family, read.level, asked, "test", read.grading, tools)
-        )
+        sample = Sample(tuple(read.messages), read.answer, read.family, read.level, asked, "test", read.grading, tools)
+        # Of a reference that is not right itself no answer could be.
+        if not grade(sample, read.answer):
+            wanted = _REFERENCES[read.grading]
+            raise PromptError(
+                f"{path}:{number}: answer is {read.answer!r} with grading {read.grading!r}; {wanted} is accepted"
+            )
+        samples.append(sample)
     if not samples:
         raise PromptError(f"{path} has no prompts; at least one line is needed")
     return distinct(samples)

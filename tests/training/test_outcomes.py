@@ -143,7 +143,11 @@ def test_prompts_are_read_from_a_file_and_refused_with_their_line(tmp_path: Path
     (only,) = read_prompts(path)
     assert (only.prompt, only.answer, only.grading, only.family, only.difficulty) == ("2+2?", "4", "number", "sums", 2)
     for broken, complaint in (
-        ({**good, "answer": "four"}, "answer is 'four' with grading 'number'; a number"),
+        ({**good, "answer": "four"}, "answer is 'four' with grading 'number'; a text with a number"),
+        ({**good, "answer": "²"}, "answer is '²' with grading 'number'"),
+        ({**good, "answer": "{4", "grading": "json"}, "answer is '{4' with grading 'json'; JSON"),
+        ({**good, "answer": "<tool_call>now</tool_call>", "grading": "call"}, "grading 'call'; a <tool_call> block"),
+        ({**good, "tools": [{}]}, r"tools\[0\] is '{}'; a function with a string 'name'"),
         ({**good, "grading": "vibes"}, "grading"),
         ({**good, "messages": []}, "no user text"),
         ({**good, "messages": [*ask, {"role": "assistant", "content": "4"}]}, "no user text"),
@@ -153,6 +157,9 @@ def test_prompts_are_read_from_a_file_and_refused_with_their_line(tmp_path: Path
         path.write_text(f"{json.dumps(good)}\n{json.dumps(broken)}\n", encoding="utf-8")
         with pytest.raises(PromptError, match=rf"prompts\.jsonl:2: .*{complaint}"):
             read_prompts(path)
+    path.write_text(json.dumps({**good, "answer": " Four.\n", "grading": "text"}), encoding="utf-8")
+    (only,) = read_prompts(path)
+    assert grade(only, "Four.")
     path.write_text("\n", encoding="utf-8")
     with pytest.raises(PromptError, match="has no prompts"):
         read_prompts(path)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 Grading = Literal["text", "json", "number", "call"]
 """How an answer counts as right.
 
-- `text`: it is the reference, but for outer white space. Where the reference has working, what comes before the answer
-  is not graded.
+- `text`: it is the reference, but for white space around either. Where the reference has working, what comes before the
+  answer is not graded.
 - `json`: it parses to the same structure (key order does not matter; 1 and 1.0 differ).
 - `number`: its last number is the reference's last number. What comes before, such as working steps, is not graded.
 - `call`: it is one `<tool_call>` block whose JSON is the reference's structure.
@@ -32,12 +32,12 @@ def written(working: str, answer: str) -> str:
 
 def grade(sample: Sample, text: str) -> bool:
     """Whether `text` answers the sample rightly, by its family's `Grading`."""
-    given, wanted = text.strip(), sample.answer
+    given, wanted = text.strip(), sample.answer.strip()
     if sample.grading == "text":
         return (given.rpartition(SO)[2] if sample.working else given) == wanted
     if sample.grading == "number":
         numbers = _NUMBER.findall(given)
-        return bool(numbers) and numbers[-1] == _NUMBER.findall(wanted)[-1]
+        return bool(numbers) and numbers[-1:] == _NUMBER.findall(wanted)[-1:]
     if sample.grading == "call":
         calls = _CALL.fullmatch(given), _CALL.fullmatch(wanted)
         if calls[0] is None or calls[1] is None:
@@ -45,7 +45,7 @@ def grade(sample: Sample, text: str) -> bool:
         given, wanted = calls[0].group(1), calls[1].group(1)
     try:
         return _canonical(json.loads(given)) == _canonical(json.loads(wanted))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
