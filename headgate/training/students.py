@@ -11,6 +11,7 @@ import torch
 
 from headgate import __version__
 from headgate.engine.models.architectures import read_spec
+from headgate.engine.models.quantized import expanded
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.models.tensors import read_json
 from headgate.training.forward import prepare
@@ -88,10 +89,17 @@ def load_teacher(transformers: Any, job: Job, folder: Path, spec: DecoderSpec) -
     config = read_json(folder / "config.json")
     stated = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
     dtype = torch.float32 if stated == "float32" else torch.bfloat16
+    options: dict[str, Any] = {"dtype": dtype, "local_files_only": True, "output_loading_info": True}
     try:
-        model, report = getattr(transformers, spec.architecture).from_pretrained(
-            folder, dtype=dtype, local_files_only=True, output_loading_info=True
-        )
+        architecture = getattr(transformers, spec.architecture)
+        if config.pop("quantization_config", None):
+            # Only with further packages does transformers read them, each format with its own.
+            given = architecture.config_class.from_dict(config)
+            model, report = architecture.from_pretrained(
+                None, config=given, state_dict=expanded(folder, dtype), **options
+            )
+        else:
+            model, report = architecture.from_pretrained(folder, **options)
     except Exception as error:  # damaged files raise whatever their readers raise
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DistillError(f"--teacher {job.teacher}: cannot be loaded: {reason}") from error

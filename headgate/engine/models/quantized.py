@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.tensors import Tensors
+from headgate.engine.models.tensors import CheckpointTensors, Tensors
 from headgate.engine.quant.fp8 import BLOCK, E4M3, Fp8Weight
 
 Matrix = Tensor | Fp8Weight
@@ -55,6 +56,24 @@ def read_matrix(source: Tensors, name: str, shape: tuple[int, int]) -> Matrix:
         CheckpointError: it is missing or misshapen, or the scale of an fp8 one is.
     """
     return _read_fp8(source, name, shape) if source.dtype(name) == E4M3 else source.get(name, shape)
+
+
+def expanded(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
+    """All weights of a checkpoint folder by name, in `dtype` those in fp8, without scales.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, or a scale is missing or misshapen.
+    """
+    source = CheckpointTensors(folder)
+    found: dict[str, Tensor] = {}
+    for name in source.weights:
+        matrix = source.get(name, source.shape(name))
+        if matrix.dtype == E4M3:
+            outputs, inputs = source.shape(name)
+            found[name] = _read_fp8(source, name, (outputs, inputs)).expand(dtype)
+        else:
+            found[name] = matrix
+    return found
 
 
 def stays_fp8(experts: Sequence[Matrix]) -> bool:

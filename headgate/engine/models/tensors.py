@@ -160,6 +160,11 @@ class CheckpointTensors:
         return sum(math.prod(p.shape) for name, p in self._places.items() if not name.endswith(_SCALES))
 
     @property
+    def weights(self) -> list[str]:
+        """The names of all tensors, but for scales and what nobody uses."""
+        return sorted(name for name in self._places if not name.endswith((*_SCALES, *_UNUSED)))
+
+    @property
     def files(self) -> list[Path]:
         """The checkpoint's weight files."""
         return sorted(self._files)
