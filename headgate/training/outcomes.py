@@ -25,6 +25,7 @@ from headgate.engine.local import LocalModel
 from headgate.engine.models.generation import hand_over
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.text.chat_template import TemplateError
 from headgate.routing.cascade import HELD_TOKENS, QUANTILES, quantile_of
 from headgate.routing.core import MOST_CORES, cores
 from headgate.routing.outcomes import Attempt, Confidence, Outcome, OutcomeTable, Part
@@ -139,8 +140,9 @@ def make_table(
     Without the package of the embedding model the table has no vectors.
 
     Raises:
-        EngineError, TokenizerError: a checkpoint cannot be served, or a prompt does not fit its context length.
-        NoChatTemplate, TemplateError: it has no chat template, or one that refuses a sample.
+        EngineError, TokenizerError: a checkpoint cannot be served.
+        NoChatTemplate: it has no chat template.
+        PromptError: its context length is too small for a sample, or its chat template refuses it.
     """
     folder = default_folder()
     encoder = None if folder is None else BertEncoder(folder)
@@ -186,7 +188,12 @@ async def ask_both(
     The two models take turns, a few hundred prompts each, so that a slow minute of the machine falls on both. All
     requests of a turn are with the engine at once, and each is a tenant of its own: no prompt's seconds are fewer for
     what another one left in the prefix cache. A small model that was taught to hand over may, as where a router asks.
+
+    Raises:
+        PromptError: one of them does not take a sample. None is asked then, for their answers would be lost.
     """
+    for sample in samples:
+        await _check(sample, small, large)
     outcomes: list[Outcome] = []
     states: list[Vector] = []
     for start in range(0, len(samples), TURN):
@@ -195,6 +202,20 @@ async def ask_both(
         states.extend(state for _, state in made)
         tell(f"asked {len(outcomes)} of {len(samples)} prompts")
     return tuple(outcomes), np.stack(states)
+
+
+async def _check(sample: Sample, small: LocalModel, large: LocalModel) -> None:
+    messages = [{"role": turn.role, "content": turn.content} for turn in sample.messages]
+    for model in (small, large):
+        try:
+            prompt = await model.render_chat(messages, list(sample.tools) or None)
+        except TemplateError as error:
+            raise PromptError(f"prompt {sample.prompt[:60]!r}: {error}") from None
+        if len(prompt) >= model.info.context_length:
+            raise PromptError(
+                f"prompt {sample.prompt[:60]!r} has {len(prompt)} tokens; the {model.info.name} model takes at most "
+                f"{model.info.context_length}, one of them new"
+            )
 
 
 async def _turn(

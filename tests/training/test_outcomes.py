@@ -86,6 +86,18 @@ def test_a_table_holds_what_both_models_said_and_what_the_small_one_knew(pair: t
         np.testing.assert_allclose(table.states[place][: len(state)], state, atol=5e-3)
 
 
+def test_no_model_is_asked_where_one_does_not_take_all_prompts(
+    pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.training.outcomes.TURN", 1)
+    path, told = tmp_path / "prompts.jsonl", list[str]()
+    ask = [{"messages": [{"role": "user", "content": text}], "answer": "a"} for text in ("say a", "say b " * 2000)]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in ask), encoding="utf-8")
+    with pytest.raises(PromptError, match=r"prompt 'say b say b .*' has \d+ tokens; the small model takes at most \d+"):
+        make_table(*pair, read_prompts(path), tell=told.append)
+    assert told == ["embedding the prompts"]
+
+
 def test_what_a_small_model_hands_over_is_not_its_answer_and_costs_both(
     pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
