@@ -59,24 +59,26 @@ def train(
     settings: TrainSettings,
     checkpoint: Path,
     *,
+    of: str = "",
     report: Report | None = None,
 ) -> list[float]:
     """Trains `model` in place and returns the loss of every step.
 
     Continues from `checkpoint` if that file exists, and writes it every `save_every` steps and at the end; a resumed
-    run gives the same weights as an uninterrupted one. `report` is called before a checkpoint is written.
+    run gives the same weights as an uninterrupted one. `of` names what the run was started with; a checkpoint that was
+    written with another name is none of its own. `report` is called before a checkpoint is written.
     Matrix products run in bf16 under autocast where that is the faster type (`fastest`); the weights stay fp32.
 
     Under `torchrun` each process takes its share of the batches (see `shared`), the gradients are averaged, so that a
     step is as one on all their batches, and the first process keeps the checkpoint.
-    Raises `NonFiniteLossError` naming the step, `CheckpointMismatchError` if the file is another model's, and
-    `UnsavedStateError` if it cannot be written.
+    Raises `NonFiniteLossError` naming the step, `CheckpointMismatchError` if the file is another model's or
+    run's, and `UnsavedStateError` if it cannot be written.
     """
     device = next(model.parameters()).device
     rules = optimizers(model, settings.rate)
     step, cursor, losses = 0, Cursor(), list[float]()
     if checkpoint.exists():
-        step, cursor, losses = _restore(checkpoint, model, rules)
+        step, cursor, losses = _restore(checkpoint, model, rules, of)
     started, seen = time.perf_counter(), 0
     source = shared(batches)(cursor)
     average = GradientMean(model)
@@ -116,6 +118,7 @@ def train(
                     "step": step,
                     "cursor": (cursor.chunk, cursor.used),
                     "losses": losses,
+                    "of": of,
                 },
                 checkpoint,
             )
@@ -123,8 +126,16 @@ def train(
     return losses
 
 
-def _restore(checkpoint: Path, model: Any, rules: tuple[torch.optim.Optimizer, ...]) -> tuple[int, Cursor, list[float]]:
+def _restore(
+    checkpoint: Path, model: Any, rules: tuple[torch.optim.Optimizer, ...], of: str
+) -> tuple[int, Cursor, list[float]]:
     state = torch.load(checkpoint, map_location=next(model.parameters()).device, weights_only=True)
+    # Earlier states have no name.
+    if (found := state.get("of", of)) != of:
+        raise CheckpointMismatchError(
+            f"{checkpoint} is the state of a run with {found}, not with {of}; "
+            "delete it to start afresh, or name another output folder"
+        )
     try:
         model.load_state_dict(state["model"])
         for rule, saved in zip(rules, state["optimizers"], strict=True):

@@ -37,7 +37,7 @@ from headgate.training.evaluate import distinct, evaluate
 from headgate.training.forward import prepare
 from headgate.training.handing import HAND_OVER, SAMPLES, left, teach
 from headgate.training.hidden import attach, detach
-from headgate.training.loop import TrainSettings, train
+from headgate.training.loop import CheckpointMismatchError, TrainSettings, train
 from headgate.training.losses import Loss, answer_loss, balanced_loss, distillation_loss
 from headgate.training.parallel import rank, world
 from headgate.training.progress import plot, progress
@@ -144,6 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     try:
         run_stages(run, tuple(options.only or STAGES))
+    except CheckpointMismatchError as error:
+        parser.error(str(error))
     except KeyboardInterrupt:
         parser.exit(130, f"\nstopped; the same command continues from the last state in {options.out}\n")
 
@@ -209,6 +211,7 @@ def _stage(
     # A student that goes on whole can read already; new maps to its instructor's states would first pull it away.
     if instructor is not None and not reads:
         attach(model, instructor.model)
+    of = f"--seed {run.seed}" + (f" and --weights {run.start}" if run.start else "")
     settings = TrainSettings(run.steps_teacher if name == "teacher" else run.steps_student, rate=run.rate)
     with progress(name, settings.steps) as report:
         losses = train(
@@ -217,6 +220,7 @@ def _stage(
             loss,
             settings,
             run.out / f"{name}.pt",
+            of=of,
             report=report,
         )
     detach(model)

@@ -76,6 +76,21 @@ def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
+def test_a_folder_of_a_run_with_another_seed_or_start_is_not_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    teacher = ["--only", "teacher", *OPTIONS]
+    recipe.main(["--out", str(first), *teacher])
+    shutil.copytree(first, second)
+    for more, named in ((["--seed", "1"], "--seed 1"), (["--weights", str(first)], f"--seed 0 and --weights {first}")):
+        with pytest.raises(SystemExit) as left:
+            recipe.main(["--out", str(second), *more, *teacher])
+        assert left.value.code == 2
+        assert f"teacher.pt is the state of a run with --seed 0, not with {named}; delete it" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("small")
 def test_a_run_may_end_half_way_between_its_start_and_its_end(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     teacher = ["--only", "teacher", *OPTIONS]
