@@ -98,6 +98,8 @@ def set_aside(path: Path) -> Path:
 def read_log(path: Path) -> list[LoggedOutcome]:
     """The outcomes of a log, the oldest first, what was set aside included.
 
+    A last line that is not there as a whole is left out: a gateway may be writing it, or was ended then.
+
     Raises:
         TableError: the file cannot be read, or a line is not of this form; the message names it.
     """
@@ -107,7 +109,7 @@ def read_log(path: Path) -> list[LoggedOutcome]:
         if file != path and not file.is_file():
             continue
         try:
-            lines = file.read_bytes().splitlines()
+            lines = file.read_bytes().splitlines(keepends=True)
         except OSError as error:
             raise TableError(f"{file}: {error.strerror or error}") from None
         for number, line in enumerate(lines, 1):
@@ -118,6 +120,8 @@ def read_log(path: Path) -> list[LoggedOutcome]:
                 if one.one is None and one.other is None:
                     raise ValueError("neither model answered")
             except (msgspec.DecodeError, ValueError) as error:
+                if not line.endswith(b"\n"):
+                    break
                 raise TableError(f"{file}:{number}: {error}") from None
             found.append(one)
     return found

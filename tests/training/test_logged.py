@@ -160,6 +160,22 @@ def test_a_line_that_a_full_disk_cut_does_not_spoil_the_next(tmp_path: Path) -> 
     assert read_log(path) == [lines[0], lines[2]]
 
 
+def test_a_last_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
+    lines = logged(made_table(3, seed=28))
+    path = tmp_path / "outcomes.jsonl"
+    log = OutcomeLog(path, 1 << 30)
+    for line in lines:
+        log.append(line)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])  # all but the line break
+    assert read_log(path) == lines
+    path.write_bytes(whole[:-20])
+    assert read_log(path) == lines[:2]
+    path.write_bytes(whole[:-20] + b"\n")
+    with pytest.raises(TableError, match=r"outcomes\.jsonl:3: "):
+        read_log(path)
+
+
 def test_the_command_fits_a_log_or_says_what_it_lacks(tmp_path: Path) -> None:
     path, fitted = tmp_path / "outcomes.jsonl", tmp_path / "own.safetensors"
     log = OutcomeLog(path, 1 << 30)
