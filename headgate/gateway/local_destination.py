@@ -301,7 +301,8 @@ class LocalDestination:
         return SamplingParams(
             temperature=self.temperature(asked),
             top_p=defaults.top_p if asked.top_p is None else asked.top_p,
-            top_k=defaults.top_k if asked.top_k is None else asked.top_k,
+            # What is beyond the vocabulary keeps all, and may be a number that no step's arrays hold.
+            top_k=min(defaults.top_k if asked.top_k is None else asked.top_k, self._info.vocab_size),
             min_p=asked.min_p,
             presence_penalty=asked.presence_penalty,
             frequency_penalty=asked.frequency_penalty,

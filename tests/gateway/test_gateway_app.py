@@ -63,6 +63,16 @@ async def test_the_joined_stream_is_the_whole_reply(serve: Serve, sampling: dict
             assert [p["token"] for p in parts] == [p["token"] for p in choice["logprobs"]["content"]]
 
 
+async def test_a_top_k_beyond_all_numbers_keeps_all_tokens(serve: Serve) -> None:
+    client = await serve(cache={"exact": {"enabled": False}})
+    drawn = {**HELLO, "temperature": 1.0, "seed": 5}
+    bodies = (drawn, {**drawn, "top_k": 2**63 - 1}, {**drawn, "top_k": 10**30})
+    replies = await asyncio.gather(*(client.post(CHAT, json=body) for body in bodies))
+    assert [reply.status for reply in replies] == [200] * 3
+    texts = {(await reply.json())["choices"][0]["message"]["content"] for reply in replies}
+    assert len(texts) == 1, "nor does it end the answers of those in the same steps"
+
+
 async def test_the_second_asker_hits_streamed_or_not(serve: Serve) -> None:
     client = await serve()
     first = await client.post(CHAT, json=HELLO)
