@@ -135,10 +135,14 @@ def _uncollected() -> Iterator[None]:
 
 
 class GraphRecorder:
-    """Records CUDA graphs, which share the memory of what is between their inputs and outputs."""
+    """Records CUDA graphs, which share the memory of what is between their inputs and outputs.
+
+    All on one stream: a pool's memory goes from graph to graph on its own stream alone, and cuBLAS keeps some for each.
+    """
 
     def __init__(self) -> None:
         self._pool: Any = None
+        self._stream: Any = None
 
     def __call__(self, steps: Seq[Callable[[], None]]) -> Callable[[], None]:
         """See Recorder."""
@@ -156,15 +160,22 @@ class GraphRecorder:
         return replays[seconds.index(min(seconds))]
 
     def _recorded(self, step: Callable[[], None]) -> Callable[[], None]:
-        stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            step()  # compiles, and lets libraries take their memory: neither can be recorded
-        torch.cuda.current_stream().wait_stream(stream)
+        before: Any = torch.cuda.current_stream()
+        if self._stream is None:
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream: Any = self._stream
+        stream.wait_stream(before)
+        try:
+            with torch.cuda.stream(stream):
+                step()  # compiles, and lets libraries take their memory: neither can be recorded
+        finally:
+            before.wait_stream(stream)  # also for what was launched of a step that failed
         graph = torch.cuda.CUDAGraph()
-        # Other threads may use the device meanwhile, as those that load a model do. This one may not give up graphs of
+        # A recording that cannot be ended leaves the thread on its stream: the outer context takes it back. Other
+        # threads may use the device meanwhile, as those that load a model do. This one may not give up graphs of
         # engines that are gone, as it would if their memory were collected now.
         with (
+            torch.cuda.stream(before),
             _uncollected(),
             torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"),
         ):

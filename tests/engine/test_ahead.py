@@ -320,7 +320,7 @@ def test_graphs_are_captured_after_a_step_that_compiles_and_share_their_memory(m
     record = GraphRecorder()
     replay = record([lambda: log.append("step")])
     warm = ["wait", "stream", "step", "end", "wait"]
-    assert log == [*warm, "graph with None", "step", "end"]
+    assert log == [*warm, "stream", "graph with None", "step", "end", "end"]
     record([lambda: log.append("other")])
     assert "graph with pool" in log
     del log[:]

@@ -87,3 +87,90 @@ def test_a_way_that_cannot_be_recorded_leaves_those_that_can(caplog: pytest.LogC
     assert tried == [0, 0], "to compile, and to be recorded; nothing after the one that breaks"
     assert "no such instruction" in caplog.text
     launch()
+
+
+class _Streams:
+    """The streams of a device and of the thread: what was launched on each, and who waited for whom."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.said: list[str] = []
+        self.current = self.stream("own")
+
+    def stream(self, name: str = "") -> SimpleNamespace:
+        name = name or f"side {len(self.made)}"
+        self.made.append(name)
+        return SimpleNamespace(name=name, wait_stream=lambda other: self.said.append(f"{name} waits for {other.name}"))
+
+    @contextmanager
+    def on(self, stream: SimpleNamespace) -> Iterator[None]:
+        before, self.current = self.current, stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def launch(self) -> None:
+        self.said.append(f"step on {self.current.name}")
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> _Streams:
+    """Of a device whose recordings go to the stream that they are given."""
+    found = _Streams()
+
+    class Graph:
+        """As torch's: where a recording cannot be ended, the stream stays."""
+
+        def __init__(self, _: object, *, stream: SimpleNamespace, **_how: object) -> None:
+            self._stream = stream
+
+        def __enter__(self) -> None:
+            found.current = self._stream
+
+        def __exit__(self, kind: object, *_: object) -> None:
+            if kind is not None:
+                raise RuntimeError("operation failed due to a previous error during capture")
+            found.current = own
+
+    own = found.current
+    monkeypatch.setattr(torch.cuda, "Stream", found.stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: found.current)
+    monkeypatch.setattr(torch.cuda, "stream", found.on)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(pool=lambda: 1, replay=lambda: None))
+    monkeypatch.setattr(torch.cuda, "graph", Graph)
+    return found
+
+
+def test_all_graphs_are_recorded_on_one_stream_where_alone_they_share_memory(streams: _Streams) -> None:
+    record = GraphRecorder()
+    for _ in range(3):
+        record([streams.launch])
+    assert streams.said == ["side 1 waits for own", "step on side 1", "own waits for side 1", "step on side 1"] * 3
+
+
+def test_a_recording_that_cannot_be_ended_leaves_the_thread_where_it_was(streams: _Streams) -> None:
+    calls = iter([None, RuntimeError("not while recording")])
+
+    def step() -> None:
+        streams.launch()
+        error = next(calls)
+        if error is not None:
+            raise error
+
+    record = GraphRecorder()
+    with pytest.raises(RuntimeError, match="a previous error during capture"):
+        record([step])
+    streams.launch()
+    assert streams.said[-1] == "step on own"
+
+
+def test_what_was_launched_of_a_step_that_failed_is_waited_for(streams: _Streams) -> None:
+    def step() -> None:
+        streams.launch()
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        GraphRecorder()([step])
+    streams.launch()
+    assert streams.said[-2:] == ["own waits for side 1", "step on own"]
