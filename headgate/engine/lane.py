@@ -260,10 +260,12 @@ class Lane:
             return [self._fail(chunk.sequence, f"{type(error).__name__}: {error}", cause) for chunk in chunks]
         self._scheduler.room.fitted()
         returned, now = self._cpu_clock(), self._clock()
-        steps = max(len(s.tokens) for s in sampled if isinstance(s, Sampled)) or 1 if most > 1 else 1
+        counted = max(len(s.tokens) for s in sampled if isinstance(s, Sampled)) if most > 1 else 1
+        steps = counted or 1
         self._planner.see(chunks, steps, now - started)
         if most > 1:
-            chunks = self._scheduler.repeated(chunks, steps, min(most, steps + ahead))
+            # Where nobody has a token, any of the blocks may have been written to, and has to be wiped.
+            chunks = self._scheduler.repeated(chunks, steps, min(most, steps + ahead) if counted else most)
         self._account(chunks, steps, now - started)
         if not proposing:
             self._pace = (now - started) / steps

@@ -9,9 +9,12 @@ import torch
 from lane_memory import BLOCKS, lane_of
 
 from headgate.engine.errors import PromptTooLong, lacks_memory
+from headgate.engine.inputs import Interrupt
 from headgate.engine.limits import Limits
 from headgate.engine.request import Priority, Request
+from headgate.engine.runner import Probed, Sampled, Scored
 from headgate.engine.sampling.params import SamplingParams
+from headgate.engine.scheduler import Chunk
 
 PRIORITIES: dict[str, Priority] = {"first": "foreground", "second": "foreground", "youngest": "interactive"}
 
@@ -312,6 +315,33 @@ def test_who_does_not_fit_alone_is_given_up_and_the_others_go_on() -> None:
     }
     assert ends["huge"].error == "OutOfMemoryError: CUDA out of memory"
     assert scheduler.tables.free_blocks == 400
+
+
+@pytest.mark.parametrize("leaves", [0, 1])
+def test_all_that_a_run_of_steps_wrote_is_wiped_where_nobody_has_a_token(
+    leaves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane, scheduler, memory = lane_of(Limits(max_step_tokens=20, max_running=2), blocks=40)
+    lane.submit(Request("a", "m", (1, 2, 3), SamplingParams(max_tokens=30, ignore_eos=True)), 0.0)
+    lane.step()
+    run, had, wiped = memory.run, list[int](), list[int]()
+
+    def broken(
+        chunks: list[Chunk], most: int, interrupt: Interrupt, *, repeats: bool
+    ) -> list[Sampled | Probed | Scored]:
+        run(chunks, most, interrupt, repeats=repeats)
+        had.extend(chunks[0].sequence.table.blocks)
+        return [Sampled(chunk.sequence, ()) for chunk in chunks]
+
+    memory.leaves = leaves
+    monkeypatch.setattr(memory, "run", broken)
+    monkeypatch.setattr(memory, "discard", wiped.extend)
+    (last,) = lane.step(run_s=12.0)
+    assert last.finish is not None
+    assert last.finish.reason == "error"
+    assert len(had) > 3
+    assert sorted(wiped) == sorted(had)
+    assert scheduler.tables.free_blocks == 40
 
 
 @pytest.mark.parametrize(
