@@ -106,9 +106,9 @@ class Buckets:
         if self._record is None or not left:
             return False
         bucket = max(left, key=lambda b: (b.misses, -b.rows))
-        bucket.place(())  # the step is run while it is recorded: on the spare row it changes nothing
         bucket.recorded = True
         try:
+            bucket.place(())  # the step is run while it is recorded: on the spare row it changes nothing
             bucket.launch = self._record(bucket.ways)
             logger.info("recorded a step of %d rows, %d sizes are left", bucket.rows, self.left)
         except Exception:

@@ -200,8 +200,12 @@ class Runner:
         ]
 
     def discard(self, blocks: Seq[int]) -> None:
-        """Wipe blocks whose contents may be broken."""
-        self._store.clear(blocks)
+        """Wipe blocks whose contents may be broken; a device that cannot fails its next step, and says so there."""
+        try:
+            self._store.clear(blocks)
+        except Exception:
+            # After an illegal access all that CUDA is asked fails. Who must end because of a step still ends.
+            logger.exception("%d blocks of a step that failed cannot be wiped", len(blocks))
 
     def _decode(self, chunks: Seq[Chunk], most: int, interrupt: Interrupt) -> list[Sampled | Probed | Scored]:
         guides: dict[int, tuple[Guide, bool]] = {}

@@ -172,6 +172,27 @@ def test_a_step_that_fails_fails_those_in_it(
         assert answers(model, asked) == told
 
 
+def test_a_device_that_refuses_all_further_work_ends_each_request(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise RuntimeError("an illegal memory access")
+
+    async def ask(model: LocalModel) -> list[Any]:
+        async with asyncio.timeout(60):  # or those who wait for a thread that has ended would wait for ever
+            return await asyncio.gather(
+                answer(model, 0, ((5, 6, 7), GREEDY, 2, ())), answer(model, 1, ((5,), WARM, 1, ()))
+            )
+
+    with serving(tiny_checkpoint, AHEAD) as model:
+        fail_some(monkeypatch, lambda *_: True, RuntimeError("an illegal memory access"))
+        monkeypatch.setattr(KVStore, "clear", gone)
+        for _ in range(2):
+            failed = asyncio.run(ask(model))
+            assert [reason for choices in failed for *_, (reason, _) in choices] == ["error"] * 3
+        assert_all_is_given_back(model)
+
+
 def test_steps_that_do_not_fit_the_memory_change_no_answer(
     tiny_checkpoint: Path, asked_and_told: tuple[list[Asked], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +310,16 @@ def test_a_step_that_cannot_be_recorded_stays_as_it_is(caplog: pytest.LogCapture
     assert log[-1] == "step of 2"
     buckets.of(1).launch()
     assert log[-1] == "replay"
+
+
+def test_rows_that_cannot_be_placed_before_a_recording_harm_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        raise RuntimeError("an illegal memory access")
+
+    buckets, log = recorded_buckets()
+    monkeypatch.setattr(Bucket, "place", gone)
+    assert [buckets.record_one(idle=True) for _ in range(4)] == [True, True, True, False]
+    assert not log
 
 
 def test_graphs_are_captured_after_a_step_that_compiles_and_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
