@@ -23,6 +23,8 @@ def open_device(name: str) -> torch.device:
         raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device is {name!r}, but torch sees no CUDA device here; use auto or cpu")
+    if device.type == "cuda" and (device.index or 0) >= (seen := torch.cuda.device_count()):
+        raise ValueError(f"device is {name!r}, but torch sees {seen} CUDA devices here; use cuda:0 to cuda:{seen - 1}")
     return device
 
 

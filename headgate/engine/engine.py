@@ -15,7 +15,7 @@ from typing import Literal
 
 from headgate.engine.ahead import AheadDecoder
 from headgate.engine.device import computing_on, open_device
-from headgate.engine.errors import CheckpointError
+from headgate.engine.errors import CheckpointError, ModelsTooLarge, lacks_memory
 from headgate.engine.graphs import GraphRecorder
 from headgate.engine.kernels.choice import KernelSet, choose_kernels, row_kernels
 from headgate.engine.kernels.device_rows import RowState
@@ -163,7 +163,16 @@ class Engine:
 
         Raises:
             CheckpointError: a checkpoint cannot be served, or the budget does not hold one block per model.
+            ModelsTooLarge: the device's memory does not suffice.
         """
+        try:
+            self._load(specs)
+        except (RuntimeError, MemoryError) as error:
+            if not lacks_memory(error):
+                raise
+            raise ModelsTooLarge(self.device, error) from error
+
+    def _load(self, specs: Sequence[ModelSpec]) -> None:
         # torch's operators leave a pool of OpenMP workers behind in every thread that runs them. With more workers than
         # cores OpenMP stops spinning and every parallel operator of the step thread pays for waking them, which
         # small models feel most. A thread that ends takes its pool along.

@@ -68,5 +68,13 @@ class CheckpointError(EngineError):
     """A checkpoint folder cannot be served: the message names the file, and the tensor or key where there is one."""
 
 
+class ModelsTooLarge(EngineError):
+    """Models, or their keys and values, do not fit the device's memory."""
+
+    def __init__(self, device: torch.device, error: BaseException) -> None:
+        less = "fewer models, weights of int8 or int4, and a lower kv_bytes or max_step_tokens take less"
+        super().__init__(f"the models do not fit the memory of {device}: {error}; {less}")
+
+
 class UnknownArchitecture(CheckpointError):
     """The checkpoint's architecture has no specification here."""
