@@ -6,6 +6,7 @@ Either costs its own stage here: the next one begins in a new process.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import sys
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from typing import Any
 
 from headgate.bench.gpu_check_stages import Stage, StageFailed
 from headgate.engine.kernels.checks.line import Line
@@ -97,6 +99,7 @@ def _serve(connection: Connection, make: Callable[[], Iterable[Stage]]) -> None:
 
 def _run(stage: Stage, connection: Connection) -> _Failure | None:
     try:
+        _make_room()
         for line in stage.work():
             connection.send(line)
         _synchronize()  # what fails late fails in the stage that launched it
@@ -110,7 +113,21 @@ def _run(stage: Stage, connection: Connection) -> _Failure | None:
     return None
 
 
+def _make_room() -> None:
+    """An engine's parts know each other: the memory of one that is gone comes back when Python looks for such rings."""
+    gc.collect()
+    torch = _cuda()
+    if torch is not None:
+        torch.cuda.empty_cache()  # another process may be to have it
+
+
 def _synchronize() -> None:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
+    torch = _cuda()
+    if torch is not None:
         torch.cuda.synchronize()
+
+
+def _cuda() -> Any:
+    """torch where it was imported and has a CUDA device, else None."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and torch.cuda.is_available() else None

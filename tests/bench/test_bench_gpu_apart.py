@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from functools import partial
+from weakref import ref
 
 from headgate.bench.gpu_check_apart import Apart
 from headgate.bench.gpu_check_stages import Outcome, Stage, run_stages
@@ -48,3 +49,33 @@ def test_each_stage_is_by_itself() -> None:
     assert processes[:4] == [processes[0]] * 4
     assert processes[4:] == [processes[4]] * 2
     assert os.getpid() != processes[0] != processes[4]
+
+
+class Ring:
+    """Something that knows itself."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def leaving() -> list[Stage]:
+    """Two stages: of the ring that the first leaves behind the second says whether it is there."""
+    left: list[ref[Ring]] = []
+
+    def first() -> Iterator[Line]:
+        left.append(ref(Ring()))
+        yield Line("left", "a ring")
+
+    def second() -> Iterator[Line]:
+        yield Line("found", "gone" if left[0]() is None else "there")
+
+    return [Stage("first", 0, first), Stage("second", 0, second)]
+
+
+def test_what_a_stage_leaves_behind_is_gone_when_the_next_begins() -> None:
+    apart = Apart(leaving)
+    try:
+        told = [line.text for name in ("first", "second") for line in apart.lines(name, 60.0)]
+    finally:
+        apart.close()
+    assert told == ["a ring", "gone"]
