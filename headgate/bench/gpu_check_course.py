@@ -63,7 +63,8 @@ def stages(scratch: Path) -> Iterator[Stage]:
 
     def http() -> Iterator[Line]:
         settings = replace(_ENGINE, kernels="triton", decode_ahead=True, max_running=512, kv_bytes=60 << 30)
-        return http_speed(write_random("qwen3-0.6b", scratch), settings, scratch)
+        free = torch.cuda.mem_get_info()[0]
+        return http_speed(write_random("qwen3-0.6b", scratch), settings, scratch, free=free)
 
     def floor() -> Iterator[Line]:
         # A quarter of the script: transformers is the slower one.

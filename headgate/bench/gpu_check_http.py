@@ -16,13 +16,24 @@ _REST_S = 8.0
 
 
 def http_speed(
-    folder: Path, settings: EngineSettings, scratch: Path, streams: int = 512, new: int = 1024, rounds: int = 1
+    folder: Path,
+    settings: EngineSettings,
+    scratch: Path,
+    streams: int = 512,
+    new: int = 1024,
+    rounds: int = 1,
+    free: int | None = None,
 ) -> Iterator[Line]:
     """So many streams of `new` tokens at once, in alternation with the engine alone, which has the settings too.
 
+    `free`: bytes of the device's memory that nobody has, where that may be too little.
+
     Raises:
-        StageFailed: the packages of the gateway are not installed.
+        StageFailed: the packages of the gateway are not installed, or keys and values of both engines do not fit.
     """
+    needed = 2 * (settings.kv_bytes or 0)
+    if free is not None and free < needed:
+        raise StageFailed(f"not run: two engines take {needed >> 30} GiB, and {free >> 30} GiB are free")
     try:
         from headgate.bench.serve import alternated
         from headgate.gateway import app  # noqa: F401

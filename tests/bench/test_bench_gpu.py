@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,8 @@ def test_streams_over_http_stand_beside_the_engine_with_the_same_settings(
     assert figures["step_share"] > 0 < figures["engine_step_share"]
     section = yaml.safe_load((tmp_path / "bench.yaml").read_text())["engine"]
     assert EngineSettings(**section) == settings
+    with pytest.raises(StageFailed, match="not run: two engines take 120 GiB, and 79 GiB are free"):
+        list(http_speed(tiny_checkpoint, replace(settings, kv_bytes=60 << 30), tmp_path, free=79 << 30))
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     monkeypatch.delitem(sys.modules, "headgate.bench.serve")
     with pytest.raises(StageFailed, match="the gateway's package aiohttp is not installed"):
