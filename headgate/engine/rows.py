@@ -184,7 +184,7 @@ class Rows:
 def _choices(sampling: SamplingParams) -> tuple[float, ...]:
     """As in `RowState.choices`."""
     temperature = 0.0 if sampling.greedy else sampling.temperature
-    penalties = sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty
+    penalties = sampling.repetition, sampling.presence_penalty, sampling.frequency_penalty
     return temperature, sampling.top_p, sampling.min_p, *penalties
 
 

@@ -74,6 +74,7 @@ def questions(text: str) -> list[Asked]:
         ((40, 41, 42), replace(WARM, min_p=0.05, logprobs=0, max_tokens=11), 1, ()),
         (prompt, replace(WARM, top_p=0.7, frequency_penalty=1.5, presence_penalty=-0.5), 2, ()),
         (prompt, replace(GREEDY, repetition_penalty=1.7, logit_bias=((17, 2.5), (17, 1.0), (60, -4.0))), 1, ()),
+        (prompt, replace(WARM, repetition_penalty=1e-40, max_tokens=9), 1, ()),
         (prompt, replace(GREEDY, stop_token_ids=tuple(range(0, 300, 7))), 1, ()),
         (prompt, replace(GREEDY, begin_suppress_tokens=tuple(range(0, 300, 3))), 1, ()),
     ]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_FARTHEST_PENALTY = 1e30
+"""By which logits can still be multiplied in float32. One further from 1 leaves them in the same order, and as far
+apart as makes a draw certain."""
+
 
 class SamplingError(ValueError):
     """A sampling setting outside its range. `field` is its name in `SamplingParams`."""
@@ -53,6 +57,11 @@ class SamplingParams:
     def greedy(self) -> bool:
         """Whether the likeliest token is taken. So close to 0 a softmax over float32 logits is an argmax as well."""
         return self.temperature < 1e-5
+
+    @property
+    def repetition(self) -> float:
+        """The `repetition_penalty` to compute with, which chooses the same."""
+        return min(max(self.repetition_penalty, 1 / _FARTHEST_PENALTY), _FARTHEST_PENALTY)
 
     @property
     def changes_logits(self) -> bool:

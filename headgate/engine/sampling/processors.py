@@ -128,7 +128,7 @@ def process(logits: Tensor, rows: Sequence[SamplingRow]) -> None:
             history.advance(row.output)
         if params.repetition_penalty != 1.0:
             tokens = history.tokens_with(row.prompt)
-            repetition.add(index, tokens, float(params.repetition_penalty))
+            repetition.add(index, tokens, float(params.repetition))
         if penalised:
             losses = (-(presence + frequency * count) for count in history.counts.values())
             occurrence.add(index, history.counts.keys(), losses)

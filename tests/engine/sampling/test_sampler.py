@@ -205,6 +205,18 @@ def test_extreme_temperatures(kernels: Kernels) -> None:
     assert set(draw(kernels, logits, SamplingParams(seed=1, temperature=1e30), 200).tolist()) == {0, 1, 2}
 
 
+@both
+@pytest.mark.parametrize("temperature", [0.0, 1e-4, 2.0])
+@pytest.mark.parametrize(("penalty", "likeliest"), [(5e-324, 2), (1e-40, 2), (1e-30, 2), (1e30, 3), (1e300, 3)])
+def test_repetition_penalties_beyond_float32(
+    kernels: Kernels, temperature: float, penalty: float, likeliest: int
+) -> None:
+    logits = torch.tensor([[-6.0, 5.0, 6.0, 0.5, -2.0]])
+    params = SamplingParams(seed=1, temperature=temperature, repetition_penalty=penalty, logit_bias=((3, 90.0),))
+    drawn = Sampler(5, CPU, kernels).sample(logits, [row(params, prompt=(0, 1), output=(2,))])
+    assert drawn.token_ids == [likeliest]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @settings(max_examples=80, deadline=None)
 @given(
