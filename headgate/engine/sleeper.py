@@ -176,4 +176,7 @@ class Sleeper:
                 failure = error.with_traceback(None)  # it would keep what was built until then
             self._call(partial(then, found, failure, self._clock() - started))
 
-        threading.Thread(target=run, name=f"sleep {self._name}", daemon=True).start()
+        try:
+            threading.Thread(target=run, name=f"sleep {self._name}", daemon=True).start()
+        except RuntimeError as error:  # the system gives no more threads, and the step thread must live
+            self._call(partial(then, None, error, 0.0))

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import queue
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -248,6 +249,41 @@ def test_a_model_that_cannot_be_woken_says_so_and_can_be_later() -> None:
     later = bed.sleeper.wake()
     bed.turn(), bed.turn()
     assert (told(later), bed.sleeper.stats.state) == ("NoneType", "awake")
+
+
+async def test_a_model_that_gets_no_thread_to_wake_in_leaves_the_others_alone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeper = sleeper_of(engine.models["m"])
+    await asyncio.wrap_future(sleeper.sleep())
+
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as exhausted:
+        exhausted.setattr(threading.Thread, "start", start)
+        woken = sleeper.wake()
+        async with asyncio.timeout(20):
+            with pytest.raises(WakeFailed, match="can't start new thread"):
+                await asyncio.wrap_future(woken)
+            finish = (await answer(engine.models["m"]))[1]
+            assert (finish.reason, finish.cause) == ("error", "asleep")
+            assert (await answer(engine.models["other"]))[1].reason == "length"
+    assert (await answer(engine.models["m"]))[1].reason == "length"
+
+
+def test_a_model_that_gets_no_thread_to_fall_asleep_in_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed, start = Bed(), threading.Thread.start
+
+    def no_more(_thread: threading.Thread) -> None:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    slept = bed.sleeper.sleep()
+    bed.turn(), bed.turn(), bed.turn()
+    assert str(slept.exception()) == "can't start new thread"
+    assert (bed.moves, bed.sleeper.stats.state) == (["back"], "awake")
 
 
 def test_weights_for_which_there_is_no_room_elsewhere_stay() -> None:
