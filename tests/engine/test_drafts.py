@@ -311,6 +311,17 @@ def decoding(draft: tuple[int, ...] = tuple(range(100)), so_far: int = 0) -> Chu
     return Chunk(sequence, len(tokens) - 1, 1)
 
 
+def test_a_draft_that_is_right_for_thousands_of_tokens_is_followed_to_its_end() -> None:
+    tokens = tuple(at % 97 for at in range(4000))
+    draft, answer = Draft(tokens, 0), list[int]()
+    while draft.left:
+        proposed = len(draft.propose(31))
+        assert 0 < draft.expected(proposed) <= proposed
+        answer += tokens[len(answer) : len(answer) + proposed]
+        draft.follow(answer, proposed, proposed)
+    assert (draft.accepted, draft.rejected) == (4000, 0)
+
+
 def test_a_step_has_as_many_proposed_tokens_as_it_gains_by() -> None:
     planner, one = Planner(), [decoding(so_far=20)]
 

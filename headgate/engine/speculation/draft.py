@@ -28,7 +28,7 @@ class Odds:
 
     @property
     def share(self) -> float:
-        """Between 0 and 1."""
+        """From 0 to 1."""
         return self._yes / (self._yes + self._no)
 
     def see(self, *, so: bool) -> None:
@@ -77,7 +77,8 @@ class Draft:
     def expected(self, count: int) -> float:
         """How many of the next `count` proposed tokens are the answer's, probably."""
         share = self._further.share
-        return self.first * (1 - share**count) / (1 - share)
+        # 1 after hundreds of right tokens in a row: what was wrong before them has been halved away.
+        return self.first * (count if share == 1 else (1 - share**count) / (1 - share))
 
     def propose(self, count: int) -> Sequence[int]:
         """The tokens that may come next, at most so many."""
