@@ -236,19 +236,24 @@ class BackgroundResponses:
         """Say of what is made here that it still is, unless another process was told that it is not to be."""
         if not self._stored.shared:
             return
+        await self._stored.tell()
         for making, task in list(self._making.values()):
             await self._stored.written(making.team, making.id)
             try:
                 found = await self._stored.get(making.team, making.id)
+                forgotten = found is None and await self._stored.ended(making.team, making.id)
             except StoreDownError:
                 continue
             if making.whole:
                 continue
-            if found is None or _STANDS.decode(found.body).status not in _UNFINISHED:
+            if forgotten or (found is not None and _STANDS.decode(found.body).status not in _UNFINISHED):
                 making.given_up = True
                 task.cancel()
-            else:
-                self._keep(making)
+                continue
+            if found is None:
+                # Redis began anew, or made room.
+                making.alive_until = 0.0
+            self._keep(making)
 
     async def _keep_following(self) -> None:
         while True:

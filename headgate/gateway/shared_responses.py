@@ -23,9 +23,20 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
 
+# The first write is one that a full server takes: it lets a script go on that has written.
+_END = """
+redis.call('DEL', KEYS[1])
+redis.call('SET', KEYS[1], '', 'PX', ARGV[1])
+"""
+
+_Key = tuple[str, str]
+"""A team and a response of it."""
+
 
 class SharedResponses:
-    """What is kept is found here at once; by others, when Redis has it. While Redis is away, it is kept here.
+    """What is kept is found here at once; by others, when Redis has it.
+
+    While Redis is away or full, it is kept here, and Redis is told of it later.
 
     All calls come from one event loop.
     """
@@ -36,7 +47,9 @@ class SharedResponses:
         self._ttl_ms = int(ttl_s * 1000)
         self._max_bytes = max_bytes
         self._redis: RedisStore | None = None
-        self._writes: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._writes: dict[_Key, asyncio.Task[None]] = {}
+        self._untold: dict[_Key, bool] = {}
+        """What Redis does not have as it is kept here, and whether it is to stay so if another process ended it."""
         self._decoder = msgspec.msgpack.Decoder(StoredResponse)
 
     @property
@@ -62,9 +75,7 @@ class SharedResponses:
         """Keep a team's response in place of what was kept of it; `unless_ended`: not if another process ended it."""
         self._own.keep(team, response_id, response)
         if self._redis is not None and self.enabled and response.size <= self._max_bytes:
-            key = team, response_id
-            write = self._write(self._redis, key, response, unless_ended, self._writes.get(key))
-            self._writes[key] = asyncio.create_task(write, name="share response")
+            self._share(self._redis, (team, response_id), response, unless_ended)
 
     async def get(self, team: str, response_id: str) -> StoredResponse | None:
         """A team's response, if it is still there.
@@ -72,7 +83,11 @@ class SharedResponses:
         Raises:
             StoreDownError: it is not kept here, and Redis cannot be asked.
         """
-        if self._redis is None or (team, response_id) in self._writes:
+        key = team, response_id
+        if self._redis is None or key in self._writes:
+            return self._own.get(team, response_id)
+        # Redis may have an older state of it.
+        if key in self._untold and not await self._told(self._redis, key):
             return self._own.get(team, response_id)
         try:
             found = await self._redis.ask(partial(self._redis.client.get, self._name(team, response_id)))
@@ -107,8 +122,24 @@ class SharedResponses:
             StoreDownError: Redis cannot be told.
         """
         if self._redis is not None:
-            mark = partial(self._redis.client.set, self._mark(team, response_id), b"", px=self._ttl_ms)
-            await self._redis.ask(mark)
+            end = self._redis.client.register_script(_END)
+            await self._redis.ask(partial(end, keys=[self._mark(team, response_id)], args=[self._ttl_ms]))
+
+    async def ended(self, team: str, response_id: str) -> bool:
+        """Whether a process ended it.
+
+        Raises:
+            StoreDownError: Redis cannot be asked.
+        """
+        if self._redis is None:
+            return False
+        return bool(await self._redis.ask(partial(self._redis.client.exists, self._mark(team, response_id))))
+
+    async def tell(self) -> None:
+        """Have Redis keep what it could not be told of before, while it takes it."""
+        for key in list(self._untold):
+            if self._redis is None or not await self._told(self._redis, key):
+                return
 
     async def written(self, team: str, response_id: str) -> None:
         """Wait until Redis has what was kept of a response by now, or has failed to take it."""
@@ -120,10 +151,25 @@ class SharedResponses:
         if self._writes:
             await asyncio.wait(self._writes.values())
 
+    def _share(self, redis: RedisStore, key: _Key, response: StoredResponse, unless_ended: bool) -> None:
+        write = self._write(redis, key, response, unless_ended, self._writes.get(key))
+        self._writes[key] = asyncio.create_task(write, name="share response")
+
+    async def _told(self, redis: RedisStore, key: _Key) -> bool:
+        """Whether Redis now has what it could not be told of before."""
+        if key not in self._writes and key in self._untold:
+            response = self._own.get(*key)
+            if response is None:
+                del self._untold[key]
+            else:
+                self._share(redis, key, response, self._untold[key])
+        await self.written(*key)
+        return key not in self._untold
+
     async def _write(
         self,
         redis: RedisStore,
-        key: tuple[str, str],
+        key: _Key,
         response: StoredResponse,
         unless_ended: bool,
         before: asyncio.Task[None] | None,
@@ -144,16 +190,21 @@ class SharedResponses:
                 return False  # a server that is full is not down
             return True
 
+        has = False
         try:
-            if await redis.ask(put) and self._latest(key):
-                self._own.delete(*key)
+            has = await redis.ask(put)
         except StoreDownError as error:
             logger.debug("the response %s is only kept here: %s", key[1], error)
         finally:
             if self._latest(key):
                 del self._writes[key]
+                if has:
+                    self._untold.pop(key, None)
+                    self._own.delete(*key)
+                else:
+                    self._untold[key] = unless_ended
 
-    def _latest(self, key: tuple[str, str]) -> bool:
+    def _latest(self, key: _Key) -> bool:
         return self._writes.get(key) is asyncio.current_task()
 
     def _name(self, team: str, response_id: str) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 from redis_process import RedisProcess, running_redis
 
 from headgate.cache.store.base import StoreDownError
@@ -70,8 +71,8 @@ class Gateway:
         found = await self.background.get("red", name)
         return None if found is None else json.loads(found.body)
 
-    async def status(self) -> str:
-        body = await self.stands()
+    async def status(self, name: str = "resp_1") -> str:
+        body = await self.stands(name)
         assert body is not None
         return str(body["status"])
 
@@ -220,3 +221,78 @@ async def test_processes_that_share_a_redis_share_responses(redis: RedisProcess)
     finally:
         for store in stores:
             await store.close()
+
+
+@pytest.fixture
+async def stores(redis: RedisProcess) -> AsyncIterator[list[RedisStore]]:
+    """Of two processes."""
+    found = [RedisStore(redis.url, lambda: 1000.0, timeout_s=10.0) for _ in range(2)]
+    yield found
+    for store in found:
+        await store.close()
+
+
+async def begin_anew(redis: RedisProcess, stores: list[RedisStore]) -> None:
+    """Start a Redis that was killed, and have the processes notice."""
+    redis.start()
+    for store in stores:
+        while await store.ping() is not None:
+            pass  # it was a connection that is closed
+
+
+async def test_it_is_made_on_though_redis_forgot_it(redis: RedisProcess, stores: list[RedisStore]) -> None:
+    one, two = map(Gateway, stores)
+    making = await one.begin()
+    await one.stored.written("red", "resp_1")
+    assert await two.status() == "in_progress"
+    redis.kill()
+    await begin_anew(redis, stores)
+    await one.background.follow()
+    await one.stored.close()
+    assert (await one.status(), await two.status()) == ("in_progress", "in_progress")
+    one.let.set()
+    await until_ended(making)
+    await one.stored.close()
+    assert (one.ended, await one.status(), await two.status()) == ([200], "completed", "completed")
+
+
+async def test_redis_is_told_later_of_what_ended_while_it_was_away(
+    redis: RedisProcess, stores: list[RedisStore]
+) -> None:
+    one, two = map(Gateway, stores)
+    for name, asked in (("resp_1", one), ("resp_2", two)):
+        one.let.clear()
+        making = await one.begin(name)
+        await one.stored.written("red", name)
+        assert await two.status(name) == "in_progress"
+        with Redis(port=redis.port) as client:
+            had = client.get(f"headgate:response:3:red:{name}")
+            assert isinstance(had, bytes)
+            redis.kill()
+            one.let.set()
+            await until_ended(making)
+            await one.stored.close()
+            await begin_anew(redis, stores)
+            client.set(f"headgate:response:3:red:{name}", had)  # as a server has it that kept its data
+        one.now = two.now = 1100.0
+        if asked is two:
+            await one.background.follow()
+        body = await asked.stands(name)
+        assert body is not None
+        assert body["status"] == "completed"
+        assert body == await two.stands(name)
+
+
+async def test_a_full_redis_still_hears_that_nobody_wants_it(redis: RedisProcess, stores: list[RedisStore]) -> None:
+    one, two = map(Gateway, stores)
+    for name in ("resp_1", "resp_2"):
+        await one.begin(name)
+        await one.stored.written("red", name)
+    with Redis(port=redis.port) as client:
+        client.config_set("maxmemory", 1)
+    assert await one.background.cancel("red", "resp_1") is not None
+    assert await one.status() == "cancelled"
+    assert await two.background.delete("red", "resp_2")
+    await one.background.follow()
+    assert (await one.stands("resp_2"), one.left) == (None, 2)
+    assert await one.status() == "cancelled"

@@ -94,6 +94,16 @@ async def test_an_answer_of_one_server_is_an_exact_hit_of_another(
     assert (await ask(two))[0] == "miss", "Redis has the only copy"
 
 
+async def test_what_cannot_be_made_in_the_background_is_refused_as_ever_while_redis_is_away(
+    serve: Serve, redis: RedisProcess
+) -> None:
+    client = await serve(redis=redis.url)
+    redis.kill()
+    body = {"model": "tiny", "input": "hello " * 10_000, "background": True}
+    async with client.post("/v1/responses", json=body) as reply:
+        assert (reply.status, (await reply.json())["error"]["code"]) == (400, "context_length_exceeded")
+
+
 async def test_redis_killed_under_the_server_costs_hits_and_nothing_else(serve: Serve, redis: RedisProcess) -> None:
     client = await serve(redis=redis.url)
     _, choices = await ask(client)

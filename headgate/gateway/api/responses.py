@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import msgspec
@@ -186,7 +187,8 @@ async def _in_background(http: web.Request, asked: ToRespond, items: bytes) -> w
     background.begin(making, make, record)
     await making.begun(None if asked.request.stream else _REFUSED_S)
     if making.error is not None and not making.events:
-        await background.delete(making.team, making.id)
+        with suppress(StoreDownError):
+            await background.delete(making.team, making.id)
         raise making.error
     return await _follow(http, making, 0) if asked.request.stream else _json(making.body)
 
