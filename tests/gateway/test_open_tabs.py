@@ -130,6 +130,18 @@ async def test_a_shared_tab_is_of_one_key_and_body_and_ends(gateways: list[OpenT
         assert client.keys("*:tab:*") == []
 
 
+async def test_a_full_redis_takes_tabs(gateways: list[OpenTabs], redis: RedisProcess) -> None:
+    one, two = gateways
+    with Redis.from_url(redis.url) as client:
+        client.config_set("maxmemory", 1)
+        try:
+            one.leave(KEY, PLAIN, billed(5, 2, 30, 400), had=False)
+            await one.settled()
+            assert tuple((await two.take(KEY, PLAIN)).billed) == (5, 2, 30, 400)
+        finally:
+            client.config_set("maxmemory", 0)
+
+
 async def test_a_tab_is_not_told_before_it_is_settled(gateways: list[OpenTabs]) -> None:
     """Who leaves an answer that others wait for is billed for it when it has come to its end."""
     one, two = gateways

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from redis import Redis
 from redis_process import RedisProcess, Time, running_redis
 
 from headgate.cache.store.redis import PAUSE_S, RedisStore
@@ -160,6 +161,18 @@ async def test_a_spent_budget_is_spent_for_all_and_for_good(gateways: list[Gatew
     soft = TEN.model_copy(update={"on_exceed": "downgrade"})
     assert isinstance(await second.take("spent", soft), Hold)
     assert second.budgets.shares("spent", soft)[0].exhausted
+
+
+async def test_a_full_redis_goes_on_counting(gateways: list[Gateway], redis: RedisProcess) -> None:
+    with Redis.from_url(redis.url) as client:
+        client.config_set("maxmemory", 1)
+        try:
+            found = await asyncio.gather(*(gateways[n % 2].take("full") for n in range(20)))
+            assert sum(isinstance(one, Hold) for one in found) == 10
+            for gateway in gateways:
+                assert await gateway.knows("full") == (0, 10)
+        finally:
+            client.config_set("maxmemory", 0)
 
 
 async def test_while_redis_is_away_each_spends_its_part_of_what_was_left(redis: RedisProcess) -> None:

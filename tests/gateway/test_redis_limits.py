@@ -33,6 +33,15 @@ async def books(redis: RedisProcess) -> AsyncIterator[list[RedisLimits]]:
         yield [RedisLimits(store, 2) for store in stores]
 
 
+@pytest.fixture
+def full(redis: RedisProcess) -> Iterator[None]:
+    """Of the server's memory nothing is left."""
+    with Redis.from_url(redis.url) as client:
+        client.config_set("maxmemory", 1)
+        yield
+        client.config_set("maxmemory", 0)
+
+
 async def test_gateways_together_let_no_more_requests_through_than_one(books: list[RedisLimits]) -> None:
     scope = Scope("team requests", Rates(rpm=30))
     found = await asyncio.gather(*(books[n % 2].enter([scope]) for n in range(100)))
@@ -90,6 +99,19 @@ async def test_a_clock_that_was_an_hour_ahead_stops_no_minute(books: list[RedisL
         waits.append(refusal.after_s)
         await asyncio.sleep(0.02)
     assert 59 < waits[1] <= waits[0] - 0.015 < 60, "the minute goes on"
+
+
+async def test_a_full_redis_goes_on_counting(books: list[RedisLimits], full: None) -> None:  # noqa: ARG001
+    scope = Scope("team full", Rates(rpm=3, tpm=100, concurrency=3))
+    found = await asyncio.gather(*(books[n % 2].enter([scope]) for n in range(8)))
+    assert sum(refusal is None for refusal in found) == 3
+    assert [await book.reserve([scope], 50) for book in books] == [None, None]
+    assert await books[0].reserve([scope], 1) is not None
+    for book in books:
+        book.settle([scope], 50, 10)
+        await book.settled()
+    assert await books[0].reserve([scope], 80) is None
+    assert await books[1].reserve([scope], 1) is not None
 
 
 async def test_while_redis_is_away_each_gateway_lets_its_share_pass(redis: RedisProcess) -> None:

@@ -35,8 +35,10 @@ _RECENT_DAYS = 3
 # KEYS: the hashes of a day and its month, a field for each gateway. ARGV: the gateway, its process, a number that grows
 # with each call of that, how long sums are kept; money and time that are asked for, and for each key what the gateway
 # has spent and set aside, that included, and the limits, -1 for none. Gives 1 where a limit is passed, and nothing is
-# written then, and for each key what others have spent and set aside. A call that was overtaken writes nothing.
+# written then, and for each key what others have spent and set aside. A call that was overtaken writes nothing. The
+# first write changes nothing, and is one that a full server takes: it lets a script go on that has written.
 _TELL = """
+redis.call('HDEL', KEYS[1], '')
 local found, over = {}, 0
 local function read(text)
   local process, number, a, b, c, d = string.match(text, '^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+)$')

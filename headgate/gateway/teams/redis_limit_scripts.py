@@ -4,8 +4,10 @@ from __future__ import annotations
 
 # Of each scope: a list of slots `first:last:amount` in milliseconds with their sum, for requests (r) and tokens (t),
 # and sorted sets of what is set aside (h, `id:tokens`) and of who runs (c), by when their lease ends. The server's
-# clock may be set back; the scope's own goes on from where it was, and is ahead of it from then on.
+# clock may be set back; the scope's own goes on from where it was, and is ahead of it from then on. The first write
+# changes nothing, and is one that a full server takes: it lets a script go on that has written.
 _HEAD = """
+redis.call('HDEL', KEYS[1], '')
 local span, grain, lease = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
 local clock = time[1] * 1000 + math.floor(time[2] / 1000)

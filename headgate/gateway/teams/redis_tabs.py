@@ -41,12 +41,13 @@ end
 """
 )
 
-# ARGV: how many milliseconds it is open, the body and what was billed as they are kept, and how many are kept.
+# ARGV: how many milliseconds it is open, the body and what was billed as they are kept, and how many are kept beside
+# it. The first write is one that a full server takes: it lets a script go on that has written.
 _PUT = (
     _NOW
     + """
-redis.call('RPUSH', KEYS[1], string.format('%.0f', now + ARGV[1]) .. ' ' .. ARGV[2])
 redis.call('LTRIM', KEYS[1], -ARGV[3], -1)
+redis.call('RPUSH', KEYS[1], string.format('%.0f', now + ARGV[1]) .. ' ' .. ARGV[2])
 redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), ARGV[1]))
 """
 )
@@ -77,7 +78,7 @@ class RedisTabs:
         if (open_ms := round(seconds * 1e3)) <= 0:
             return
         kept = " ".join([body.hex(), *(str(count) for count in tab.billed)])
-        await self._store.ask(partial(self._put, keys=[self._name(key)], args=[open_ms, kept, _MOST]))
+        await self._store.ask(partial(self._put, keys=[self._name(key)], args=[open_ms, kept, _MOST - 1]))
 
     def _name(self, key: Key) -> str:
         team, key_id, name, part = key
