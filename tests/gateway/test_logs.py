@@ -6,8 +6,13 @@ import asyncio
 import io
 import json
 import logging
+import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from aiohttp import web
@@ -159,6 +164,48 @@ def test_a_closed_stderr_costs_the_line(monkeypatch: pytest.MonkeyPatch) -> None
     written(handler, "nobody reads this")
     handler.close()
     assert handler.dropped == 1
+
+
+@pytest.fixture
+def stuck() -> Iterator[tuple[TextIO, int]]:
+    """A full pipe, and where it could be read."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(write, b"." * 4096)
+    os.set_blocking(write, True)
+    with os.fdopen(write, "w") as pipe, os.fdopen(read):
+        yield pipe, read
+
+
+def test_a_stuck_stderr_holds_up_nobody(stuck: tuple[TextIO, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stuck[0])
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # as a server has it, without pytest's
+    with logs(LoggingSection()):
+        told = threading.Thread(target=logging.getLogger("headgate.gateway").info, args=("for the operator",))
+        told.daemon = True
+        told.start()
+        told.join(5)
+        assert not told.is_alive()
+        said = b""
+        while b"for the operator" not in said:
+            said += os.read(stuck[1], 1 << 20)
+    assert not logging.getLogger().handlers
+
+
+def test_a_stuck_stderr_does_not_keep_the_server_from_its_end(
+    stuck: tuple[TextIO, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stuck[0])
+    handler = LineHandler()
+    handler.emit(logging.LogRecord("apart", logging.INFO, "", 0, "first", (), None))
+    handler.close()
+    ending = threading.Thread(target=handler.flush, daemon=True)  # as logging does at an interpreter's end
+    ending.start()
+    ending.join(5)
+    assert not ending.is_alive()
+    os.read(stuck[1], 1 << 20)
 
 
 async def test_what_is_no_request_is_a_line_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:

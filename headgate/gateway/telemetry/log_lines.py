@@ -55,9 +55,12 @@ class LineHandler(logging.Handler):
             self._there.set()
 
     def flush(self) -> None:
-        """Write what waits, now and here."""
-        with self._writing:
-            self._write()
+        """Write what waits, now and here; at the end not behind a write that is stuck."""
+        if self._writing.acquire(blocking=not self._ending.is_set()):
+            try:
+                self._write()
+            finally:
+                self._writing.release()
 
     def close(self) -> None:
         """Write what waits, within a second or two, and end."""
@@ -84,20 +87,22 @@ class LineHandler(logging.Handler):
                 lines.append(self._lines.popleft())
         if not lines:
             return
+        text = "\n".join(lines) + "\n"
         try:
-            to = self._current()
-            to.write("\n".join(lines) + "\n")
-            to.flush()
+            if self._path is None:
+                _say(text)
+            else:
+                file = self._current(self._path)
+                file.write(text)
+                file.flush()
         except (OSError, ValueError):
             # A full disk or a closed stderr: requests are served without.
             self.dropped += len(lines)
 
-    def _current(self) -> TextIO:
-        """Where lines go now: the file by its name, whatever became of the one that was opened."""
-        if self._path is None:
-            return sys.stderr
-        if self._file is None or self._file.closed or not _same(self._file, self._path):
-            self._open(self._path)
+    def _current(self, path: Path) -> TextIO:
+        """The file by its name, whatever became of the one that was opened."""
+        if self._file is None or self._file.closed or not _same(self._file, path):
+            self._open(path)
         assert self._file is not None, "just opened"
         return self._file
 
@@ -107,6 +112,25 @@ class LineHandler(logging.Handler):
         path.parent.mkdir(parents=True, exist_ok=True)
         # One half of a surrogate pair, which JSON may hold and UTF-8 not, must not cost the lines around it.
         self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
+
+
+def _say(text: str) -> None:
+    """Write to stderr; OSError or ValueError where it is closed.
+
+    Past Python's buffer: a thread that is stuck in there holds its lock, and no process ends then.
+    """
+    to: TextIO | None = sys.stderr
+    if to is None:
+        raise ValueError("there is no stderr")
+    try:
+        number = to.fileno()
+    except OSError:
+        to.write(text)  # something else stands in for it
+        to.flush()
+        return
+    left = memoryview(text.encode("utf-8", "backslashreplace"))
+    while left:
+        left = left[os.write(number, left) :]
 
 
 def dropped(logger: str) -> int:

@@ -43,6 +43,14 @@ class Unreadable(logging.Filter):
         return False
 
 
+class _Shown(CarefulFormatter):
+    """Lines of requests are whole already; others get their time and name."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """As logging.Formatter does."""
+        return record.getMessage() if record.name in (ACCESS, CONTENT) else super().format(record)
+
+
 @contextmanager
 def logs(section: LoggingSection) -> Iterator[None]:
     """Log as the section says while inside, and write what waits at the end.
@@ -53,9 +61,10 @@ def logs(section: LoggingSection) -> Iterator[None]:
         lines = LineHandler(None if section.file is None else Path(section.file))
     except OSError as error:
         raise StartError(f"logging.file is '{section.file}': {error.strerror or error}") from None
-    handler = logging.StreamHandler()
-    handler.setFormatter(CarefulFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    # Not even a line of ours is waited for: a stderr that is stuck would stop all requests, and the server's end.
+    shown = lines if section.file is None else LineHandler()
+    shown.setFormatter(_Shown("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[shown])
     top = logging.getLogger("headgate")
     top.setLevel(section.level.upper())
     # Progress bars of the libraries that load models: noise in a server's log.
@@ -77,4 +86,6 @@ def logs(section: LoggingSection) -> Iterator[None]:
             logger.setLevel(logging.NOTSET)
             logger.propagate = True
         top.setLevel(logging.NOTSET)
-        lines.close()
+        logging.getLogger().removeHandler(shown)
+        for handler in {lines, shown}:
+            handler.close()
