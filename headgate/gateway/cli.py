@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -63,6 +64,8 @@ def main() -> None:
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port, instead of server.port; 0 takes a free one.")
 def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
     """Serve models. Without a configuration: the bundled demo pair on 127.0.0.1:8000."""
+    # Until the server follows its files it reads them anyway; by default the signal would end it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     read = _settings(config_path)
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = read.model_copy(update={"server": read.server.model_copy(update=given)})

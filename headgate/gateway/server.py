@@ -134,8 +134,10 @@ def _stop_on_signals() -> asyncio.Event:
     def begin_stop() -> None:
         stop.set()
         for number in numbers:
-            # A second signal does what it does to any program: it ends this one at once.
+            # A second signal does what it does to any program: it ends this one at once. Of Python's own handler of
+            # SIGINT whatever runs at that moment may make something else.
             loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
 
     for number in numbers:
         loop.add_signal_handler(number, begin_stop)

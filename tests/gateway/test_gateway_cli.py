@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Coroutine, Iterator
 from importlib.metadata import EntryPoint
 
 import click
@@ -42,6 +43,22 @@ def test_other_packages_add_commands() -> None:
     unknown = runner.invoke(cli.main, ["fly"])
     assert unknown.exit_code == 2
     assert "No such command" in unknown.output
+
+
+def test_a_sighup_does_not_end_a_server_that_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def run(serving: Coroutine[None, None, None]) -> None:
+        serving.close()
+        found.append(signal.getsignal(signal.SIGHUP))
+
+    monkeypatch.setattr("uvloop.run", run)
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        assert CliRunner().invoke(cli.main, ["serve", "--port", "0"]).exit_code == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert found == [signal.SIG_IGN]
 
 
 async def _answers(body: bytes, status: int = 200) -> TestServer:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import signal
+import sys
+from typing import Any
 
 import pytest
+from aiohttp import web
+from gateway_site import forget_environment
 
+from headgate.gateway import keys
 from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.server import run_server
+from headgate.gateway.settings import Settings
 from headgate.gateway.wire.errors import ApiError
 
 
@@ -53,3 +62,35 @@ async def test_draining_ends_at_the_deadline() -> None:
     with lifecycle.request():
         assert not await lifecycle.drain(0.0)
     assert lifecycle.in_flight == 0
+
+
+async def test_after_the_first_signal_to_end_the_second_is_not_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_environment(monkeypatch)
+    for module, name in ((gc, "freeze"), (gc, "set_threshold"), (sys, "setswitchinterval")):
+        monkeypatch.setattr(module, name, lambda *_: None)  # what a server does to its process
+    sections: dict[str, Any] = {
+        "server": {"port": 0, "drain_s": 30},
+        "models": [],
+        "upstreams": [{"id": "up", "base_url": "http://127.0.0.1:9/v1", "model": "theirs"}],
+        "cache": {"redis": "off", "semantic": {"enabled": False}},
+        "embeddings": {"enabled": False},
+        "storage": {"folder": None},
+        "teams": {"folder": None},
+    }
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (*numbers, signal.SIGHUP)}
+    app: asyncio.Future[web.Application] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        run_server(Settings(**sections), lambda *_: None, lambda _, made: app.set_result(made))
+    )
+    try:
+        lifecycle = (await app)[keys.LIFECYCLE]
+        with lifecycle.request():
+            signal.raise_signal(signal.SIGTERM)
+            while not lifecycle.draining:  # noqa: ASYNC110  nothing tells of it
+                await asyncio.sleep(0)
+            assert [signal.getsignal(number) for number in numbers] == [signal.SIG_DFL] * 2
+        await serving
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
