@@ -180,12 +180,44 @@ async def test_an_entry_that_no_file_can_hold_is_lost_and_no_other_waits_for_it(
 async def test_a_ledger_that_is_none_is_said_and_requests_are_served(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("this is no database, and long enough to be told from an empty one" * 20)
     lifecycle = Lifecycle()
-    assert await open_ledger(tmp_path, Budgets(), lifecycle) is None
+    ledger = await open_ledger(tmp_path, Budgets(), lifecycle)
+    assert ledger is not None
+    await ledger.settled(await ledger.begin(ENTRY), SPENT)
     state, detail = lifecycle.parts[PART]
     assert state == "failed"
     assert "not a database" in detail
+    assert ledger.failing is not None
+    await ledger.close()
     assert await open_ledger(None, Budgets(), lifecycle) is None
     assert lifecycle.parts[PART][0] == "off"
+
+
+async def test_a_start_with_a_disk_that_takes_nothing_keeps_budgets_and_writes_later(tmp_path: Path) -> None:
+    limits, lifecycle = BudgetsSection(daily_usd=1), Lifecycle()
+    budgets = Budgets(lambda: 1795348800.0)  # 2026-11-22
+    file = LedgerFile(tmp_path / FILE)
+    name = file.gateway()
+    file.write([Intent(1, ENTRY), Intent(2, ENTRY), Settled(1, SPENT)])
+    file.close()
+    beside = tmp_path / f"{FILE}-wal"  # so that SQLite cannot make it
+    beside.mkdir()
+    ledger = await open_ledger(tmp_path, budgets, lifecycle)
+    assert ledger is not None
+    assert ledger.gateway == name
+    assert ledger.failing is not None
+    assert lifecycle.parts[PART][0] == "failed"
+    (usd,) = budgets.shares("red", limits)
+    assert usd.spent == 140 / 1e9, "what was left open counts as it was set aside"
+    await ledger.settled(await ledger.begin(ENTRY), SPENT)
+    beside.rmdir()
+    async with asyncio.timeout(10):
+        while lifecycle.parts[PART][0] != "ready":  # noqa: ASYNC110  a part tells nobody
+            await asyncio.sleep(0.01)
+    await ledger.close()
+    assert rows(tmp_path / FILE, "cause") == {
+        ("cut",): (1, 10, 0, 5, 7, 100, 4),
+        ("generated",): (2, 20, 0, 4, 6, 80, 2),
+    }
 
 
 def test_usage_is_summed_by_known_columns(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import secrets
 import sqlite3
 import threading
 import time
@@ -22,7 +23,16 @@ from queue import SimpleQueue
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.teams.budgets import Budgets
 from headgate.gateway.teams.costs import Cost
-from headgate.gateway.teams.ledger_file import Cause, Entry, Intent, LedgerFile, Op, Settled
+from headgate.gateway.teams.ledger_file import (
+    Cause,
+    Entry,
+    Intent,
+    LateLedgerFile,
+    LedgerFile,
+    Op,
+    Settled,
+    read_spent,
+)
 
 logger = logging.getLogger("headgate.gateway")
 
@@ -41,36 +51,50 @@ HitLabels = tuple[str, int, str, str, str, Cause, str, str]
 
 
 async def open_ledger(folder: Path | None, budgets: Budgets, lifecycle: Lifecycle) -> Ledger | None:
-    """The ledger of a data folder, or None. Budgets go on from it; the lifecycle learns of it or why not."""
+    """The ledger of a data folder, or None without one. Budgets go on from it; the lifecycle learns how it stands.
+
+    One that cannot be opened, as on a full disk, is tried again as one that cannot be written.
+    """
     if folder is None:
         why = "there is no data folder (storage.folder), so budgets begin anew with each start"
         lifecycle.set(PART, "off", why, required=False)
         return None
     path = folder / FILE
-    try:
-        file, gateway, sums, cut = await asyncio.to_thread(_opened, path)
-    except sqlite3.Error as error:
-        logger.error("the usage ledger %s cannot be used, and budgets begin anew: %s", path, error)
-        lifecycle.set(PART, "failed", f"{path}: {error}", required=False)
-        return None
-    budgets.load(sums)
-    if cut:
-        logger.warning("%d answers were cut off when the server ended last; they count as was set aside for them", cut)
 
     def changed(reason: str | None) -> None:
         detail = str(path) if reason is None else f"{path}: {reason}"
         lifecycle.set(PART, "ready" if reason is None else "failed", detail, required=False)
 
-    changed(None)
-    return Ledger(file, gateway, changed=changed)
-
-
-def _opened(path: Path) -> tuple[LedgerFile, str, list[tuple[str, str, Cost]], int]:
-    file = LedgerFile(path)
-    cut = file.recover()
     # All days of this month, wherever on earth it is.
     since = (datetime.now(UTC) - timedelta(days=32)).strftime("%Y-%m-%d")
-    return file, file.gateway(), list(file.sums(since)), cut
+    file: LedgerFile | LateLedgerFile
+    try:
+        file, gateway, sums, cut = await asyncio.to_thread(_opened, path, since)
+        failing = None
+        if cut:
+            what = "%d answers were cut off when the server ended last; they count as was set aside for them"
+            logger.warning(what, cut)
+    except sqlite3.Error as error:
+        file, failing = LateLedgerFile(path), str(error)
+        try:
+            gateway, sums = await asyncio.to_thread(read_spent, path, since)
+            logger.error("the usage ledger %s cannot be written, and requests are served without: %s", path, error)
+        except sqlite3.Error:
+            gateway, sums = secrets.token_hex(8), []
+            logger.error("the usage ledger %s cannot be used, and budgets begin anew: %s", path, error)
+    budgets.load(sums)
+    changed(failing)
+    return Ledger(file, gateway, changed=changed, failing=failing)
+
+
+def _opened(path: Path, since: str) -> tuple[LedgerFile, str, list[tuple[str, str, Cost]], int]:
+    file = LedgerFile(path)
+    try:
+        cut = file.recover()
+        return file, file.gateway(), list(file.sums(since)), cut
+    except sqlite3.Error:
+        file.close()
+        raise
 
 
 class Ledger:
@@ -78,12 +102,13 @@ class Ledger:
 
     def __init__(
         self,
-        file: LedgerFile,
+        file: LedgerFile | LateLedgerFile,
         gateway: str = "",
         *,
         most_waiting: int = MOST_WAITING,
         retry_s: float = RETRY_S,
         changed: Callable[[str | None], None] | None = None,
+        failing: str | None = None,
     ) -> None:
         """A ledger that writes at once.
 
@@ -93,6 +118,7 @@ class Ledger:
             most_waiting: entries that may wait while nothing can be written; more are lost, and counted.
             retry_s: seconds between trials then.
             changed: called on the loop with the reason when nothing can be written, and with None when it can again.
+            failing: why nothing can be written from the start.
         """
         self._file = file
         self.gateway = gateway
@@ -105,7 +131,7 @@ class Ledger:
         self._awaited: deque[tuple[float, asyncio.Future[bool]]] = deque()
         self._late: asyncio.TimerHandle | None = None
         self._handed: SimpleQueue[list[_Waiting] | None] = SimpleQueue()
-        self._reason: str | None = None
+        self._reason = failing
         self._hits: dict[HitLabels, list[int]] = {}
         self._flush: asyncio.TimerHandle | None = None
         self.waiting = 0
@@ -114,6 +140,9 @@ class Ledger:
         """Entries that found no room to wait, or that no file can hold."""
         self._thread = threading.Thread(target=self._write, name="usage ledger", daemon=True)
         self._thread.start()
+        if failing is not None:
+            # Nothing is settled by it, but it is tried until it is written.
+            self._put(Settled(0, None), None)
 
     @property
     def failing(self) -> str | None:

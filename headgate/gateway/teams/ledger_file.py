@@ -110,6 +110,14 @@ class LedgerFile:
             sqlite3.Error: it cannot be used.
         """
         self._connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        try:
+            self._prepare()
+        except sqlite3.Error:
+            self.close()
+            raise
+        self.resize(max_pages)
+
+    def _prepare(self) -> None:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.executescript(_SCHEMA)
@@ -117,7 +125,6 @@ class LedgerFile:
             had = {row[1] for row in self._connection.execute(f"PRAGMA table_info({table})")}
             if "drafted_tokens" not in had:
                 self._connection.execute(f"ALTER TABLE {table} ADD COLUMN drafted_tokens INTEGER NOT NULL DEFAULT 0")
-        self.resize(max_pages)
 
     def resize(self, max_pages: int | None) -> None:
         """Let the file get so large."""
@@ -169,6 +176,32 @@ class LedgerFile:
         return _Transaction(self._connection)
 
 
+class LateLedgerFile:
+    """A ledger that could not be opened, as on a full disk: each write tries it again. Use it from one thread."""
+
+    def __init__(self, path: Path) -> None:
+        """`path`: as of `LedgerFile`."""
+        self._path = path
+        self._file: LedgerFile | None = None
+
+    def write(self, batch: Sequence[Op]) -> None:
+        """As of `LedgerFile`; what a process before left open counts as it was set aside first."""
+        if self._file is None:
+            file = LedgerFile(self._path)
+            try:
+                file.recover()
+            except sqlite3.Error:
+                file.close()
+                raise
+            self._file = file
+        self._file.write(batch)
+
+    def close(self) -> None:
+        """Close the file, if it was opened."""
+        if self._file is not None:
+            self._file.close()
+
+
 class _Transaction:
     """Commits at the end, or leaves nothing behind."""
 
@@ -192,6 +225,34 @@ class _Transaction:
         # SQLite has done it itself where the disk is full.
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+
+
+def read_spent(path: Path, since: str) -> tuple[str, list[tuple[str, str, Cost]]]:
+    """Of a ledger that cannot be written: its gateway, and what teams spent, day by day, what was left open included.
+
+    Raises:
+        sqlite3.Error: it cannot be read, or was never begun.
+    """
+    spent = "SELECT team, day, nano_usd, device_us FROM"
+    query = (
+        f"SELECT team, day, SUM(nano_usd), SUM(device_us) FROM ({spent} generations UNION ALL {spent} intents) "
+        "WHERE day >= ? GROUP BY team, day"
+    )
+
+    def read(how: str) -> tuple[str, list[tuple[str, str, Cost]]]:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
+        try:
+            (gateway,) = connection.execute("SELECT MAX(id) FROM gateway").fetchone()
+            rows = connection.execute(query, (since,))
+            return str(gateway), [(team, day, Cost(nano_usd, device_us)) for team, day, nano_usd, device_us in rows]
+        finally:
+            connection.close()
+
+    try:
+        return read("mode=ro")
+    except sqlite3.Error:
+        # Files beside it, without which SQLite reads no ledger that others may write, cannot be made either.
+        return read("immutable=1")
 
 
 def read_usage(path: Path, by: Sequence[str], team: str | None, since: str | None) -> list[tuple[object, ...]]:
