@@ -175,3 +175,22 @@ async def test_that_a_batch_failed_is_stored_once_the_disk_has_room(tmp_path: Pa
                 await site.storage.files.delete(body.input_file_id, "red")
     async with batch_site(tmp_path, Oracle()) as site:
         assert (await site.batches.get(begun.id, "red")).status == "failed", "and not begun again"
+
+
+async def test_a_batch_goes_on_when_files_can_be_opened_again(tmp_path: Path) -> None:
+    oracle, failures = Oracle(), 3
+
+    async def answer(*given: Any) -> LineResponse:
+        nonlocal failures
+        if len(oracle.asked) > 3 and failures:
+            failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await oracle(*given)
+
+    async with batch_site(tmp_path, answer, in_flight=1) as site:
+        begun = await site.begin(TEN)
+        body = await site.until(begun.id, "completed", "failed")
+        assert (body.status, body.request_counts.completed) == ("completed", 10)
+        results = await site.results(body.output_file_id)
+        assert len({result["custom_id"] for result in results}) == len(results) == 10
+        assert site.slept == [2.0] * 3

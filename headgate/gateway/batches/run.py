@@ -33,8 +33,10 @@ Answer = Callable[[str, bytes, Batch], Awaitable[LineResponse]]
 """Answers a line's body at an endpoint, for a batch; ApiError 429 or 503 where it is to be asked again later."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_BUSY = (errno.EMFILE, errno.ENFILE)
 _LONGEST_WAIT_S = 60.0
 _STORE_AGAIN_S = 2.0
+_OPEN_AGAIN_S = 2.0
 
 
 class BatchFailed(Exception):
@@ -96,6 +98,16 @@ class Run:
 
     async def work(self) -> None:
         """Bring the batch to its end, and its end to the catalog. Cancelled, it can be begun again."""
+        told = False
+        while not await self._ended():
+            if not told:
+                logger.warning("batch %s waits: too many files are open", self.batch.body.id)
+            told = True
+            await self._site.sleep(_OPEN_AGAIN_S)
+        await self._store_end()
+
+    async def _ended(self) -> bool:
+        """Whether it came to its end; False where no file can be opened just now, and it goes on where it was."""
         body = self.batch.body
         try:
             if body.status == "validating":
@@ -110,11 +122,13 @@ class Run:
         except BatchFailed as failure:
             self._fail([failure.error])
         except (OSError, sqlite3.Error) as error:
+            if isinstance(error, OSError) and error.errno in _BUSY:
+                return False
             self._fail([_disk_error(error)])
         except Exception:
             logger.exception("batch %s failed", body.id)
             self._fail([BatchError("internal_error", "The server had an error while processing the batch.")])
-        await self._store_end()
+        return True
 
     async def _validate(self) -> None:
         body = self.batch.body
