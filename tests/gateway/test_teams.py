@@ -286,6 +286,29 @@ class Told(Lifecycle):
         self.states.put_nowait((state, detail))
 
 
+async def test_what_could_not_be_read_is_read_again_though_no_file_changed(two: Roster, tmp_path: Path) -> None:
+    write_team(tmp_path / "others", "red", key("b"))
+    teams, lifecycle, revoked = Teams(two), Told(), roster(tmp_path / "others", SECRETS)
+    found: list[Roster | ConfigError] = [two, *[ConfigError(["red.yaml: Too many open files"])] * 3, revoked]
+
+    def read(_: Settings) -> Roster:
+        one = found.pop(0)
+        if isinstance(one, ConfigError):
+            raise one
+        return one
+
+    settings = Settings(teams={"folder": str(tmp_path)})
+    reloader = Reloader(settings, teams, read, lifecycle, CollectorRegistry())
+    await reloader.look()
+    write_team(tmp_path, "red", key("b"))
+    for _ in range(4):
+        await reloader.look()
+    assert teams.roster is revoked
+    states = [lifecycle.states.get_nowait()[0] for _ in range(lifecycle.states.qsize())]
+    assert states == ["ready", "failed", "ready"], "the same fault is told once"
+    await reloader.look()
+
+
 async def test_following_goes_on_whatever_reading_ends_in(two: Roster, tmp_path: Path) -> None:
     write_team(tmp_path / "others", "red", key("b"))
     teams, lifecycle, revoked = Teams(two), Told(), roster(tmp_path / "others", SECRETS)

@@ -63,6 +63,8 @@ class Reloader:
         self._main = main
         self._apply = apply
         self._waiting: tuple[str, ...] = ()
+        self._refused: str | None = None
+        """Why what is there now cannot be used."""
         self._asked = asyncio.Event()
         self._looking = asyncio.Lock()
         # What is there now may be newer than what was read at the start: then it is read once more.
@@ -87,8 +89,8 @@ class Reloader:
             try:
                 await self.look()
             except Exception as error:
-                logger.exception("the configuration could not be read")
-                self._refuse(f"{type(error).__name__} while reading it; see the log")
+                if self._refuse(f"{type(error).__name__} while reading it; see the log"):
+                    logger.exception("the configuration could not be read")
 
     async def look(self) -> None:
         """Look now, and read the files where they changed or somebody asked. What it finds holds when it returns."""
@@ -100,7 +102,8 @@ class Reloader:
         self._asked.clear()
         main = None if self._main is None else self._main.path
         marks = await asyncio.to_thread(_marks, self._settings, main)
-        if marks == self._seen and not asked:
+        # What cannot be used is read until it can: what is wrong may lie elsewhere, and no revoked key is to hold on.
+        if marks == self._seen and not asked and self._refused is None:
             return
         # Taken before reading: what changes meanwhile is read again.
         first, self._seen = self._seen is None and not asked, marks
@@ -125,12 +128,17 @@ class Reloader:
         settings, waiting = (self._settings, ()) if self._main is None else self._main.read()
         return settings, waiting, self._read(settings)
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, why: str) -> bool:
+        """Say that what is there cannot be used; False where that was said before."""
+        if why == self._refused:
+            return False
+        self._refused = why
         self._reloads.add("refused")
         self._good.set(0)
         kept = self._teams.roster.revision
         logger.error("the configuration cannot be used, and configuration %s still holds: %s", kept, why)
         self._lifecycle.set(PART, "failed", f"configuration {kept} still holds: {why}", required=False)
+        return True
 
     def _note_waiting(self, keys: tuple[str, ...]) -> None:
         """What the main file says that does not hold."""
@@ -144,6 +152,7 @@ class Reloader:
         self._waiting = keys
 
     def _note_good(self) -> None:
+        self._refused = None
         self._good.set(1)
         roster = self._teams.roster
         keys = sum(len(team.keys) for team in roster.teams.values())
