@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -87,22 +88,22 @@ def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
 def _listening(url: str, app: web.Application) -> None:
     from headgate.gateway.features import features
 
-    click.echo(f"Headgate {__version__} listens on {url} and loads its models.")
-    for feature in features(app):
-        click.echo(f"  {feature.name:<15} {'on ' if feature.on else 'off'}  {feature.why}")
-    _flush()
+    shown = [f"  {feature.name:<15} {'on ' if feature.on else 'off'}  {feature.why}" for feature in features(app)]
+    _say("\n".join([f"Headgate {__version__} listens on {url} and loads its models.", *shown]))
 
 
 def _ready(url: str, app: web.Application) -> None:
     from headgate.gateway.features import curl_line
 
-    click.echo(f"Ready. Try it:\n\n  {curl_line(url, app)}\n")
-    _flush()
+    _say(f"Ready. Try it:\n\n  {curl_line(url, app)}\n")
 
 
-def _flush() -> None:
-    # What is piped into a file or a supervisor should be there when it is said.
-    sys.stdout.flush()
+def _say(text: str) -> None:
+    # Requests are served also where a full disk, or nobody, takes it.
+    with suppress(OSError):
+        click.echo(text)
+        # What is piped into a file or a supervisor should be there when it is said.
+        sys.stdout.flush()
 
 
 @main.command()

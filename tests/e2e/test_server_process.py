@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,6 +67,29 @@ def test_a_port_in_use_is_said_plainly() -> None:
     assert f"port {port} on 127.0.0.1 is in use" in result.stderr
     assert "loaded" not in result.stderr, "models were loaded before"
     assert "Traceback" not in result.stderr
+
+
+def test_a_server_whose_words_nothing_takes_serves_all_the_same(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--port", str(port)]
+    apart = {"HEADGATE_CACHE__REDIS": "off", "HEADGATE_STORAGE__FOLDER": str(tmp_path / "data")}
+    with Path("/dev/full").open("w") as full, (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            command, cwd=Path(__file__).parents[2], env={**os.environ, **apart, **PLAIN}, stdout=full, stderr=log
+        )
+    try:
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="any", max_retries=0)
+        end = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < end:
+            with suppress(openai.APIConnectionError):
+                assert client.models.list().data
+                return
+        raise AssertionError((tmp_path / "log").read_text())
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_damaged_checkpoint_ends_the_server_with_its_file(tmp_path: Path) -> None:
