@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -116,6 +117,18 @@ def test_what_cannot_be_done_changes_nothing(tmp_path: Path) -> None:
     for work in (store(tmp_path).rotate, store(tmp_path).revoke):
         with pytest.raises(KeyStoreError, match="there is no key 'x'; the keys are a"):
             work("x")
+    made, other = (
+        store(tmp_path).create("red", "b").file.read_text(),
+        write_team(tmp_path, "blue", {**key("b"), "id": "b.old"}),
+    )
+    with pytest.raises(KeyStoreError, match=rf"the old secret would be the key 'b.old', which {other} has"):
+        store(tmp_path).rotate("b", grace_s=1)
+    for grace_s in (math.nan, math.inf, -1, 1e300):
+        with pytest.raises(KeyStoreError, match="the old secret cannot hold for"):
+            store(tmp_path).rotate("b", grace_s)
+    assert path.read_text() == made
+    other.unlink()
+    store(tmp_path).revoke("b")
     with pytest.raises(KeyStoreError, match=r"'teams.folder' is null"):
         KeyStore(Settings(teams={"folder": None})).create("red", "b")
     assert path.read_text() == before
@@ -201,9 +214,31 @@ async def test_administration_over_http_does_so_at_once(client: TestClient[Any, 
         ("", {"team": "red"}, 400, "Missing required parameter: 'id'"),
         ("", {"team": "../x", "id": "y"}, 400, "'team'"),
         ("/revoke", {"id": "r", "now": True}, 400, "Unknown parameter: 'now'"),
+        ("/rotate", {"id": "boss", "grace_s": 1e12}, 400, "'grace_s'"),
     ):
         refused, reply = await admin(path, **body)
         assert (refused, said in reply["error"]["message"]) == (status, True), reply
+
+
+async def test_what_would_not_hold_is_not_done(
+    client: TestClient[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await (await client.post("/admin/keys", json={"team": "red", "id": "r"}, headers=BOSS)).json()
+    files = tmp_path / "teams"
+    # Each file is good by itself, and this one's secret is nowhere: all of them hold as they were.
+    write_team(files, "blue", key("blue"))
+    before = (files / "red.yaml").read_text()
+    for path, body in (("", {"team": "red", "id": "s"}), ("/rotate", {"id": "r"}), ("/revoke", {"id": "r"})):
+        reply = await client.post(f"/admin/keys{path}", json=body, headers=BOSS)
+        error = (await reply.json())["error"]
+        assert (reply.status, error["code"]) == (409, "bad_configuration"), error
+        assert "blue.yaml" in error["message"]
+        assert "BLUE_KEY" in error["message"]
+    assert (files / "red.yaml").read_text() == before
+    assert (await client.get("/v1/models", headers={"Authorization": f"Bearer {made['secret']}"})).status == 200
+    monkeypatch.setenv("BLUE_KEY", "secret-of-blue")
+    assert (await client.post("/admin/keys/revoke", json={"id": "r"}, headers=BOSS)).status == 200
+    assert (await client.get("/v1/models", headers={"Authorization": f"Bearer {made['secret']}"})).status == 401
 
 
 async def test_a_full_disk_is_told_as_one(client: TestClient[Any, Any], tmp_path: Path) -> None:

@@ -49,24 +49,21 @@ async def list_keys(http: web.Request) -> web.Response:
 async def create(http: web.Request) -> web.Response:
     """Make a key; it holds when the reply is there."""
     wanted, store = parse_new_key(await read_body(http)), _store(http)
-    made = await _done(lambda: store.create(wanted.team, wanted.id, wanted.role, wanted.expires))
-    await _reload(http)
+    made = await _changed(http, lambda: store.create(wanted.team, wanted.id, wanted.role, wanted.expires))
     return _json(KeySecret(made.id, made.team, made.secret))
 
 
 async def rotate(http: web.Request) -> web.Response:
     """Give a key a new secret."""
     wanted, store = parse_rotation(await read_body(http)), _store(http)
-    made = await _done(lambda: store.rotate(wanted.id, wanted.grace_s))
-    await _reload(http)
+    made = await _changed(http, lambda: store.rotate(wanted.id, wanted.grace_s))
     return _json(KeySecret(made.id, made.team, made.secret))
 
 
 async def revoke(http: web.Request) -> web.Response:
     """Take a key away; requests that run end as they would have."""
     wanted, store = parse_revocation(await read_body(http)), _store(http)
-    await _done(lambda: store.revoke(wanted.id))
-    await _reload(http)
+    await _changed(http, lambda: store.revoke(wanted.id))
     return _json(Revoked(wanted.id))
 
 
@@ -82,14 +79,29 @@ async def _done(work: Callable[[], T]) -> T:
     except KeyStoreError as error:
         raise ApiError(409, f"{error}.", code="key_conflict", headers={"x-should-retry": "false"}) from None
     except ConfigError as error:
-        message = f"The team files cannot be used as they are: {'; '.join(error.problems)}."
-        raise ApiError(409, message, code="bad_configuration", headers={"x-should-retry": "false"}) from None
+        raise _unusable(f"The team files cannot be used as they are: {'; '.join(error.problems)}.") from None
 
 
-async def _reload(http: web.Request) -> None:
+async def _changed(http: web.Request, work: Callable[[], T]) -> T:
+    """What a change of the files gives, which holds then; ApiError 409 where it cannot."""
     reloader = http.app[keys.RELOADER]
+    if reloader.problem is not None:
+        # What put it right may be a file that it does not look at by itself, such as a secret's.
+        reloader.ask()
+    await reloader.look()
+    if reloader.problem is not None:
+        # The files are taken over as a whole: a change beside what is wrong would not hold.
+        raise _unusable(f"Nothing was changed, for the configuration cannot be used as it is: {reloader.problem}.")
+    found = await _done(work)
     reloader.ask()
     await reloader.look()
+    if reloader.problem is not None:
+        raise _unusable(f"The team files were changed, but that does not hold yet: {reloader.problem}.")
+    return found
+
+
+def _unusable(message: str) -> ApiError:
+    return ApiError(409, message, code="bad_configuration", headers={"x-should-retry": "false"})
 
 
 def _json(body: Struct) -> web.Response:

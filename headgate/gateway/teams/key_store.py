@@ -19,6 +19,7 @@ from headgate.gateway.settings import Settings
 from headgate.gateway.teams.files import read_files, team_paths
 from headgate.gateway.teams.keys import hash_secret, new_secret
 from headgate.gateway.teams.sections import Role, TeamFile, TeamKeySection
+from headgate.gateway.wire.key_admin import MOST_GRACE_S
 
 OLD = ".old"
 """Behind the id of a key whose secret was rotated and still holds for a while."""
@@ -83,12 +84,17 @@ class KeyStore:
         """Give a key a new secret. The one it had holds for so many seconds more, as the key `ID.old`.
 
         Raises:
-            KeyStoreError: there is no such key, or its secret is not kept here.
+            KeyStoreError: there is no such key, or its secret is not kept here, or the old one cannot hold for so long.
             KeysUnwritableError: the disk does not take it.
             ConfigError: a team file is wrong.
         """
+        if not 0 <= grace_s <= MOST_GRACE_S:
+            raise KeyStoreError(f"the old secret cannot hold for {grace_s:g} s; expected 0 to {MOST_GRACE_S}")
         with self._locked():
             document, file, at = self._found(key_id)
+            for other, their in read_files(self._settings) if grace_s > 0 else ():
+                if other.path != document.path and any(key.id == key_id + OLD for key in their.keys):
+                    raise KeyStoreError(f"the old secret would be the key '{key_id}{OLD}', which {other.path} has")
             if file.keys[at].hash is None:
                 raise KeyStoreError(f"the secret of '{key_id}' is at {file.keys[at].secret}; change it there")
             secret = new_secret()

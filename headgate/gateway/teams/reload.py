@@ -63,8 +63,8 @@ class Reloader:
         self._main = main
         self._apply = apply
         self._waiting: tuple[str, ...] = ()
-        self._refused: str | None = None
-        """Why what is there now cannot be used."""
+        self.problem: str | None = None
+        """Why the files cannot be used as they were when it looked last, so that what held before still does."""
         self._asked = asyncio.Event()
         self._looking = asyncio.Lock()
         # What is there now may be newer than what was read at the start: then it is read once more.
@@ -103,7 +103,7 @@ class Reloader:
         main = None if self._main is None else self._main.path
         marks = await asyncio.to_thread(_marks, self._settings, main)
         # What cannot be used is read until it can: what is wrong may lie elsewhere, and no revoked key is to hold on.
-        if marks == self._seen and not asked and self._refused is None:
+        if marks == self._seen and not asked and self.problem is None:
             return
         # Taken before reading: what changes meanwhile is read again.
         first, self._seen = self._seen is None and not asked, marks
@@ -130,9 +130,9 @@ class Reloader:
 
     def _refuse(self, why: str) -> bool:
         """Say that what is there cannot be used; False where that was said before."""
-        if why == self._refused:
+        if why == self.problem:
             return False
-        self._refused = why
+        self.problem = why
         self._reloads.add("refused")
         self._good.set(0)
         kept = self._teams.roster.revision
@@ -152,7 +152,7 @@ class Reloader:
         self._waiting = keys
 
     def _note_good(self) -> None:
-        self._refused = None
+        self.problem = None
         self._good.set(1)
         roster = self._teams.roster
         keys = sum(len(team.keys) for team in roster.teams.values())

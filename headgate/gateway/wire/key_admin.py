@@ -10,6 +10,9 @@ from msgspec import Meta, Struct
 
 from headgate.gateway.wire.decode import decode
 
+MOST_GRACE_S = 3_153_600_000
+"""A hundred years: what is meant to hold for good is a key of its own."""
+
 
 class NewKey(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A key to make."""
@@ -24,7 +27,9 @@ class Rotation(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A key to get a new secret."""
 
     id: str
-    grace_s: Annotated[float, Meta(ge=0, description="Seconds the old secret still holds, as the key ID.old.")] = 0.0
+    grace_s: Annotated[
+        float, Meta(ge=0, le=MOST_GRACE_S, description="Seconds the old secret still holds, as the key ID.old.")
+    ] = 0.0
 
 
 class Revocation(Struct, forbid_unknown_fields=True):
