@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any
 
 import click
@@ -16,12 +17,21 @@ key_option = click.option(
 )
 
 
+class _NoFollowing(urllib.request.HTTPRedirectHandler):
+    """The key is for the server that was named, not for where that leads."""
+
+    def redirect_request(self, *_: object) -> None:
+        """None: what leads elsewhere is a refusal."""
+
+
 def ask(url: str, api_key: str | None, body: dict[str, Any] | None) -> dict[str, Any]:
-    """The server's JSON; ClickException where it is not there or refuses."""
+    """The server's JSON object; ClickException where it is not there or refuses."""
     try:
-        answer: dict[str, Any] = json.loads(read(url, api_key, body))
+        answer = json.loads(read(url, api_key, body))
     except ValueError as error:
         raise click.ClickException(f"{url} cannot be asked: {error}") from None
+    if not isinstance(answer, dict):
+        raise click.ClickException(f"{url} cannot be asked: it answers with no JSON object")
     return answer
 
 
@@ -29,25 +39,43 @@ def read(url: str, api_key: str | None, body: dict[str, Any] | None) -> bytes:
     """The body of the server's answer; ClickException where it is not there or refuses."""
     headers = {"Content-Type": "application/json"}
     if api_key:
-        headers["Authorization"] = f"Bearer {api_key}"
+        headers["Authorization"] = f"Bearer {_sendable(api_key)}"
     data = None if body is None else json.dumps(body).encode()
     try:
         request = urllib.request.Request(url, data, headers)
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+        with urllib.request.build_opener(_NoFollowing).open(request, timeout=_TIMEOUT_S) as response:
             page: bytes = response.read()
             return page
     except urllib.error.HTTPError as error:
         raise click.ClickException(_refusal(error)) from None
-    except ValueError as error:
-        raise click.ClickException(f"{url} cannot be asked: {error}") from None
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise click.ClickException(
             f"no server answers at {url} ({reason}); start one with `headgate serve`, or name it with --url"
         ) from None
+    except (ValueError, HTTPException) as error:
+        told = str(error).strip() or type(error).__name__
+        raise click.ClickException(f"{url} cannot be asked: {told}") from None
+
+
+def _sendable(api_key: str) -> str:
+    """The key without the line end of the file that it came from; ClickException, which does not show it, where a
+    header cannot hold it."""
+    key = api_key.strip()
+    wrong = next((at for at, sign in enumerate(key) if not "!" <= sign <= "~"), None)
+    if wrong is not None:
+        raise click.ClickException(
+            f"the API key cannot be sent: its character {wrong + 1} of {len(key)} is {key[wrong]!a}; expected letters, "
+            "digits and signs of ASCII"
+        )
+    return key
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
+    if 300 <= error.code < 400:
+        return (
+            f"the server answers with {error.code} and leads to {error.headers.get('Location')}; name that with --url"
+        )
     try:
         message = json.loads(error.read())["error"]["message"]
     except (ValueError, LookupError, TypeError):

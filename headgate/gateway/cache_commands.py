@@ -114,7 +114,7 @@ def stats(url: str, api_key: str | None, as_json: bool) -> None:
         return
     for name, value in report.items():
         if isinstance(value, dict):
-            told = ", ".join(f"{part} {count:g}" for part, count in sorted(value.items())) or "none"
+            told = ", ".join(f"{part} {count:.12g}" for part, count in sorted(value.items())) or "none"
             click.echo(f"{name:<12} {told}")
         elif value is not None:
             click.echo(f"{name:<12} {value}")
