@@ -130,7 +130,7 @@ async def test_an_epoch_is_begun_and_gone_back_to_and_outlives_the_server(serve:
 
     client = await serve(cache=cache)
     await ask(client)
-    assert await forget(client, {"epoch": "v1"}) == 0, "it is"
+    assert await forget(client, {"epoch": "v1"}) == 1, "it is, and one is stored"
     assert await forget(client, {"epoch": "v2"}) == 1
     assert (await epoch(client), (await ask(client))[0]) == ("v2", "miss")
     assert await forget(client, {"epoch": "v1"}) == 2
@@ -215,6 +215,8 @@ async def test_a_page_in_a_browser_cannot_post_without_asking(serve: Serve, type
         ({"author": "a", "tag": "b"}, "tag and author"),
         ({"epoch": "a", "all": True}, "epoch and all"),
         ({"epoch": "x" * 65}, "epoch"),
+        ({"tag": "a", "team": ""}, "'team': it is empty"),
+        ({"author": "a", "team": ""}, "'team': it is empty"),
     ],
 )
 async def test_what_to_forget_must_be_said_exactly(serve: Serve, body: dict[str, Any], told: str) -> None:

@@ -92,6 +92,9 @@ async def test_only_admins_may_ask_and_they_may_ask_for_others(
         named = await client.post("/admin/route?team=red", json={**MATHS, "model": model}, headers=boss)
         assert named.status == status
     assert (await client.post("/admin/route", json={"model": "auto"}, headers=boss)).status == 400
+    for query, param in (("teem=red", "teem"), ("team=red&team=blue", "team"), ("team=nobody", "team")):
+        reply = await client.post(f"/admin/route?{query}", json=MATHS, headers=boss)
+        assert (reply.status, (await reply.json())["error"]["param"]) == (400, param)
     assert (await client.post("/admin/route?team=rde", json=MATHS, headers=boss)).status == 400
 
 

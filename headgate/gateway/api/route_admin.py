@@ -13,15 +13,16 @@ from headgate.gateway.teams.entry import as_team
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.errors import invalid
 from headgate.gateway.wire.headers import cache_control, session
+from headgate.gateway.wire.query import read_query
 
 
 async def explain(http: web.Request) -> web.Response:
     """The decision about a chat completion's body, for the team and key of the query, else for who asks."""
     request = parse_chat(await read_body(http), cache_control(http.headers), session(http.headers))
     roster, who = http.app[keys.TEAMS].roster, http[keys.PRINCIPAL]
-    if http.query:
+    if query := read_query(http.query, ("team", "key")):
         try:
-            who = roster.principal(http.query.get("team"), http.query.get("key"))
+            who = roster.principal(query.get("team"), query.get("key"))
         except LookupError as error:
             raise invalid(f"Nobody to explain for: {error.args[0]}.", "team") from None
     routes = (await keys.backend(http)).routes

@@ -125,6 +125,10 @@ def parse_invalidation(body: bytes) -> Invalidation:
     given = [name for name in TARGETS if getattr(wire, name) or (name == "epoch" and wire.epoch is not None)]
     if len(given) != 1 and given not in (["tag", "team"], ["author", "team"]):
         raise _not_one(TARGETS, given, ", or 'tag' or 'author' with 'team'")
+    # Beside a tag it would be taken for a team that has nothing, and nothing would be forgotten.
+    for name in ("key", "tag", "author", "team"):
+        if getattr(wire, name) == "":
+            raise invalid(f"Invalid '{name}': it is empty.", name, "invalid_value")
     return wire
 
 
