@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import Metric
 
-from headgate.gateway.dashboard.history import INTERVAL_S, KEPT, History
+from headgate.gateway.dashboard.history import FIRST_TOKEN, INTER_TOKEN, INTERVAL_S, KEPT, History, counts_of
 from headgate.gateway.dashboard.traces import Traces, outcome
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.reading import Buckets, Reading
@@ -82,13 +84,46 @@ def test_only_points_that_are_new_are_given_and_the_oldest_leave() -> None:
     assert len(watched.history.since(0)) == len(watched.history.since(2)) == KEPT
 
 
+class Labels(dict[str, str]):
+    """Labels that count how often one of all of them is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, name: str) -> str:
+        Labels.looks += 1
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        Labels.looks += 1
+        return super().get(name, default)
+
+
+def test_a_point_takes_no_longer_for_each_model_where_there_are_many() -> None:
+    def looks(models: int) -> int:
+        family = Metric("all", "", "untyped")
+        for number in range(models):
+            labels = {"model": f"m-{number}", "source": "computed"}
+            family.add_sample("headgate_generation_tokens_total", Labels(labels), 4.0)
+            for bound in ("0.1", "+Inf"):
+                for name in (FIRST_TOKEN, INTER_TOKEN):
+                    family.add_sample(f"{name}_bucket", Labels({**labels, "le": bound}), 1.0)
+        Labels.looks = 0
+        counts = counts_of(Reading([family]), Traces(1), 0.0)
+        assert len(counts.generated_tokens) == len(counts.first_token) == len(counts.inter_token) == models
+        assert counts.inter_token["m-0"] == Buckets((0.1, math.inf), (1.0, 1.0))
+        return Labels.looks
+
+    assert looks(40) == 40 * looks(1)
+
+
 @given(st.lists(st.floats(0.0, 5.0), min_size=1, max_size=60), st.floats(0.01, 1.0))
 def test_quantiles_lie_in_the_bucket_of_the_value_they_are_of(values: list[float], share: float) -> None:
     registry = CollectorRegistry()
-    histogram = Histogram("h", "", buckets=(0.1, 0.5, 1.0, 2.0), registry=registry)
+    histogram = Histogram("h", "", ("of",), buckets=(0.1, 0.5, 1.0, 2.0), registry=registry)
     for value in values:
-        histogram.observe(value)
-    found = Reading(registry.collect()).buckets("h").quantile(share)
+        histogram.labels("a").observe(value)
+    histogram.labels("b").observe(0.2)
+    found = Reading(registry.collect()).buckets_by("h", "of")["a"].quantile(share)
     exact = sorted(values)[math.ceil(share * len(values) - 1e-9) - 1]
     low = max((bound for bound in (0.0, 0.1, 0.5, 1.0, 2.0) if bound < exact), default=0.0)
     high = min((bound for bound in (0.1, 0.5, 1.0, 2.0) if bound >= exact), default=2.0)

@@ -58,18 +58,17 @@ class Counts:
 def counts_of(reading: Reading, traces: Traces, at: float) -> Counts:
     """What a reading says of the traffic. Requests are those to the API."""
     verdicts = reading.by_one("headgate_cache_lookups_total", "verdict")
-    generated = reading.by_one("headgate_generation_tokens_total", "model")
     return Counts(
         at,
         traces.requests,
         traces.failed,
         traces.refused,
         reading.by_one("headgate_prompt_tokens_total", "model"),
-        generated,
+        reading.by_one("headgate_generation_tokens_total", "model"),
         sum(verdicts.values()),
         sum(verdicts.get(name, 0.0) for name in _HITS),
-        {model: reading.buckets(FIRST_TOKEN, model=model, source="computed") for model in generated},
-        {model: reading.buckets(INTER_TOKEN, model=model) for model in generated},
+        reading.buckets_by(FIRST_TOKEN, "model", source="computed"),
+        reading.buckets_by(INTER_TOKEN, "model"),
     )
 
 

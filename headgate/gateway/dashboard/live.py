@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -118,32 +118,36 @@ def _traffic(watched: Watched, now: Counts, old: Counts) -> Traffic:
 
 
 def _models(watched: Watched, reading: Reading, now: Counts, old: Counts) -> Iterator[LiveModel]:
-    requests = reading.by_one("headgate_requests_total", "model")
-    breakers = reading.by_one("headgate_route_breaker_state", "model")
+    # Each series is read once for all models: to look for those of each takes their square.
+    requests, breakers, running, waiting, background, preemptions, queries, found, usage = (
+        reading.by_one(f"headgate_{name}", "model")
+        for name in (
+            "requests_total", "route_breaker_state", "requests_running", "requests_waiting", "background_requests",
+            "preemptions_total", "prefix_cache_queries_total", "prefix_cache_hits_total", "kv_cache_usage_ratio",
+        )
+    )  # fmt: skip
     settings, parts = watched.settings, watched.lifecycle.parts
-    upstreams = {section.id for section in settings.upstreams}
+    upstreams = dict(_upstreams(reading, [section.id for section in settings.upstreams]))
     sections: tuple[ModelSection | UpstreamSection, ...] = (*settings.models, *settings.upstreams)
     for section in sections:
         model = section.id
         part = f"upstream {model}" if model in upstreams else f"model {model}"
         state, detail = parts.get(part, ("off", ""))
         first, inter = latencies(now, old, model)
-        queries = reading.total("headgate_prefix_cache_queries_total", model=model)
-        found = reading.total("headgate_prefix_cache_hits_total", model=model)
         generated = now.generated_tokens.get(model, 0.0)
         yield LiveModel(
             model,
             section.tier,
-            _upstream(reading, model) if model in upstreams else None,
+            upstreams.get(model),
             state,
             detail,
             ("closed", "half_open", "open")[int(breakers.get(model, 0))],
-            int(reading.total("headgate_requests_running", model=model)),
-            int(reading.total("headgate_requests_waiting", model=model)),
-            int(reading.total("headgate_background_requests", model=model)),
-            reading.value("headgate_kv_cache_usage_ratio", model=model),
-            found / queries if queries else None,
-            int(reading.total("headgate_preemptions_total", model=model)),
+            int(running.get(model, 0)),
+            int(waiting.get(model, 0)),
+            int(background.get(model, 0)),
+            usage.get(model),
+            found.get(model, 0.0) / queries[model] if queries.get(model) else None,
+            int(preemptions.get(model, 0)),
             int(requests.get(model, 0)),
             int(now.prompt_tokens.get(model, 0)),
             int(generated),
@@ -153,17 +157,32 @@ def _models(watched: Watched, reading: Reading, now: Counts, old: Counts) -> Ite
         )
 
 
-def _upstream(reading: Reading, model: str) -> LiveUpstream:
-    well = reading.value("headgate_upstream_healthy", model=model)
-    ends = reading.by_one("headgate_upstream_attempts_total", "end", model=model)
-    hedges = reading.by_one("headgate_upstream_hedges_total", "result", model=model)
-    return LiveUpstream(
-        None if well is None else well == 1,
-        {end: int(count) for end, count in ends.items()},
-        int(reading.total("headgate_upstream_retries_total", model=model)),
-        int(sum(hedges.values())),
-        int(hedges.get("won", 0)),
+def _upstreams(reading: Reading, models: Iterable[str]) -> Iterator[tuple[str, LiveUpstream]]:
+    well, retries = (reading.by_one(f"headgate_upstream_{name}", "model") for name in ("healthy", "retries_total"))
+    attempts, hedges = (
+        _split(reading.by(f"headgate_upstream_{name}_total", "model", label))
+        for name, label in (("attempts", "end"), ("hedges", "result"))
     )
+    for model in models:
+        raced = hedges.get(model, {})
+        yield (
+            model,
+            LiveUpstream(
+                well[model] == 1 if model in well else None,
+                attempts.get(model, {}),
+                int(retries.get(model, 0)),
+                sum(raced.values()),
+                raced.get("won", 0),
+            ),
+        )
+
+
+def _split(counts: Mapping[tuple[str, ...], float]) -> dict[str, dict[str, int]]:
+    """Counts by two labels, those of each value of the first together."""
+    found: dict[str, dict[str, int]] = {}
+    for (first, second), count in counts.items():
+        found.setdefault(first, {})[second] = int(count)
+    return found
 
 
 def _cache(watched: Watched, reading: Reading) -> LiveCache:
@@ -217,7 +236,7 @@ def _teams(watched: Watched, reading: Reading) -> Iterator[LiveTeam]:
     answered, by_cause = reading.by_one(requests, "team"), reading.by(requests, "team", "cause")
     tokens = reading.by("headgate_usage_tokens_total", "team", "kind")
     device, usd = (reading.by_one(f"headgate_usage_{name}_total", "team") for name in ("device_seconds", "usd"))
-    refused = reading.by("headgate_refused_requests_total", "team", "reason")
+    refused = _split(reading.by("headgate_refused_requests_total", "team", "reason"))
     anybody = roster.principal(None, None).policy
     for name in sorted(roster.names | answered.keys()):
         budgets = (roster.teams[name].policy if name in roster.teams else anybody).budgets
@@ -231,7 +250,7 @@ def _teams(watched: Watched, reading: Reading) -> Iterator[LiveTeam]:
             int(tokens.get((name, "completion"), 0)),
             device.get(name, 0.0),
             usd.get(name, 0.0),
-            {reason: int(count) for (of, reason), count in refused.items() if of == name},
+            refused.get(name, {}),
             [LiveBudget(s.bound, s.limit, s.spent, s.reserved, s.renewed) for s in shares],
             budgets.soft_percent,
             budgets.on_exceed,

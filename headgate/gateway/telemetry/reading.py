@@ -61,11 +61,6 @@ class Reading:
         """The sum of the samples with these labels; 0 where there is none."""
         return sum(value for _, value in self._of(name, where))
 
-    def value(self, name: str, **where: str) -> float | None:
-        """The same; None where there is none."""
-        found = self._of(name, where)
-        return sum(value for _, value in found) if found else None
-
     def by(self, name: str, *labels: str, **where: str) -> dict[tuple[str, ...], float]:
         """Sums by the values of some labels."""
         sums: dict[tuple[str, ...], float] = {}
@@ -78,11 +73,15 @@ class Reading:
         """Sums by the values of one label."""
         return {key: value for (key,), value in self.by(name, label, **where).items()}
 
-    def buckets(self, name: str, **where: str) -> Buckets:
-        """A histogram, its series with these labels together."""
-        sums = self.by_one(f"{name}_bucket", "le", **where)
-        counts = sorted((float(bound), count) for bound, count in sums.items())
-        return Buckets(tuple(bound for bound, _ in counts), tuple(count for _, count in counts))
+    def buckets_by(self, name: str, label: str, **where: str) -> dict[str, Buckets]:
+        """A histogram by the values of one label, its series with these others together."""
+        counts: dict[str, list[tuple[float, float]]] = {}
+        for (value, bound), count in self.by(f"{name}_bucket", label, "le", **where).items():
+            counts.setdefault(value, []).append((float(bound), count))
+        return {
+            value: Buckets(tuple(bound for bound, _ in found), tuple(count for _, count in found))
+            for value, found in ((value, sorted(unsorted)) for value, unsorted in counts.items())
+        }
 
     def _of(self, name: str, where: dict[str, str]) -> Sequence[tuple[dict[str, str], float]]:
         found = self._samples.get(name, [])
