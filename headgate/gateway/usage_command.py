@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sqlite3
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 import click
 from rich.box import SIMPLE_HEAVY
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from headgate.gateway.config import CONFIG_VARIABLE, load_settings
+from headgate.gateway.config import CONFIG_VARIABLE, read_settings
 from headgate.gateway.document import ConfigError
 from headgate.gateway.storage.folder import default_folder
 from headgate.gateway.teams.costs import Cost
@@ -73,7 +74,7 @@ def usage(
     plot: Path | None,
 ) -> None:
     """Print what teams used: requests, tokens, device time, dollars."""
-    if since is not None and not re.fullmatch(r"\d{4}-\d{2}-\d{2}", since):
+    if since is not None and not _is_day(since):
         raise click.UsageError(f"--since is '{since}'; expected a day such as 2026-11-22")
     path = _ledger(config_path) if ledger is None else ledger
     columns = tuple(name.strip() for name in by.split(","))
@@ -129,7 +130,7 @@ def table(columns: tuple[str, ...], rows: list[Row]) -> Table:
         shown.add_column(name, footer, justify="right")
     for row in rows:
         shown.add_row(
-            *row.labels,
+            *map(_shown, row.labels),
             f"{row.requests:,}",
             f"{row.prompt_tokens:,}",
             f"{row.cached_tokens:,}",
@@ -141,9 +142,22 @@ def table(columns: tuple[str, ...], rows: list[Row]) -> Table:
     return shown
 
 
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _shown(label: str) -> Text:
+    """As it is: a client may call its user `[/b]`, or what moves the cursor of a terminal."""
+    return Text("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in label))
+
+
 def _ledger(config_path: Path | None) -> Path:
     try:
-        folder = load_settings(config_path).storage.folder
+        # The keys of teams are not needed for it, nor the variables that hold them.
+        folder = read_settings(config_path).storage.folder
     except ConfigError as error:
         raise click.ClickException("the configuration cannot be used:\n  " + "\n  ".join(error.problems)) from None
     if folder is None:

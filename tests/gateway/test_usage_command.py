@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from msgspec.structs import replace
+from team_files import write_team
 
 from headgate.gateway.cli import main
+from headgate.gateway.teams.ledger import FILE
 from headgate.gateway.teams.ledger_file import Entry, Intent, LedgerFile, Settled
 
 ENTRY = Entry(
@@ -39,6 +42,31 @@ def test_a_table_sums_by_columns(ledger: Path) -> None:
     assert ["all", "10", "4,000", "1,600", "200", "80", "7.500", "4.5"] in lines
 
 
+def test_users_are_shown_as_they_call_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "a#b?c"
+    file = LedgerFile(path)
+    for number, user in enumerate(("[/b]", "[red]x[/red]", "a:smile:b", "two\nlines", "\x1b[31mred", "日本")):
+        file.write([Intent(number, ENTRY), Settled(number, replace(ENTRY, user=user))])
+    file.close()
+    result = CliRunner().invoke(main, ["usage", "--ledger", str(path), "--by", "user"])
+    assert result.exit_code == 0, result.output
+    shown = [line.split()[0] for line in result.output.splitlines() if "1,000" in line]
+    assert shown == [r"\x1b[31mred", "[/b]", "[red]x[/red]", "a:smile:b", r"two\nlines", "日本"]
+    assert not (tmp_path / "a").exists(), "no other file was opened"
+
+
+def test_the_ledger_of_a_configuration_is_read_without_its_secrets(tmp_path: Path, ledger: Path) -> None:
+    ledger.rename(tmp_path / FILE)
+    write_team(tmp_path / "teams", "red", {"id": "a", "secret": "env:NOT_SET_HERE"})
+    main_file = tmp_path / "headgate.yaml"
+    main_file.write_text(
+        yaml.safe_dump({"storage": {"folder": str(tmp_path)}, "teams": {"folder": str(tmp_path / "teams")}})
+    )
+    result = CliRunner().invoke(main, ["usage", "--config", str(main_file), "--by", "team"])
+    assert result.exit_code == 0, result.output
+    assert "blue" in result.output
+
+
 def test_json_and_the_days_and_teams_that_are_wanted(ledger: Path) -> None:
     command = ["usage", "--ledger", str(ledger), "--by", "cause", "--json", "--since", "2026-11-21", "--team", "red"]
     rows = json.loads(CliRunner().invoke(main, command).output)
@@ -64,6 +92,7 @@ def test_a_picture_is_drawn(ledger: Path, tmp_path: Path) -> None:
     [
         (["--by", "colour"], "'colour' is no column to sum by; expected some of team, key, model, cause, day, user"),
         (["--since", "yesterday"], "--since is 'yesterday'; expected a day such as 2026-11-22"),
+        (["--since", "2026-13-45"], "--since is '2026-13-45'; expected a day such as 2026-11-22"),
         (["--ledger", "nowhere"], "there is no usage ledger at nowhere"),
     ],
 )

@@ -266,7 +266,7 @@ def read_usage(path: Path, by: Sequence[str], team: str | None, since: str | Non
     given = [(text, value) for text, value in conditions if value is not None]
     if given:
         query += " WHERE " + " AND ".join(text for text, _ in given)
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         rows = connection.execute(f"{query} GROUP BY {columns} ORDER BY {columns}", [value for _, value in given])
         return [tuple(row) for row in rows]
