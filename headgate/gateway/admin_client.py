@@ -59,16 +59,15 @@ def read(url: str, api_key: str | None, body: dict[str, Any] | None) -> bytes:
 
 
 def _sendable(api_key: str) -> str:
-    """The key without the line end of the file that it came from; ClickException, which does not show it, where a
-    header cannot hold it."""
+    """The key as a header holds it, without the line end of the file that it came from; ClickException, which does not
+    show it, where a header cannot."""
     key = api_key.strip()
-    wrong = next((at for at, sign in enumerate(key) if not "!" <= sign <= "~"), None)
+    wrong = next((at for at, sign in enumerate(key) if sign < " " or sign == "\x7f"), None)
     if wrong is not None:
-        raise click.ClickException(
-            f"the API key cannot be sent: its character {wrong + 1} of {len(key)} is {key[wrong]!a}; expected letters, "
-            "digits and signs of ASCII"
-        )
-    return key
+        message = f"its character {wrong + 1} of {len(key)} is {key[wrong]!a}; expected none that controls a terminal"
+        raise click.ClickException(f"the API key cannot be sent: {message}")
+    # The server reads it as UTF-8, where the client takes what is Latin-1.
+    return key.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

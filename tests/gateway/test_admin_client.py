@@ -51,14 +51,16 @@ async def test_counts_are_told_to_the_last_digit() -> None:
 async def test_a_key_goes_to_the_server_that_is_named_and_is_shown_nowhere() -> None:
     async with answering(http("200 OK", json.dumps(REPORT).encode())) as (url, asked):
         assert (await command("--url", url, "--api-key", f" {KEY}\r\n")).exit_code == 0
-        for key in (f"{KEY}\nx", f"{KEY} x", f"{KEY}…"):
+        for key in (f"{KEY}\nx", f"{KEY}\x1bx", f"{KEY}\0"):
             refused = await command("--url", url, "--api-key", key)
             assert (refused.exit_code, KEY in refused.output) == (1, False)
             assert f"its character {len(KEY) + 1} of" in refused.output
-        assert [f"Authorization: Bearer {KEY}\r\n".encode() in one for one in asked] == [True]
+        assert (await command("--url", url, "--api-key", f"{KEY} ü")).exit_code == 0
+        sent = [f"Authorization: Bearer {KEY}{more}\r\n".encode() for more in ("", " ü")]
+        assert [header in one for header, one in zip(sent, asked, strict=True)] == [True, True]
         async with answering(http("302 Found", b"", f"Location: {url}/login")) as (leads, _):
             refused = await command("--url", leads, "--api-key", KEY)
-        assert (refused.exit_code, len(asked)) == (1, 1), "nobody else is asked"
+        assert (refused.exit_code, len(asked)) == (1, 2), "nobody else is asked"
         assert f"302 and leads to {url}/login" in refused.output
 
 
