@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from team_files import key, write_team
 
 from headgate.gateway import keys
 from headgate.gateway.api.dashboard import WATCHED
+from headgate.gateway.dashboard.history import KEPT
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 
@@ -37,6 +39,25 @@ async def chat(client: TestClient[Any, Any], text: str) -> str:
     reply = await client.post("/v1/chat/completions", json=body, headers=KEY)
     assert reply.status == 200, await reply.text()
     return reply.headers["x-request-id"]
+
+
+@asynccontextmanager
+async def signed_in(client: TestClient[Any, Any]) -> AsyncIterator[Page]:
+    """The overview, as the operator sees it."""
+    async with browser() as page:
+        await page.size(1280, 900)
+        await page.open(str(client.make_url("/dashboard")))
+        await page.until("document.activeElement?.id === 'key'")
+        await page.type(SECRET)
+        await page.key("Enter")
+        await page.until("document.querySelector('.figure .value b')?.textContent")
+        yield page
+
+
+async def looked(page: Page, times: int = 2) -> None:
+    """The page has asked for what is new, so often, and shown what it was told before."""
+    asked = "performance.getEntriesByType('resource').filter(({ name }) => name.includes('/admin/live')).length"
+    await page.until(f"{asked} >= {await page.run(asked) + times}")
 
 
 async def fits(page: Page) -> bool:
@@ -118,3 +139,85 @@ async def test_an_operator_signs_in_and_sees_what_the_server_says(client: TestCl
         assert SECRET not in await page.run("JSON.stringify(localStorage) + document.cookie + location.href")
         assert {url for url in page.asked if not url.startswith(f"{base}/")} == set()
         assert page.complaints == []
+
+
+async def test_the_key_can_be_given_again_whatever_was_given_first(client: TestClient[Any, Any]) -> None:
+    async with browser() as page:
+        await page.open(str(client.make_url("/dashboard")))
+        await page.until("document.activeElement?.id === 'key'")
+        await page.type("sk-ops…–日本")
+        await page.key("Enter")
+        await page.until("document.querySelector('[role=alert]') !== null")
+        assert "Incorrect API key provided" in await page.text("#why")
+
+        # Whoever fetches the key from another tab finds the form as it was.
+        await page.type("sk-ops")
+        await page.run("document.dispatchEvent(new Event('visibilitychange'))")
+        await page.run("fetch('/ready').then((reply) => reply.text())")
+        assert await page.run("document.querySelector('#key').value") == "sk-ops"
+        assert "Incorrect API key provided" in await page.text("#why")
+
+
+async def test_the_list_goes_on_for_whoever_points_and_says_of_which_day(client: TestClient[Any, Any]) -> None:
+    await chat(client, "one")
+    async with signed_in(client) as page:
+        await page.run("location.hash = '#/requests'")
+        await page.until("document.querySelector('.found a') !== null")
+        rows = "document.querySelectorAll('.found tbody tr').length"
+        assert await page.run(rows) == 1
+        x, y = await page.run(
+            "(({ x, y }) => [x + 2, y + 2])(document.querySelector('.found td:nth-child(3)').getBoundingClientRect())"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            await page.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        await chat(client, "two")
+        await page.until(f"{rows} === 2")
+        today = await page.text(".found td")
+        assert len(today) == len("12:34:56")
+
+        tomorrow = "class extends Date { constructor(...of) { of.length ? super(...of) : super(Date.now() + 864e5); } }"
+        await page.call("Page.addScriptToEvaluateOnNewDocument", source=f"globalThis.Date = {tomorrow}")
+        await page.open("about:blank")
+        await page.open(str(client.make_url("/dashboard#/requests")))
+        await page.until("document.querySelector('.found a') !== null")
+        assert (await page.text(".found td")).endswith(f", {today}")
+
+
+async def test_a_moment_stays_the_same_while_the_oldest_leave(client: TestClient[Any, Any]) -> None:
+    assert client.app is not None
+    history = client.app[WATCHED].history
+    for _ in range(KEPT):
+        history.take()
+    await chat(client, "one")
+    history.take()
+    history.take()
+    async with signed_in(client) as page:
+        await page.run("document.querySelector('.chart').focus()")
+        chosen, rate = "", "0"
+        while rate == "0":  # the server goes on taking points
+            await page.key("ArrowLeft")
+            rate, chosen = await page.text(".legend b"), await page.text(".span time")
+        for _ in range(3):
+            history.take()
+        await looked(page)
+        assert (await page.text(".legend b"), await page.text(".span time")) == (rate, chosen)
+        for _ in range(KEPT):
+            history.take()
+        await looked(page)
+        assert await page.text(".span time") == "", "it has left"
+
+
+async def test_long_names_do_not_push_the_page_aside(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_environment(monkeypatch)
+    models = [{"id": letter * 100, "path": str(tiny_checkpoint), "tier": "small"} for letter in "mn"]
+    away = {"id": "u" * 100, "base_url": "http://127.0.0.1:1/v1", "model": "m", "retries": {"most": 0}}
+    async with site(tiny_checkpoint, models=models, upstreams=[away]) as client, browser() as page:
+        body = {"model": away["id"], "messages": [{"role": "user", "content": "hello"}]}
+        request_id = (await client.post("/v1/chat/completions", json=body)).headers["x-request-id"]
+        await page.open(str(client.make_url("/dashboard")))
+        for width in (1280, 375):
+            await page.size(width, 812)
+            for view in ("#/", "#/requests", f"#/requests/{request_id}"):
+                await page.run(f"location.hash = '{view}'")
+                await page.until("document.querySelector('.figures, .found, .way') !== null")
+                assert await fits(page), (width, view)

@@ -31,7 +31,7 @@ function row({ id, team, endpoint, status, at, lines, completed, failed, running
   ].filter(([, , of]) => of);
   return [
     h("span", { class: "name", title: id }, h("i", { class: `dot ${LEVELS[status] ?? ""}` }), id.slice(0, 14), "…", h("small", {}, `${team}, ${endpoint}`)),
-    status.replace("_", " "),
+    status.replaceAll("_", " "),
     clock(at),
     lines
       ? h("span", { class: "gauge" }, shares(parts, lines, 8), percent((completed + failed) / lines, 0))

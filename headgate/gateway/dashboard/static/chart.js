@@ -17,6 +17,11 @@ export class Moment extends EventTarget {
     this.at = at;
     this.dispatchEvent(new Event("move"));
   }
+
+  /** So many points have left: the moment is the same, or none where it left too. */
+  shift(gone) {
+    if (this.at !== null && gone) this.move(this.at >= gone ? this.at - gone : null);
+  }
 }
 
 export class Chart {

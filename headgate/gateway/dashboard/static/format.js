@@ -55,7 +55,13 @@ export function bytes(value) {
 /** A number that is round, without the digits that say so. */
 export const round = (text) => text.replace(/\.0+(?!\d)/, "");
 
-export const clock = (unix) => new Date(unix * 1e3).toLocaleTimeString("en-GB");
+/** A time of today by the browser's clock and zone; that of another day has its date before it. */
+export function clock(unix) {
+  const at = new Date(unix * 1e3);
+  const time = at.toLocaleTimeString("en-GB");
+  if (at.toDateString() === new Date().toDateString()) return time;
+  return `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short" })}, ${time}`;
+}
 
 export function span(seconds) {
   const minutes = Math.floor(seconds / 60);

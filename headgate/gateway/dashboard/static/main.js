@@ -30,7 +30,8 @@ window.addEventListener("hashchange", () => {
   open();
   main.focus({ preventScroll: true });
 });
-document.addEventListener("visibilitychange", () => document.hidden || look());
+// Whoever comes back with the key from elsewhere finds the form as he left it.
+document.addEventListener("visibilitychange", () => document.hidden || asking() || look());
 open();
 
 /** Show the view that the address names. */
@@ -49,6 +50,8 @@ function open() {
   window.scrollTo(0, 0);
   look();
 }
+
+const asking = () => main.querySelector(".sign-in") !== null;
 
 /** Ask for what the view shows, and again in a while unless nobody looks. What was asked before is of no interest. */
 async function look() {
@@ -89,6 +92,7 @@ function trouble(error) {
   main.classList.add("stale");
   state.className = "state bad";
   state.textContent = "no answer";
+  leave.hidden = !signedIn();
   document.title = "Headgate: no answer";
   if (main.firstChild !== view.element) {
     main.classList.remove("stale");

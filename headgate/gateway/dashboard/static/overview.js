@@ -132,7 +132,8 @@ class Figure {
 export class Overview {
   constructor(history) {
     this.history = history;
-    const moment = new Moment();
+    const moment = (this.shown = new Moment());
+    this.gone = history.gone;
     this.figures = FIGURES.map((spec) => new Figure(spec, moment));
     this.panels = [
       [modelsPanel, "Models", "wide"],
@@ -170,6 +171,8 @@ export class Overview {
   /** After it is on the page, where it has a size. */
   drawn() {
     refill(this.problems, problems(this.live));
+    this.shown.shift(this.history.gone - this.gone);
+    this.gone = this.history.gone;
     this.since.textContent = `${span(this.history.size * this.live.history.interval_s)} ago`;
     for (const figure of this.figures) figure.show(this.live, this.history);
     for (const { make, body, element } of this.panels) {

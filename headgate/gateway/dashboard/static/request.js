@@ -152,7 +152,7 @@ function route({ route: found, request, cache: looked, predicted_s }) {
     price ? time(price.decode_s) : "–",
     price ? usd(price.usd) : "–",
     price ? h("span", { class: "gauge" }, meter(price.score / most, { label: `price ${time(price.score)}` }), time(price.score)) : "–",
-    excluded ? excluded.replace("_", " ") : good_enough ? "good enough" : "not good enough",
+    excluded ? excluded.replaceAll("_", " ") : good_enough ? "good enough" : "not good enough",
   ]);
   const columns = [
     ["Model", "head"],

@@ -56,7 +56,7 @@ export class RequestsView {
     const { requests, remembered } = await ask(`/admin/requests?${query}`);
     this.told.textContent = `${count(requests.length)} shown; the last ${count(remembered)} that ended are remembered. No content is kept.`;
     // Whoever walks through the list by keyboard is not led elsewhere by what came meanwhile.
-    if (this.found.contains(document.activeElement)) return;
+    if (this.found.querySelector(":focus-visible")) return;
     const empty = remembered ? "None of the requests is like that." : "No request has ended yet.";
     refill(this.found, [table("Requests", COLUMNS, requests.map(row), empty)]);
   }

@@ -56,5 +56,5 @@ function refused({ refused: by }) {
   const entries = Object.entries(by);
   if (!entries.length) return "0";
   const total = entries.reduce((sum, [, of]) => sum + of, 0);
-  return h("span", { class: "stack" }, h("b", { class: "warn" }, count(total)), h("small", {}, entries.map(([what]) => what.replace("_", " ")).join(", ")));
+  return h("span", { class: "stack" }, h("b", { class: "warn" }, count(total)), h("small", {}, entries.map(([what]) => what.replaceAll("_", " ")).join(", ")));
 }
