@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +144,7 @@ class Embeddings:
         )
         try:
             with await self._admission.enter(asked, request.principal, request.record) as ticket:
+                request.record.admitted_s = time.monotonic() - request.record.arrived
                 tab, made = await self._tab(request), False
                 ticket.attempt = Attempt(tab)
                 try:

@@ -167,3 +167,25 @@ def test_the_oldest_requests_leave_when_there_is_no_room() -> None:
         traces.ended(record)
     assert [line.id for line in traces.lines(lambda _: True, 10)] == ["4", "3", "2"]
     assert (len(traces), traces.requests, traces.find("1")) == (3, 5, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "admitted_s", "stages"),
+    [
+        (200, None, ["reply"]),
+        (429, None, ["admit"]),
+        (0, None, ["admit"]),
+        (200, 0.1, ["admit", "answer"]),
+        (503, 0.1, ["admit", "failed"]),
+    ],
+)
+def test_what_no_model_was_chosen_for_shows_how_far_it_came(
+    status: int, admitted_s: float | None, stages: list[str]
+) -> None:
+    traces = Traces(10, lambda: 100.0, lambda: 100.0)
+    record = replace(RECORD, arrived=99.5, status=status, admitted_s=admitted_s)
+    (traces.ended if status else traces.begun)(record)
+    found = traces.find(record.request_id)
+    assert found is not None
+    assert [stage.name for stage in found.stages] == stages
+    assert (found.stages[0].begin_s, found.stages[-1].end_s) == (0.0, 0.5)

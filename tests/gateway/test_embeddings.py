@@ -76,6 +76,11 @@ async def test_usage_is_what_the_model_read_and_is_counted(client: Client) -> No
     samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
     (counted,) = [s.value for s in samples if s.name == "headgate_prompt_tokens_total" and s.labels["model"] == MODEL]
     assert counted == 7 + 256
+    (latest, _) = (await (await client.get("/admin/requests")).json())["requests"]
+    told = await (await client.get(f"/admin/requests/{latest['id']}")).json()
+    admit, answer = told["stages"]
+    assert (admit["name"], answer["name"]) == ("admit", "answer"), "the time that it took is not that of letting it in"
+    assert 0 < admit["end_s"] == answer["begin_s"] < answer["end_s"] == latest["total_s"]
 
 
 async def test_base64_is_little_endian_float32(client: Client) -> None:

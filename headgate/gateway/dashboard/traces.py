@@ -136,12 +136,15 @@ def _trace(at: float, record: RequestRecord) -> RequestTrace:
 def _stages(record: RequestRecord) -> Iterator[Stage]:
     """Its way, each stage from where the one before ended. What it never came to is left out."""
     total, opened = record.total_s, record.opened
-    admitted = record.admitted_s
-    yield Stage("admit", 0.0, total if admitted is None else admitted)
+    admitted, answered = record.admitted_s, 0 < record.status < 400
     if admitted is None:
+        # What is answered without a place, such as a list of models or a reply once more, was not kept waiting for one.
+        yield Stage("reply" if answered else "admit", 0.0, total)
         return
+    yield Stage("admit", 0.0, admitted)
     if opened is None:
-        yield Stage("failed" if record.status else "deciding", admitted, total)
+        # No model is chosen for texts to embed.
+        yield Stage("answer" if answered else "failed" if record.status else "deciding", admitted, total)
         return
     at = admitted
     decided: tuple[tuple[StageName, float | None], ...] = (("cache", opened.looked_s), ("route", opened.planned_s))

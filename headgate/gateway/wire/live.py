@@ -29,7 +29,7 @@ class Traffic(Struct):
     failed_s: float
     """Of these, those that got 5xx."""
     refused_s: float
-    """Of these, those that got 429."""
+    """Of these, those that got 4xx: beyond a limit or a budget, or not to be answered as they were asked."""
     prompt_tokens_s: float
     generated_tokens_s: float
     hit_ratio: float | None
