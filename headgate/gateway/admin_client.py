@@ -24,10 +24,10 @@ class _NoFollowing(urllib.request.HTTPRedirectHandler):
         """None: what leads elsewhere is a refusal."""
 
 
-def ask(url: str, api_key: str | None, body: dict[str, Any] | None) -> dict[str, Any]:
-    """The server's JSON object; ClickException where it is not there or refuses."""
+def ask(url: str, api_key: str | None, body: dict[str, Any] | None, within_s: float = _TIMEOUT_S) -> dict[str, Any]:
+    """The server's JSON object; ClickException where it is not there, refuses, or takes longer."""
     try:
-        answer = json.loads(read(url, api_key, body))
+        answer = json.loads(read(url, api_key, body, within_s))
     except ValueError as error:
         raise click.ClickException(f"{url} cannot be asked: {error}") from None
     if not isinstance(answer, dict):
@@ -35,21 +35,24 @@ def ask(url: str, api_key: str | None, body: dict[str, Any] | None) -> dict[str,
     return answer
 
 
-def read(url: str, api_key: str | None, body: dict[str, Any] | None) -> bytes:
-    """The body of the server's answer; ClickException where it is not there or refuses."""
+def read(url: str, api_key: str | None, body: dict[str, Any] | None, within_s: float = _TIMEOUT_S) -> bytes:
+    """The body of the server's answer; ClickException where it is not there, refuses, or takes longer."""
     headers = {"Content-Type": "application/json"}
     if api_key:
         headers["Authorization"] = f"Bearer {_sendable(api_key)}"
     data = None if body is None else json.dumps(body).encode()
     try:
         request = urllib.request.Request(url, data, headers)
-        with urllib.request.build_opener(_NoFollowing).open(request, timeout=_TIMEOUT_S) as response:
+        with urllib.request.build_opener(_NoFollowing).open(request, timeout=within_s) as response:
             page: bytes = response.read()
             return page
     except urllib.error.HTTPError as error:
         raise click.ClickException(_refusal(error)) from None
     except OSError as error:
         reason = getattr(error, "reason", error)
+        if isinstance(reason, TimeoutError):
+            message = f"{url} has not answered within {within_s:g} s; what it was asked for may still come to be"
+            raise click.ClickException(message) from None
         raise click.ClickException(
             f"no server answers at {url} ({reason}); start one with `headgate serve`, or name it with --url"
         ) from None

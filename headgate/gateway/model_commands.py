@@ -9,6 +9,9 @@ import click
 
 from headgate.gateway.admin_client import ask, key_option
 
+_WITHIN_S = 1800.0
+"""Weights of hundreds of gigabytes are read from a slow disk in less."""
+
 url_option = click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
 
 
@@ -37,7 +40,7 @@ def list_models(url: str, api_key: str | None, as_json: bool) -> None:
 @click.argument("model")
 def sleep(url: str, api_key: str | None, model: str) -> None:
     """Have MODEL give its memory back until somebody wants it."""
-    click.echo(_line(ask(f"{url.rstrip('/')}/admin/models/sleep", api_key, {"model": model})))
+    click.echo(_line(ask(f"{url.rstrip('/')}/admin/models/sleep", api_key, {"model": model}, _WITHIN_S)))
 
 
 @models.command()
@@ -46,7 +49,7 @@ def sleep(url: str, api_key: str | None, model: str) -> None:
 @click.argument("model")
 def wake(url: str, api_key: str | None, model: str) -> None:
     """Have MODEL be there again, before somebody waits for it."""
-    click.echo(_line(ask(f"{url.rstrip('/')}/admin/models/wake", api_key, {"model": model})))
+    click.echo(_line(ask(f"{url.rstrip('/')}/admin/models/wake", api_key, {"model": model}, _WITHIN_S)))
 
 
 def _line(state: dict[str, Any]) -> str:

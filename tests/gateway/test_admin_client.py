@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner, Result
 
+from headgate.gateway.admin_client import ask
 from headgate.gateway.cli import main
 
 KEY = "sk-ops-0123456789abcdef"
@@ -78,6 +80,16 @@ async def test_what_is_no_server_of_ours_is_told_in_words(answer: Callable[[], b
     async with answering(answer()) as (url, _):
         told = await command("--url", url)
     assert (told.exit_code, said in told.output, url in told.output) == (1, True, True), told.output
+
+
+async def test_a_server_that_takes_long_is_not_taken_for_none() -> None:
+    async def meet(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with await asyncio.start_server(meet, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(ClickException, match=r"has not answered within 0\.05 s"):
+            await asyncio.to_thread(ask, url, None, {"model": "m"}, 0.05)
 
 
 async def test_an_address_that_is_none_is_told_in_words() -> None:
