@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import string
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -147,6 +148,32 @@ def test_what_is_written_is_what_is_meant_however_the_file_looks(
     made = rewritten(text, after)
     assert yaml.safe_load(made) == {**yaml.safe_load(text), "keys": after}
     assert made.startswith("# top\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "team: {name: red}\nkeys:\n- &one\n  id: a\n  hash: A\n  role: admin\n- <<: *one\n  id: b\n  hash: B\n",
+        '{"team": {"name": "red"}, "keys": [{"id": "a", "hash": "A"}, {"id": "b", "hash": "B"}]}',
+        "---\nteam: {name: red}\nkeys:\n- id: a\n  hash: >-\n    A\n- id: b\n  hash: B\n...\n",
+        "team: {name: red}\nkeys:\n  - id: b\n    hash: B\n  - id: a\n    hash: |-\n      A\nlimits: {max_n: 1}\n",
+    ],
+)
+def test_files_of_every_form_are_edited(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "red.yaml"
+    for letter in "AB":
+        text = re.sub(rf"\b{letter}\b", hash_secret(letter), text)
+    path.write_text(text)
+    before = yaml.safe_load(path.read_text())
+    made = store(tmp_path).create("red", "c").secret
+    again = store(tmp_path).rotate("a", grace_s=60).secret
+    assert [who(tmp_path, secret) for secret in (made, again)] == ["c", "a"]
+    for key_id in ("c", "a"):
+        store(tmp_path).revoke(key_id)
+    after = yaml.safe_load(path.read_text())
+    (kept,) = after["keys"]
+    assert (kept["id"], after.keys()) == ("b", before.keys())
+    assert kept == next(entry for entry in before["keys"] if entry["id"] == "b")
 
 
 def command(folder: Path, *arguments: str) -> Result:

@@ -183,9 +183,17 @@ def rewritten(text: str, entries: list[dict[str, Any]]) -> str:
     for attempt in (_by_lines, _by_block):
         made = attempt(text, entries)
         # Whatever a file looks like: what is written says what is meant.
-        if made is not None and yaml.safe_load(made) == wanted:
+        if made is not None and _says(made, wanted):
             return made
     return yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True)
+
+
+def _says(text: str, wanted: dict[str, Any]) -> bool:
+    """Whether a text is read as that. One is not YAML where a key that went had the anchor of one that stays."""
+    try:
+        return bool(yaml.safe_load(text) == wanted)
+    except yaml.YAMLError:
+        return False
 
 
 def _by_lines(text: str, entries: list[dict[str, Any]]) -> str | None:
