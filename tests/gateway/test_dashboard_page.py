@@ -221,3 +221,4 @@ async def test_long_names_do_not_push_the_page_aside(tiny_checkpoint: Path, monk
                 await page.run(f"location.hash = '{view}'")
                 await page.until("document.querySelector('.figures, .found, .way') !== null")
                 assert await fits(page), (width, view)
+            assert "unreachable" in await page.text(".way"), "what was tried in vain is told on a phone too"
