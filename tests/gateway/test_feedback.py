@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -104,6 +105,20 @@ async def test_a_server_may_take_none(tiny_checkpoint: Path, monkeypatch: pytest
     async with site(tiny_checkpoint, feedback={"most": 0}) as client:
         status, body = await say(client, "red", id="chatcmpl-1", good=True)
         assert (status, body["error"]["code"]) == (404, "feedback_off")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+async def test_all_that_was_said_is_told_by_its_time_whoever_said_it(tmp_path: Path, *, kept: bool) -> None:
+    book = Book(3)
+    with closing(Database(tmp_path / "catalog")) as database:
+        if kept:
+            await book.open(database)
+        for at, (team, answer_id) in enumerate(
+            [("red", "a"), ("blue", "b"), ("red", "c"), ("blue", "d"), ("red", "a")]
+        ):
+            await book.rate(Rating(given(answer_id, team), 1.0, "", "", "laptop", float(at)))
+        assert [one.answer.id for one in await book.ratings(None)] == ["b", "c", "d", "a"]
+        assert [one.answer.id for one in await book.ratings("red")] == ["c", "a"]
 
 
 async def test_a_team_has_room_for_so_many_and_crowds_out_no_other(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ class Book:
         """Those of a team, or of all, the oldest first. `sqlite3.Error` where the disk fails."""
         if self._database is not None:
             return await self._database.run(partial(table.ratings, team=team))
-        return [one for name, own in self._ratings.items() if team in (None, name) for one in own.values()]
+        found = [one for name, own in self._ratings.items() if team in (None, name) for one in own.values()]
+        return sorted(found, key=lambda one: one.at)
 
     async def open(self, database: Database) -> None:
         """From now on go on with what a catalog has. `sqlite3.Error` where it cannot be used."""
