@@ -158,6 +158,22 @@ async def test_the_key_can_be_given_again_whatever_was_given_first(client: TestC
         assert "Incorrect API key provided" in await page.text("#why")
 
 
+async def test_a_browser_that_keeps_nothing_shows_the_page_too(client: TestClient[Any, Any]) -> None:
+    raises = "{ get() { throw new DOMException('denied', 'SecurityError'); } }"
+    async with browser() as page:
+        for name in ("localStorage", "sessionStorage"):
+            source = f"Object.defineProperty(window, '{name}', {raises})"
+            await page.call("Page.addScriptToEvaluateOnNewDocument", source=source)
+        await page.open(str(client.make_url("/dashboard")))
+        await page.until("document.activeElement?.id === 'key'")
+        await page.type(SECRET)
+        await page.key("Enter")
+        await page.until("document.querySelector('.figure .value b')?.textContent")
+        await page.run("document.querySelector('#theme').click()")
+        assert await page.run("document.documentElement.dataset.theme") == "light"
+        assert page.complaints == []
+
+
 async def test_the_list_goes_on_for_whoever_points_and_says_of_which_day(client: TestClient[Any, Any]) -> None:
     await chat(client, "one")
     async with signed_in(client) as page:

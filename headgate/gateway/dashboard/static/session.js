@@ -1,11 +1,14 @@
 // The key stays in this tab: in sessionStorage, and in the Authorization header of what is asked.
 
+import { storage } from "./storage.js";
+
 const KEY = "headgate-admin-key";
 const WAIT_MS = 10_000;
+const kept = storage("sessionStorage");
 
-export const signedIn = () => sessionStorage.getItem(KEY) !== null;
-export const signIn = (key) => sessionStorage.setItem(KEY, key);
-export const signOut = () => sessionStorage.removeItem(KEY);
+export const signedIn = () => kept.getItem(KEY) !== null;
+export const signIn = (key) => kept.setItem(KEY, key);
+export const signOut = () => kept.removeItem(KEY);
 
 /** What the server said instead of an answer. Status 0: it could not be reached. */
 export class Refused extends Error {
@@ -17,7 +20,7 @@ export class Refused extends Error {
 
 /** The JSON of a path under /admin, or Refused. */
 export async function ask(path) {
-  const key = sessionStorage.getItem(KEY);
+  const key = kept.getItem(KEY);
   const [reply, body] = await get(path, key === null ? {} : { Authorization: `Bearer ${sendable(key)}` });
   if (!reply.ok) throw new Refused(reply.status, body.error?.message ?? `The server answered ${reply.status}.`);
   return body;

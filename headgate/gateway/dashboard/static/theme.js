@@ -1,5 +1,7 @@
 // Light, dark, or as the system has it.
 
+import { storage } from "./storage.js";
+
 const KEY = "headgate-theme";
 const NAMES = ["auto", "light", "dark"];
 
@@ -10,11 +12,12 @@ export function themeButton(button) {
     button.textContent = `Theme: ${name}`;
     button.setAttribute("aria-label", `Theme: ${name}. Press for the next of auto, light and dark.`);
   };
-  let name = NAMES.includes(localStorage.getItem(KEY)) ? localStorage.getItem(KEY) : "auto";
+  const kept = storage("localStorage");
+  let name = NAMES.includes(kept.getItem(KEY)) ? kept.getItem(KEY) : "auto";
   show(name);
   button.addEventListener("click", () => {
     name = NAMES[(NAMES.indexOf(name) + 1) % NAMES.length];
-    localStorage.setItem(KEY, name);
+    kept.setItem(KEY, name);
     show(name);
   });
 }
