@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -17,6 +18,12 @@ from headgate.gateway.upstream.checks import missing_secrets, variables
 from headgate.gateway.wire.decode import nearest
 
 CONFIG_VARIABLE = f"{ENV_PREFIX}CONFIG"
+
+_ELSEWHERE = frozenset({"HEADGATE_KEY", "HEADGATE_NO_NATIVE", "HEADGATE_PEERS", "HEADGATE_VECTORS"})
+"""Variables that set nothing here and mean something: to clients as docs/clients.md has them, the build, the benchmark
+beside other engines, and the kernels."""
+_SERVICE = re.compile(rf"{ENV_PREFIX}(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+"""Variables by which Kubernetes tells pods of a Service whose name begins with `headgate`."""
 
 
 def load_settings(path: Path | None) -> Settings:
@@ -90,13 +97,23 @@ def _where(keys: Keys, document: Document) -> str:
 
 def _unknown_variables(environ: Mapping[str, str], settings: Settings, referenced: frozenset[str]) -> list[str]:
     """Problems with variables of our prefix that mean nothing. Those that hold `referenced` secrets are fine."""
-    referenced |= {variable_of(settings.cache.secret) or ""}
+    referenced |= {variable_of(r) or "" for r in (settings.cache.secret, *settings.telemetry.otel.headers.values())}
     known = {f"{ENV_PREFIX}{name}".upper() for name in _paths(Settings)} | {CONFIG_VARIABLE}
     return [
         f"environment: unknown variable '{name}'.{nearest(name, sorted(known))}"
-        for name in sorted(environ)
-        if name.upper().startswith(ENV_PREFIX) and name.upper() not in known and name not in referenced
+        for name, value in sorted(environ.items())
+        if name.upper().startswith(ENV_PREFIX)
+        and name.upper() not in known
+        and name not in _ELSEWHERE | referenced
+        and not _of_service(name, value)
     ]
+
+
+def _of_service(name: str, value: str) -> bool:
+    """Whether a variable is of a Service of Kubernetes. Its HEADGATE_PORT is a URL, which no port of ours is."""
+    return bool(_SERVICE.fullmatch(name)) or (
+        name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
+    )
 
 
 def _paths(model: type[BaseModel], prefix: str = "") -> list[str]:

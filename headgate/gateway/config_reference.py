@@ -30,7 +30,8 @@ _HEAD = f"""\
 Every key with its type, its default and what it does. `headgate config reference` prints this page from the code, and
 a test holds that it is current. `config/headgate.yaml` is the main file with every default; `docs/teams.md` tells how
 team files work. Variables of the environment win over the main file: `{ENV_PREFIX}SERVER__PORT=9000` sets
-`server.port`. In both files an unknown key is an error, told with file, line and the nearest name that is known.
+`server.port`, and the value `null` is null. In both files an unknown key is an error, told with file, line and the
+nearest name that is known.
 """
 
 

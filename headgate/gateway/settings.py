@@ -313,6 +313,7 @@ class Settings(BaseSettings):
         frozen=True,
         env_prefix=ENV_PREFIX,
         env_nested_delimiter="__",
+        env_parse_none_str="null",
         nested_model_default_partial_update=True,
     )
 

@@ -241,7 +241,48 @@ def test_variables_that_hold_secrets_are_no_mistake(tmp_path: Path, monkeypatch:
     file = tmp_path / "headgate.yaml"
     file.write_text(json.dumps({"teams": {"folder": str(tmp_path / "teams")}}))
     write_team(tmp_path / "teams", "research", {"id": "laptop", "secret": "env:HEADGATE_LAPTOP_KEY"})
+    monkeypatch.setenv("HEADGATE_OTEL_TOKEN", "s3cret")
+    monkeypatch.setenv("HEADGATE_TELEMETRY__OTEL", '{"headers": {"authorization": "env:HEADGATE_OTEL_TOKEN"}}')
     assert load_settings(file).teams.folder == str(tmp_path / "teams")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HEADGATE_VECTORS", "avx2"),  # of the kernels, docs/kernels.md
+        ("HEADGATE_PEERS", "/opt/peers"),  # of a benchmark, docs/performance.md
+        ("HEADGATE_NO_NATIVE", "1"),  # of the build, which `make serve` does first
+        ("HEADGATE_KEY", "hg-1"),  # of clients, docs/clients.md
+        # Pods are told these of a Service named headgate, or headgate-server.
+        ("HEADGATE_PORT", "tcp://10.0.0.7:8000"),
+        ("HEADGATE_SERVICE_HOST", "10.0.0.7"),
+        ("HEADGATE_SERVICE_PORT", "8000"),
+        ("HEADGATE_SERVICE_PORT_HTTP", "8000"),
+        ("HEADGATE_PORT_8000_TCP", "tcp://10.0.0.7:8000"),
+        ("HEADGATE_PORT_8000_TCP_ADDR", "10.0.0.7"),
+        ("HEADGATE_SERVER_PORT", "tcp://10.0.0.7:8000"),
+    ],
+)
+def test_variables_that_mean_something_elsewhere_are_no_mistake(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert load_settings(None).server.port == 8000
+
+
+@pytest.mark.parametrize("name", ["HEADGATE_PORT", "HEADGATE_SERVER_PORT"])
+def test_a_port_under_a_wrong_name_is_a_mistake(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "9000")
+    with pytest.raises(ConfigError, match="HEADGATE_SERVER__PORT"):
+        load_settings(None)
+
+
+def test_a_variable_may_be_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STORAGE__FOLDER", "TEAMS__FOLDER", "CACHE__REDIS", "ROUTING__QUALITY", "ENGINE__THREADS"):
+        monkeypatch.setenv(f"HEADGATE_{name}", "null")
+    settings = load_settings(None)
+    assert (settings.storage.folder, settings.teams.folder, settings.cache.redis) == (None, None, None)
+    assert (settings.routing.quality, settings.engine.threads) == (None, None)
 
 
 def test_config_check_and_schema_on_the_command_line(tmp_path: Path) -> None:
