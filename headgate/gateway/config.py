@@ -38,11 +38,17 @@ def load_settings(path: Path | None) -> Settings:
 
 
 def check_settings(path: Path | None) -> Settings:
-    """The same, and what was learned of the models is held against them, which takes a look at their files."""
+    """The same, and files and secrets that only a server needs are read too.
+
+    What was learned of the models is held against them, which takes a look at their files.
+    """
     # Imported here: who only reads settings needs no arithmetic.
+    from headgate.gateway.parts import unreadable
     from headgate.gateway.quality import quality_problems
 
     settings, document = _load(path)
+    if found := list(unreadable(settings)):
+        raise ConfigError(found)
     _raise(quality_problems(settings), document)
     return settings
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headgate.cache.audit import Auditor
@@ -20,6 +21,8 @@ from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
 from headgate.gateway.secret_reference import read_secret
 from headgate.gateway.settings import CacheSection, SemanticCacheSection, Settings
+from headgate.gateway.telemetry.sections import OtelSection
+from headgate.gateway.upstream.references import resolved
 
 _LADDER = (0.0, 0.75, 1.5, 2.25, 3.0, 4.0)
 """Log odds above the certified threshold to which audits raise what is served, a step each breach."""
@@ -125,3 +128,26 @@ def fingerprint_secret(settings: Settings) -> bytes:
     if len(secret) < 16:
         raise StartError(f"cache.secret is '{reference}', which holds {len(secret)} bytes; at least 16 are needed")
     return secret
+
+
+def otel_headers(section: OtelSection, environ: Mapping[str, str]) -> dict[str, str]:
+    """What is sent along to the collector; StartError where it is not where the configuration says."""
+    try:
+        return {name: resolved(value, environ) for name, value in section.headers.items()}
+    except ValueError as error:
+        raise StartError(f"telemetry.otel.headers: {error}") from None
+
+
+def unreadable(settings: Settings) -> Iterator[str]:
+    """What a start would say of files and secrets that the settings name and that cannot be read."""
+    otel = settings.telemetry.otel
+    for read in (
+        lambda: fingerprint_secret(settings),
+        lambda: certified_labels(settings.cache.semantic),
+        lambda: embedder_folder(settings),
+        lambda: otel_headers(otel, os.environ) if otel.enabled else None,
+    ):
+        try:
+            read()
+        except StartError as error:
+            yield str(error)

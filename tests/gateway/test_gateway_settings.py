@@ -300,6 +300,23 @@ def test_config_check_and_schema_on_the_command_line(tmp_path: Path) -> None:
     assert schema["additionalProperties"] is False
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cache: {secret: 'file:/nowhere/secret'}",
+        "cache: {semantic: {audit: {labels: /nowhere/labels.json}}}",
+        "cache: {semantic: {enabled: true, embedder: /nowhere/model}}",
+        "telemetry: {otel: {enabled: true, headers: {authorization: 'file:/nowhere/token'}}}",
+    ],
+)
+def test_config_check_finds_what_a_start_would(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "headgate.yaml"
+    file.write_text(text)
+    refused = CliRunner().invoke(main, ["config", "check", str(file)])
+    assert refused.exit_code == 1
+    assert "/nowhere/" in refused.output
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["serve", "--config", str(tmp_path / "nowhere.yaml")])
     assert result.exit_code == 1

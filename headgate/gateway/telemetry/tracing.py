@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from headgate.gateway.parts import StartError
+from headgate.gateway.parts import StartError, otel_headers
 from headgate.gateway.telemetry.catalogue import Server
 from headgate.gateway.telemetry.families import Scraped
 from headgate.gateway.telemetry.sections import OtelSection
-from headgate.gateway.upstream.references import resolved
 
 if TYPE_CHECKING:
     from headgate.gateway.telemetry.otel import Tracing
@@ -41,10 +40,7 @@ def open_tracing(section: OtelSection, environ: Mapping[str, str], registry: Col
     except ImportError as error:
         message = f"telemetry.otel.enabled is true, but {error.name} is not installed; pip install 'headgate[otel]'"
         raise StartError(message) from None
-    try:
-        headers = {name: resolved(value, environ) for name, value in section.headers.items()}
-    except ValueError as error:
-        raise StartError(f"telemetry.otel.headers: {error}") from None
+    headers = otel_headers(section, environ)
     # The queue says once that a collector is away; its exporter would say it of every batch.
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
     base = section.endpoint.rstrip("/")
