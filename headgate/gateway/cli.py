@@ -67,6 +67,8 @@ def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
     """Serve models. Without a configuration: the bundled demo pair on 127.0.0.1:8000."""
     # Until the server follows its files it reads them anyway; by default the signal would end it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if host == "":
+        raise click.BadParameter("an empty address would listen everywhere; say 0.0.0.0 for that", param_hint="--host")
     read = _settings(config_path)
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = read.model_copy(update={"server": read.server.model_copy(update=given)})

@@ -82,6 +82,8 @@ async def _try_port(settings: Settings) -> None:
         server = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port)
     except OSError as error:
         raise _no_port(error, host, port) from None
+    except UnicodeError as error:  # a name that no look-up takes, such as a..b
+        raise StartError(f"cannot listen on {host}:{port}: {error}") from None
     server.close()
     await server.wait_closed()
 

@@ -39,7 +39,9 @@ def _bytes(count: int) -> ByteSize:
 class ServerSettings(Section):
     """The HTTP edge."""
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on; 0.0.0.0 listens everywhere.")
+    host: str = Field(
+        default="127.0.0.1", min_length=1, description="Address to listen on; 0.0.0.0 listens everywhere."
+    )
     port: int = Field(default=8000, ge=0, le=65535, description="TCP port; 0 takes a free one.")
     max_body_bytes: ByteSize = Field(default=_bytes(10_000_000), gt=0, description="Larger bodies get 413.")
     replicas: int = Field(
@@ -250,6 +252,7 @@ class CacheSection(Section):
     epoch: str = Field(default="", max_length=64, description="Any text; a new one makes all older answers unfindable.")
     journal: str | None = Field(
         default=None,
+        min_length=1,
         description="Folder that keeps labels, a raised threshold and the epoch for the next start; with Redis that "
         "does, and null keeps them nowhere.",
     )
@@ -295,6 +298,7 @@ class TeamsSection(Section):
 
     folder: str | None = Field(
         default=TEAMS_FOLDER,
+        min_length=1,
         description="Folder of team files (*.yaml). With one file or more every request needs a key; null: none.",
     )
 

@@ -92,6 +92,16 @@ def test_a_server_whose_words_nothing_takes_serves_all_the_same(tmp_path: Path) 
         process.wait()
 
 
+def test_an_address_that_is_none_is_said_plainly() -> None:
+    # An unset variable of a script, which would have opened the server to the network.
+    empty = headgate("serve", "--host", "")
+    assert (empty.returncode, "0.0.0.0" in empty.stderr) == (2, True)
+    wrong = headgate("serve", "--host", "a..b")
+    assert wrong.returncode == 1
+    assert "cannot listen on a..b" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+
 def test_a_damaged_checkpoint_ends_the_server_with_its_file(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
