@@ -59,9 +59,10 @@ ENV PATH=/opt/headgate/bin:${PATH} \
 WORKDIR /var/lib/headgate
 VOLUME ["/var/lib/headgate", "/models"]
 EXPOSE 8000
-# /ready is 200 once models are loaded, and 503 while requests are drained.
+# /ready is 200 once models are loaded, and 503 while requests are drained. Docker hands containers the proxies of its
+# client's configuration: they are not asked for this.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10m --start-interval=2s --retries=3 \
-    CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/ready', timeout=4)"]
+    CMD ["python", "-c", "import urllib.request as u; u.build_opener(u.ProxyHandler({})).open('http://127.0.0.1:8000/ready', timeout=4)"]
 USER headgate
 ENTRYPOINT ["headgate"]
 CMD ["serve"]

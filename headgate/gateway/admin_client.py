@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import urllib.error
 import urllib.request
 from http.client import HTTPException
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -43,7 +45,7 @@ def read(url: str, api_key: str | None, body: dict[str, Any] | None, within_s: f
     data = None if body is None else json.dumps(body).encode()
     try:
         request = urllib.request.Request(url, data, headers)
-        with urllib.request.build_opener(_NoFollowing).open(request, timeout=within_s) as response:
+        with _opener(url).open(request, timeout=within_s) as response:
             page: bytes = response.read()
             return page
     except urllib.error.HTTPError as error:
@@ -71,6 +73,16 @@ def _sendable(api_key: str) -> str:
         raise click.ClickException(f"the API key cannot be sent: {message}")
     # The server reads it as UTF-8, where the client takes what is Latin-1.
     return key.encode("utf-8", "surrogateescape").decode("latin-1")
+
+
+def _opener(url: str) -> urllib.request.OpenerDirector:
+    """By the proxies of the environment, but for this machine: what is at a proxy's 127.0.0.1 is another server."""
+    host = urlsplit(url).hostname or ""
+    try:
+        here = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        here = host == "localhost"
+    return urllib.request.build_opener(_NoFollowing, *([urllib.request.ProxyHandler({})] if here else []))
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

@@ -1,7 +1,8 @@
-"""The command line: commands of other packages, and the words of the chat client."""
+"""The command line: commands of other packages, asking a server, and the words of the chat client."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Coroutine, Iterator
 from importlib.metadata import EntryPoint
@@ -12,7 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
-from headgate.gateway import cli
+from headgate.gateway import admin_client, cli
 from headgate.gateway.terminal import ChatClient, ChatError
 
 
@@ -101,3 +102,17 @@ async def test_the_chat_client_reads_text_and_skips_the_rest() -> None:
 async def test_the_chat_client_tells_what_went_wrong(body: bytes, status: int, words: str) -> None:
     with pytest.raises(ChatError, match=words):
         await _ask(await _answers(body, status))
+
+
+async def test_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def told(_: web.Request) -> web.Response:
+        return web.json_response({"models": []})
+
+    app = web.Application()
+    app.router.add_get("/admin/models", told)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody is there
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with TestServer(app) as server:
+        for host in ("127.0.0.1", "localhost"):
+            url = f"http://{host}:{server.port}/admin/models"
+            assert await asyncio.to_thread(admin_client.ask, url, None, None) == {"models": []}
