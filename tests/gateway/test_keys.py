@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import re
 import string
 from collections.abc import AsyncIterator
@@ -75,6 +77,32 @@ def test_a_key_is_made_with_its_teams_file_and_kept_as_a_hash(tmp_path: Path) ->
     with pytest.raises(KeyStoreError, match=r"'keys\[1\].id'"):
         store(folder).create("red", "no id")
     assert sorted(p.name for p in folder.iterdir()) == [".lock", "red.yaml"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files for others")
+def test_what_root_writes_is_the_files_owners_who_can_read_it(tmp_path: Path) -> None:
+    folder = tmp_path / "teams"
+    folder.mkdir()
+    write_team(folder, "red", {"id": "a", "secret": "env:A_KEY"})
+    os.chown(folder, 12345, 12346)
+    os.chown(folder / "red.yaml", 12345, 12347)
+    (folder / "red.yaml").chmod(0o600)
+    for team in ("red", "blue"):
+        store(folder).create(team, f"laptop-{team}")
+    owners = {p.name: (p.stat().st_uid, p.stat().st_gid) for p in folder.iterdir()}
+    assert owners == {".lock": (12345, 12346), "red.yaml": (12345, 12347), "blue.yaml": (12345, 12346)}
+    assert (folder / "red.yaml").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
+    (kept := tmp_path / "kept").mkdir()
+    write_team(kept, "red", {"id": "a", "secret": "env:A_KEY"})
+    (folder := tmp_path / "teams").mkdir()
+    (folder / "red.yaml").symlink_to(kept / "red.yaml")
+    made = store(folder).create("red", "laptop")
+    assert (folder / "red.yaml").is_symlink()
+    assert "laptop" in (kept / "red.yaml").read_text()
+    assert who(folder, made.secret) == "laptop"
 
 
 def test_edits_keep_what_else_is_in_the_file(tmp_path: Path) -> None:
@@ -268,9 +296,13 @@ async def test_what_would_not_hold_is_not_done(
     assert (await client.get("/v1/models", headers={"Authorization": f"Bearer {made['secret']}"})).status == 401
 
 
-async def test_a_full_disk_is_told_as_one(client: TestClient[Any, Any], tmp_path: Path) -> None:
-    (tmp_path / "teams" / ".red.yaml.new").symlink_to("/dev/full")
-    reply = await client.post("/admin/keys", json={"team": "red", "id": "r"}, headers=BOSS)
+async def test_a_full_disk_is_told_as_one(client: TestClient[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        reply = await client.post("/admin/keys", json={"team": "red", "id": "r"}, headers=BOSS)
     error = (await reply.json())["error"]
     assert (reply.status, error["code"]) == (507, "storage_failed")
     assert "red.yaml cannot be written: No space left on device" in error["message"]

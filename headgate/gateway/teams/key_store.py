@@ -148,15 +148,20 @@ class KeyStore:
         except ValidationError as error:
             written = Document(path, text, yaml.safe_load(text))
             raise KeyStoreError("; ".join(written.explain(error.errors(), TeamFile))) from None
-        beside = path.with_name(f".{path.name}.new")
+        # A link stays one: what it leads to is written.
+        target = path.resolve()
+        beside = target.with_name(f".{target.name}.new")
+        there = target.exists()
         try:
-            with beside.open("w", encoding="utf-8") as file:
+            beside.unlink(missing_ok=True)
+            with beside.open("x", encoding="utf-8") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
-            if path.exists():
-                beside.chmod(path.stat().st_mode & 0o777)
-            beside.replace(path)
+                _give(file.fileno(), target if there else target.parent)
+            if there:
+                beside.chmod(target.stat().st_mode & 0o777)
+            beside.replace(target)
         except OSError as error:
             beside.unlink(missing_ok=True)
             raise KeysUnwritableError(f"{path} cannot be written: {error.strerror or error}") from None
@@ -170,11 +175,20 @@ class KeyStore:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             team_paths(self._settings)
-            with (folder / ".lock").open("w") as lock:
+            # Where root follows no link, whoever may write to the folder cannot have it give files away.
+            with open(os.open(folder / ".lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666), "w") as lock:
+                _give(lock.fileno(), folder)
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield folder
         except OSError as error:
             raise KeysUnwritableError(f"{folder} cannot be written: {error.strerror or error}") from None
+
+
+def _give(file: int, like: Path) -> None:
+    """Give a file that root made to the owner of another: a server that runs as its user could not read it."""
+    if os.geteuid() == 0:
+        owner = like.stat()
+        os.fchown(file, owner.st_uid, owner.st_gid)
 
 
 def rewritten(text: str, entries: list[dict[str, Any]]) -> str:
