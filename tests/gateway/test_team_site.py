@@ -10,9 +10,17 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient
 from gateway_site import forget_environment, site
+from prometheus_client import CollectorRegistry
 from team_files import key, write_team
 
 from headgate.gateway import keys
+from headgate.gateway.document import ConfigError
+from headgate.gateway.lifecycle import Lifecycle
+from headgate.gateway.settings import Settings
+from headgate.gateway.teams.files import read_roster
+from headgate.gateway.teams.registry import Roster, Teams
+from headgate.gateway.teams.reload import Reloader
+from headgate.gateway.teams.sections import TeamPolicy
 
 Client = TestClient[Any, Any]
 Serve = Callable[..., Awaitable[Client]]
@@ -162,6 +170,39 @@ async def test_a_first_team_file_closes_an_open_server_and_none_left_opens_no_cl
     path.unlink()
     await client.app[keys.RELOADER].look()
     assert [(await ask(client, headers, model="tiny"))[0] for headers in ({}, RED)] == [401, 401]
+
+
+async def test_a_link_that_leads_nowhere_is_missed_when_it_goes(serve: Serve, tmp_path: Path) -> None:
+    # As a key of a ConfigMap goes: first what its link leads to, then the link.
+    (folder := tmp_path / "teams").mkdir()
+    kept = write_team(tmp_path / "kept", "red", key("red"))
+    (link := folder / "red.yaml").symlink_to(kept)
+    client = await serve(teams=folder)
+    kept.unlink()
+    await client.app[keys.RELOADER].look()
+    assert (await ask(client, RED, model="tiny"))[0] == 200, "what cannot be read revokes nothing"
+    link.unlink()
+    await client.app[keys.RELOADER].look()
+    assert (await ask(client, RED, model="tiny"))[0] == 401
+
+
+async def test_a_file_that_may_be_read_again_is_read(tmp_path: Path) -> None:
+    path = write_team(tmp_path, "red", key("red"))
+    path.chmod(0o000)
+    settings = Settings(teams={"folder": str(tmp_path)})
+
+    def read(settings: Settings) -> Roster:
+        if not path.stat().st_mode & 0o400:  # root reads all the same
+            raise ConfigError([f"{path}: cannot be read"])
+        return read_roster(settings, {"RED_KEY": "secret-of-red"})
+
+    teams = Teams(Roster(TeamPolicy()))
+    reloader = Reloader(settings, teams, read, Lifecycle(), CollectorRegistry())
+    await reloader.look()
+    assert not teams.roster.teams
+    path.chmod(0o600)
+    await reloader.look()
+    assert set(teams.roster.teams) == {"red"}
 
 
 async def test_what_is_asked_for_is_read_though_no_file_changed(

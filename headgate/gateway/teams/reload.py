@@ -29,7 +29,7 @@ PART, MAIN_PART = "teams", "main file"
 FOLLOW_S = 0.25
 """How often the files are looked at; reading them takes milliseconds more."""
 
-Marks = tuple[tuple[str, int, int, int], ...]
+Marks = tuple[tuple[str | int, ...], ...]
 
 
 class Reloader:
@@ -162,11 +162,16 @@ class Reloader:
 
 def _marks(settings: Settings, main: Path | None) -> Marks:
     """What changes with the files. A folder that cannot be read has none: reading it will say why."""
-    found = []
+    found: list[tuple[str | int, ...]] = []
     with suppress(ConfigError):
         for path in (*([] if main is None else [main]), *team_paths(settings)):
-            # One that was deleted this moment is missing in the next look.
-            with suppress(OSError):
+            try:
                 stat = path.stat()
-                found.append((path.name, stat.st_mtime_ns, stat.st_size, stat.st_ino))
+            except OSError:
+                # Deleted this moment, or a link that leads nowhere: when the name goes too, that is a change.
+                found.append((path.name,))
+            else:
+                # Who may read it changes the last of its times only.
+                times = (stat.st_mtime_ns, stat.st_ctime_ns)
+                found.append((path.name, *times, stat.st_size, stat.st_ino))
     return tuple(found)
