@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -65,8 +67,7 @@ def main() -> None:
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port, instead of server.port; 0 takes a free one.")
 def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
     """Serve models. Without a configuration: the bundled demo pair on 127.0.0.1:8000."""
-    # Until the server follows its files it reads them anyway; by default the signal would end it.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    click.get_current_context().with_resource(_signals_of_the_start())
     if host == "":
         raise click.BadParameter("an empty address would listen everywhere; say 0.0.0.0 for that", param_hint="--host")
     read = _settings(config_path)
@@ -85,6 +86,22 @@ def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
             uvloop.run(run_server(settings, _listening, _ready, main_file))
     except StartError as error:
         raise click.ClickException(str(error)) from None
+
+
+@contextmanager
+def _signals_of_the_start() -> Iterator[None]:
+    """Follow signals until the server does.
+
+    The first process of a container gets none that it has no handler for, and could not be stopped while it starts.
+    What SIGHUP asks to be read again is read anyway.
+    """
+    handlers = ((signal.SIGTERM, lambda *_: os._exit(0)), (signal.SIGHUP, signal.SIG_IGN))
+    before = [(number, signal.signal(number, handler)) for number, handler in handlers]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def _listening(url: str, app: web.Application) -> None:

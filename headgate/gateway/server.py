@@ -45,6 +45,7 @@ async def run_server(settings: Settings, listening: Announce, ready: Announce, m
     Raises:
         StartError: the port cannot be had, or a model cannot be served.
     """
+    stop = _stop_on_signals()
     await _try_port(settings)
     sys.setswitchinterval(_TURN_S)
     app = make_app(settings, main)
@@ -52,7 +53,6 @@ async def run_server(settings: Settings, listening: Announce, ready: Announce, m
     await runner.setup()
     try:
         url = await _listen(runner, settings)
-        stop = _stop_on_signals()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, app[keys.RELOADER].ask)
         listening(url, app)
         lifecycle = app[keys.LIFECYCLE]

@@ -199,6 +199,15 @@ def _refusal(client: openai.OpenAI) -> Any:
     return None
 
 
+def test_signals_before_anything_is_loaded_are_followed_too(tmp_path: Path) -> None:
+    os.mkfifo(config := tmp_path / "headgate.yaml")
+    command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--config", str(config)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2]) as process, config.open("w"):  # it reads now
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0, "the first process of a container would not have ended"
+
+
 def test_sigterm_cuts_what_outlasts_the_deadline(start: Start) -> None:
     with start(HEADGATE_SERVER__DRAIN_S="0", **PLAIN) as server:
         stream = server.client().chat.completions.create(
