@@ -162,4 +162,7 @@ def _ledger(config_path: Path | None) -> Path:
         raise click.ClickException("the configuration cannot be used:\n  " + "\n  ".join(error.problems)) from None
     if folder is None:
         raise click.ClickException("storage.folder is off, so no usage ledger is kept; --ledger names one")
-    return (default_folder(os.environ) if folder == "auto" else Path(folder)) / FILE
+    try:
+        return (default_folder(os.environ) if folder == "auto" else Path(folder)) / FILE
+    except OSError as error:
+        raise click.ClickException(str(error)) from None

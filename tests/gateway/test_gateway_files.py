@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,9 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from team_files import key, write_team
 
+from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.parts import StartError
 from headgate.gateway.storage.files import FileLimits
-from headgate.gateway.storage.folder import Storage, default_folder
+from headgate.gateway.storage.folder import Storage, default_folder, open_storage
+from headgate.gateway.storage.sections import StorageSection
 from headgate.gateway.wire.errors import ApiError
 
 RED, BLUE = {"Authorization": "Bearer red-secret"}, {"Authorization": "Bearer blue-secret"}
@@ -192,6 +195,31 @@ async def test_the_default_folder_may_be_unusable(
             assert (reply.status, (await reply.json())["error"]["code"]) == (status, "storage_off")
             assert (await client.get("/v1/models")).status == 200
     assert default_folder({"HOME": "/home/somebody"}) == Path("/home/somebody/.local/share/headgate")
+
+
+def test_a_user_without_a_home_has_no_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nobody)
+    assert open_storage(StorageSection(), lifecycle := Lifecycle(), {}) is None
+    assert lifecycle.parts["storage"] == ("failed", "this user has no home; name a folder with storage.folder")
+
+
+def test_a_catalog_that_cannot_be_written_is_told_as_one() -> None:
+    with TemporaryDirectory() as name:
+        (folder := Path(name)).chmod(0o777)
+        Storage(folder, FileLimits(1, 1, {})).close()
+        for path in folder.iterdir():
+            path.chmod(0o666 if path.name == "lock" else 0o555 if path.is_dir() else 0o444)
+        user = os.geteuid()
+        try:
+            if user == 0:
+                os.seteuid(65534)  # root may write everything
+            with pytest.raises(OSError, match=r"catalog\.sqlite3: attempt to write a readonly database"):
+                Storage(folder, FileLimits(1, 1, {}))
+        finally:
+            os.seteuid(user)
 
 
 async def test_files_whose_time_is_over_are_gone(tmp_path: Path) -> None:

@@ -83,6 +83,13 @@ def written(handler: LineHandler, text: str) -> None:
     handler.flush()
 
 
+def test_a_file_that_cannot_be_opened_leaves_no_handler(tmp_path: Path) -> None:
+    before = len(logging._handlerList)
+    with pytest.raises(IsADirectoryError):
+        LineHandler(tmp_path)
+    assert len(logging._handlerList) == before, "one would be closed at the end of the process, with a traceback"
+
+
 def test_a_file_that_was_moved_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "access.log"
     handler = LineHandler(path)

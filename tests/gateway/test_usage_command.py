@@ -87,6 +87,18 @@ def test_a_picture_is_drawn(ledger: Path, tmp_path: Path) -> None:
         assert why in result.output
 
 
+def test_a_ledger_is_read_whatever_its_name_and_where_nothing_can_be_written(ledger: Path) -> None:
+    copy = ledger.rename(ledger.with_name("50%25 of #1?"))
+    # First what SQLite wants to write beside it cannot be.
+    (beside := copy.with_name(f"{copy.name}-shm")).mkdir()
+    for _ in range(2):
+        result = CliRunner().invoke(main, ["usage", "--ledger", str(copy), "--by", "team", "--json"])
+        assert result.exit_code == 0, result.output
+        assert [row["requests"] for row in json.loads(result.output)] == [1, 9]
+        if beside.is_dir():
+            beside.rmdir()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

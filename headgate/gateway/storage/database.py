@@ -75,4 +75,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.executescript(_SCHEMA)
+    # One that cannot be written is found here, and not by the first who writes.
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("PRAGMA user_version = 0")
+    connection.execute("ROLLBACK")
     return connection

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import logging
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
@@ -61,9 +60,18 @@ class Storage:
 
 
 def default_folder(environ: Mapping[str, str]) -> Path:
-    """`headgate` in the user's data folder, by the XDG rules."""
-    base = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local/share")
-    return Path(base) / "headgate"
+    """`headgate` in the user's data folder, by the XDG rules.
+
+    Raises:
+        OSError: the user has no home, as one in a container who is a number only.
+    """
+    if base := environ.get("XDG_DATA_HOME"):
+        return Path(base) / "headgate"
+    try:
+        home = Path(environ.get("HOME") or Path.home())
+    except RuntimeError:
+        raise OSError("this user has no home; name a folder with storage.folder") from None
+    return home / ".local/share/headgate"
 
 
 def open_storage(section: StorageSection, lifecycle: Lifecycle, environ: Mapping[str, str]) -> Storage | None:
@@ -76,8 +84,8 @@ def open_storage(section: StorageSection, lifecycle: Lifecycle, environ: Mapping
         lifecycle.set(PART, "off", "switched off by storage.folder", required=False)
         return None
     auto = section.folder == "auto"
-    folder = default_folder(environ) if auto else Path(section.folder)
     try:
+        folder = default_folder(environ) if auto else Path(section.folder)
         storage = Storage(folder, file_limits(section))
     except OSError as error:
         if not auto:

@@ -255,6 +255,23 @@ def read_spent(path: Path, since: str) -> tuple[str, list[tuple[str, str, Cost]]
         return read("immutable=1")
 
 
+def _reader(path: Path) -> sqlite3.Connection:
+    """A connection that writes nothing. `path` may be a copy where nothing can be written."""
+    # As a URI: a name may have ?, # and % in it.
+    uri = path.absolute().as_uri()
+    connection = sqlite3.connect(f"{uri}?mode=ro", uri=True)
+    try:
+        connection.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.OperationalError:
+        connection.close()
+        # The write-ahead mode wants files beside it. Without what they hold it can be read as it is.
+        ahead = path.with_name(f"{path.name}-wal")
+        if not path.is_file() or (ahead.exists() and ahead.stat().st_size):
+            raise
+        connection = sqlite3.connect(f"{uri}?immutable=1", uri=True)
+    return connection
+
+
 def read_usage(path: Path, by: Sequence[str], team: str | None, since: str | None) -> list[tuple[object, ...]]:
     """Sums of the counts by columns, from a ledger that a server may be writing. `sqlite3.Error` where it is none."""
     allowed = ("team", "key", "model", "cause", "day", "user")
@@ -266,7 +283,7 @@ def read_usage(path: Path, by: Sequence[str], team: str | None, since: str | Non
     given = [(text, value) for text, value in conditions if value is not None]
     if given:
         query += " WHERE " + " AND ".join(text for text, _ in given)
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+    connection = _reader(path)
     try:
         rows = connection.execute(f"{query} GROUP BY {columns} ORDER BY {columns}", [value for _, value in given])
         return [tuple(row) for row in rows]

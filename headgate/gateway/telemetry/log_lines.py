@@ -31,6 +31,10 @@ class LineHandler(logging.Handler):
 
         OSError where the file cannot be opened.
         """
+        self._file: TextIO | None = None
+        if path is not None:
+            # First: a handler that is none must not be closed at the end of the process.
+            self._open(path)
         super().__init__()
         self.dropped = 0
         self._path = path
@@ -39,9 +43,6 @@ class LineHandler(logging.Handler):
         self._writing = threading.Lock()
         self._there = threading.Event()
         self._ending = threading.Event()
-        self._file: TextIO | None = None
-        if path is not None:
-            self._open(path)
         self._thread = threading.Thread(target=self._run, name="headgate-log", daemon=True)
         self._thread.start()
 
