@@ -21,6 +21,6 @@ TeamName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class Section(BaseModel):
-    """A block of keys. Unknown keys are refused."""
+    """A block of keys. Unknown keys are refused, and numbers without end."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -80,6 +80,7 @@ def test_sizes_take_units(tmp_path: Path) -> None:
         ("server:\n  host: ''\n", ":2:", ["'server.host' is ''", "at least 1 character"]),
         ("teams:\n  folder: ''\n", ":2:", ["'teams.folder' is ''"]),
         ("cache:\n  journal: ''\n", ":2:", ["'cache.journal' is ''"]),
+        ("responses:\n  ttl_s: .inf\n", ":2:", ["'responses.ttl_s' is inf", "finite"]),
         ("server:\n  port: 99999\n", ":2:", ["'server.port' is 99999", "65535"]),
         ("cache: {semantic: {enabled: maybe}}\n", ":1:", ["'maybe'", "'auto'", "boolean"]),
         ("cache:\n  redis: localhost:6379\n", ":2:", ["'cache.redis' is 'localhost:6379'", "redis://", "auto", "off"]),
