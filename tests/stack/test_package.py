@@ -1,4 +1,4 @@
-"""What an sdist carries. It is made where torch may not be, and `setup.py` names no sources of the engine's kernels then."""
+"""What an sdist carries: where it is made there may be no torch, and `setup.py` names no sources of kernels then."""
 
 from __future__ import annotations
 
