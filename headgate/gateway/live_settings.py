@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from headgate.gateway.config import read_settings
+from headgate.gateway.document import ConfigError
 from headgate.gateway.settings import Settings
 
 LIVE = (
@@ -46,12 +47,26 @@ class MainFile:
     def __init__(self, path: Path, read: Settings, running: Settings) -> None:
         """A file that was `read` for the start; `running` has what the command line said otherwise."""
         self.path = path
+        self._began_empty = _empty(path)
         self._before = read
         self._running = running
 
     def read(self) -> tuple[Settings, tuple[str, ...]]:
-        """What holds by the file as it is now, and the keys whose values need a restart; ConfigError as at a start."""
+        """What holds by the file as it is now, and the keys whose values need a restart.
+
+        ConfigError as at a start, and where nothing is in it any more: it is being written, and no limit ends for that.
+        """
+        if _empty(self.path) and not self._began_empty:
+            raise ConfigError([f"{self.path}: is empty now; for the defaults write a comment into it"])
         return taken_over(self._running, self._before, read_settings(self.path))
+
+
+def _empty(path: Path) -> bool:
+    """Whether a file has no bytes. One that is not there is told of by reading it."""
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False
 
 
 def taken_over(running: Settings, before: Settings, now: Settings) -> tuple[Settings, tuple[str, ...]]:

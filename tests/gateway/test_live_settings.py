@@ -88,6 +88,12 @@ async def test_a_running_server_follows_its_main_file(
         assert [await verdict(), await verdict(), await verdict(n=2)] == ["miss", "exact", "400"]
         assert "headgate_config_restart_keys 2.0" in await (await client.get("/metrics")).text()
 
+        path.write_text("")  # as in the middle of being written
+        await client.app[keys.RELOADER].look()
+        ready = (await (await client.get("/ready")).json())["parts"]["teams"]
+        assert (ready["state"], f"{path}: is empty now" in ready["detail"]) == ("failed", True)
+        assert await verdict(n=2) == "400", "what held still holds"
+
         path.write_text("defaults: {limits: {max_m: 1}}\n")
         await client.app[keys.RELOADER].look()
         ready = (await (await client.get("/ready")).json())["parts"]["teams"]
