@@ -44,6 +44,18 @@ def test_a_stream_is_parsed_too(client: OpenAI) -> None:
     assert isinstance(parsed, Light)
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_what_was_parsed_goes_back_into_the_conversation(client: OpenAI) -> None:
+    ask: dict[str, Any] = {"model": "small", "max_tokens": 40}
+    parsed = client.chat.completions.parse(messages=ASK, response_format=Light, **ask).choices[0].message
+    dims = openai.pydantic_function_tool(Light, name="dim")
+    called = client.chat.completions.parse(messages=ASK, tools=[dims], tool_choice="required", **ask).choices[0].message
+    assert called.tool_calls, "it had to"
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "done"} for call in called.tool_calls]
+    reply = client.chat.completions.create(messages=[*ASK, parsed, *ASK, called, *results], **ask)
+    assert reply.choices[0].message.content is not None
+
+
 def test_any_json_object(client: OpenAI) -> None:
     reply = client.chat.completions.create(
         model="large", messages=ASK, response_format={"type": "json_object"}, max_tokens=200

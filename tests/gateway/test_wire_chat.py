@@ -238,6 +238,18 @@ def test_text_parts_are_joined_and_developers_are_systems() -> None:
     assert request.messages[3].for_template() == {"role": "tool", "content": "3", "tool_call_id": "1"}
 
 
+def test_what_the_official_client_parsed_of_an_answer_comes_back_unread() -> None:
+    function = {"name": "f", "arguments": '{"a":1}'}
+    plain = {
+        "role": "assistant",
+        "content": "{}",
+        "tool_calls": [{"id": "1", "type": "function", "function": function}],
+    }
+    called = {"id": "1", "type": "function", "function": {**function, "parsed_arguments": {"a": 1}}}
+    helped = {**plain, "parsed": {"ok": True}, "tool_calls": [called]}
+    assert parse(messages=[helped, *HELLO["messages"]]) == parse(messages=[plain, *HELLO["messages"]])
+
+
 def test_functions_arrive_in_the_order_of_their_properties() -> None:
     parameters = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
     function = {"name": "f", "description": "d", "parameters": parameters, "strict": True}

@@ -32,11 +32,12 @@ class ContentPart(Struct, forbid_unknown_fields=True, omit_defaults=True):
     prompt_cache_breakpoint: Any = None
 
 
-class FunctionCall(Struct, forbid_unknown_fields=True):
+class FunctionCall(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Name and JSON arguments of a call."""
 
     name: str
     arguments: str
+    parsed_arguments: Annotated[Any, Meta(description="What OpenAI's client made of the arguments; not read.")] = None
 
 
 class AssistantToolCall(Struct, forbid_unknown_fields=True):
@@ -58,6 +59,7 @@ class ChatMessage(Struct, forbid_unknown_fields=True, omit_defaults=True):
     refusal: str | None = None
     reasoning_content: str | None = None
     annotations: Annotated[Any, Meta(description="Accepted as returned by other servers; not read.")] = None
+    parsed: Annotated[Any, Meta(description="What OpenAI's client made of the content; not read.")] = None
     audio: Annotated[None, Meta(description="Only null.")] = None
     function_call: Annotated[None, Meta(description="Only null; use tool_calls.")] = None
 
