@@ -116,6 +116,28 @@ def test_tools_are_called_and_their_results_answered(client: Anthropic, stream: 
     assert client.messages.create(messages=turns, **ask).stop_reason in ("end_turn", "max_tokens", "tool_use")
 
 
+def test_the_clients_own_loop_over_tools_goes_on_without_a_thread(client: Anthropic) -> None:
+    asked: list[tuple[str, str]] = []
+
+    @anthropic.beta_tool
+    def switch_light_state(place: str, status: str) -> str:
+        """Switch a light.
+
+        Args:
+            place: where it is.
+            status: on or off.
+        """
+        asked.append((place, status))
+        return "done"
+
+    runner = client.beta.messages.tool_runner(
+        model="small", max_tokens=64, tools=[switch_light_state], messages=SWITCH, max_iterations=2
+    )
+    reasons = [message.stop_reason for message in runner]
+    assert reasons[0] == "tool_use"
+    assert asked[0] == ("garden", "on")
+
+
 def test_an_answer_follows_its_schema(client: Anthropic) -> None:
     properties = {"place": {"enum": ["garden", "kitchen"]}, "on": {"type": "boolean"}}
     schema = {"type": "object", "properties": properties, "required": ["place", "on"], "additionalProperties": False}

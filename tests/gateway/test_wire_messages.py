@@ -162,6 +162,7 @@ def test_counting_takes_the_same_conversation() -> None:
         ({"tool_choice": {"type": "any"}}, "invalid_value", "tool_choice"),
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}}, "invalid_value", "tool_choice.name"),
         ({"max_token": 5}, "unknown_parameter", "max_token"),
+        ({"thread": {"type": "create"}}, "unsupported_parameter", "thread"),
         (
             {"context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": 1}]}},
             "unsupported_parameter",
@@ -233,3 +234,10 @@ def test_events_make_up_the_whole_reply(pieces: list[Any], finish: Any) -> None:
 def test_errors_have_anthropics_shape(error: ApiError, family: str) -> None:
     body = json.loads(anthropic_error(error, "req_1"))
     assert body == {"type": "error", "error": {"type": family, "message": error.message}, "request_id": "req_1"}
+
+
+def test_a_conversation_that_is_to_be_held_here_is_refused_as_clients_expect_it() -> None:
+    with pytest.raises(ApiError) as caught:
+        parsed(thread={"type": "create"})
+    error = json.loads(anthropic_error(caught.value))["error"]
+    assert error["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}

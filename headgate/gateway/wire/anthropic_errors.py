@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from headgate.gateway.wire.errors import ApiError
 
@@ -23,11 +23,19 @@ _TYPES = {
 }
 
 
+class UnthreadedDetails(Struct, frozen=True):
+    """By which Anthropic's clients know that a conversation has to be sent whole: they go on without a `thread`."""
+
+    error_code: Literal["thread_unsupported_request"] = "thread_unsupported_request"
+    unsupported: tuple[str, ...] = ("thread",)
+
+
 class AnthropicErrorDetail(Struct, frozen=True):
     """What went wrong; the message names the parameter."""
 
     type: str
     message: str
+    details: UnthreadedDetails | UnsetType = UNSET
 
 
 class AnthropicError(Struct, frozen=True):
@@ -41,4 +49,5 @@ class AnthropicError(Struct, frozen=True):
 def anthropic_error(error: ApiError, request_id: str | None = None) -> bytes:
     """The JSON body."""
     family = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    return msgspec.json.encode(AnthropicError(AnthropicErrorDetail(family, error.told), request_id))
+    details = UnthreadedDetails() if error.param == "thread" else UNSET
+    return msgspec.json.encode(AnthropicError(AnthropicErrorDetail(family, error.told, details), request_id))

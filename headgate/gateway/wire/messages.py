@@ -36,6 +36,7 @@ MESSAGES_NEUTRAL: Neutral = {
     "mcp_servers": (None, []),
     "service_tier": (None, "auto", "standard_only"),
     "speed": (None, "standard"),
+    "thread": (None,),
 }
 
 
@@ -155,6 +156,7 @@ class MessagesRequest(ConversationFields, forbid_unknown_fields=True, kw_only=Tr
     diagnostics: Any = UNSET
     inference_geo: Any = UNSET
     service_tier: Any = UNSET
+    thread: Any = UNSET
 
 
 class CountTokensRequest(ConversationFields, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
