@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire_pieces import PIECES, chunks_of, joined
 
-from headgate.gateway.request import CacheControl, Message, ResponseFormat, ToolCall, ToolUse, Usage
+from headgate.gateway.request import CacheControl, Chunk, Message, ResponseFormat, ToolCall, ToolUse, Usage
 from headgate.gateway.wire.anthropic_errors import anthropic_error
 from headgate.gateway.wire.errors import ApiError, invalid, overloaded, server_error
 from headgate.gateway.wire.identity import Identity
@@ -241,3 +241,11 @@ def test_a_conversation_that_is_to_be_held_here_is_refused_as_clients_expect_it(
         parsed(thread={"type": "create"})
     error = json.loads(anthropic_error(caught.value))["error"]
     assert error["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+
+def test_text_that_cites_nothing_has_no_citations() -> None:
+    chunks = [Chunk(0, "Hello.", finish_reason="stop")]
+    whole = json.loads(MessagesReply(WHO).whole(joined(chunks).choices(), Usage(1, 1, 0)))
+    assert whole["content"] == [{"type": "text", "text": "Hello."}]
+    (started, *_) = [e for c in chunks for e in MessagesReply(WHO).chunk(c)]
+    assert json.loads(started.split(b"data: ")[1])["content_block"] == {"type": "text", "text": ""}

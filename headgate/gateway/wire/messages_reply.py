@@ -18,10 +18,9 @@ StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use", "ref
 
 
 class TextBlock(Struct, tag_field="type", tag="text"):
-    """Text of the answer."""
+    """Text of the answer. It cites nothing, so that it has no `citations`: not all clients take null for them."""
 
     text: str
-    citations: None = None
 
 
 class ThinkingBlock(Struct, tag_field="type", tag="thinking"):
