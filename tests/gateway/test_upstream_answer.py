@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate.engine.text.stream import TextLogprob, TopLogprob
 from headgate.gateway.request import Choice, Chunk, Joiner, ToolCall, Usage
@@ -60,10 +62,11 @@ def test_text_and_account_of_several_choices() -> None:
     assert reader.pieces == 3
 
 
-def test_calls_come_with_id_and_name_once_whoever_numbers_them() -> None:
-    def call(**fields: Any) -> bytes:
-        return event(delta={"tool_calls": [fields]})
+def call(**fields: Any) -> bytes:
+    return event(delta={"tool_calls": [fields]})
 
+
+def test_calls_come_with_id_and_name_once_whoever_numbers_them() -> None:
     numbered = (
         call(index=0, id="c1", type="function", function={"name": "f", "arguments": ""}),
         call(index=0, function={"arguments": '{"a"'}),
@@ -72,7 +75,10 @@ def test_calls_come_with_id_and_name_once_whoever_numbers_them() -> None:
         event(delta={}, finish_reason="tool_calls"),
     )
     (choice,) = choices(AnswerReader(1), *numbered)
-    assert choice.tool_calls == (ToolCall("c1", "f", '{"a": 1}'), ToolCall("call_0_1", "g", "{}"))
+    first, second = choice.tool_calls
+    assert (first, second.name, second.arguments) == (ToolCall("c1", "f", '{"a": 1}'), "g", "{}")
+    (again,) = choices(AnswerReader(1), *numbered)
+    assert again.tool_calls[1].id != second.id, "no two calls of a conversation have one id"
     whole = (
         call(id="c1", function={"name": "f", "arguments": {"a": 1}}),
         call(id="c2", function={"name": "g", "arguments": None}),
@@ -81,6 +87,48 @@ def test_calls_come_with_id_and_name_once_whoever_numbers_them() -> None:
     (choice,) = choices(AnswerReader(1), *whole)
     assert choice.tool_calls == (ToolCall("c1", "f", '{"a":1}'), ToolCall("c2", "g", ""))
     assert choice.finish_reason == "tool_calls"
+
+
+def test_calls_that_all_have_one_number_are_told_apart() -> None:
+    (choice,) = choices(
+        AnswerReader(1),
+        call(index=0, id="c1", function={"name": "f", "arguments": '{"a": 1}'}),
+        call(index=0, id="c2", function={"name": "f", "arguments": '{"a": 2}'}),
+        STOP,
+    )
+    assert choice.tool_calls == (ToolCall("c1", "f", '{"a": 1}'), ToolCall("c2", "f", '{"a": 2}'))
+
+
+@given(st.permutations([0] * 5 + [1] * 5 + [2] * 2 + ["a", "b"]))
+def test_one_call_comes_after_the_other_however_the_upstream_mixes_them(order: list[Any]) -> None:
+    arguments = (["", '{"x', '": "}', '"', "}"], [" ", '{"y":', " [", "1]}", "\n"], [None, None])
+    begun: list[int] = []
+    sent = []
+    for what in order:
+        if isinstance(what, str):
+            sent.append(text(what))
+            continue
+        piece: dict[str, Any] = {"arguments": arguments[what].pop(0)}
+        if what not in begun:
+            begun.append(what)
+            piece["name"] = f"f{what}"
+        sent.append(call(index=what, id=f"c{what}", function=piece))
+    reader = AnswerReader(1)
+    chunks = [chunk for part in (*sent, STOP) for chunk in reader.feed(part)] + reader.end()
+    kinds: list[Any] = []
+    joiner = Joiner()
+    for chunk in chunks:
+        # What is in one chunk is written in this order.
+        kinds += ["text"] * bool(chunk.text) + [piece.index for piece in chunk.tool_calls]
+        joiner.add(chunk)
+    for number in range(3):
+        first, last = kinds.index(number), len(kinds) - kinds[::-1].index(number)
+        assert set(kinds[first:last]) == {number}, "nothing comes between its pieces"
+    (choice,) = joiner.choices()
+    assert choice.text == "".join(what for what in order if isinstance(what, str))
+    whole = [(c.id, c.name, c.arguments.strip()) for c in choice.tool_calls]
+    said = ('{"x": "}"}', '{"y": [1]}', "")
+    assert whole == [(f"c{number}", f"f{number}", said[number]) for number in begun]
 
 
 def test_probabilities_reasoning_refusals_and_stop_strings_are_read() -> None:

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct
 
 from headgate.engine.text.stream import TextLogprob, TopLogprob
 from headgate.gateway.request import AnswerFinish, Chunk, ToolCallDelta, Usage
+from headgate.gateway.upstream.calls import CallPiece, CallsInTurn
 from headgate.gateway.upstream.events import MAX_EVENT_BYTES, EventParser, EventTooLong
 from headgate.gateway.upstream.failures import Failure, of_event
 
@@ -22,21 +23,9 @@ _FINISHES: dict[str, AnswerFinish] = {
     "content_filter": "content_filter",
 }
 """All others are `stop`, which servers call by many names, but for those below."""
-_MOST_CALLS = 1024
 _MOST_TOKENS = 1_000_000_000
 """Of one account: more is a count that fell below 0 somewhere."""
 _FAILED = frozenset({"error", "abort", "aborted", "cancelled", "canceled"})
-
-
-class _Function(Struct):
-    name: str | None = None
-    arguments: str | dict[str, Any] | None = None
-
-
-class _Call(Struct):
-    function: _Function
-    index: int | None = None
-    id: str | None = None
 
 
 class _Said(Struct):
@@ -44,7 +33,7 @@ class _Said(Struct):
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[CallPiece] | None = None
 
 
 class _Choice(Struct):
@@ -130,7 +119,9 @@ class AnswerReader:
         self._wanted = logprobs
         self.hide = hide
         self._open = set(range(choices))
-        self._calls: dict[int, list[str | None]] = {}
+        self._calls: dict[int, CallsInTurn] = {}
+        self._held: dict[int, list[Chunk]] = {}
+        """By choice, what was said while a call lacked arguments."""
         self._last: Chunk | None = None
         self._single = choices == 1
         self.usage: Usage | None = None
@@ -185,37 +176,59 @@ class AnswerReader:
             raise Failure("broken", f"sent what cannot be read: {self.hide(str(error))}.") from None
         if event.error is not None or event.object == "error":
             raise of_event(event.error if event.error is not None else {"message": event.message}, self.hide)
-        chunks = [chunk for choice in event.choices or () if (chunk := self._chunk(choice)) is not None]
+        chunks = [chunk for choice in event.choices or () for chunk in self._chunks(choice)]
         if event.usage is not None:
             # Some send it together with the last chunk, which is to know it.
             self._account(event.usage)
         return chunks
 
-    def _chunk(self, choice: _Choice) -> Chunk | None:
-        """A piece of a choice; None where it shows nothing, and after the choice's end."""
+    def _chunks(self, choice: _Choice) -> list[Chunk]:
+        """A piece of a choice; none where it shows nothing yet, and after the choice's end."""
         if choice.index not in self._open:
-            return None
+            return []
         said, text, reasoning = choice.delta or choice.message, choice.text or "", ""
-        calls: tuple[ToolCallDelta, ...] = ()
+        calls, pieces = self._calls.get(choice.index), said.tool_calls if said is not None else None
+        unfinished = calls is not None and calls.unfinished
+        told: tuple[ToolCallDelta, ...] = ()
         if said is not None:
             text = said.content or said.refusal or ""
             reasoning = said.reasoning_content or said.reasoning or ""
-            calls = self._pieces(choice.index, said.tool_calls) if said.tool_calls else ()
+        if pieces:
+            calls = self._calls.setdefault(choice.index, CallsInTurn())
+            told = calls.add(pieces)
         finish = None
         if choice.finish_reason:
             finish = self._finish(choice.index, choice.finish_reason)
-        elif not text and not reasoning and not calls:
-            return None
-        if text or reasoning or calls:
+            told += () if calls is None else calls.end()
+        elif not text and not reasoning and not pieces:
+            return []
+        if text or reasoning or pieces:
             self.pieces += 1
         logprobs: tuple[TextLogprob, ...] = ()
         if self._wanted and (raw := bytes(choice.logprobs)) not in (b"", b"null"):
             logprobs = self._logprobs(raw, chat=said is not None)
         stop = choice.stop_reason if isinstance(choice.stop_reason, str) and finish == "stop" else None
-        chunk = Chunk(choice.index, text, logprobs, finish, tool_calls=calls, reasoning=reasoning, stop=stop)
+        chunk = Chunk(choice.index, text, logprobs, finish, tool_calls=told, reasoning=reasoning, stop=stop)
         if finish is not None:
             self._last = chunk
-        return chunk
+        if calls is None:
+            return [chunk]
+        if unfinished and (text or reasoning or choice.index in self._held):
+            return self._after_the_call(chunk, more=finish is None and calls.unfinished)
+        return [chunk] if text or reasoning or told or logprobs or finish is not None else []
+
+    def _after_the_call(self, chunk: Chunk, *, more: bool) -> list[Chunk]:
+        """What a call has gained, and then what was said while it lacked arguments: if `more` follow, later."""
+        calls, chunk.tool_calls = chunk.tool_calls, ()
+        held = self._held.setdefault(chunk.index, [])
+        held.append(chunk)
+        chunks = [Chunk(chunk.index, "", tool_calls=calls)] if calls else []
+        if not more:
+            del self._held[chunk.index]
+            chunk.text, chunk.reasoning = "".join([c.text for c in held]), "".join([c.reasoning for c in held])
+            chunk.logprobs = tuple([entry for c in held for entry in c.logprobs])
+            chunks.append(chunk)
+        return chunks
 
     def _finish(self, index: int, reason: str) -> AnswerFinish:
         if reason in _FAILED:
@@ -223,32 +236,7 @@ class AnswerReader:
         self._open.discard(index)
         finish = _FINISHES.get(reason, "stop")
         # Some call functions and say that they just stopped.
-        return "tool_calls" if finish == "stop" and self._calls.get(index) else finish
-
-    def _pieces(self, index: int, calls: list[_Call]) -> tuple[ToolCallDelta, ...]:
-        """Calls numbered from 0; id and name with the first piece of each and only there."""
-        known = self._calls.setdefault(index, [])
-        found = []
-        for call in calls:
-            at = call.index
-            if at is None:
-                # Who numbers none sends each whole, or names it again.
-                at = known.index(call.id) if call.id in known else len(known)
-            if not 0 <= at < _MOST_CALLS:
-                raise Failure("broken", f"numbered a call of a function {at}.")
-            fresh = at >= len(known)
-            if fresh:
-                known.extend([None] * (at - len(known)))
-                known.append(call.id or f"call_{index}_{at}")
-            arguments = call.function.arguments
-            if isinstance(arguments, dict):
-                arguments = msgspec.json.encode(arguments).decode()
-            found.append(
-                ToolCallDelta(
-                    at, arguments or "", known[at] if fresh else None, (call.function.name or "") if fresh else None
-                )
-            )
-        return tuple(found)
+        return "tool_calls" if finish == "stop" and index in self._calls else finish
 
     def _logprobs(self, raw: bytes, *, chat: bool) -> tuple[TextLogprob, ...]:
         try:
