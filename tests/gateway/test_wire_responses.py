@@ -16,7 +16,16 @@ from multidict import MultiDict
 from wire_pieces import PIECES, chunks_of, joined
 
 from headgate.engine.text.stream import TextLogprob
-from headgate.gateway.request import CacheControl, Chunk, Message, ResponseFormat, ToolCall, ToolUse, Usage
+from headgate.gateway.request import (
+    CacheControl,
+    Chunk,
+    Message,
+    ResponseFormat,
+    ToolCall,
+    ToolCallDelta,
+    ToolUse,
+    Usage,
+)
 from headgate.gateway.wire.errors import ApiError, server_error
 from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.responses import ToRespond, read_responses, to_respond
@@ -311,6 +320,22 @@ def test_logprobs_of_what_was_held_back_come_with_the_text_and_those_of_marks_do
     *_, event = reply.chunk(Chunk(0, "<b>", (TextLogprob("b>", (98, 62), -0.2),)))
     delta = json.loads(event.split(b"data: ", 1)[1])
     assert (delta["delta"], [entry["token"] for entry in delta["logprobs"]]) == ("<b>", ["<", "b>"])
+
+
+def test_logprobs_of_a_whole_reply_are_those_of_its_text() -> None:
+    tokens = ("<think>", "Hi", "</think>", "\n\n", "Hi ", "you", "<tool_call>", "{}")
+    entries = [TextLogprob(token, tuple(token.encode()), -0.5) for token in tokens]
+    call = ToolCallDelta(0, "{}", "call_1", "find")
+    whole = Chunk(0, "Hi you", tuple(entries), "tool_calls", tool_calls=(call,), reasoning="Hi")
+    cut = Chunk(0, "Hi ", tuple(entries[:5]), reasoning="Hi"), Chunk(0, "you", tuple(entries[5:]), "tool_calls")
+    for chunks in ([whole], cut):
+        body = json.loads(
+            ResponsesReply(
+                WHO, parsed(include=["message.output_text.logprobs"]), stored=False, keep=lambda *_: None
+            ).whole(joined(list(chunks)).choices(), Usage(1, 8, 0))
+        )
+        (message,) = [item for item in body["output"] if item["type"] == "message"]
+        assert [entry["token"] for entry in message["content"][0]["logprobs"]] == ["Hi ", "you"]
 
 
 def test_logprobs_of_half_a_character_come_with_the_whole() -> None:

@@ -116,9 +116,10 @@ class ResponsesReply:
             events += self._item("reasoning")
             events.append(self._reasoned(chunk.reasoning))
         if chunk.text or (chunk.logprobs and not chunk.tool_calls and self._speaks):
+            own, rest = _spoken(chunk)
             events += self._item("text")
-            events.append(self._said(chunk.text, _ending(chunk.text, self._early, chunk.logprobs)))
-            self._early = ()
+            events.append(self._said(chunk.text, _ending(chunk.text, self._early, own)))
+            self._early = () if chunk.tool_calls else rest
         elif chunk.reasoning or chunk.tool_calls:
             self._early = ()
         else:
@@ -272,6 +273,28 @@ class ResponsesReply:
 
 def _text(asked: TextConfig | None) -> TextConfig:
     return TextConfig(TextFormat("text")) if asked is None or asked.format is None else asked
+
+
+def _spoken(chunk: Chunk) -> tuple[tuple[TextLogprob, ...], tuple[TextLogprob, ...]]:
+    """Of a piece's tokens those of its text, and those after them.
+
+    All of them, but where it also has what was thought or called, or is the last: a reply that is whole comes so.
+    """
+    if not (chunk.reasoning or chunk.tool_calls or chunk.finish_reason):
+        return chunk.logprobs, ()
+    text, thought = chunk.text.encode(), chunk.reasoning.encode()
+    written = b"".join([bytes(token.bytes) for token in chunk.logprobs])
+    begins = written.find(text, max(0, written.find(thought)) + len(thought))
+    if begins < 0:
+        return chunk.logprobs, ()
+    spoken: list[TextLogprob] = []
+    after: list[TextLogprob] = []
+    at = 0
+    for token in chunk.logprobs:
+        at += len(token.bytes)
+        if at > begins:
+            (spoken if at - len(token.bytes) < begins + len(text) else after).append(token)
+    return tuple(spoken), tuple(after)
 
 
 def _ending(text: str, early: tuple[TextLogprob, ...], own: tuple[TextLogprob, ...]) -> tuple[TextLogprob, ...]:
