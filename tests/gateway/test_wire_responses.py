@@ -85,6 +85,14 @@ def test_items_become_turns_of_chat_templates() -> None:
     assert sent_back.request == asked.request
 
 
+def test_what_the_official_client_parsed_of_a_response_comes_back_unread() -> None:
+    part = {"type": "output_text", "text": "{}"}
+    message, call = {"role": "assistant", "content": [part]}, {"type": "function_call", "call_id": "c", "name": "f"}
+    plain = [message, {**call, "arguments": '{"a":1}'}]
+    helped = [{"role": "assistant", "content": [{**part, "parsed": {}}]}, {**plain[1], "parsed_arguments": {"a": 1}}]
+    assert parsed(input=helped).request == parsed(input=plain).request
+
+
 def test_items_are_listed_page_by_page() -> None:
     calls = [
         {"type": "function_call", "call_id": "c", "name": "find", "arguments": "{}"},

@@ -27,6 +27,7 @@ class ResponsePart(Struct, forbid_unknown_fields=True, omit_defaults=True):
     refusal: str | None = None
     annotations: Annotated[Any, Meta(description="Accepted as returned; not read.")] = None
     logprobs: Annotated[Any, Meta(description="Accepted as returned; not read.")] = None
+    parsed: Annotated[Any, Meta(description="What OpenAI's client made of the text; not read.")] = None
     # Named to be refused by their type and not as unknown parameters.
     detail: Any = None
     file_id: Any = None
@@ -48,6 +49,7 @@ class ResponseItem(Struct, forbid_unknown_fields=True, omit_defaults=True):
     name: str | None = None
     arguments: str | None = None
     output: str | list[ResponsePart] | None = None
+    parsed_arguments: Annotated[Any, Meta(description="What OpenAI's client made of the arguments; not read.")] = None
     # What items of earlier replies carry; the answer does not depend on it.
     id: str | None = None
     status: str | None = None
