@@ -132,6 +132,7 @@ def test_hints_are_read(headers: dict[str, str], after_s: float | None, again: b
         (404, b"not json", "setup", 502, "upstream_setup"),
         (302, b"", "setup", 502, "upstream_setup"),
         (429, b'{"error": {"code": "insufficient_quota"}}', "overloaded", 503, "upstream_overloaded"),
+        (402, b'{"error": {"message": "Insufficient Balance"}}', "overloaded", 503, "upstream_overloaded"),
         (529, b"", "overloaded", 503, "upstream_overloaded"),
         (408, b"", "failed", 502, "upstream_failed"),
         (500, b"[1]", "failed", 502, "upstream_failed"),
@@ -144,8 +145,9 @@ def test_replies_are_told_apart(status: int, body: bytes, kind: str, told: int, 
     assert "'up'" in error.message
 
 
-def test_a_spent_quota_is_not_waited_for() -> None:
-    failure = reply(429, b'{"error": {"code": "insufficient_quota"}}', retry_after="1")
+@pytest.mark.parametrize(("status", "code"), [(429, "insufficient_quota"), (402, "")])
+def test_a_spent_quota_is_not_waited_for(status: int, code: str) -> None:
+    failure = reply(status, b'{"error": {"code": "%b"}}' % code.encode(), retry_after="1")
     assert not failure.retriable
     assert failure.told("up").headers["x-should-retry"] == "false"
 

@@ -142,9 +142,9 @@ def of_reply(status: int, headers: Mapping[str, str], body: bytes, hide: Callabl
         return Failure("setup", f"refused our credentials ({status}).", again=again, status=status)
     if status == 404:
         return Failure("setup", f"does not know the model or the path (404){shown}", again=again, status=status)
+    if status == 402 or (status == 429 and code == "insufficient_quota"):
+        return Failure("overloaded", f"has no quota left ({status}).", after_s, again is True, status)
     if status == 429:
-        if code == "insufficient_quota":
-            return Failure("overloaded", "has no quota left (429).", after_s, again is True, status)
         return Failure("overloaded", "takes no more requests for now (429).", after_s, again, status)
     if status in (503, 529):
         return Failure("overloaded", f"is overloaded ({status}).", after_s, again, status)
