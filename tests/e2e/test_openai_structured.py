@@ -49,7 +49,8 @@ def test_what_was_parsed_goes_back_into_the_conversation(client: OpenAI) -> None
     ask: dict[str, Any] = {"model": "small", "max_tokens": 40}
     parsed = client.chat.completions.parse(messages=ASK, response_format=Light, **ask).choices[0].message
     dims = openai.pydantic_function_tool(Light, name="dim")
-    called = client.chat.completions.parse(messages=ASK, tools=[dims], tool_choice="required", **ask).choices[0].message
+    with client.chat.completions.stream(messages=ASK, tools=[dims], tool_choice="required", **ask) as stream:
+        called = stream.get_final_completion().choices[0].message
     assert called.tool_calls, "it had to"
     results = [{"role": "tool", "tool_call_id": call.id, "content": "done"} for call in called.tool_calls]
     reply = client.chat.completions.create(messages=[*ASK, parsed, *ASK, called, *results], **ask)

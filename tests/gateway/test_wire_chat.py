@@ -245,7 +245,7 @@ def test_what_the_official_client_parsed_of_an_answer_comes_back_unread() -> Non
         "content": "{}",
         "tool_calls": [{"id": "1", "type": "function", "function": function}],
     }
-    called = {"id": "1", "type": "function", "function": {**function, "parsed_arguments": {"a": 1}}}
+    called = {"id": "1", "type": "function", "index": 0, "function": {**function, "parsed_arguments": {"a": 1}}}
     helped = {**plain, "parsed": {"ok": True}, "tool_calls": [called]}
     assert parse(messages=[helped, *HELLO["messages"]]) == parse(messages=[plain, *HELLO["messages"]])
 

@@ -40,12 +40,15 @@ class FunctionCall(Struct, forbid_unknown_fields=True, omit_defaults=True):
     parsed_arguments: Annotated[Any, Meta(description="What OpenAI's client made of the arguments; not read.")] = None
 
 
-class AssistantToolCall(Struct, forbid_unknown_fields=True):
+class AssistantToolCall(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A call made by the assistant in an earlier turn."""
 
     id: str
     function: FunctionCall
     type: Literal["function"] = "function"
+    index: Annotated[Any, Meta(description="Its place in a stream, which clients that joined one keep; not read.")] = (
+        None
+    )
 
 
 class ChatMessage(Struct, forbid_unknown_fields=True, omit_defaults=True):
