@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import time
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from headgate.bench.gpu_check_goals import against_goals
 from headgate.bench.gpu_check_stages import Outcome, Stage, run_stages
 
 _PATIENCE = 3
-"""A stage may take so many times what must be left for it to begin."""
+"""A stage may take so many times what must be left for it to begin, but for the last not beyond the budget."""
 
 
 @click.command()
@@ -42,6 +43,14 @@ def gpu(json_file: Path | None, budget: float, only: tuple[str, ...]) -> None:
     the bandwidth and of the bfloat16 product that are measured first. Ends with 1 if something is wrong or was not run,
     with 2 where there is no CUDA device.
     """
+    if json_file is not None and not json_file.parent.is_dir():
+        raise click.BadParameter(f"folder {str(json_file.parent)!r} does not exist", param_hint="--json")
+    names = [stage.name for stage in stages(Path())]
+    for part in only:
+        if not any(part in name for name in names):
+            raise click.BadParameter(
+                f"no stage has {part!r} in its name; they are {', '.join(names)}", param_hint="--only"
+            )
     if not torch.cuda.is_available():
         click.echo("headgate bench gpu needs a CUDA device, and torch sees none here", err=True)
         sys.exit(2)
@@ -63,9 +72,9 @@ def gpu(json_file: Path | None, budget: float, only: tuple[str, ...]) -> None:
             json_file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
     with tempfile.TemporaryDirectory() as scratch:
-        apart = Apart(partial(stages, Path(scratch)))
+        apart, end = Apart(partial(stages, Path(scratch))), time.monotonic() + budget
         course = [
-            Stage(s.name, s.seconds, partial(apart.lines, s.name, _PATIENCE * s.seconds))
+            Stage(s.name, s.seconds, partial(apart.lines, s.name, _PATIENCE * s.seconds, end))
             for s in stages(Path(scratch))
             if not only or any(part in s.name for part in ("ceilings", *only))
         ]

@@ -316,6 +316,19 @@ def test_it_says_what_it_needs() -> None:
     assert result.output == "headgate bench gpu needs a CUDA device, and torch sees none here\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--only", "http"), "no stage has 'http' in its name; they are ceilings, kernels, bfloat16, steps on rows, "),
+        (("--json", "nowhere/gpu.json"), "folder 'nowhere' does not exist"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_run(options: tuple[str, ...], told: str) -> None:
+    result = CliRunner().invoke(bench, ["gpu", *options])
+    assert result.exit_code == 2
+    assert told in " ".join(result.output.split())
+
+
 def test_a_bare_host_can_run_it() -> None:
     block = f"import sys; sys.modules.update(dict.fromkeys({ABSENT}))"
     run = "import runpy; runpy.run_module('headgate.bench.gpu_check', run_name='__main__')"

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from weakref import ref
+
+import pytest
 
 from headgate.bench.gpu_check_apart import Apart
 from headgate.bench.gpu_check_stages import Outcome, Stage, run_stages
@@ -79,3 +86,45 @@ def test_what_a_stage_leaves_behind_is_gone_when_the_next_begins() -> None:
     finally:
         apart.close()
     assert told == ["a ring", "gone"]
+
+
+def stages_with_a_server(pipe: Path) -> list[Stage]:
+    """In the other process; "dies" and "hangs" have a process of their own, which has `pipe` open as long as it is."""
+    return [Stage(name, 0, partial(served, pipe, name)) for name in ("dies", "hangs")]
+
+
+def served(pipe: Path, name: str) -> Iterator[Line]:
+    server = f"import sys, time; held = open({str(pipe)!r}, 'w'); print('there', flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", server], stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        yield from work(name)
+
+
+@pytest.mark.parametrize("name", ["dies", "hangs"])
+def test_what_a_stage_started_ends_with_it(name: str, tmp_path: Path) -> None:
+    pipe, outcomes = tmp_path / "held", list[Outcome]()
+    os.mkfifo(pipe)
+    held = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    apart = Apart(partial(stages_with_a_server, pipe))
+    try:
+        run_stages([Stage(name, 0, partial(apart.lines, name, 2.0))], 600, outcomes.append)
+        ended, _, _ = select.select([held], [], [], 20.0)
+    finally:
+        apart.close()
+        os.close(held)
+    assert outcomes[0].lines, "it began"
+    assert ended, "nobody has the pipe open any more"
+
+
+def test_no_stage_goes_on_when_all_time_is_up() -> None:
+    apart, outcomes = Apart(stages), list[Outcome]()
+    try:
+        course = [
+            Stage("good", 0, partial(apart.lines, "good", 60.0)),
+            Stage("hangs", 0, lambda: apart.lines("hangs", 600.0, time.monotonic() + 1.0)),
+        ]
+        run_stages(course, 600, outcomes.append)
+    finally:
+        apart.close()
+    assert outcomes[1].failure == "not done after 1 s, when all time was up"
