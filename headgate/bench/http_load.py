@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"transfer-encoding: *chunked", re.IGNORECASE)
@@ -126,30 +126,43 @@ def load(server: Server, core: int, concurrency: int, seconds: float, request: R
         os.sched_setaffinity(0, before)
 
 
+def without_settings() -> dict[str, str]:
+    """This environment without a gateway's settings, which are stronger than those of the file it is started with."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("HEADGATE_")}
+
+
+@contextmanager
+def ended(running: subprocess.Popen[Any], wait_s: float = 30.0) -> Iterator[None]:
+    """End a server when the context is left: politely, then for certain."""
+    try:
+        yield
+    finally:
+        running.send_signal(signal.SIGTERM)
+        try:
+            running.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            running.wait()
+
+
 @contextmanager
 def process(
     command: Sequence[str], core: int, environment: Mapping[str, str], log: Path
 ) -> Iterator[subprocess.Popen[str]]:
     """A server on a core, until the context is left; what it says on standard error goes to the log."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HEADGATE_")}
     with log.open("a") as said:
         running = subprocess.Popen(
             ["taskset", "-c", str(core), *command],
-            env={**clean, **environment},
+            env={**without_settings(), **environment},
             stdout=subprocess.PIPE,
             stderr=said,
             text=True,
         )
     assert running.stdout is not None
     try:
-        yield running
+        with ended(running):
+            yield running
     finally:
-        running.send_signal(signal.SIGTERM)
-        try:
-            running.wait(30)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
         running.stdout.close()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import socket
 import statistics
 import subprocess
@@ -21,6 +20,7 @@ import aiohttp
 import yaml
 
 from headgate.bench.engine import EngineBench
+from headgate.bench.http_load import ended, without_settings
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.quant.linear import WeightFormat
@@ -195,15 +195,12 @@ def server(model: Path, weights: str, scratch: Path, settings: EngineSettings = 
     )
     command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--config", str(config)]
     with (scratch / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ})
-    try:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=without_settings())
+    with ended(process, 60.0):
         url = f"http://127.0.0.1:{port}"
         if not asyncio.run(_ready(url, process)):
             raise RuntimeError(f"the server did not become ready:\n{(scratch / 'server.log').read_text()}")
         yield Server(url, process.pid)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
 
 
 def run_streams(server: Server, prompts: Prompts, workload: Workload) -> Round:

@@ -79,7 +79,8 @@ def test_engine_bench_names_what_it_knows(tmp_path: Path) -> None:
     assert "is no folder and none of small, large, qwen3-0.6b, qwen3-moe" in result.output
 
 
-def test_serve_bench_counts_every_token(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_serve_bench_counts_every_token(tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_SERVER__PORT", "of the user's own gateway")
     out = tmp_path / "figures.json"
     arguments = ["serve", "--model", str(tiny_checkpoint), "--streams", "4", "--new", "8", "--rounds", "1"]
     result = CliRunner().invoke(bench, [*arguments, "--json", str(out)], catch_exceptions=False)
