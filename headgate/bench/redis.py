@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -19,13 +17,20 @@ from typing import IO, Any, Literal
 import aiohttp
 import yaml
 from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as NoRedis
 
+from headgate.bench.http_load import ended, without_settings
 from headgate.engine.demo.tasks import generate
 
 Phase = Literal["before", "killed", "restarted"]
 PHASES: tuple[Phase, ...] = ("before", "killed", "restarted")
 _START_S = 120.0
 _POLL_S = 0.005
+_SERVED_S = 1.0
+SETTLE_S = 60.0
+"""That gateways have to use Redis again after its restart, and their indexes to hold what it holds after the load."""
 # fmt: off
 _PLACES = (
     "France", "Spain", "Italy", "Poland", "Norway", "Sweden", "Finland", "Greece", "Portugal", "Austria", "Hungary",
@@ -45,6 +50,8 @@ class Shown:
     """For other words."""
     unserved: int
     """Questions in other words that the rule did not serve within a second, for whatever reason."""
+    unserved_exact: int
+    """Questions in the same words that were not."""
 
 
 @dataclass(slots=True)
@@ -64,8 +71,8 @@ class FaultFigures:
     """A run under load in which Redis is killed and, later, started again with nothing in it."""
 
     phases: dict[Phase, PhaseFigures]
-    recovered_s: tuple[float, ...]
-    """Seconds from Redis' restart until each gateway said that it uses it again."""
+    recovered_s: tuple[float | None, ...]
+    """Seconds from Redis' restart until each gateway said that it uses it again; None: not within a minute."""
     indexed: tuple[int, ...]
     """Texts in each gateway's index, after the load."""
     stored: int
@@ -97,15 +104,19 @@ class RedisServer:
     async def start(self) -> None:
         """Gives back once it answers."""
         self._process = _launch(self._command, subprocess.DEVNULL)
-        client = Redis(port=self.port)
+        # It does not try again by itself: it would wait longer than it takes.
+        client = Redis(port=self.port, retry=Retry(NoBackoff(), 0))
         try:
             async with asyncio.timeout(_START_S):
                 while True:
                     try:
                         await client.ping()
                         return
-                    except OSError:
+                    except (OSError, NoRedis):
                         await asyncio.sleep(_POLL_S)
+        except BaseException:
+            self.kill()
+            raise
         finally:
             await client.aclose()
 
@@ -173,7 +184,8 @@ async def site(folder: Path, gateways: int = 2) -> AsyncIterator[Site]:
     redis = RedisServer(folder)
     await redis.start()
     processes: list[subprocess.Popen[bytes]] = []
-    try:
+    with ExitStack() as stack:
+        stack.callback(redis.kill)
         urls = []
         for number in range(gateways):
             port = free_port()
@@ -195,6 +207,7 @@ async def site(folder: Path, gateways: int = 2) -> AsyncIterator[Site]:
             command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--config", str(config)]
             with (folder / f"gateway-{number}.log").open("wb") as log:
                 processes.append(_launch(command, log, BENCH_SECRET="one secret for both gateways"))
+            stack.enter_context(ended(processes[-1], 60.0))
             urls.append(f"http://127.0.0.1:{port}")
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
             made = Site(urls, session, redis)
@@ -203,16 +216,10 @@ async def site(folder: Path, gateways: int = 2) -> AsyncIterator[Site]:
                     log_text = (folder / f"gateway-{number}.log").read_text()
                     raise RuntimeError(f"a gateway did not become ready:\n{log_text}")
             yield made
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        for process in processes:
-            process.wait(timeout=60)
-        redis.kill()
 
 
 def _launch(command: Sequence[str], output: IO[bytes] | int, **environment: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment})
+    return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**without_settings(), **environment})
 
 
 async def _ready(made: Site, url: str, process: subprocess.Popen[bytes]) -> bool:
@@ -231,29 +238,33 @@ async def _ready(made: Site, url: str, process: subprocess.Popen[bytes]) -> bool
 
 
 async def shown(made: Site, pairs: int) -> Shown:
-    """Ask one gateway, then the other until it serves that answer: to the same words, then to other words."""
+    """Ask one gateway, then the other until it serves that answer: to the same words, then to other words.
+
+    Raises:
+        RuntimeError: the first gateway has no answer.
+    """
     asked, other = made.urls[0], made.urls[1]
-    exact, semantic, unserved = [], [], 0
+    exact, semantic = list[float | None](), list[float | None]()
     for place in _PLACES[:pairs]:
         question = f"What is the capital of {place}?"
-        await made.ask(asked, question)
+        status, _ = await made.ask(asked, question)
         answered = time.perf_counter()
-        exact.append(await _until(made, other, question, "exact", answered) or 1.0)
-        found = await _until(made, other, f"What's the capital city of {place}?", "semantic", answered)
-        if found is None:
-            unserved += 1
-        else:
-            semantic.append(found)
-    return Shown(tuple(exact), tuple(semantic), unserved)
+        if status != 200:
+            raise RuntimeError(f"a gateway answered {question!r} with {status}")
+        exact.append(await _until(made, other, question, "exact", answered))
+        semantic.append(await _until(made, other, f"What's the capital city of {place}?", "semantic", answered))
+    same, others = (tuple(seconds for seconds in kind if seconds is not None) for kind in (exact, semantic))
+    return Shown(same, others, semantic.count(None), exact.count(None))
 
 
 async def _until(made: Site, url: str, question: str, verdict: str, since: float) -> float | None:
-    while (seconds := time.perf_counter() - since) < 1.0:
+    """Seconds from `since` on until it is served; None where it is not soon."""
+    while time.perf_counter() - since < _SERVED_S:
         # Nothing may be generated: it would be stored, and found instead.
         if (await made.ask(url, question, **{"cache-control": "only-if-cached"}))[1] == verdict:
             return time.perf_counter() - since
         await asyncio.sleep(_POLL_S)
-    return None if seconds >= 1.0 else seconds
+    return None
 
 
 async def faults(made: Site, seconds: float, clients: int, seed: int) -> FaultFigures:
@@ -293,13 +304,13 @@ async def faults(made: Site, seconds: float, clients: int, seed: int) -> FaultFi
         recovered = [group.create_task(_recovered(made, url, back)) for url in made.urls]
         await asyncio.sleep(seconds / 3)
         stop.set()
-    ended = time.perf_counter()
+    left = time.perf_counter()
     settled = None
-    while settled is None and time.perf_counter() - ended < 60.0:
+    while settled is None and time.perf_counter() - left < SETTLE_S:
         stored = await made.redis.vectors()
         indexed = tuple([await made.indexed(url) for url in made.urls])
         if set(indexed) == {stored}:
-            settled = time.perf_counter() - ended
+            settled = time.perf_counter() - left
         else:
             await asyncio.sleep(_POLL_S)
     return FaultFigures(phases, tuple(task.result() for task in recovered), indexed, stored, settled)
@@ -309,9 +320,9 @@ def _count(counts: dict[str, int], name: str) -> None:
     counts[name] = counts.get(name, 0) + 1
 
 
-async def _recovered(made: Site, url: str, since: float) -> float:
-    while True:
+async def _recovered(made: Site, url: str, since: float) -> float | None:
+    while (seconds := time.perf_counter() - since) < SETTLE_S:
         if await made.uses_redis(url):
-            break
+            return seconds
         await asyncio.sleep(_POLL_S)
-    return time.perf_counter() - since
+    return None

@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from headgate.bench.redis import PHASES, FaultFigures, Shown, faults, shown, site
+from headgate.bench.redis import PHASES, SETTLE_S, FaultFigures, Shown, faults, shown, site
 
 
 @click.command()
@@ -49,8 +49,9 @@ def _print_sharing(console: Console, sharing: Shown) -> None:
                 name, str(len(times)), f"{statistics.median(times) * 1e3:.0f} ms", f"{max(times) * 1e3:.0f} ms"
             )
     console.print(table)
-    if sharing.unserved:
-        console.print(f"{sharing.unserved} questions in other words were not served within a second.")
+    for count, words in ((sharing.unserved_exact, "the same words"), (sharing.unserved, "other words")):
+        if count:
+            console.print(f"{count} questions in {words} were not served within a second.")
 
 
 def _print_faults(console: Console, fault: FaultFigures) -> None:
@@ -67,8 +68,9 @@ def _print_faults(console: Console, fault: FaultFigures) -> None:
             f"{max(phase.seconds) * 1e3:.0f} ms" if phase.seconds else "",
         )
     console.print(table)
-    back = ", ".join(f"{seconds:.2f} s" for seconds in fault.recovered_s)
+    late = f"not within {SETTLE_S:.0f} s"
+    back = ", ".join(late if seconds is None else f"{seconds:.2f} s" for seconds in fault.recovered_s)
     console.print(f"Used again after the restart by: {back}.")
     held = " and ".join(str(count) for count in fault.indexed)
-    after = "not within 10 s" if fault.settled_s is None else f"{fault.settled_s * 1e3:.0f} ms after the load"
+    after = late if fault.settled_s is None else f"{fault.settled_s * 1e3:.0f} ms after the load"
     console.print(f"Redis then held {fault.stored} vectors, the indexes {held}: the same {after}.")
