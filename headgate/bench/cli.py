@@ -32,6 +32,7 @@ from headgate.bench.grammar import grammar
 from headgate.bench.options import weights_option
 from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
+from headgate.bench.peers.process import EngineFailed
 from headgate.bench.proxy.command import proxy
 from headgate.bench.quality_command import quality
 from headgate.bench.redis_command import redis
@@ -151,6 +152,8 @@ def engine(
             )  # fmt: skip
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--against") from None
+        except EngineFailed as error:
+            raise click.ClickException(f"our own engine: {error}") from None
         return
     if prepare or plot_file is not None:
         raise click.UsageError("--prepare and --plot belong to --against")

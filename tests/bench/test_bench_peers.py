@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,12 +15,13 @@ from click.testing import CliRunner
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import SHAPES
 from headgate.bench.cli import bench
-from headgate.bench.peers.entrants import PEERS, entrants
+from headgate.bench.peers.entrants import PEERS, Entrant, entrants
 from headgate.bench.peers.footprint import Footprint
-from headgate.bench.peers.match import Match, match_of_json
-from headgate.bench.peers.process import EngineProcess, ours
+from headgate.bench.peers.match import Match, match_of_json, play
+from headgate.bench.peers.process import EngineFailed, EngineProcess, ours
 from headgate.bench.peers.protocol import About, Round, Stopwatch
 from headgate.bench.peers.report import plot
+from headgate.bench.workloads import Workload
 from headgate.gateway import WAITING
 
 _ABOUT = About("x 1", "settings", 600_000_000, 2.0, "int8")
@@ -140,6 +141,57 @@ def test_our_own_process_plays(tiny_checkpoint: Path, tmp_path: Path) -> None:
         result = process.run([((11, 12, 13), 4), ((14, 15), 6)])
         assert result.total_s > 0
         assert result.decode_tokens <= 8
+
+
+class FakeEntrant(Entrant):
+    """A process that answers so many rounds and then ends; the words on its command line are the peer's."""
+
+    def command(self, checkpoint: Path, peers: Path, threads: int) -> list[object]:  # noqa: ARG002
+        """As `self.fmt` says."""
+        return engine_of(int(self.fmt))
+
+
+def engine_of(rounds: int) -> list[object]:
+    """A command that answers so many rounds and then ends."""
+    about = {"version": "x", "settings": "", "weight_bytes": 1, "kv_element_bytes": 2, "products": "int8"}
+    program = (
+        f"import json\nprint(json.dumps({about}), flush=True)\n"
+        f"for _ in range({rounds}):\n  input()\n  print(json.dumps({{'total_s': 1.0}}), flush=True)"
+    )
+    return [sys.executable, "-c", program]
+
+
+def played(theirs: int, mine: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Match]:
+    """Two workloads of a round each, after one to warm up, by processes that answer so many rounds."""
+    monkeypatch.setattr("headgate.bench.peers.match.ours", lambda *_: engine_of(mine))
+    entrant = FakeEntrant(PEERS["transformers"], str(theirs))
+    work = (Workload("first", ((5, 1),)), Workload("second", ((6, 1),)))
+    return play("m", tmp_path, "native", [entrant], work, peers=tmp_path, threads=1, rounds=1, say=lambda _: None)
+
+
+def test_a_peer_that_ends_loses_nothing_that_it_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = played(2, 99, tmp_path, monkeypatch)
+    assert (first.workload, len(first.theirs), first.reason) == ("first", 1, "")
+    assert (second.workload, second.theirs) == ("second", ())
+    assert "ended without an answer" in second.reason or "is gone" in second.reason
+
+
+def test_a_peer_that_is_gone_before_it_is_asked_has_failed(tmp_path: Path) -> None:
+    deaf = [sys.executable, "-c", f"import os; os.close(0)\n{engine_of(0)[2]}"]
+
+    def ask() -> None:
+        with EngineProcess(deaf, tmp_path / "log") as peer:
+            peer.run([((5,), 1)])
+
+    with pytest.raises(EngineFailed, match="is gone"):
+        ask()
+
+
+def test_no_peer_is_blamed_for_our_own_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = played(99, 2, tmp_path, monkeypatch)
+    assert next(found).reason == ""
+    with pytest.raises(EngineFailed):
+        next(found)
 
 
 def test_settings_for_our_engine_do_not_reach_the_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

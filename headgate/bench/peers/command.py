@@ -46,6 +46,7 @@ def run_against(
 
     Raises:
         ValueError: `asked` names no peer.
+        EngineFailed: our own engine's process ended.
     """
     chosen = entrants(asked, _BITS.get(weights, 4))
     checkpoint = write_random(shape, peers / "checkpoints")
@@ -86,7 +87,7 @@ def run_against(
         + ", ".join(f"{dtype} {flops / 1e9:.0f} GOP/s" for dtype, flops in ceilings.flops.items())
         + f"; {started}"
     )
-    if plot_file is not None:
+    if plot_file is not None and matches:
         plot(list(matches.values()), ceilings, plot_file)
 
 

@@ -100,20 +100,30 @@ def play(
     rounds: int,
     say: Callable[[str], None],
 ) -> Iterator[Match]:
-    """Run every pair on every workload. A side that cannot run one yields a match without rounds that says why."""
+    """Run every pair on every workload. A side that cannot run one yields a match without rounds that says why.
+
+    So does what is left for a peer whose process has ended.
+
+    Raises:
+        EngineFailed: our own has.
+    """
     log = peers / "bench.log"
     prompts = Prompts(3000)
     with ExitStack() as stack:
         us = stack.enter_context(EngineProcess(ours(checkpoint, weights, threads), log, WAITING))
         for entrant in against:
-            blank = Match(model, weights, entrant.name, "", (), us.about, None)
+            blank, left = Match(model, weights, entrant.name, "", (), us.about, None), list(workloads)
             try:
                 with EngineProcess(entrant.command(checkpoint, peers, threads), log) as them:
-                    for workload in workloads:
-                        say(f"{entrant.name}: {workload.name}")
-                        yield _play_workload(blank, us, them, workload, prompts, rounds)
+                    while left:
+                        say(f"{entrant.name}: {left[0].name}")
+                        played = _play_workload(blank, us, them, left[0], prompts, rounds)
+                        del left[0]
+                        yield played
             except EngineFailed as error:
-                for workload in workloads:
+                if error.engine is us:
+                    raise
+                for workload in left:
                     yield replace(blank, workload=workload.name, requests=workload.requests, reason=str(error))
 
 

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +24,15 @@ _RUN = (
 
 
 class EngineFailed(Exception):
-    """The process ended, or said something else than a round."""
+    """The process ended, or said something else than a round.
+
+    Attributes:
+        engine: whose process; None where it was a tool's.
+    """
+
+    def __init__(self, text: str, engine: EngineProcess | None = None) -> None:
+        super().__init__(text)
+        self.engine = engine
 
 
 def module_command(command: Sequence[object]) -> list[str]:
@@ -69,7 +78,8 @@ class EngineProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # of a question that nobody was there to read
+            self._process.stdin.close()
         try:
             self._process.wait(timeout=20)
         except subprocess.TimeoutExpired:
@@ -87,7 +97,7 @@ class EngineProcess:
         try:
             print(json.dumps([(list(prompt), new) for prompt, new in prompts]), file=self._process.stdin, flush=True)
         except BrokenPipeError:
-            raise EngineFailed(f"{self._command[0]} is gone; see {self._log}") from None
+            raise EngineFailed(f"{self._command[0]} is gone; see {self._log}", self) from None
         answer = self._read()
         if "refused" in answer:
             raise Refused(answer["refused"])
@@ -100,7 +110,8 @@ class EngineProcess:
             answer: dict[str, Any] = json.loads(line)
         except ValueError:
             words = self._log.read_text(errors="replace").strip().splitlines()
-            raise EngineFailed(f"the engine ended without an answer: {words[-1:]}; see {self._log}") from None
+            said = f"the engine ended without an answer: {words[-1:]}; see {self._log}"
+            raise EngineFailed(said, self) from None
         return answer
 
 
