@@ -17,6 +17,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.serve import Server, server
 from headgate.engine.demo import checkpoint
 
@@ -56,7 +57,7 @@ class Figures:
 @click.option("--requests", type=click.IntRange(min=1), default=20, show_default=True, help="Of a user, in each part.")
 @click.option("--pause", type=click.FloatRange(min=0), default=0.2, show_default=True, help="Seconds between them.")
 @click.option("--new", type=click.IntRange(min=1), default=32, show_default=True, help="Tokens of each answer.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the figures here as well.")
+@click.option("--json", "json_path", type=FILE_TO_WRITE, help="Write the figures here as well.")
 def batch(model: str, rounds: int, requests: int, pause: float, new: int, json_path: Path | None) -> None:
     """A batch of 10,000 lines beside a user who asks one question after the other.
 

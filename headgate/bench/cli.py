@@ -29,7 +29,7 @@ from headgate.bench.faults.command import faults
 from headgate.bench.gateway_command import gateway
 from headgate.bench.gpu_check import gpu
 from headgate.bench.grammar import grammar
-from headgate.bench.options import weights_option
+from headgate.bench.options import FILE_TO_WRITE, need_matplotlib, weights_option
 from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
 from headgate.bench.peers.process import EngineFailed
@@ -112,13 +112,13 @@ bench.add_command(streams)
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE_TO_WRITE,
     help="Write the figures here. With --against, pairs that are in the file already are kept and shown too.",
 )
 @click.option(
     "--plot",
     "plot_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE_TO_WRITE,
     help="With --against: draw the roofline here (PNG).",
 )
 def engine(
@@ -139,6 +139,7 @@ def engine(
     plot_file: Path | None,
 ) -> None:
     """Time the engine alone on WORKLOADS (all by default): tokens in, tokens out, random prompts, no cache hits."""
+    need_matplotlib(plot_file)
     console = Console(width=110)
     chosen = [w for name in workloads or _ALL for w in _workloads(name, new, requests)]
     if against is not None:
@@ -157,6 +158,8 @@ def engine(
         return
     if prepare or plot_file is not None:
         raise click.UsageError("--prepare and --plot belong to --against")
+    if one_by_one and mixed(requests) not in chosen:
+        raise click.UsageError("--one-by-one is of the mixed workload, which is not among those to be run")
     with tempfile.TemporaryDirectory() as scratch:
         folder = model_folder(model, Path(scratch))
         settings = EngineSettings(device=device, threads=threads, prefix_cache=False, kernels=kernels)
@@ -219,7 +222,7 @@ def engine(
 )
 @click.option("--new", type=click.IntRange(min=2), default=128, show_default=True, help="Tokens per stream.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
 def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int, json_file: Path | None) -> None:
     """Compare tokens/s of concurrent HTTP streams with the engine alone, round by round in alternation."""
     workload = Workload(f"{streams} streams", ((64, new),) * streams)
@@ -246,7 +249,7 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
 @weights_option("native")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
 @click.option("--starts", type=click.IntRange(min=1), default=4, show_default=True, help="Starts, one after the other.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
 def start(model: str, weights: WeightFormat, threads: int | None, starts: int, json_file: Path | None) -> None:
     """Time engine starts, each a process of its own, to their first token, and take their memory.
 

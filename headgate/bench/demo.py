@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from headgate.bench.demo_measure import NAMES, measure
 from headgate.bench.demo_report import Asked, as_json, dialogues, print_report, write_json
+from headgate.bench.options import FILE_TO_WRITE, need_matplotlib
 from headgate.engine.demo import Name, checkpoint
 from headgate.engine.demo.tasks import each_beyond, each_cell
 from headgate.engine.errors import EngineError
@@ -44,7 +44,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Medians are over these.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
 @click.option("--dialogues", "shown", type=click.IntRange(min=0), default=0, help="Print this many sample dialogues.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
 @click.option(
     "--plot", "plot_folder", type=click.Path(file_okay=False, path_type=Path), help="Write plots (PNG) to this folder."
 )
@@ -72,12 +72,8 @@ def demo(
     """
     given: dict[Name, Path | None] = {"teacher": teacher, "student": student, "undistilled": undistilled}
     folders = {name: given[name] or _shipped(name) for name in NAMES}
-    # What cannot be written is said before the minutes that measuring takes.
-    if json_file is not None and not json_file.parent.is_dir():
-        raise click.BadParameter(f"folder {str(json_file.parent)!r} does not exist", param_hint="--json")
+    need_matplotlib(plot_folder)
     if plot_folder is not None:
-        if find_spec("matplotlib") is None:
-            raise click.BadParameter("plots need matplotlib: pip install 'headgate[train]'", param_hint="--plot")
         plot_folder.mkdir(parents=True, exist_ok=True)
     if threads is not None:
         torch.set_num_threads(threads)

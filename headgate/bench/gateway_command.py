@@ -15,6 +15,7 @@ from rich.table import Table
 
 from headgate.bench.gateway import FRESH, REQUEST, bare_server, first_answer, headgate_server
 from headgate.bench.http_load import Load, cores, load
+from headgate.bench.options import FILE_TO_WRITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Figures:
 @click.option("--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Clients at a time.")
 @click.option("--seconds", type=click.FloatRange(min=0.5), default=5.0, show_default=True, help="Of each run.")
 @click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Runs of each, by turns.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
 def gateway(concurrency: int, seconds: float, rounds: int, json_file: Path | None) -> None:
     """Time answers from the exact cache over HTTP with keys, limits, budgets, ledger and metrics on.
 

@@ -22,6 +22,7 @@ from headgate.bench.gpu_check_apart import Apart
 from headgate.bench.gpu_check_course import stages
 from headgate.bench.gpu_check_goals import against_goals
 from headgate.bench.gpu_check_stages import Outcome, Stage, run_stages
+from headgate.bench.options import FILE_TO_WRITE
 
 _PATIENCE = 3
 """A stage may take so many times what must be left for it to begin, but for the last not beyond the budget."""
@@ -31,7 +32,7 @@ _PATIENCE = 3
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE_TO_WRITE,
     help="Write all results here, stage by stage.",
 )
 @click.option("--budget", type=click.FloatRange(min=1), default=510, show_default=True, help="Seconds for everything.")
@@ -43,8 +44,6 @@ def gpu(json_file: Path | None, budget: float, only: tuple[str, ...]) -> None:
     the bandwidth and of the bfloat16 product that are measured first. Ends with 1 if something is wrong or was not run,
     with 2 where there is no CUDA device.
     """
-    if json_file is not None and not json_file.parent.is_dir():
-        raise click.BadParameter(f"folder {str(json_file.parent)!r} does not exist", param_hint="--json")
     names = [stage.name for stage in stages(Path())]
     for part in only:
         if not any(part in name for name in names):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
@@ -21,3 +23,27 @@ def weights_option(default: WeightFormat) -> Callable[[F], F]:
         show_default=True,
         help="How linear layers are kept.",
     )
+
+
+class _FileToWrite(click.Path):
+    """A file whose folder is there: what cannot be written is said before the minutes that measuring takes."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Its path."""
+        path = Path(str(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"folder {str(path.parent)!r} does not exist", param, ctx)
+        return path
+
+
+FILE_TO_WRITE = _FileToWrite()
+"""The type of `--json` and its like."""
+
+
+def need_matplotlib(plots: object) -> None:
+    """Refuse `--plot` before anything is measured where plots cannot be drawn; None is no such wish."""
+    if plots is not None and find_spec("matplotlib") is None:
+        raise click.BadParameter("plots need matplotlib: pip install 'headgate[train]'", param_hint="--plot")

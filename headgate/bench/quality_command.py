@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.ceilings import device_name
+from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.quality import (
     FORMATS,
     RANDOM_SHAPES,
@@ -45,7 +46,7 @@ _MODELS: tuple[Name, ...] = ("student", "teacher")
     help="Questions answered per family and level, for accuracy.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the samples.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
 @click.option(
     "--only",
     type=click.Choice([*_MODELS, "random"]),

@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.redis import PHASES, SETTLE_S, FaultFigures, Shown, faults, shown, site
 
 
@@ -21,7 +22,7 @@ from headgate.bench.redis import PHASES, SETTLE_S, FaultFigures, Shown, faults, 
 @click.option("--seconds", type=click.FloatRange(min=3), default=30.0, show_default=True, help="Of the fault run.")
 @click.option("--clients", type=click.IntRange(min=1), default=8, show_default=True, help="Of the fault run.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the texts asked.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
 def redis(pairs: int, seconds: float, clients: int, seed: int, json_file: Path | None) -> None:
     """Run two gateways on one Redis: how soon they share answers, and what killing Redis under load costs."""
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import click
 
+from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.serve import Server, server
 from headgate.engine.demo import checkpoint
 
@@ -36,7 +37,7 @@ class Memory:
 
 @click.command()
 @click.option("--streams", type=click.IntRange(min=1), default=1000, show_default=True, help="Open at the same time.")
-@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write the figures here as well.")
+@click.option("--json", "json_path", type=FILE_TO_WRITE, help="Write the figures here as well.")
 def streams(streams: int, json_path: Path | None) -> None:
     """Open streams of one server, each with its headers received and nothing read, and look at its memory.
 

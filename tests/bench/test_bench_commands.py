@@ -104,3 +104,32 @@ def test_random_checkpoints_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert len(texts) > 0.99 * config["vocab_size"]
         written = (folder / "model.safetensors").stat().st_mtime_ns
         assert (write_random(shape, tmp_path) / "model.safetensors").stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "engine",
+        "serve",
+        "start",
+        "streams",
+        "batch",
+        "gateway",
+        "proxy",
+        "redis",
+        "soak",
+        "quality",
+        "cache",
+        "routing",
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(command: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(bench, [command, "--json", str(tmp_path / "nowhere" / "figures.json")])
+    assert result.exit_code == 2
+    assert "does not exist" in result.output
+
+
+def test_one_by_one_needs_the_mixed_workload(tiny_checkpoint: Path) -> None:
+    result = CliRunner().invoke(bench, ["engine", "b1", "--model", str(tiny_checkpoint), "--one-by-one"])
+    assert result.exit_code == 2
+    assert "--one-by-one is of the mixed workload" in result.output

@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from headgate.bench.cli import bench
 from headgate.bench.http_load import Load, Request, announced, cores, load
 from headgate.bench.proxy.command import DIRECT, OURS, Figures, figures_of, table_of
+from headgate.bench.proxy.entrants import INSTALL
 from headgate.bench.proxy.mock import FLOOD_EVENTS
 
 
@@ -37,3 +40,12 @@ def test_figures_are_medians_and_what_failed_is_said() -> None:
     assert [list(column.cells) for column in table.columns] == [
         [OURS], ["50"], ["0.500 ms"], ["1.50 ms"], ["200"], ["125.0 µs"], ["failed"],
     ]  # fmt: skip
+
+
+def test_who_is_not_there_is_told_with_the_whole_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Load(1, 1.0, (0.001,), 0.001, 1, (0.001,))
+    monkeypatch.setattr("headgate.bench.proxy.command.load", lambda *_: run)
+    done = CliRunner().invoke(bench, ["proxy", "--rounds", "1", "--peers", str(tmp_path)], catch_exceptions=False)
+    assert done.exit_code == 0
+    for _, command in INSTALL.values():
+        assert f"  cd {tmp_path} && {command}\n" in done.output

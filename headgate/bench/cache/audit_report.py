@@ -14,13 +14,12 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.cache.audit import AuditFigures, Pair, measure
+from headgate.bench.options import FILE_TO_WRITE
 from headgate.cache.labels import KINDS, LabelKind
 from headgate.engine.demo import checkpoint
 from headgate.engine.errors import EngineError
 from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
 from headgate.engine.text.folder import TokenizerError
-
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
@@ -28,8 +27,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--triples", type=click.IntRange(min=10), default=400, show_default=True, help="Of each split.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the questions.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
-@click.option("--json", "json_file", type=_FILE, help="Write the figures here.")
-@click.option("--write", "calibration_file", type=_FILE, help="Write the labels' calibration here.")
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
+@click.option("--write", "calibration_file", type=FILE_TO_WRITE, help="Write the labels' calibration here.")
 def audit(
     model: str, triples: int, seed: int, threads: int | None, json_file: Path | None, calibration_file: Path | None
 ) -> None:
@@ -39,9 +38,6 @@ def audit(
     their calibration split, and every rate is measured on the test split.
     """
     folder, name = _folder(model)
-    for file, option in ((json_file, "--json"), (calibration_file, "--write")):
-        if file is not None and not file.parent.is_dir():
-            raise click.BadParameter(f"folder {str(file.parent)!r} does not exist", param_hint=option)
     console = Console(width=110)
     try:
         with Console(stderr=True).status("loading") as status:

@@ -42,6 +42,7 @@ from headgate.bench.cache.shards import Record, Task, play, rule_id
 from headgate.bench.cache.streams import Kind
 from headgate.bench.cache.trial import KINDS, StreamResult, results, rows, rungs, tuned
 from headgate.bench.cache.written import written_groups
+from headgate.bench.options import FILE_TO_WRITE, need_matplotlib
 from headgate.cache.embedder import default_folder, identity
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.judge import FITTED, Judge, Thresholds
@@ -71,9 +72,9 @@ _STEPS = 2000
 @click.option("--entries", type=click.IntRange(min=100), default=100_000, show_default=True, help="Stored texts timed.")
 @click.option("--processes", type=click.IntRange(min=1), default=2, show_default=True, help="Streams played at a time.")
 @click.option("--minutes", type=click.FloatRange(min=0), help="Begin no stream after so many; --raw goes on later.")
-@click.option("--raw", type=click.Path(dir_okay=False, path_type=Path), help="One line per stream; goes on with it.")
+@click.option("--raw", type=FILE_TO_WRITE, help="One line per stream; goes on with it.")
 @click.option("--scratch", type=click.Path(file_okay=False, path_type=Path), help="Keeps what is embedded and fitted.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
 @click.option("--plot", "plots", type=click.Path(file_okay=False, path_type=Path), help="Write PNG files here.")
 def cache(
     streams: int,
@@ -100,6 +101,7 @@ def cache(
     """
     if minutes is not None and raw is None:
         raise click.UsageError("--minutes needs --raw, the file to go on with")
+    need_matplotlib(plots)
     console = Console(width=120)
     folder = default_folder()
     if folder is None:

@@ -54,15 +54,14 @@ def run_against(
     for entrant in chosen:
         missing = entrant.missing(peers)
         if missing is not None:
-            console.print(
-                f"{entrant.name} is not installed and not measured. To install it:\n  {missing}", soft_wrap=True
-            )
+            said = f"{entrant.name} is not installed and not measured. To install it:\n  {missing}"
+            console.print(said, markup=False, soft_wrap=True)
             continue
         try:
             entrant.prepare(checkpoint, peers, lambda command: _convert(command, peers))
             there.append(entrant)
         except EngineFailed as error:
-            console.print(f"{entrant.name} is not measured: {error}", soft_wrap=True)
+            console.print(f"{entrant.name} is not measured: {error}", markup=False, soft_wrap=True)
     if prepare_only:
         return
     threads = threads or torch.get_num_threads()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from headgate.bench.ceilings import Ceilings
@@ -34,7 +35,7 @@ def table(matches: Sequence[Match], ceilings: Ceilings) -> Table:
         result.add_column(name, justify="left" if name == "workload" else "right", no_wrap=True)
     for match in matches:
         if not match.ours:
-            result.add_row(match.workload, "", match.reason)
+            result.add_row(match.workload, "", escape(match.reason))
             continue
         result.add_row(
             match.workload,

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.http_load import Load, Request, cores, load
+from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.proxy.entrants import INSTALL, Entrant, headgate, litellm, mock, portkey, relay
 
 OURS, RELAY, DIRECT = "headgate", "bare aiohttp", "no proxy"
@@ -51,7 +52,7 @@ class Figures:
     show_default=True,
     help="Folder of the other gateways, litellm and portkey; who is not there is left out.",
 )
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
 def proxy(concurrency: int, seconds: float, rounds: int, peers: Path, json_file: Path | None) -> None:
     """Time requests and streams that are passed on to a fixed-answer server, with accounting on.
 
@@ -66,7 +67,10 @@ def proxy(concurrency: int, seconds: float, rounds: int, peers: Path, json_file:
             entrants = {DIRECT: behind}
             for name, start in _starts(own, behind.server.url, Path(scratch), peers.absolute()):
                 if name in INSTALL and not (peers / INSTALL[name][0]).exists():
-                    console.print(f"{name}: is not installed and not measured; in {peers}: {INSTALL[name][1]}")
+                    said = (
+                        f"{name} is not installed and not measured. To install it:\n  cd {peers} && {INSTALL[name][1]}"
+                    )
+                    console.print(said, markup=False, highlight=False, soft_wrap=True)
                     continue
                 entrants[name] = stack.enter_context(start())
             runs = _played(entrants, others, concurrency, seconds, rounds, console)

@@ -8,7 +8,6 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -17,6 +16,7 @@ import torch
 from rich.console import Console
 
 from headgate.bench.ceilings import device_name
+from headgate.bench.options import FILE_TO_WRITE, need_matplotlib
 from headgate.bench.routing.attack import Attacked, attack, defended, embedding_seconds, texts_only
 from headgate.bench.routing.cascades import Cost, compare_costs, lone_waits
 from headgate.bench.routing.classes import measure_classes, print_classes
@@ -71,7 +71,7 @@ PARTS = ("table", "calibration", "cascade", "attack", "wordings", "classes", "lo
     help="More prompts to tell the task classes of: lines of a class, a system text and a text, tabs between.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of folds, resamples, the attack and arrivals.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
 @click.option("--plot", "plots", type=click.Path(file_okay=False, path_type=Path), help="Write PNG files here.")
 def routing(
     outcomes: Path,
@@ -87,10 +87,7 @@ def routing(
 
     Then tell the task classes of prompts written by hand, and play load with and without each signal of the price.
     """
-    if plots is not None and find_spec("matplotlib") is None:
-        raise click.BadParameter("plots need matplotlib: pip install 'headgate[train]'", param_hint="--plot")
-    if json_file is not None and not json_file.parent.is_dir():
-        raise click.BadParameter(f"folder {str(json_file.parent)!r} does not exist", param_hint="--json")
+    need_matplotlib(plots)
     parts = set(only) or set(PARTS)
     console = Console(width=150)
     figures: dict[str, object] = {

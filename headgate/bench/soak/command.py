@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.http_load import Server, announced, cores
+from headgate.bench.options import FILE_TO_WRITE
 from headgate.bench.soak.looks import Look, Slope, growing, look, slope
 from headgate.bench.soak.traffic import ask, ask_new
 from headgate.gateway.teams.retries import WINDOW_S
@@ -63,7 +64,7 @@ class Soak:
 @click.command()
 @click.option("--requests", type=click.IntRange(min=_LOOKS), default=100_000, show_default=True, help="After warm-up.")
 @click.option("--concurrency", type=click.IntRange(1, 256), default=16, show_default=True, help="Clients at a time.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here.")
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
 def soak(requests: int, concurrency: int, json_file: Path | None) -> None:
     """Send requests of every kind to one gateway and look at its memory in between.
 
