@@ -30,6 +30,8 @@ class Timing:
     """Time inside steps; the rest of `total_s` is scheduling, bookkeeping and handing over."""
     forward_s: float
     """Of `step_s`, inside the decoder and its output layer; the rest builds inputs and samples."""
+    left: tuple[tuple[int, int], ...]
+    """Of each request, when `decode_s` begins: tokens that are known of it, and new ones that it still wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class EngineBench:
             shares = rate / peak, sampling, scheduling
             return Figure(workload.name, tokens_s, None, spread, rate / 1e9, "GFLOP/s", *shares)
         decode_s = statistics.median(t.decode_s / max(1, t.decode_tokens) for t in timings)
-        rate = _bytes_per_decoded_token(info, workload) / decode_s
+        rate = statistics.median(bytes_decoding(info, t.left) / t.decode_s for t in timings)
         return Figure(
             workload.name,
             workload.new_tokens / total,
@@ -124,24 +126,29 @@ class EngineBench:
             if not unfinished:
                 done.set()
 
-        for prompt, new in requests:
+        names = [f"bench-{next(self._serial)}" for _ in requests]
+        for name, (prompt, new) in zip(names, requests, strict=True):
             sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=grammar is None)
-            name = f"bench-{next(self._serial)}"
             request = Request(name, self._model.info.name, prompt, sampling, grammar=grammar)
             self._engine.submit(request, arrive)
         done.wait()
         silent = True
-        seen: set[str] = set()
+        written: dict[str, int] = {}
+        left: tuple[tuple[int, int], ...] = ()
         all_started = ended = started
         decoded = 0
         for ended, deltas in arrived:
             for delta in deltas:
                 decoded += len(delta.token_ids) if not silent else 0
-                seen.add(delta.request_id)
+                written[delta.request_id] = written.get(delta.request_id, 0) + len(delta.token_ids)
                 if delta.finish is not None and delta.finish.reason != "length":
                     raise RuntimeError(f"{delta.request_id} ended with {delta.finish.reason}: {delta.finish.error}")
-            if silent and len(seen) == len(requests):
+            if silent and len(written) == len(requests):
                 silent, all_started = False, ended
+                left = tuple(
+                    (len(prompt) + written[name], new - written[name])
+                    for name, (prompt, new) in zip(names, requests, strict=True)
+                )
         after = self._model.stats()
         return Timing(
             ended - started,
@@ -150,11 +157,18 @@ class EngineBench:
             after.steps - before.steps,
             after.step_seconds - before.step_seconds,
             after.forward_seconds - before.forward_seconds,
+            left,
         )
 
 
-def _bytes_per_decoded_token(info: ModelInfo, workload: Workload) -> float:
-    """Bytes a decoded token must cause to be read: its part of the step's weights, and its own context."""
-    batch = len(workload.requests)
-    context = statistics.mean(prompt + new / 2 for prompt, new in workload.requests)
-    return info.weight_bytes_read(batch) / batch + context * info.kv_bytes_per_token
+def bytes_decoding(info: ModelInfo, left: Sequence[tuple[int, int]]) -> float:
+    """Bytes that decoding must read from memory: in each step the weights, once, and what is known of each sequence.
+
+    `left`: known tokens and those to come of sequences that decode together until each has all of its own.
+    """
+    ends = sorted(count for _, count in left)
+    read, done = 0.0, 0
+    for place, count in enumerate(ends):  # the steps between two ends have one batch
+        read += (count - done) * info.weight_bytes_read(len(ends) - place)
+        done = count
+    return read + info.kv_bytes_per_token * sum(count * (known + (count - 1) / 2) for known, count in left)

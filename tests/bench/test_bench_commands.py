@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -11,8 +13,12 @@ from click.testing import CliRunner
 
 from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.cli import bench
+from headgate.bench.engine import EngineBench, bytes_decoding
+from headgate.bench.gpu_check_engine import started
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
+from headgate.engine.engine import EngineSettings
 from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.local import ModelInfo
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.text.tokenizer import Tokenizer
 
@@ -49,6 +55,24 @@ def test_engine_bench_writes_its_figures(tiny_checkpoint: Path, tmp_path: Path) 
         assert 0 < figure["sampling"] < 1
         assert 0 < figure["scheduling"] < 1 - figure["sampling"]
         assert figure["share"] == pytest.approx(figure["rate"] / content["read_gb_s"])
+
+
+def test_what_decoding_reads_is_counted_step_by_step() -> None:
+    info = cast(ModelInfo, SimpleNamespace(weight_bytes_read=lambda batch: 1000.0 + batch, kv_bytes_per_token=10))
+    # 8 prompts of 128 and 96 new tokens, of which the first came with the prompt.
+    assert bytes_decoding(info, [(129, 95)] * 8) == 95 * 1008 + 8 * 95 * 10 * (128 + 96 / 2)
+    left = [(40, 3), (7, 0), (100, 5), (9, 5)]
+    steps = [[known + step for known, count in left if count > step] for step in range(5)]
+    assert bytes_decoding(info, left) == sum(1000 + len(each) + 10 * sum(each) for each in steps)
+
+
+def test_a_round_tells_what_is_left_when_all_have_begun(tiny_checkpoint: Path) -> None:
+    settings = EngineSettings(device="cpu", kernels="reference", prefix_cache=False, kv_bytes=1 << 22)
+    requests = ((5, 3), (9, 8))
+    with started(tiny_checkpoint, settings) as engine:
+        timing = EngineBench(engine, "bench").run(Workload("two", requests))
+    assert sum(count for _, count in timing.left) == timing.decode_tokens
+    assert [known + count for known, count in timing.left] == [prompt + new for prompt, new in requests]
 
 
 def test_decoding_can_be_cut_short(tiny_checkpoint: Path) -> None:
