@@ -19,9 +19,9 @@ from rich.console import Console
 
 from headgate.bench import ceilings as limits
 from headgate.bench.checkpoints import SHAPES, model_folder
-from headgate.bench.options import weights_option
+from headgate.bench.options import at_once, weights_option
 from headgate.bench.workloads import Prompts, Workload
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine, ModelSpec
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.params import SamplingParams
@@ -99,7 +99,7 @@ def draft(model: str, weights: WeightFormat, batch: int, new: int, rounds: int) 
     """
     console = Console(width=140)
     with tempfile.TemporaryDirectory() as scratch:
-        engine = Engine(EngineSettings(prefix_cache=False))
+        engine = Engine(at_once(batch))
         engine.load(ModelSpec("bench", model_folder(model, Path(scratch)), weights=weights))
         measured = limits.measure(engine.device)
         engine.start()

@@ -16,9 +16,9 @@ from rich.console import Console
 from headgate.bench import ceilings
 from headgate.bench.checkpoints import SHAPES, model_folder
 from headgate.bench.engine import EngineBench
-from headgate.bench.options import weights_option
+from headgate.bench.options import at_once, weights_option
 from headgate.bench.workloads import Prompts, Workload
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import Engine, ModelSpec
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.text.answer_grammar import json_grammar
 
@@ -58,7 +58,7 @@ def grammar(model: str, weights: WeightFormat, batch: tuple[int, ...], new: int,
     """Decode with and without a JSON schema, round by round in alternation: greedy, random prompts, no cache hits."""
     console = Console(width=110)
     with tempfile.TemporaryDirectory() as scratch:
-        engine = Engine(EngineSettings(prefix_cache=False))
+        engine = Engine(at_once(max(batch)))
         engine.load(ModelSpec("bench", model_folder(model, Path(scratch)), weights=weights))
         engine.start()
         try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
 
+from headgate.engine.engine import EngineSettings
 from headgate.engine.quant.linear import WeightFormat
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,6 +25,12 @@ def weights_option(default: WeightFormat) -> Callable[[F], F]:
         show_default=True,
         help="How linear layers are kept.",
     )
+
+
+def at_once(count: int) -> EngineSettings:
+    """Settings of an engine that keeps no prefixes and decodes so many requests at the same time."""
+    usual = EngineSettings(prefix_cache=False)
+    return replace(usual, max_running=max(usual.max_running, count))
 
 
 class _FileToWrite(click.Path):

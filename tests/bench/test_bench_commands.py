@@ -16,7 +16,7 @@ from headgate.bench.cli import bench
 from headgate.bench.engine import EngineBench, bytes_decoding
 from headgate.bench.gpu_check_engine import started
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
-from headgate.engine.engine import EngineSettings
+from headgate.engine.engine import Engine, EngineSettings
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.local import ModelInfo
 from headgate.engine.models.loader import load_decoder
@@ -95,6 +95,22 @@ def test_draft_bench_compares_drafts_and_their_answers(tiny_checkpoint: Path) ->
     assert done.output.count("the same answers") == 4
     names = [line[:15].strip() for line in done.output.splitlines() if "accepted" in line]
     assert names == ["none", "itself", "a tenth other", "noise"]
+
+
+@pytest.mark.parametrize("command", ["grammar", "draft"])
+def test_a_batch_is_decoded_together(command: str, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[EngineSettings] = []
+
+    class Noted(Engine):
+        def __init__(self, settings: EngineSettings) -> None:
+            given.append(settings)
+            super().__init__(settings)
+
+    monkeypatch.setattr(f"headgate.bench.{command}.Engine", Noted)
+    options = ["--model", str(tiny_checkpoint), "--weights", "native", "--batch", "70", "--new", "8", "--rounds", "1"]
+    done = CliRunner().invoke(bench, [command, *options], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert [settings.max_running for settings in given] == [70]
 
 
 def test_engine_bench_names_what_it_knows(tmp_path: Path) -> None:
