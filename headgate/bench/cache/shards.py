@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from pathlib import Path
+from queue import Empty
 
 import msgspec
 import torch
@@ -23,6 +24,9 @@ from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import reading_of, seal_of
 from headgate.cache.judge import Judge
 from headgate.cache.semantic import CANDIDATES, MARGIN
+
+_LOOK_S = 1.0
+"""Between two looks at processes that say nothing."""
 
 
 class Line(msgspec.Struct):
@@ -130,7 +134,17 @@ def play(
         worker.start()
     working = len(workers)
     while working:
-        made = results.get()
+        try:
+            made = results.get(timeout=_LOOK_S)
+        except Empty:
+            # Who is killed, as by a system without memory, does not say so.
+            killed = [worker.exitcode for worker in workers if (worker.exitcode or 0) < 0]
+            if not killed:
+                continue
+            for worker in workers:
+                worker.kill()
+            left.cancel_join_thread()
+            raise RuntimeError(f"a process that played streams ended with {killed[0]}") from None
         if made is None:
             working -= 1
         else:
