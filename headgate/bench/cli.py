@@ -29,7 +29,7 @@ from headgate.bench.faults.command import faults
 from headgate.bench.gateway_command import gateway
 from headgate.bench.gpu_check import gpu
 from headgate.bench.grammar import grammar
-from headgate.bench.options import FILE_TO_WRITE, need_matplotlib, weights_option
+from headgate.bench.options import FILE_TO_WRITE, need_matplotlib, terminable, weights_option
 from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
 from headgate.bench.peers.process import EngineFailed
@@ -54,6 +54,7 @@ _ALL = ("prefill", "decode", "mixed")
 @click.group()
 def bench() -> None:
     """Measure the engine and the server, and the demo models that come with them."""
+    click.get_current_context().with_resource(terminable())
 
 
 bench.add_command(batch)

@@ -22,7 +22,7 @@ from headgate.bench.gpu_check_apart import Apart
 from headgate.bench.gpu_check_course import stages
 from headgate.bench.gpu_check_goals import against_goals
 from headgate.bench.gpu_check_stages import Outcome, Stage, run_stages
-from headgate.bench.options import FILE_TO_WRITE
+from headgate.bench.options import FILE_TO_WRITE, terminable
 
 _PATIENCE = 3
 """A stage may take so many times what must be left for it to begin, but for the last not beyond the budget."""
@@ -70,7 +70,7 @@ def gpu(json_file: Path | None, budget: float, only: tuple[str, ...]) -> None:
             content = {**about, "stages": [each.as_json() for each in outcomes]}
             json_file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
-    with tempfile.TemporaryDirectory() as scratch:
+    with terminable(), tempfile.TemporaryDirectory() as scratch:
         apart, end = Apart(partial(stages, Path(scratch))), time.monotonic() + budget
         course = [
             Stage(s.name, s.seconds, partial(apart.lines, s.name, _PATIENCE * s.seconds, end))

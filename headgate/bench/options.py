@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar, get_args
 
 import click
@@ -25,6 +29,20 @@ def weights_option(default: WeightFormat) -> Callable[[F], F]:
         show_default=True,
         help="How linear layers are kept.",
     )
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does: what it has started, servers among them, ends with it."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def at_once(count: int) -> EngineSettings:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -173,3 +175,15 @@ def test_one_by_one_needs_the_mixed_workload(tiny_checkpoint: Path) -> None:
     result = CliRunner().invoke(bench, ["engine", "b1", "--model", str(tiny_checkpoint), "--one-by-one"])
     assert result.exit_code == 2
     assert "--one-by-one is of the mixed workload" in result.output
+
+
+def test_a_command_that_is_told_to_end_leaves_as_by_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def told(*_: object) -> None:
+        assert signal.getsignal(signal.SIGTERM) != before, "the process would end at once"
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("headgate.bench.sampling.choose_kernels", told)
+    assert CliRunner().invoke(bench, ["sampling"]).exit_code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == before
