@@ -240,6 +240,12 @@ def test_wrong_variables_are_refused(monkeypatch: pytest.MonkeyPatch, name: str,
         assert hint in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["HEADGATE_VECTORS", "HEADGATE_PEERS"])
+def test_variables_that_are_no_settings_are_no_mistake(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "avx2")
+    load_settings(None)
+
+
 def test_variables_that_hold_secrets_are_no_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADGATE_LAPTOP_KEY", "s3cret")
     file = tmp_path / "headgate.yaml"
