@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from headgate.bench.environment import without_settings
+
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"transfer-encoding: *chunked", re.IGNORECASE)
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -124,11 +126,6 @@ def load(server: Server, core: int, concurrency: int, seconds: float, request: R
         return run
     finally:
         os.sched_setaffinity(0, before)
-
-
-def without_settings() -> dict[str, str]:
-    """This environment without a gateway's settings, which are stronger than those of the file it is started with."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("HEADGATE_")}
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as NoRedis
 
-from headgate.bench.http_load import ended, without_settings
+from headgate.bench.environment import without_settings
+from headgate.bench.http_load import ended
 from headgate.engine.demo.tasks import generate
 
 Phase = Literal["before", "killed", "restarted"]

@@ -20,7 +20,8 @@ import aiohttp
 import yaml
 
 from headgate.bench.engine import EngineBench
-from headgate.bench.http_load import ended, without_settings
+from headgate.bench.environment import without_settings
+from headgate.bench.http_load import ended
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.quant.linear import WeightFormat

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.cli import bench
 from headgate.bench.engine import EngineBench, bytes_decoding
+from headgate.bench.environment import no_settings, without_settings
 from headgate.bench.gpu_check_engine import started
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
 from headgate.engine.engine import Engine, EngineSettings
@@ -187,3 +188,15 @@ def test_a_command_that_is_told_to_end_leaves_as_by_ctrl_c(monkeypatch: pytest.M
     monkeypatch.setattr("headgate.bench.sampling.choose_kernels", told)
     assert CliRunner().invoke(bench, ["sampling"]).exit_code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_what_is_compared_uses_the_same_instructions_and_no_settings_of_the_shell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HEADGATE_ENGINE__THREADS", "1")
+    monkeypatch.setenv("HEADGATE_VECTORS", "avx2")
+    assert {n: v for n, v in without_settings().items() if n.startswith("HEADGATE_")} == {"HEADGATE_VECTORS": "avx2"}
+    with no_settings():
+        assert dict(os.environ) == without_settings()
+        assert "HEADGATE_ENGINE__THREADS" not in os.environ
+    assert os.environ["HEADGATE_ENGINE__THREADS"] == "1"

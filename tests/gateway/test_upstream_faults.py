@@ -17,10 +17,13 @@ Ran = tuple[list[Row], int]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def ran() -> AsyncIterator[Ran]:
+async def ran(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ran]:
+    own = tmp_path_factory.mktemp("ledger")
     with pytest.MonkeyPatch.context() as patch:
         forget_environment(patch)
+        patch.setenv("HEADGATE_STORAGE__FOLDER", str(own))
         yield await run_wall()
+    assert not list(own.iterdir()), "nothing is billed in the ledger of the gateway that the shell has settings for"
 
 
 @pytest.mark.parametrize("name", [fault.name for fault in FAULTS])

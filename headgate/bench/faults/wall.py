@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from headgate.bench.environment import no_settings
 from headgate.bench.faults.server import CONTENT, USAGE, FaultyServer, faulty_server, good
 from headgate.bench.faults.table import FAULTS, WHOLE, Fault
 from headgate.gateway import keys
@@ -154,7 +155,8 @@ async def _gateway(folder: Path, upstreams: list[dict[str, Any]]) -> AsyncIterat
         "teams": {"folder": None},
         "logging": {"access": False},
     }
-    app = make_app(Settings(**sections))
+    with no_settings():
+        app = make_app(Settings(**sections))
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

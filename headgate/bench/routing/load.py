@@ -17,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from headgate.bench.checkpoints import write_shape
+from headgate.bench.environment import no_settings
 from headgate.bench.routing.arrivals import Arrival, arrivals, families
 from headgate.bench.routing.load_report import LoadFigure, LoadTable
 from headgate.bench.routing.set_ups import SETUPS, SIGNALS, SLOW, Devices, SetUp, Variant
@@ -260,10 +261,11 @@ async def _models(setup: SetUp, folders: Mapping[str, Path]) -> AsyncIterator[li
 def _routes(play: _Round, classifier: TaskClassifier, threshold: float) -> Routes:
     tiers = {name: tier for name, (_, tier) in play.setup.models.items()}
     signals = frozenset(SIGNALS[play.variant])
-    settings = Settings(
-        models=tuple(ModelSection(id=name, path="bench", tier=tier) for name, tier in tiers.items()),
-        routing=RoutingSection(threshold=threshold, price=PriceSection(signals=signals)),
-    )
+    with no_settings():
+        settings = Settings(
+            models=tuple(ModelSection(id=name, path="bench", tier=tier) for name, tier in tiers.items()),
+            routing=RoutingSection(threshold=threshold, price=PriceSection(signals=signals)),
+        )
     return Routes(play.models, tiers, classifier, settings, quality=play.quality)
 
 
