@@ -34,7 +34,7 @@ class Outcome:
 
     def as_json(self) -> dict[str, object]:
         """Plain values."""
-        return asdict(self) | {"ok": self.ok}
+        return asdict(self) | {"lines": [line.as_json() for line in self.lines], "ok": self.ok}
 
 
 class StageFailed(Exception):

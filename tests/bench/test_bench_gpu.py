@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -88,6 +90,14 @@ def test_a_stage_that_fails_keeps_what_it_had_and_stops_nobody() -> None:
         ("short", 1, 1, "", True),
     ]
     assert outcomes[0].as_json()["ok"] is False
+
+
+def test_a_broken_kernel_breaks_no_json() -> None:
+    outcome = Outcome("kernels", 1.0, (Line("norm", "error inf", {"error": math.inf, "allowed": 0.01}, ok=False),))
+    told = json.loads(json.dumps(outcome.as_json(), allow_nan=False))
+    assert told["lines"][0] == {
+        "name": "norm", "text": "error inf", "figures": {"error": None, "allowed": 0.01}, "ok": False,
+    }  # fmt: skip
 
 
 def test_what_is_wrong_is_marked() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import torch
 from torch import Tensor
@@ -23,6 +23,11 @@ class Line:
     text: str
     figures: Mapping[str, float] = field(default_factory=dict)
     ok: bool = True
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values. A figure that is not finite is null: JSON has no such numbers."""
+        finite = {name: value if math.isfinite(value) else None for name, value in self.figures.items()}
+        return asdict(self) | {"figures": finite}
 
 
 def relative_error(got: Tensor, expected: Tensor) -> float:
