@@ -178,6 +178,8 @@ def engine(
             runner.run(Workload("warm-up", ((16, 4),)))
             figures = [runner.figure(w, [runner.run(w) for _ in range(rounds)], measured) for w in chosen]
             serial_s = runner.run_one_by_one(mixed(requests)) if one_by_one else None
+        except RuntimeError as error:
+            raise click.ClickException(str(error)) from None
         finally:
             served.stop()
     info = served.models["bench"].info

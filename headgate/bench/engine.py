@@ -112,6 +112,9 @@ class EngineBench:
         """Submit (prompt, new tokens) all at once and wait for the last token of the last.
 
         `grammar`: of every answer; none may be complete before it has its tokens.
+
+        Raises:
+            RuntimeError: an answer has not all of its tokens; nothing would be what it is called.
         """
         arrived: list[tuple[float, Sequence[Delta]]] = []
         unfinished, done = len(requests), threading.Event()
@@ -150,6 +153,12 @@ class EngineBench:
                     for name, (prompt, new) in zip(names, requests, strict=True)
                 )
         after = self._model.stats()
+        for name, (prompt, new) in zip(names, requests, strict=True):
+            if written[name] != new:
+                raise RuntimeError(
+                    f"{new} tokens after {len(prompt)} were asked for and {written[name]} came; "
+                    f"the context has {self._model.info.context_length}"
+                )
         return Timing(
             ended - started,
             ended - all_started,

@@ -84,6 +84,13 @@ def test_decoding_can_be_cut_short(tiny_checkpoint: Path) -> None:
     assert "decode b1 of 2" in result.output
 
 
+def test_answers_that_the_context_cuts_are_no_figure(tiny_checkpoint: Path) -> None:
+    arguments = ["engine", "b1", "--new", "100000", "--model", str(tiny_checkpoint), "--rounds", "1"]
+    result = CliRunner().invoke(bench, arguments)
+    assert result.exit_code == 1
+    assert "100000 tokens after 128 were asked for" in result.output
+
+
 def test_grammar_bench_compares_with_and_without(tiny_checkpoint: Path) -> None:
     options = ["--model", str(tiny_checkpoint), "--weights", "native", "--batch", "2", "--new", "8", "--rounds", "1"]
     done = CliRunner().invoke(bench, ["grammar", *options])
