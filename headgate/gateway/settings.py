@@ -100,7 +100,9 @@ class EngineSection(Section):
     usd_per_device_hour: float = Field(
         default=0.0, ge=0, description="What an hour of the device costs: prices what the answer cache saves."
     )
-    threads: int | None = Field(default=None, ge=1, description="CPU threads of a step; null leaves torch's choice.")
+    threads: int | None = Field(
+        default=None, ge=1, le=1024, description="CPU threads of a step; null leaves torch's choice."
+    )
     prefix_cache: bool = Field(default=True, description="Reuse the KV blocks of equal prefixes within a team.")
     kernels: Literal["auto", "reference", "triton"] = Field(
         default="auto",

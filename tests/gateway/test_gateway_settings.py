@@ -229,6 +229,7 @@ def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
         ("HEADGATE_SERVR__PORT", "1", ["HEADGATE_SERVR__PORT", "HEADGATE_SERVER__PORT"]),
         ("HEADGATE_SERVER__PROT", "1", ["HEADGATE_SERVER__PROT", "'port'"]),
         ("HEADGATE_SERVER__PORT", "many", ["HEADGATE_SERVER__PORT", "'many'"]),
+        ("HEADGATE_ENGINE__THREADS", "100000", ["threads", "1024"]),
         ("HEADGATE_MODELS", "[x", ["models"]),
     ],
 )
