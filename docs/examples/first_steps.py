@@ -42,7 +42,7 @@ with client.chat.completions.create(
         if chunk.usage is not None:
             print(f"\n  [{chunk.usage.prompt_tokens} + {chunk.usage.completion_tokens} tokens]\n")
 
-for wrong in ({"model": "gpt-4"}, {"temperature": 9}, {"tools": [{"type": "function", "function": {"name": "f"}}]}):
+for wrong in ({"model": "gpt-4"}, {"temperature": 9}):
     try:
         request = {"model": "auto", "messages": [{"role": "user", "content": "Hello"}], **wrong}
         client.chat.completions.create(**request)
