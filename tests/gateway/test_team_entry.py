@@ -45,6 +45,14 @@ def test_a_conversation_stays_in_its_arm_and_only_auto_is_tried() -> None:
     assert as_team(ASK, team()) == (ASK, "")
 
 
+def test_keys_with_fewer_models_are_of_the_arms_that_they_may_ask_or_of_none() -> None:
+    who = team(experiments={"weights": {"s": 1, "l": 1}})
+    for n in range(20):
+        request = replace(ASK, user=f"user {n}")
+        assert as_team(request, replace(who, models=frozenset({"l"})))[1] == "l"
+        assert as_team(request, replace(who, models=frozenset({"other"}))) == (request, "")
+
+
 @pytest.mark.parametrize(
     ("scheduling", "tiers"),
     [

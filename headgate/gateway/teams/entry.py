@@ -24,9 +24,15 @@ def as_team(request: ChatRequest, principal: Principal) -> tuple[ChatRequest, st
     request = scheduled(named(request, principal), principal)
     if request.unknown and principal.policy.models.drop_params:
         request = replace(request, drops=True)
-    weights = principal.policy.experiments.weights
-    arm = arm_of(request, principal, weights) if weights and request.model == AUTO else ""
+    weights = _open_arms(principal) if request.model == AUTO else {}
+    arm = arm_of(request, principal, weights) if weights else ""
     return prompted(replace(request, model=arm) if arm else request, principal), arm
+
+
+def _open_arms(principal: Principal) -> Mapping[str, float]:
+    """The arms that the key may ask: a key may have fewer models than its team, a team fewer than the defaults name."""
+    weights, models = principal.policy.experiments.weights, principal.models
+    return weights if models is None else {name: weight for name, weight in weights.items() if name in models}
 
 
 def scheduled(request: ChatRequest, principal: Principal) -> ChatRequest:
