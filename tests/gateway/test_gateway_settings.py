@@ -135,6 +135,11 @@ routing:
         ("  escalations: 0.2\ndefaults: {models: {deny: [a]}}\n", ":5:", ["limited to 0.2", "tier small"]),
         ("  cascade: {enabled: true}\n  escalations: 0\n", ":5:", ["limited to 0"]),
         ("  cascade: {enabled: true}\ndefaults: {models: {allow: [a]}}\n", ":5:", ["needs both tiers", "tier large"]),
+        (
+            "  max_loss: 0.1\ndefaults:\n  models: {deny: [a]}\n  budgets: {daily_usd: 1, on_exceed: downgrade}\n",
+            ":8:",
+            ["'defaults.budgets.on_exceed'", "downgrade to the tier small, but no model allowed has it"],
+        ),
         ("  breaker: {open_s: 90}\n", ":5:", ["open_s (90.0) must not be above longest_s (60.0)"]),
         (
             "  max_loss: 0.1\ndefaults:\n  models:\n    deny: [c]\n",

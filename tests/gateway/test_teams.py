@@ -131,6 +131,17 @@ def test_a_key_is_refused_from_the_moment_it_expires(tmp_path: Path) -> None:
             4,
             ["'keys[0].models[0]'", "not among the models of the key's team, which are s"],
         ),
+        (
+            "team: {name: red}\nmodels: {deny: [s]}\nbudgets:\n  daily_usd: 1\n  on_exceed: downgrade\n",
+            5,
+            ["'budgets.on_exceed'", "no model allowed has it", "block and queue"],
+        ),
+        (
+            "team: {name: red}\nbudgets: {daily_device_s: 1, on_exceed: downgrade}\n"
+            "keys:\n  - {id: a, secret: 'env:A_KEY', models: [l]}\n",
+            4,
+            ["'keys[0].models'", "downgrade to the tier small"],
+        ),
     ],
 )
 def test_refusals_name_file_line_key_and_what_is_accepted(
@@ -164,6 +175,13 @@ def test_a_secret_is_not_told_wherever_it_was_written(tmp_path: Path, written: s
     assert f"{tmp_path / 'red.yaml'}:" in found
     assert "'keys" in found
     assert "0123" not in found
+
+
+def test_only_who_can_spend_needs_what_a_budget_downgrades_to(tmp_path: Path) -> None:
+    write_team(tmp_path, "red", models={"deny": ["s"]}, budgets={"on_exceed": "downgrade"})
+    budgets = {"daily_usd": 1, "on_exceed": "downgrade"}
+    write_team(tmp_path, "blue", key("a", models=["all-minilm-l6-v2"]), key("b", models=["s"]), budgets=budgets)
+    assert roster(tmp_path, SECRETS, models=MODELS).authenticate(bearer("key-of-b"), 0).team == "blue"
 
 
 def test_a_keys_caps_are_within_its_teams(tmp_path: Path) -> None:

@@ -45,7 +45,9 @@ def problems(settings: Settings) -> Iterator[Problem]:
     yield from found
     yield from _of_experiments(settings, ("defaults",), defaults, defaults)
     if not found:
-        yield from _of_policy(settings, ("routing",), routing, (), allowed_models(settings, defaults))
+        allowed = allowed_models(settings, defaults)
+        yield from _of_policy(settings, ("routing",), routing, (), allowed)
+        yield from _of_budgets(settings, ("defaults", "budgets", "on_exceed"), defaults, allowed)
 
 
 def team_problems(settings: Settings, file: TeamFile, policy: TeamPolicy) -> Iterator[Problem]:
@@ -60,6 +62,7 @@ def team_problems(settings: Settings, file: TeamFile, policy: TeamPolicy) -> Ite
         yield ("cache", "max_error"), f"{share:g} is above cache.semantic.max_error of the main file, {most:g}"
     allowed = allowed_models(settings, policy)
     yield from _of_policy(settings, ("routing",), file.routing, (file.routing,), allowed)
+    yield from _of_budgets(settings, ("budgets", "on_exceed"), policy, allowed)
     for index, key in enumerate(file.keys):
         place: Keys = ("keys", index)
         unknown = list(_unknown(_ids(settings), (*place, "models"), key.models))
@@ -73,6 +76,8 @@ def team_problems(settings: Settings, file: TeamFile, policy: TeamPolicy) -> Ite
                 yield (*place, "models", at), why
         if key.models is not None or key.routing != PolicySection():
             yield from _of_policy(settings, (*place, "routing"), key.routing, (file.routing, key.routing), own)
+        if key.models is not None:
+            yield from _of_budgets(settings, (*place, "models"), policy, own)
 
 
 def _of_models(settings: Settings, place: Keys, own: ModelsSection, merged: ModelsSection) -> Iterator[Problem]:
@@ -144,6 +149,18 @@ def _of_policy(
             yield (*place, "cascade"), why
         elif share == 0:
             yield (*place, "cascade"), "a cascade escalates what is not sure, but escalations are limited to 0"
+
+
+def _of_budgets(
+    settings: Settings, place: Keys, policy: DefaultsSection, models: frozenset[str] | None
+) -> Iterator[Problem]:
+    """Of what becomes of whoever may ask these models once a budget is spent: another tier would go on spending."""
+    budgets = policy.budgets
+    limits = (budgets.daily_usd, budgets.monthly_usd, budgets.daily_device_s, budgets.monthly_device_s)
+    tiers = {model.tier for model in settings.served if models is None or model.id in models}
+    if budgets.on_exceed == "downgrade" and limits != (None,) * 4 and tiers and "small" not in tiers:
+        why = "a spent budget is to downgrade to the tier small, but no model allowed has it; block and queue need none"
+        yield place, why
 
 
 def _list(names: Iterable[str]) -> str:
