@@ -80,8 +80,11 @@ class Shadows(Backlog[tuple[Answered, str]]):
         """A request that somebody waited for was answered: queue it for models that it is drawn for. Never waits."""
         if answered.request.priority == "background":
             return
-        for shadow, share in answered.principal.policy.experiments.shadow.items():
-            if shadow == answered.model or self._draw() >= share:
+        principal = answered.principal
+        for shadow, share in principal.policy.experiments.shadow.items():
+            # The defaults may name a model that a team denies: its requests are not to reach that one unseen either.
+            denied = principal.models is not None and shadow not in principal.models
+            if denied or shadow == answered.model or self._draw() >= share:
                 continue
             if not self._put((answered, shadow)):
                 self._count(answered, shadow, "dropped")

@@ -46,10 +46,12 @@ class Shaded:
             routes=routes, answers=answers, metrics=self.metrics, admission=self.admission, shadows=self.shadows
         )
 
-    async def ask(self, request: ChatRequest = ASK, **sections: object) -> RequestRecord:
+    async def ask(
+        self, request: ChatRequest = ASK, *, models: frozenset[str] | None = None, **sections: object
+    ) -> RequestRecord:
         policy = TeamPolicy.model_validate({"experiments": {"shadow": {"other": 0.5}}, **sections})
         record = RequestRecord("r1", "/v1/chat/completions")
-        async with self.road.answer(request, Principal("red", "k", policy=policy), record) as answer:
+        async with self.road.answer(request, Principal("red", "k", policy=policy, models=models), record) as answer:
             while await answer.next_batch():
                 pass
         return record
@@ -97,6 +99,17 @@ async def test_a_drawn_request_is_answered_in_the_shadow_and_charged_to_no_budge
     assert share.spent == 1, "nor after a restart"
     assert again.ledger is not None
     await again.ledger.close()
+
+
+async def test_a_model_that_the_key_may_not_ask_is_no_shadow() -> None:
+    other = FakeDestination("other")
+    site = Shaded(other)
+    site.shadows.start()
+    for models in (frozenset({"fake"}), frozenset({"fake", "other"})):
+        await site.ask(models=models)
+        await site.shadows.drained()
+    assert (site.given.begun, other.begun) == (2, 1)
+    await site.shadows.close()
 
 
 async def test_what_nobody_waits_for_has_no_shadow_and_a_failure_is_only_counted() -> None:
