@@ -113,6 +113,19 @@ def test_half_a_surrogate_pair_costs_no_line(tmp_path: Path) -> None:
     assert handler.dropped == 0
 
 
+def test_a_record_that_is_wrong_costs_its_line_and_nobody_else(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    handler, logger = LineHandler(path), logging.Logger("a.library")
+    logger.addHandler(handler)
+    logger.warning("%d models", "many")
+    logger.warning("two")
+    handler.close()
+    first, second = path.read_text().splitlines()
+    assert first.startswith(f"a.library ({__file__}:")
+    assert first.endswith("cannot be written (TypeError)")
+    assert second == "two"
+
+
 def test_lines_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
     full = LineHandler(tmp_path / "access.log", most=0)
     written(full, "no room")

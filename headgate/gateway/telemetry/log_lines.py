@@ -51,7 +51,13 @@ class LineHandler(logging.Handler):
         if len(self._lines) >= self._most:
             self.dropped += 1
             return
-        self._lines.append(self.format(record))
+        try:
+            line = self.format(record)
+        except Exception as error:
+            # Whoever logs, a library for instance, is not to end by it.
+            where = f"{record.name} ({record.pathname}:{record.lineno})"
+            line = f"{where}: what it logs cannot be written ({type(error).__name__})"
+        self._lines.append(line)
         if not self._there.is_set():
             self._there.set()
 
