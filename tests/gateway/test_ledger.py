@@ -220,6 +220,30 @@ async def test_a_start_with_a_disk_that_takes_nothing_keeps_budgets_and_writes_l
     }
 
 
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_gateway_keeps_its_name_that_could_not_write_it_at_its_first_start(
+    tmp_path: Path, *, begun: bool
+) -> None:
+    path, beside = tmp_path / FILE, tmp_path / f"{FILE}-wal"
+    if begun:  # the disk was full before the name was in it
+        LedgerFile(path).close()
+    beside.mkdir()
+    names = []
+    for there in (False, True):
+        lifecycle = Lifecycle()
+        ledger = await open_ledger(tmp_path, Budgets(), lifecycle)
+        assert ledger is not None
+        names.append(ledger.gateway)
+        if not there:
+            beside.rmdir()
+        async with asyncio.timeout(10):
+            while lifecycle.parts[PART][0] != "ready":  # noqa: ASYNC110  a part tells nobody
+                await asyncio.sleep(0.01)
+        await ledger.close()
+    assert names[0] == names[1], "others that count in the same Redis would add its sums twice"
+    assert len(names[0]) == 16
+
+
 def test_usage_is_summed_by_known_columns(tmp_path: Path) -> None:
     file = LedgerFile(tmp_path / "l")
     blue = replace(SPENT, team="blue", day="2026-11-20")

@@ -75,13 +75,14 @@ async def open_ledger(folder: Path | None, budgets: Budgets, lifecycle: Lifecycl
             what = "%d answers were cut off when the server ended last; they count as was set aside for them"
             logger.warning(what, cut)
     except sqlite3.Error as error:
-        file, failing = LateLedgerFile(path), str(error)
+        failing = str(error)
         try:
             gateway, sums = await asyncio.to_thread(read_spent, path, since)
             logger.error("the usage ledger %s cannot be written, and requests are served without: %s", path, error)
         except sqlite3.Error:
             gateway, sums = secrets.token_hex(8), []
             logger.error("the usage ledger %s cannot be used, and budgets begin anew: %s", path, error)
+        file = LateLedgerFile(path, gateway)
     budgets.load(sums)
     changed(failing)
     return Ledger(file, gateway, changed=changed, failing=failing)

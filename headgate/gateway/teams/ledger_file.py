@@ -160,11 +160,14 @@ class LedgerFile:
         for team, day, nano_usd, device_us in self._connection.execute(query, (since,)):
             yield team, day, Cost(nano_usd, device_us)
 
-    def gateway(self) -> str:
-        """The name of the gateway whose file it is, the same for as long as the file is there."""
+    def gateway(self, fresh: str | None = None) -> str:
+        """The name of the gateway whose file it is, the same for as long as the file is there.
+
+        `fresh`: what a file without one gets; None: a name of its own.
+        """
         with self._transaction():
             if (row := self._connection.execute("SELECT id FROM gateway").fetchone()) is None:
-                row = (secrets.token_hex(8),)
+                row = (fresh or secrets.token_hex(8),)
                 self._connection.execute("INSERT INTO gateway VALUES (?)", row)
         return str(row[0])
 
@@ -179,9 +182,10 @@ class LedgerFile:
 class LateLedgerFile:
     """A ledger that could not be opened, as on a full disk: each write tries it again. Use it from one thread."""
 
-    def __init__(self, path: Path) -> None:
-        """`path`: as of `LedgerFile`."""
+    def __init__(self, path: Path, gateway: str) -> None:
+        """`path`: as of `LedgerFile`; `gateway`: the name that others know its sums by until it can be opened."""
         self._path = path
+        self._gateway = gateway
         self._file: LedgerFile | None = None
 
     def write(self, batch: Sequence[Op]) -> None:
@@ -190,6 +194,8 @@ class LateLedgerFile:
             file = LedgerFile(self._path)
             try:
                 file.recover()
+                # The next start tells the others the same sums: under another name they would count twice.
+                file.gateway(self._gateway)
             except sqlite3.Error:
                 file.close()
                 raise
@@ -230,6 +236,8 @@ class _Transaction:
 def read_spent(path: Path, since: str) -> tuple[str, list[tuple[str, str, Cost]]]:
     """Of a ledger that cannot be written: its gateway, and what teams spent, day by day, what was left open included.
 
+    One that no gateway got to name gets a name, which `LateLedgerFile` writes.
+
     Raises:
         sqlite3.Error: it cannot be read, or was never begun.
     """
@@ -244,6 +252,7 @@ def read_spent(path: Path, since: str) -> tuple[str, list[tuple[str, str, Cost]]
         try:
             (gateway,) = connection.execute("SELECT MAX(id) FROM gateway").fetchone()
             rows = connection.execute(query, (since,))
+            gateway = gateway or secrets.token_hex(8)
             return str(gateway), [(team, day, Cost(nano_usd, device_us)) for team, day, nano_usd, device_us in rows]
         finally:
             connection.close()
