@@ -191,6 +191,7 @@ def test_an_answer_in_one_piece_is_read() -> None:
         (b'data: {"choices": 3}\n\n', "broken"),
         (b"data: \xff\xfe\n\n", "broken"),
         (event(delta={"tool_calls": [{"index": 9_000_000, "function": {"name": "f"}}]}), "broken"),
+        (event(delta={"tool_calls": [{"function": {"name": "f"}}] * 1025}), "broken"),
         (b'data: {"usage": {"prompt_tokens": -1}}\n\n', "broken"),
         (b'data: {"usage": {"prompt_tokens": 18446744073709551615}}\n\n', "broken"),
         (event(delta={"content": "a"}, logprobs={"content": [{"token": 3}]}), "broken"),

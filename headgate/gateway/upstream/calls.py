@@ -106,6 +106,8 @@ class CallsInTurn:
                 found = None if before.whole and piece.id != before.given_id else found
         if found is None:
             found = len(self._calls)
+            if found >= _MOST_CALLS:
+                raise Failure("broken", f"called more than {_MOST_CALLS} functions.")
             self._calls.append(_Call(piece.id, name))
         if index is not None:
             self._numbers[index] = found
