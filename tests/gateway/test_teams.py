@@ -327,6 +327,30 @@ async def test_what_could_not_be_read_is_read_again_though_no_file_changed(two: 
     await reloader.look()
 
 
+async def test_what_takes_long_to_read_is_not_read_all_the_time(two: Roster, tmp_path: Path) -> None:
+    now, reads = 0.0, 0
+
+    def read(_: Settings) -> Roster:
+        nonlocal now, reads
+        now, reads = now + 0.5, reads + 1
+        raise ConfigError(["red.yaml: unknown key"])
+
+    settings = Settings(teams={"folder": str(tmp_path)})
+    reloader = Reloader(settings, Teams(two), read, Lifecycle(), CollectorRegistry(), clock=lambda: now)
+    for count in (1, 1, 1):
+        await reloader.look()
+        assert reads == count
+    now += 10
+    await reloader.look()
+    assert reads == 2, "though nothing changed: what is wrong may lie elsewhere"
+    write_team(tmp_path, "red", key("b"))
+    await reloader.look()
+    assert reads == 3
+    reloader.ask()
+    await reloader.look()
+    assert reads == 4
+
+
 async def test_following_goes_on_whatever_reading_ends_in(two: Roster, tmp_path: Path) -> None:
     write_team(tmp_path / "others", "red", key("b"))
     teams, lifecycle, revoked = Teams(two), Told(), roster(tmp_path / "others", SECRETS)

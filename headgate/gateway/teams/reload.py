@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,10 @@ PART, MAIN_PART = "teams", "main file"
 FOLLOW_S = 0.25
 """How often the files are looked at; reading them takes milliseconds more."""
 
+_REST = 20
+"""What cannot be used and has not changed is let be for so many times as long as reading it took: hundreds of files
+take seconds, of a thread that computes beside those who answer."""
+
 Marks = tuple[tuple[str | int, ...], ...]
 
 
@@ -44,6 +49,7 @@ class Reloader:
         registry: CollectorRegistry,
         main: MainFile | None = None,
         apply: Callable[[Settings], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Follow nothing yet.
 
@@ -55,6 +61,7 @@ class Reloader:
             registry: of the metrics.
             main: the main file, if there is one.
             apply: has settings hold that differ from those of the start in what needs no restart.
+            clock: monotonic seconds.
         """
         self._settings = settings
         self._teams = teams
@@ -62,6 +69,8 @@ class Reloader:
         self._lifecycle = lifecycle
         self._main = main
         self._apply = apply
+        self._clock = clock
+        self._rests_until = 0.0
         self._waiting: tuple[str, ...] = ()
         self.problem: str | None = None
         """Why the files cannot be used as they were when it looked last, so that what held before still does."""
@@ -103,15 +112,19 @@ class Reloader:
         main = None if self._main is None else self._main.path
         marks = await asyncio.to_thread(_marks, self._settings, main)
         # What cannot be used is read until it can: what is wrong may lie elsewhere, and no revoked key is to hold on.
-        if marks == self._seen and not asked and self.problem is None:
+        if marks == self._seen and not asked and (self.problem is None or self._clock() < self._rests_until):
             return
         # Taken before reading: what changes meanwhile is read again.
         first, self._seen = self._seen is None and not asked, marks
+        begun = self._clock()
         try:
             settings, waiting, roster = await asyncio.to_thread(self._read_all)
         except ConfigError as error:
             self._refuse("; ".join(error.problems))
             return
+        finally:
+            ended = self._clock()
+            self._rests_until = ended + _REST * (ended - begun) - FOLLOW_S
         self._note_waiting(waiting)
         if first and roster.revision == self._teams.roster.revision:
             return
