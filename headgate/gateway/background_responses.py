@@ -175,7 +175,7 @@ class BackgroundResponses:
             StoreDownError: it may still be found.
         """
         await self._give_up(team, response_id)
-        await self._stored.end(team, response_id)
+        await self._stored.end(team, response_id, deleted=True)
         return await self._stored.delete(team, response_id)
 
     async def _give_up(self, team: str, response_id: str) -> None:

@@ -17,16 +17,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headgate.gateway")
 
-_KEEP_UNLESS_ENDED = """
-if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+# KEYS: the response, its mark. ARGV: the response, milliseconds to live, and 1 where it is not kept once it was ended.
+# One that was deleted never is: who made it may learn late that it was not kept before.
+_KEEP = """
+local mark = redis.call('GET', KEYS[2])
+if mark == 'deleted' or (mark and ARGV[3] == '1') then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
 
-# The first write is one that a full server takes: it lets a script go on that has written.
+# KEYS: the mark. ARGV: what it says, milliseconds to live. The first write is one that a full server takes: it lets a
+# script go on that has written.
 _END = """
+local mark = redis.call('GET', KEYS[1])
 redis.call('DEL', KEYS[1])
-redis.call('SET', KEYS[1], '', 'PX', ARGV[1])
+redis.call('SET', KEYS[1], mark == 'deleted' and mark or ARGV[1], 'PX', ARGV[2])
 """
 
 _Key = tuple[str, str]
@@ -115,15 +120,16 @@ class SharedResponses:
         gone = await self._redis.ask(partial(self._redis.client.delete, self._name(team, response_id)))
         return bool(gone) or deleted
 
-    async def end(self, team: str, response_id: str) -> None:
-        """From now on nothing is kept of it by the process that makes it.
+    async def end(self, team: str, response_id: str, *, deleted: bool = False) -> None:
+        """From now on nothing is kept of it by the process that makes it; `deleted`: nor by any other.
 
         Raises:
             StoreDownError: Redis cannot be told.
         """
         if self._redis is not None:
             end = self._redis.client.register_script(_END)
-            await self._redis.ask(partial(end, keys=[self._mark(team, response_id)], args=[self._ttl_ms]))
+            mark = "deleted" if deleted else "ended"
+            await self._redis.ask(partial(end, keys=[self._mark(team, response_id)], args=[mark, self._ttl_ms]))
 
     async def ended(self, team: str, response_id: str) -> bool:
         """Whether a process ended it.
@@ -179,13 +185,12 @@ class SharedResponses:
         from redis.exceptions import OutOfMemoryError
 
         async def put() -> bool:
-            name, value = self._name(*key), msgspec.msgpack.encode(response)
+            keep = redis.client.register_script(_KEEP)
+            value = msgspec.msgpack.encode(response)
             try:
-                if unless_ended:
-                    keep = redis.client.register_script(_KEEP_UNLESS_ENDED)
-                    await keep(keys=[name, self._mark(*key)], args=[value, self._ttl_ms])
-                else:
-                    await redis.client.set(name, value, px=self._ttl_ms)
+                await keep(
+                    keys=[self._name(*key), self._mark(*key)], args=[value, self._ttl_ms, "1" if unless_ended else "0"]
+                )
             except OutOfMemoryError:
                 return False  # a server that is full is not down
             return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from headgate.gateway.background_responses import BackgroundResponses, Making
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.request import CacheControl, Chunk, Usage
 from headgate.gateway.shared_responses import SharedResponses
-from headgate.gateway.stored_responses import StoredResponses
+from headgate.gateway.stored_responses import StoredResponse, StoredResponses
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError, context_exceeded
 from headgate.gateway.wire.identity import Identity
@@ -296,3 +296,30 @@ async def test_a_full_redis_still_hears_that_nobody_wants_it(redis: RedisProcess
     await one.background.follow()
     assert (await one.stands("resp_2"), one.left) == (None, 2)
     assert await one.status() == "cancelled"
+
+
+async def test_what_another_process_deleted_does_not_come_back(
+    stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = map(Gateway, stores)
+    ask = stores[0].ask
+
+    async def unheard(command: Callable[[], Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
+        await ask(command, *args, **kwargs)
+        raise StoreDownError("no answer in time, though it was done")
+
+    for name, begun in (("resp_1", False), ("resp_2", True)):
+        if begun:
+            await one.begin(name)
+            await one.stored.written("red", name)
+            assert await two.background.cancel("red", name) is not None
+            await two.stored.written("red", name)
+        with monkeypatch.context() as patched:
+            patched.setattr(stores[0], "ask", unheard)
+            one.stored.keep("red", name, StoredResponse(b'{"status": "completed", "background": true}', b"[]"))
+            await one.stored.written("red", name)
+        assert await two.status(name) == "completed"
+        assert await two.background.delete("red", name)
+        await one.background.follow()
+        await one.stored.close()
+        assert (await one.stands(name), await two.stands(name)) == (None, None)
