@@ -92,6 +92,6 @@ def _refusal(error: urllib.error.HTTPError) -> str:
         )
     try:
         message = json.loads(error.read())["error"]["message"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, OSError, HTTPException):
         message = error.reason
     return f"the server refuses with {error.code}: {message}"

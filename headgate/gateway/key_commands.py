@@ -82,7 +82,7 @@ def revoke(key_id: str, config_path: Path | None, teams: Path | None) -> None:
 def list_keys(config_path: Path | None, teams: Path | None) -> None:
     """Every key of every team with its own limits, without secrets."""
     now = datetime.now(UTC)
-    for team, key in _done(_store(config_path, teams).keys):
+    for team, key in _done(lambda: _store(config_path, teams).keys()):
         ends = (
             "" if key.expires is None else f"  {'expired' if key.expires <= now else 'expires'} {key.expires:%F %T%z}"
         )

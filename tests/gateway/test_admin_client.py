@@ -82,6 +82,12 @@ async def test_what_is_no_server_of_ours_is_told_in_words(answer: Callable[[], b
     assert (told.exit_code, said in told.output, url in told.output) == (1, True, True), told.output
 
 
+async def test_a_refusal_that_breaks_off_is_told_by_its_status() -> None:
+    async with answering(http("502 Bad Gateway", b"{}")[:-1]) as (url, _):
+        told = await command("--url", url)
+    assert (told.exit_code, "refuses with 502: Bad Gateway" in told.output) == (1, True), told.output
+
+
 async def test_a_server_that_takes_long_is_not_taken_for_none() -> None:
     async def meet(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()

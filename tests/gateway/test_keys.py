@@ -244,6 +244,13 @@ async def client(
         yield client
 
 
+def test_a_configuration_that_is_wrong_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "main.yaml").write_text("servr: {}\n")
+    for arguments in (["list"], ["revoke", "laptop"]):
+        told = CliRunner().invoke(main, ["keys", *arguments, "--config", str(tmp_path / "main.yaml")])
+        assert (told.exit_code, "main.yaml:1: unknown key 'servr'" in told.output) == (1, True), told.output
+
+
 async def test_administration_over_http_does_so_at_once(client: TestClient[Any, Any]) -> None:
     async def admin(path: str, headers: dict[str, str] = BOSS, **body: Any) -> tuple[int, dict[str, Any]]:
         response = await client.post(f"/admin/keys{path}", json=body, headers=headers)
