@@ -95,7 +95,9 @@ class SharedResponses:
         if key in self._untold and not await self._told(self._redis, key):
             return self._own.get(team, response_id)
         try:
-            found = await self._redis.ask(partial(self._redis.client.get, self._name(team, response_id)))
+            name = self._name(team, response_id)
+            size = await self._redis.ask(partial(self._redis.client.strlen, name))
+            found = await self._redis.ask(partial(self._redis.client.get, name), carries=size) if size else None
         except StoreDownError:
             if (own := self._own.get(team, response_id)) is not None:
                 return own
@@ -197,7 +199,7 @@ class SharedResponses:
 
         has = False
         try:
-            has = await redis.ask(put)
+            has = await redis.ask(put, carries=response.size)
         except StoreDownError as error:
             logger.debug("the response %s is only kept here: %s", key[1], error)
         finally:

@@ -107,6 +107,16 @@ async def test_a_server_that_is_slow_costs_one_timeout_and_then_nothing(
     assert sum("a moment ago" in s for s in said) == 9
 
 
+async def test_what_is_large_has_the_time_that_it_takes(process: RedisProcess, open_store: Open) -> None:
+    store = open_store(timeout_s=0.05)
+    with process.paused():
+        large = asyncio.create_task(store.ask(store.client.ping, carries=500 << 20))
+        await asyncio.sleep(0)
+        with pytest.raises(StoreDownError, match="no answer within 50 ms"):
+            await store.get("a")
+    assert await large
+
+
 async def test_more_calls_than_connections_wait_for_their_turn(open_store: Open, server: Redis) -> None:
     store = open_store()
     await store.put(entry("a"), frozenset())

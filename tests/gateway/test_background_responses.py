@@ -298,6 +298,27 @@ async def test_a_full_redis_still_hears_that_nobody_wants_it(redis: RedisProcess
     assert await one.status() == "cancelled"
 
 
+async def test_large_responses_have_the_time_that_they_take(
+    stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = map(Gateway, stores)
+    carried: list[int] = []
+    for store in stores:
+
+        async def ask(*args: Any, ask: Callable[..., Awaitable[Any]] = store.ask, carries: int = 0) -> Any:
+            carried.append(carries)
+            return await ask(*args, carries=carries)
+
+        monkeypatch.setattr(store, "ask", ask)
+    one.stored.keep("red", "resp_1", StoredResponse(b'{"status": "completed"}', b"x" * 90_000))
+    await one.stored.written("red", "resp_1")
+    found = await two.stored.get("red", "resp_1")
+    assert found is not None
+    assert len(found.items) == 90_000
+    assert [carries >= 90_000 for carries in carried] == [True, False, True], "told, looked up, and read"
+    assert await two.stored.get("red", "resp_2") is None
+
+
 async def test_what_another_process_deleted_does_not_come_back(
     stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,8 @@ PAUSE_S = 1.0
 """How long a server that failed is left alone."""
 MAX_ENTRY_BYTES = 4 * 1024 * 1024
 _CONNECTIONS = 16
+_BYTES_S = 4 * 1024 * 1024
+"""That a connection carries in a second, at least."""
 _PURGE_S = 5.0
 _MAX_TTL_S = 10 * 365 * 86400
 
@@ -300,8 +302,13 @@ class RedisStore:
             logger.warning("%s keeps new answers again", self._address)
         return kept
 
-    async def ask(self, command: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
+    async def ask(self, command: Callable[[], Awaitable[T]], timeout_s: float | None = None, *, carries: int = 0) -> T:
         """Give the server a command of `client`, unless it failed a moment ago; its answer.
+
+        Args:
+            command: gives the command.
+            timeout_s: seconds it has; None: as every call.
+            carries: bytes that go there or back, for which it has longer: megabytes take their time.
 
         Raises:
             StoreDownError: the server does not answer, or not this.
@@ -320,7 +327,7 @@ class RedisStore:
                 # This call tries; others that come meanwhile need not wait for it to fail.
                 self._retry_at = self._monotonic() + PAUSE_S
             try:
-                result = await self._within(timeout_s or self._timeout_s, command)
+                result = await self._within((timeout_s or self._timeout_s) + carries / _BYTES_S, command)
             except Exception as error:
                 self._fail(_reason(error))
                 raise StoreDownError(f"{self._address}: {_reason(error)}") from error
