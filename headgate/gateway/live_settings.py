@@ -47,6 +47,8 @@ class MainFile:
     def __init__(self, path: Path, read: Settings, running: Settings) -> None:
         """A file that was `read` for the start; `running` has what the command line said otherwise."""
         self.path = path
+        # A pipe gives what is in it once: nothing of it would be taken for the defaults.
+        self._once = not path.is_file()
         self._began_empty = _empty(path)
         self._before = read
         self._running = running
@@ -56,6 +58,8 @@ class MainFile:
 
         ConfigError as at a start, and where nothing is in it any more: it is being written, and no limit ends for that.
         """
+        if self._once:
+            return self._running, ()
         if _empty(self.path) and not self._began_empty:
             raise ConfigError([f"{self.path}: is empty now; for the defaults write a comment into it"])
         return taken_over(self._running, self._before, read_settings(self.path))

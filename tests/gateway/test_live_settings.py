@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
@@ -15,7 +16,8 @@ from gateway_site import forget_environment, site
 from pydantic import BaseModel
 
 from headgate.gateway import keys
-from headgate.gateway.live_settings import LIVE, taken_over
+from headgate.gateway.config import read_settings
+from headgate.gateway.live_settings import LIVE, MainFile, taken_over
 from headgate.gateway.settings import Settings
 
 CHAT = "/v1/chat/completions"
@@ -104,6 +106,17 @@ async def test_a_running_server_follows_its_main_file(
         assert await changed() == str(path)
         assert client.app[keys.TEAMS].roster.revision == revision
         assert [await verdict(), await verdict(n=2)] == ["exact", "exact"]
+
+
+def test_a_main_file_that_can_be_read_once_holds_on() -> None:
+    read, write = os.pipe()
+    with os.fdopen(read), os.fdopen(write, "w") as file:
+        file.write("defaults: {limits: {max_n: 3}}")
+        file.close()
+        path = Path(f"/dev/fd/{read}")
+        settings = read_settings(path)
+        assert settings.defaults.limits.max_n == 3
+        assert MainFile(path, settings, settings).read() == (settings, ())
 
 
 async def part(client: TestClient[Any, Any]) -> str:
