@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
@@ -67,6 +66,7 @@ def main() -> None:
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port, instead of server.port; 0 takes a free one.")
 def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
     """Serve models. Without a configuration: the bundled demo pair on 127.0.0.1:8000."""
+    _have_streams()
     click.get_current_context().with_resource(_signals_of_the_start())
     if host == "":
         raise click.BadParameter("an empty address would listen everywhere; say 0.0.0.0 for that", param_hint="--host")
@@ -86,6 +86,16 @@ def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
             uvloop.run(run_server(settings, _listening, _ready, main_file))
     except StartError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _have_streams() -> None:
+    """Have something where stdin, stdout and stderr were closed.
+
+    A socket would get the number, and with it what libraries print; the event loop ends the process over one.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
 
 
 @contextmanager
@@ -121,8 +131,6 @@ def _say(text: str) -> None:
     # Requests are served also where a full disk, or nobody, takes it.
     with suppress(OSError):
         click.echo(text)
-        # What is piped into a file or a supervisor should be there when it is said.
-        sys.stdout.flush()
 
 
 @main.command()

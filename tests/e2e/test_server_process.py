@@ -92,6 +92,30 @@ def test_a_server_whose_words_nothing_takes_serves_all_the_same(tmp_path: Path) 
         process.wait()
 
 
+def test_a_server_without_standard_streams_serves_and_ends(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--port", str(port)]
+    apart = {"HEADGATE_CACHE__REDIS": "off", "HEADGATE_STORAGE__FOLDER": str(tmp_path / "data")}
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command],
+        cwd=Path(__file__).parents[2], env={**os.environ, **apart, **PLAIN},
+    )  # fmt: skip
+    try:
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="any", max_retries=0)
+        end, found = time.monotonic() + 60, 0
+        while process.poll() is None and not found and time.monotonic() < end:
+            with suppress(openai.APIConnectionError):
+                found = len(client.models.list().data)
+        assert found
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_an_address_that_is_none_is_said_plainly() -> None:
     # An unset variable of a script, which would have opened the server to the network.
     empty = headgate("serve", "--host", "")
