@@ -158,11 +158,18 @@ async def test_the_key_can_be_given_again_whatever_was_given_first(client: TestC
         assert "Incorrect API key provided" in await page.text("#why")
 
 
-async def test_a_browser_that_keeps_nothing_shows_the_page_too(client: TestClient[Any, Any]) -> None:
-    raises = "{ get() { throw new DOMException('denied', 'SecurityError'); } }"
+@pytest.mark.parametrize(
+    "how",
+    [
+        "get() { throw new DOMException('denied', 'SecurityError'); }",
+        "value: null",
+        "value: { getItem: () => null, setItem() { throw new DOMException('full', 'QuotaExceededError'); } }",
+    ],
+)
+async def test_a_browser_that_keeps_nothing_shows_the_page_too(client: TestClient[Any, Any], how: str) -> None:
     async with browser() as page:
         for name in ("localStorage", "sessionStorage"):
-            source = f"Object.defineProperty(window, '{name}', {raises})"
+            source = f"Object.defineProperty(window, '{name}', {{ {how} }})"
             await page.call("Page.addScriptToEvaluateOnNewDocument", source=source)
         await page.open(str(client.make_url("/dashboard")))
         await page.until("document.activeElement?.id === 'key'")
