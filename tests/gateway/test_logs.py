@@ -24,7 +24,7 @@ from headgate.gateway.parts import StartError
 from headgate.gateway.settings import Settings
 from headgate.gateway.teams.keys import new_secret
 from headgate.gateway.telemetry.access_log import LOGGER, AccessLog
-from headgate.gateway.telemetry.log_lines import LineHandler
+from headgate.gateway.telemetry.log_lines import LineHandler, dropped
 from headgate.gateway.telemetry.logs import logs
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.telemetry.secrets import CarefulFormatter, without_secrets
@@ -137,6 +137,19 @@ def test_lines_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
     written(away, "no folder")
     away.close()
     assert (full.dropped, away.dropped) == (1, 1)
+
+
+def test_lines_of_the_server_are_counted_like_those_of_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # as a server has it, without pytest's
+    monkeypatch.setattr(sys, "stderr", None)
+    for file in (None, str(tmp_path / "access.log")):
+        with logs(LoggingSection(file=file)):
+            logging.getLogger("headgate.gateway").warning("for the operator")
+            for handler in logging.getLogger().handlers:
+                handler.flush()
+            assert dropped(LOGGER, None) == 1
 
 
 def test_lines_go_where_the_operator_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

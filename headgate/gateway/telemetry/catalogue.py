@@ -320,7 +320,8 @@ class Server:
     )
     BLOCKS = GaugeFamily("headgate_python_blocks", "Blocks of memory that Python's objects take.")
     LOG_LINES_DROPPED = CounterFamily(
-        "headgate_log_lines_dropped_total", "Lines of the access log that could not be written."
+        "headgate_log_lines_dropped_total",
+        "Lines that could not be written, of the access log and of the server's own.",
     )
     SPANS = CounterFamily(
         "headgate_otel_spans_total",

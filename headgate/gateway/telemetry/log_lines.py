@@ -140,9 +140,10 @@ def _say(text: str) -> None:
         left = left[os.write(number, left) :]
 
 
-def dropped(logger: str) -> int:
-    """Lines that the handlers of a logger could not write."""
-    return sum(handler.dropped for handler in logging.getLogger(logger).handlers if isinstance(handler, LineHandler))
+def dropped(*loggers: str | None) -> int:
+    """Lines that the handlers of some loggers could not write, each handler once; None is the root's name."""
+    handlers = {handler for name in loggers for handler in logging.getLogger(name).handlers}
+    return sum(handler.dropped for handler in handlers if isinstance(handler, LineHandler))
 
 
 def _same(file: TextIO, path: Path) -> bool:

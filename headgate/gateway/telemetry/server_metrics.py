@@ -68,7 +68,7 @@ class ServerCollector(Scraped):
         for model, priority, count in self._queues.standing():
             queued.add_metric([model, priority], count)
         yield queued
-        yield Server.LOG_LINES_DROPPED.of(dropped(ACCESS))
+        yield Server.LOG_LINES_DROPPED.of(dropped(ACCESS, None))
 
     def _note_config(self) -> tuple[str, float]:
         revision = self._revision()
