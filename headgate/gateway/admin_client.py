@@ -79,7 +79,8 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
     """By the proxies of the environment, but for this machine: what is at a proxy's 127.0.0.1 is another server."""
     host = urlsplit(url).hostname or ""
     try:
-        here = ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
+        here = address.is_loopback or address.is_unspecified
     except ValueError:
         here = host == "localhost"
     return urllib.request.build_opener(_NoFollowing, *([urllib.request.ProxyHandler({})] if here else []))

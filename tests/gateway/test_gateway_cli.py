@@ -113,6 +113,6 @@ async def test_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody is there
     monkeypatch.delenv("no_proxy", raising=False)
     async with TestServer(app) as server:
-        for host in ("127.0.0.1", "localhost"):
+        for host in ("127.0.0.1", "localhost", "0.0.0.0"):
             url = f"http://{host}:{server.port}/admin/models"
             assert await asyncio.to_thread(admin_client.ask, url, None, None) == {"models": []}
