@@ -17,6 +17,9 @@ import numpy as np
 from headgate.routing.outcomes import Attempt, Confidence, TableError
 from headgate.routing.types import Vector
 
+_LOOK = 1 << 12
+"""Bytes that are read at a time in search of a line's end."""
+
 
 class LoggedOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One request that both models answered, or that one answered and a user rated.
@@ -76,7 +79,7 @@ class OutcomeLog:
         line = msgspec.json.encode(outcome) + b"\n"
         with self._lock:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            size = self._path.stat().st_size if self._path.is_file() else 0
+            size = self._whole() if self._path.is_file() else 0
             if size and size + len(line) > self._half:
                 self._path.replace(set_aside(self._path))
                 size = 0
@@ -88,6 +91,21 @@ class OutcomeLog:
                 with suppress(OSError):
                     os.truncate(self._path, size)
                 raise
+
+    def _whole(self) -> int:
+        """Bytes of the file, whose last line, where it has no end, is cut off: what comes next would be its rest."""
+        with self._path.open("rb+") as file:
+            size = end = file.seek(0, os.SEEK_END)
+            found = -1
+            while end and found < 0:
+                start = max(0, end - _LOOK)
+                file.seek(start)
+                found = file.read(end - start).rfind(b"\n")
+                end = start
+            whole = end + found + 1
+            if whole < size:
+                file.truncate(whole)
+        return whole
 
 
 def set_aside(path: Path) -> Path:

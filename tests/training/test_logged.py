@@ -160,6 +160,18 @@ def test_a_line_that_a_full_disk_cut_does_not_spoil_the_next(tmp_path: Path) -> 
     assert read_log(path) == [lines[0], lines[2]]
 
 
+@pytest.mark.parametrize("kept", [1, 20, -1])
+def test_a_line_that_a_gateway_was_ended_in_does_not_spoil_the_next(tmp_path: Path, kept: int) -> None:
+    lines = logged(made_table(3, seed=29))
+    path = tmp_path / "outcomes.jsonl"
+    OutcomeLog(path, 1 << 30).append(lines[0])
+    cut = msgspec.json.encode(lines[1]) * 3  # longer than what is read at a time
+    for before in (path.read_bytes(), b""):
+        path.write_bytes(before + cut[:kept])
+        OutcomeLog(path, 1 << 30).append(lines[2])
+        assert read_log(path) == [*lines[: bool(before)], lines[2]]
+
+
 def test_a_last_line_that_is_being_written_is_left_out(tmp_path: Path) -> None:
     lines = logged(made_table(3, seed=28))
     path = tmp_path / "outcomes.jsonl"
