@@ -15,13 +15,14 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from headgate.engine.device import computing_on
 from headgate.engine.kernels import checks
 from headgate.engine.kernels.checks.fp8 import fp8_checks
 from headgate.engine.kernels.checks.inputs import Draw, Sizes
@@ -84,7 +85,7 @@ def proved(
 def wrong_in(kernels: Kernels, device: torch.device, shapes: Iterable[Shapes]) -> str:
     """The first check that fails, or what is raised; empty where all are as they must be."""
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), computing_on(device):
             for line in chain.from_iterable(_lines(kernels, device, each) for each in shapes):
                 if not line.ok:
                     return f"{line.name}: {line.text}"
@@ -109,15 +110,25 @@ def _apart(kernels: Kernels, device: torch.device, shapes: Sequence[Shapes], lim
     given = [{"sizes": asdict(each.sizes), "dtype": str(each.dtype).removeprefix("torch.")} for each in shapes]
     task = {"device": str(device), "fp8": kernels.fp8 is not None, "shapes": given}
     kept = _kept(json.dumps(task), device)
-    if kept.exists():
-        return ""
-    command = [sys.executable, "-m", __name__]
+    with suppress(OSError):  # a folder that may not be looked into holds nothing for us
+        if kept.exists():
+            return ""
     try:
         done = subprocess.run(
-            command, input=json.dumps(task), capture_output=True, text=True, timeout=limit_s, check=False
+            [sys.executable, "-P", "-m", __name__],
+            # It imports what this process does: no more, as from the folder it is started in, and no less.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+            input=json.dumps(task),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"not done after {limit_s:.0f} s"
+    except OSError as error:
+        return f"no process could be started: {error}"
     if done.returncode != 0:
         return f"the process that tried them ended with {done.returncode}: {done.stderr.strip()[-300:]}"
     wrong = str(json.loads(done.stdout.splitlines()[-1])["wrong"])
@@ -131,9 +142,11 @@ def _apart(kernels: Kernels, device: torch.device, shapes: Sequence[Shapes], lim
 def _kept(task: str, device: torch.device) -> Path:
     """A file that is there once the task was right: beside what Triton has compiled, and for the same programs."""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    known = hashlib.sha256("\n".join([task, gpu, torch.__version__, version("triton")]).encode())
-    folder = Path(next(iter(checks.__path__))).parent
-    for file in sorted(folder.rglob("*.py")):
+    known = hashlib.sha256("\n".join([task, gpu, torch.__version__]).encode())
+    folder, triton = Path(next(iter(checks.__path__))).parent, find_spec("triton")
+    # The package says its version in there, whatever the distribution is called that brought it.
+    said = [Path(triton.origin)] if triton is not None and triton.origin else []
+    for file in (*said, *sorted(folder.rglob("*.py"))):
         known.update(file.read_bytes())
     own, home = os.environ.get("TRITON_CACHE_DIR"), os.environ.get("TRITON_HOME") or os.path.expanduser("~")
     cache = Path(own) if own else Path(home) / ".triton" / "cache"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -78,11 +80,61 @@ def test_where_they_cannot_run_plain_torch_serves(tmp_path: Path, monkeypatch: p
 
 def test_a_process_that_breaks_is_no_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch.py").write_text("import os\nos._exit(139)\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     taken = proved(untried(), CPU, [SMALL])
     assert "the process that tried them ended with 139" in taken.why
     assert not taken.native
+
+
+def test_the_process_imports_nothing_from_the_folder_it_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("import os\nos._exit(139)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    assert "ended with 139" not in proved(untried(), CPU, [SMALL]).why
+
+
+def test_neither_the_name_of_tritons_distribution_nor_a_useless_folder_ends_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(name: str) -> object:
+        raise PackageNotFoundError(name)  # as of pytorch-triton, of nightly builds
+
+    monkeypatch.setattr("importlib.metadata.distribution", unknown)
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/" + "x" * 300)
+    assert "not done after 0 s" in proved(untried(), CPU, [SMALL], limit_s=0.0).why
+
+
+def test_where_no_process_can_be_started_plain_torch_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    taken = proved(untried(), CPU, [SMALL])
+    assert "no process could be started" in taken.why
+    assert not taken.native
+
+
+def test_kernels_are_launched_on_the_device_they_are_tried_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    on: list[torch.device] = []
+
+    @contextmanager
+    def computing_on(device: torch.device) -> Iterator[None]:
+        on.append(device)
+        yield
+        on.pop()
+
+    class Looking(Without):
+        def swiglu(self, gate_up: Tensor, into: object = None) -> Tensor:
+            seen.append([*on])
+            return super().swiglu(gate_up, into)
+
+    seen: list[list[torch.device]] = []
+    monkeypatch.setattr("headgate.engine.trial.computing_on", computing_on)
+    wrong_in(Looking(), CPU, [SMALL])
+    assert seen
+    assert all(devices == [CPU] for devices in seen)
 
 
 class Wrong(Without):
