@@ -5,19 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
-from headgate.engine.kernels.checks.inputs import Sizes
+from headgate.engine.kernels.checks.inputs import Sizes, rounded
 from headgate.engine.kernels.choice import KernelChoice
+from headgate.engine.kernels.interface import HeadNorms
+from headgate.engine.kernels.mixture import Mixture, MixtureWeights, ReferenceMixture
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.models.architectures import read_spec
+from headgate.engine.quant.linear import DenseLinear, Linear, WeightFormat
 from headgate.engine.trial import Shapes, proved, wrong_in
 
 CPU = torch.device("cpu")
@@ -164,6 +168,37 @@ def test_shapes_are_those_of_the_model() -> None:
     sizes = Shapes.of(read_spec(config), torch.bfloat16).sizes
     assert (sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim) == (2048, 32, 4, 128)
     assert (sizes.width, sizes.experts, sizes.expert_width, sizes.per_token) == (6144, 16, 768, 8)
+    assert (sizes.head_norms, sizes.biases, sizes.shared_width, sizes.normalize) == (True, False, 0, True)
+    config |= {
+        "architectures": ["Qwen2MoeForCausalLM"], "shared_expert_intermediate_size": 5632, "norm_topk_prob": False,
+    }  # fmt: skip
+    sizes = Shapes.of(read_spec(config), torch.bfloat16).sizes
+    assert (sizes.head_norms, sizes.biases, sizes.shared_width, sizes.normalize) == (False, True, 5632, False)
+
+
+def test_what_only_some_models_have_is_tried_for_them() -> None:
+    seen: set[str] = set()
+
+    class Some(Without):
+        def rotate_and_write(self, q: Tensor, k: Tensor, v: Tensor, norms: HeadNorms | None, *rest: Any) -> Tensor:
+            seen.add("no head norms" if norms is None else "head norms")
+            return super().rotate_and_write(q, k, v, norms, *rest)
+
+        def linear(self, weight: Tensor, bias: Tensor | None, fmt: WeightFormat, *_: object) -> Linear:
+            seen.add("no biases" if bias is None else "biases")
+            return DenseLinear(rounded(weight, fmt).to(weight.dtype), bias)
+
+        def mixture(self, weights: MixtureWeights, fmt: WeightFormat) -> Mixture:
+            seen.add("no shared expert" if weights.shared is None else "shared expert")
+            return ReferenceMixture(weights, lambda weight: self.linear(weight, None, fmt))
+
+    assert not wrong_in(Some(), CPU, [SMALL])
+    assert seen == {"head norms", "no biases"}
+    seen.clear()
+    mixed = {"experts": 4, "expert_width": 24, "per_token": 2, "shared_width": 40, "normalize": False}
+    other = replace(SMALL.sizes, head_norms=False, biases=True, **mixed)
+    assert not wrong_in(Some(), CPU, [Shapes(other, torch.float32)])
+    assert seen == {"no head norms", "no biases", "biases", "shared expert"}
 
 
 def test_an_engine_tries_kernels_before_it_loads_models_for_them(

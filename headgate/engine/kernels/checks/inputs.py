@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from headgate.engine.kernels.interface import AttentionBatch, KVLayer
+from headgate.engine.kernels.interface import AttentionBatch, HeadNorms, KVLayer
 from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
 from headgate.engine.quant.int4 import thin
 from headgate.engine.quant.linear import WeightFormat, quantize_rows
@@ -19,7 +19,11 @@ class Sizes:
     """Shapes of the checks; by default those of a Qwen3 of 0.6B, with experts.
 
     Attributes:
+        head_norms: whether heads of queries and keys are normed.
+        biases: whether there are layers with biases, too.
         experts: 0 is none.
+        shared_width: of the expert that every token passes; 0 is none.
+        normalize: whether the weights of a token's experts are made to sum to one.
         tokens: how many layers and norms are given at once.
         decoding, prompts: first new token and context of each sequence of the attention checks.
     """
@@ -29,9 +33,13 @@ class Sizes:
     heads: int = 16
     kv_heads: int = 8
     head_dim: int = 128
+    head_norms: bool = True
+    biases: bool = False
     experts: int = 128
     expert_width: int = 768
     per_token: int = 8
+    shared_width: int = 0
+    normalize: bool = True
     tokens: Sequence[int] = (1, 3, 300)
     decoding: Sequence[tuple[int, int]] = ((0, 1), (15, 16), (127, 128), (1000, 1001), (4095, 4096), (20000, 20001))
     prompts: Sequence[tuple[int, int]] = ((0, 700), (513, 530), (4000, 4003), (99, 100), (0, 2), (1024, 2048))
@@ -67,6 +75,14 @@ def paged(
     return AttentionBatch(counts, [c for _, c in spans], tables, nowhere, block_size), sum(needed) * block_size
 
 
+def head_norms(draw: Draw, sizes: Sizes) -> tuple[HeadNorms | None, HeadNorms | None]:
+    """Norms of heads, and the same in float64; none where the model has none."""
+    if not sizes.head_norms:
+        return None, None
+    norms = HeadNorms(draw(sizes.head_dim), draw(sizes.head_dim), 1e-6)
+    return norms, HeadNorms(norms.query.double(), norms.key.double(), norms.eps)
+
+
 def projected(draw: Draw, sizes: Sizes, tokens: int) -> list[Tensor]:
     """Queries, keys and values as parts of one projection."""
     dim = sizes.head_dim
@@ -90,13 +106,18 @@ def expanded(layer: KVLayer) -> tuple[Tensor, Tensor]:
 
 def mixture_weights(draw: Draw, sizes: Sizes) -> MixtureWeights:
     """Experts whose results are about as large as their input, and a router that prefers some."""
-    hidden, width = sizes.hidden, sizes.expert_width
-    experts = [
-        ExpertWeights(draw(2 * width, hidden, scale=hidden**-0.5), draw(hidden, width, scale=2 * width**-0.5))
-        for _ in range(sizes.experts)
-    ]
-    router = draw(sizes.experts, hidden, scale=4 * hidden**-0.5)
-    return MixtureWeights(router, experts, sizes.per_token, normalize=True)
+    hidden = sizes.hidden
+
+    def expert(width: int) -> ExpertWeights:
+        return ExpertWeights(draw(2 * width, hidden, scale=hidden**-0.5), draw(hidden, width, scale=2 * width**-0.5))
+
+    experts = [expert(sizes.expert_width) for _ in range(sizes.experts)]
+    weights = MixtureWeights(
+        draw(sizes.experts, hidden, scale=4 * hidden**-0.5), experts, sizes.per_token, sizes.normalize
+    )
+    if not sizes.shared_width:
+        return weights
+    return replace(weights, shared=expert(sizes.shared_width), shared_gate=draw(1, hidden, scale=hidden**-0.5))
 
 
 def rounded(weight: Tensor, fmt: WeightFormat) -> Tensor:

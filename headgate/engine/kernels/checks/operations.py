@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from headgate.engine.kernels.checks.inputs import (
     Draw,
     Sizes,
     expanded,
+    head_norms,
     in_float64,
     mixture_weights,
     paged,
@@ -22,7 +24,7 @@ from headgate.engine.kernels.checks.inputs import (
 )
 from headgate.engine.kernels.checks.line import Line, judged
 from headgate.engine.kernels.device_rows import POSITION, RowState
-from headgate.engine.kernels.interface import HeadNorms, Kernels, KVLayer, Mlp
+from headgate.engine.kernels.interface import Kernels, KVLayer, Mlp
 from headgate.engine.kernels.mixture import ReferenceMixture
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.quant.fp8 import E4M3
@@ -71,8 +73,7 @@ def _row_checks(kernels: Kernels, draw: Draw, sizes: Sizes, tokens: int) -> Iter
     yield judged(f"swiglu, {at}", draw, kernels.swiglu(gate_up), _REFERENCE.swiglu(gate_up.double()))
     dim, kv_heads = sizes.head_dim, sizes.kv_heads
     q, k, v = projected(draw, sizes, tokens)
-    norms = HeadNorms(draw(dim), draw(dim), eps)
-    exact = HeadNorms(norms.query.double(), norms.key.double(), eps)
+    norms, exact = head_norms(draw, sizes)
     angles = draw(tokens, dim // 2).float()
     turns = angles.cos(), angles.sin()
     slots = torch.tensor(draw.order(tokens + 8)[:tokens], device=draw.device)
@@ -123,12 +124,11 @@ def _step_checks(kernels: Kernels, draw: Draw, sizes: Sizes, spans: Sequence[tup
         state.tables[row, : len(table)] = torch.tensor(table, dtype=torch.int32)
         state.numbers[row, POSITION] = batch.contexts[row] - 1
     q, k, v = projected(draw, sizes, count)
-    norms, angles = HeadNorms(draw(dim), draw(dim), 1e-6), draw(count, dim // 2).float()
+    (norms, exact), angles = head_norms(draw, sizes), draw(count, dim // 2).float()
     turns = angles.cos(), angles.sin()
     layer = KVLayer(*(draw(slots + size, sizes.kv_heads, dim) for _ in range(2)))
     step = rows.begin(state, torch.arange(count, device=draw.device))
     wanted = KVLayer(layer.keys.double(), layer.values.double())
-    exact = HeadNorms(norms.query.double(), norms.key.double(), norms.eps)
     turned = _REFERENCE.rotate_and_write(q.double(), k.double(), v.double(), exact, *turns, wanted, step.slots)
     for name, window in (("", None), (", window", sizes.window)):
         expected = _REFERENCE.paged_attention(turned, wanted, _REFERENCE.plan(batch, draw.device), window)
@@ -153,16 +153,18 @@ def _linear_checks(kernels: Kernels, draw: Draw, sizes: Sizes) -> Iterator[Line]
     hidden, width, eps = sizes.hidden, sizes.width, 1e-6
     norm = draw(hidden)
     gate_up, down = draw(2 * width, hidden, scale=hidden**-0.5), draw(hidden, width, scale=width**-0.5)
-    for fmt in ("native", *_ROUNDED):
-        first, second = kernels.linear(gate_up, None, fmt), kernels.linear(down, None, fmt)
+    biases = (None, draw(2 * width)) if sizes.biases else (None,)
+    for fmt, bias in product(("native", *_ROUNDED), biases):
+        first, second = kernels.linear(gate_up, bias, fmt), kernels.linear(down, None, fmt)
         one, two = rounded(gate_up, fmt).T, rounded(down, fmt).T
+        added = 0.0 if bias is None else bias.double()
         for tokens in sizes.tokens:
-            x, name = draw(tokens, hidden), f"{fmt} weights, {tokens} tokens"
-            yield judged(name, draw, first(x), x.double() @ one, again=first(x))
-            normed = _normed(x, norm, eps)
-            yield judged(f"{name} behind a norm", draw, first(kernels.rms_norm(x, norm, eps, first)), normed @ one)
+            x, name = draw(tokens, hidden), f"{fmt} weights{'' if bias is None else ' and biases'}, {tokens} tokens"
+            yield judged(name, draw, first(x), x.double() @ one + added, again=first(x))
+            between = _normed(x, norm, eps) @ one + added
+            yield judged(f"{name} behind a norm", draw, first(kernels.rms_norm(x, norm, eps, first)), between)
             got = kernels.feed_forward(Mlp(first, second), kernels.rms_norm(x, norm, eps, first))
-            yield judged(f"{name} with gates between", draw, got, _REFERENCE.swiglu(normed @ one) @ two)
+            yield judged(f"{name} with gates between", draw, got, _REFERENCE.swiglu(between) @ two)
 
 
 def _mixture_checks(kernels: Kernels, draw: Draw, sizes: Sizes) -> Iterator[Line]:
