@@ -44,7 +44,7 @@ from headgate.bench.start import start as start_once
 from headgate.bench.streams import streams
 from headgate.bench.workloads import Workload, decode, mixed, prefill
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
-from headgate.engine.kernels.choice import KernelSet, choose_kernels
+from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.quant.linear import WeightFormat
 
 _BATCHES = {"decode": (1, 8, 32), "b1": (1,), "b8": (8,), "b32": (32,)}
@@ -183,7 +183,7 @@ def engine(
         finally:
             served.stop()
     info = served.models["bench"].info
-    used = choose_kernels(kernels, served.device).why
+    used = served.kernels
     console.print(_table(f"{model}, {info.dtype}, weights {weights}", figures))
     console.print(
         f"{measured.device}, {measured.threads} threads: {measured.read_bytes_s / 1e9:.1f} GB/s read, "

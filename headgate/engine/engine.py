@@ -152,6 +152,11 @@ class Engine:
         return MappingProxyType(self._models)
 
     @property
+    def kernels(self) -> str:
+        """Which kernels compute, and why. Others may once models are loaded: see `trial`."""
+        return self._kernels.why
+
+    @property
     def ready(self) -> bool:
         """Whether models are loaded and requests are taken."""
         return self._loop.running and bool(self._models)

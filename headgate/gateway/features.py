@@ -34,6 +34,8 @@ def features(app: web.Application) -> list[Feature]:
     device = app[keys.LOADER].device
     compiler = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     kernels = choose_kernels(settings.engine.kernels, device)
+    # Before models are loaded nobody knows more; the log tells what came of it.
+    unsure = f", if they are right when tried on {kernels.untried}" if kernels.untried else ""
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     absent = "switched off by engine.device" if torch.cuda.is_available() else "torch sees no CUDA device"
     exact = settings.cache.exact
@@ -41,7 +43,7 @@ def features(app: web.Application) -> list[Feature]:
     return [
         Feature("GPU", bool(gpu), gpu or absent),
         Feature("compiler", compiler is not None, compiler or "none found; it is needed at install only"),
-        Feature("native kernels", kernels.native, kernels.why),
+        Feature("native kernels", kernels.native, f"{kernels.why}{unsure}"),
         Feature("answer cache", exact.enabled, kept if exact.enabled else "cache.exact.enabled is false"),
         Feature("semantic cache", state != "off", f"{detail}{', loading' if state == 'loading' else ''}"),
         Feature("Redis", redis == "ready", redis_why),

@@ -213,3 +213,4 @@ def test_an_engine_tries_kernels_before_it_loads_models_for_them(
     with caplog.at_level(logging.INFO, logger="headgate.engine"):
         engine.load(ModelSpec("m", tiny_checkpoint))
     assert any("kernels: plain torch; Triton's kernels, tried on a GPU of 8.9" in text for text in caplog.messages)
+    assert engine.kernels.startswith("plain torch; Triton's kernels, tried on a GPU of 8.9")

@@ -11,7 +11,10 @@ import pytest
 from gateway_site import Serve, events
 from team_files import key, write_team
 
+from headgate.engine.kernels.choice import KernelChoice
+from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.runner import Runner
+from headgate.gateway.features import features
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
@@ -182,6 +185,16 @@ async def test_health_ready_and_openapi(serve: Serve) -> None:
     assert body["parts"]["model tiny"]["state"] == "ready"
     assert body["parts"]["semantic cache"]["state"] == "off"
     assert (await (await client.get("/openapi.json")).json())["openapi"].startswith("3.1")
+
+
+async def test_kernels_that_are_yet_to_be_tried_are_not_called_in_use(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await serve()
+    found = KernelChoice(ReferenceKernels(), True, "Triton", "an L4, of compute capability 8.9")
+    monkeypatch.setattr("headgate.gateway.features.choose_kernels", lambda *_: found)
+    (told,) = [feature for feature in features(client.app) if feature.name == "native kernels"]
+    assert told.why == "Triton, if they are right when tried on an L4, of compute capability 8.9"
 
 
 async def test_keys_are_asked_for_where_there_are_team_files(
