@@ -11,8 +11,8 @@ from typing import Any
 
 from headgate.engine.text.chat_template import call_arguments
 
-_UNREAD = ("refusal", "annotations", "audio", "function_call")
-"""Of OpenAI's messages; no template is given them."""
+_UNREAD = ("refusal", "annotations", "parsed", "audio", "function_call", "tool_calls")
+"""Of messages of OpenAI; no template is given them, calls only where there are some: that of Llama asks for one."""
 
 
 def turn(path: str, message: Mapping[str, Any]) -> dict[str, Any]:
