@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 
 LIMIT_S = 900.0
 """For all shapes, with all that is compiled the first time."""
-_WIDEST, _EXPERTS = 16384, 16
-"""Most outputs and experts that are tried: more of them are more programs of the same kind."""
+_WIDEST, _EXPERTS = 32768, 16
+"""Widest MLP and most experts that are tried: more of them are more programs of the same kind."""
 
 
 @dataclass(frozen=True, slots=True)

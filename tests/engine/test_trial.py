@@ -169,6 +169,13 @@ def test_shapes_are_those_of_the_model() -> None:
     assert (sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_dim) == (2048, 32, 4, 128)
     assert (sizes.width, sizes.experts, sizes.expert_width, sizes.per_token) == (6144, 16, 768, 8)
     assert (sizes.head_norms, sizes.biases, sizes.shared_width, sizes.normalize) == (True, False, 0, True)
+    large = {
+        "architectures": ["LlamaForCausalLM"], "hidden_size": 8192, "num_hidden_layers": 80, "vocab_size": 128256,
+        "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672, "rms_norm_eps": 1e-5,
+        "rope_theta": 5e5, "max_position_embeddings": 8192,
+    }  # fmt: skip
+    sizes = Shapes.of(read_spec(large), torch.bfloat16).sizes
+    assert (sizes.hidden, sizes.width, sizes.head_dim, sizes.head_norms) == (8192, 28672, 128, False)
     config |= {
         "architectures": ["Qwen2MoeForCausalLM"], "shared_expert_intermediate_size": 5632, "norm_topk_prob": False,
     }  # fmt: skip
