@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,4 +165,5 @@ def save_state(state: dict[str, Any], path: Path) -> None:
         # Of what failed torch's writer tells only that it stands at another place than it should.
         raise UnsavedStateError(f"{path}: cannot be written; is the disk full?") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written, as on a disk that has become read-only
+            temporary.unlink(missing_ok=True)

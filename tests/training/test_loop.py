@@ -3,6 +3,7 @@ import math
 import random
 import re
 from itertools import islice, pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +16,15 @@ from headgate.training.batches import Batch, Cursor, bucketed, collate, lengths,
 from headgate.training.forward import prepare, products
 from headgate.training.handing import HAND_OVER
 from headgate.training.hidden import attach, attached, detach
-from headgate.training.loop import CheckpointMismatchError, NonFiniteLossError, TrainSettings, rate_at, train
+from headgate.training.loop import (
+    CheckpointMismatchError,
+    NonFiniteLossError,
+    TrainSettings,
+    UnsavedStateError,
+    rate_at,
+    save_state,
+    train,
+)
 from headgate.training.losses import answer_logits, balanced_loss, distillation, distillation_loss
 from headgate.training.optimizer import Muon, optimizers, orthogonalized
 from headgate.training.recipe import demo_stream
@@ -140,6 +149,12 @@ def test_batches_for_several_processes_come_with_similar_ones() -> None:
 def test_a_row_longer_than_a_batch_is_refused() -> None:
     with pytest.raises(ValueError, match="has 50 tokens, a batch holds 48; raise the tokens"):
         bucketed([([1] * 50, [True] * 50)], 48, random.Random(0))
+
+
+def test_a_state_that_cannot_be_written_is_named_where_nothing_can_be_tidied_either(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnsavedStateError, match=r"state\.pt: cannot be written: Not a directory"):
+        save_state({}, tmp_path / "file" / "run" / "state.pt")
 
 
 def test_rate_rises_then_falls_to_zero() -> None:
