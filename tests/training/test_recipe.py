@@ -10,7 +10,7 @@ from headgate.engine.demo.tasks import each_cell
 from headgate.engine.demo.tokenizer import train_tokenizer
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.models.generation import hand_over
-from headgate.training import recipe
+from headgate.training import rare, recipe
 from headgate.training.card import Training, card
 from headgate.training.evaluate import Answer
 from headgate.training.handing import HAND_OVER
@@ -32,6 +32,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "STUDENT", DENSE)
     monkeypatch.setattr(recipe, "CHUNK", 128)
     monkeypatch.setattr(recipe, "SAMPLES", 300)
+    monkeypatch.setattr(rare, "SAMPLES", 300)
     monkeypatch.setattr(recipe, "train_tokenizer", lambda seed: train_tokenizer(seed=seed, samples=2_000))
 
 

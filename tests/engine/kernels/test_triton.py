@@ -216,21 +216,21 @@ def test_what_is_launched_compiles(
         assert kernel.metadata.shared <= SHARED[capability]
 
 
-@pytest.mark.parametrize(
-    ("dim", "dtype"), [(128, torch.bfloat16), (64, torch.float32), (256, torch.float32)], ids=["128", "64", "256"]
-)
-def test_attention_fits_gpus_with_little_shared_memory(dim: int, dtype: torch.dtype, tmp_path: Path) -> None:
-    kernels, kept = triton_kernels(), torch.zeros(16, 4, dim).to(dtype)
-    batch = AttentionBatch([300, 1], [310, 1100], [list(range(20)), list(range(70))], torch.zeros(301).long(), 16)
-    state, layer = RowState.empty(8, 2560, 100, 16, 100, torch.device("cpu")), KVLayer(kept, kept)
-    parts, angles = torch.zeros(1, 16, dim).to(dtype).split([8, 4, 4], dim=1), torch.zeros(1, dim // 2)
+def test_attention_fits_gpus_with_little_shared_memory(tmp_path: Path) -> None:
+    kernels, device = triton_kernels(), torch.device("cpu")
+    batch = AttentionBatch([300], [310], [list(range(20))], torch.zeros(300).long(), 16)
+    state = RowState.empty(8, 2560, 100, 16, 100, device)
     with compiling(89, tmp_path) as compiled:
-        kernels.paged_attention(
-            torch.zeros(301, 8, dim).to(dtype), layer, kernels.plan(batch, torch.device("cpu")), None
-        )
+        for dim, dtype in ((128, torch.bfloat16), (64, torch.float32), (256, torch.float32)):
+            kept = torch.zeros(16, 4, dim).to(dtype)
+            kernels.paged_attention(
+                torch.zeros(300, 8, dim).to(dtype), KVLayer(kept, kept), kernels.plan(batch, device), None
+            )
+        kept, angles = torch.zeros(16, 4, 128).bfloat16(), torch.zeros(1, 64)
+        parts = torch.zeros(1, 16, 128).bfloat16().split([8, 4, 4], dim=1)
         step = kernels.rows().begin(state, torch.arange(1))
-        kernels.attend(*parts, None, angles, angles, layer, step.slots, step.plan, None)
-    assert [kernel.name for kernel in compiled] == ["_attend", "_attend", "_begin", "_decode"]
+        kernels.attend(*parts, None, angles, angles, KVLayer(kept, kept), step.slots, step.plan, None)
+    assert [kernel.name for kernel in compiled] == ["_attend"] * 3 + ["_begin", "_decode"]
     assert all(kernel.metadata.shared <= SHARED[89] for kernel in compiled)
 
 
