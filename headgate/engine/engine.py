@@ -178,10 +178,10 @@ class Engine:
             raise ModelsTooLarge(self.device, error) from error
 
     def _load(self, specs: Sequence[ModelSpec]) -> None:
+        self._try_kernels(specs)
         # torch's operators leave a pool of OpenMP workers behind in every thread that runs them. With more workers than
         # cores OpenMP stops spinning and every parallel operator of the step thread pays for waking them, which
         # small models feel most. A thread that ends takes its pool along.
-        self._try_kernels(specs)
         with ThreadPoolExecutor(1, thread_name_prefix="load") as loading:
             loaded = [(spec, *parts) for spec, parts in zip(specs, loading.map(self._read, specs), strict=True)]
         with computing_on(self.device):
