@@ -11,6 +11,7 @@ import torch
 
 from headgate import __version__
 from headgate.engine.models.architectures import read_spec
+from headgate.engine.models.loader import computed_in
 from headgate.engine.models.quantized import expanded
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.models.tensors import read_json
@@ -87,8 +88,7 @@ def import_transformers() -> Any:
 def load_teacher(transformers: Any, job: Job, folder: Path, spec: DecoderSpec) -> Any:
     """The teacher in the precision that the engine serves it in. Raises `DistillError` if weights are missing."""
     config = read_json(folder / "config.json")
-    stated = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
-    dtype = torch.float32 if stated == "float32" else torch.bfloat16
+    dtype = computed_in(config, "auto")
     options: dict[str, Any] = {"dtype": dtype, "local_files_only": True, "output_loading_info": True}
     try:
         architecture = getattr(transformers, spec.architecture)
