@@ -13,7 +13,7 @@ import hypothesis
 import pytest
 import torch
 import transformers
-from tiny_models import ARCHITECTURES, COMMON, MakeCheckpoint, write_tokenizer
+from tiny_models import ARCHITECTURES, COMMON, SEEING, MakeCheckpoint, write_tokenizer
 
 # The same examples in every run: a failure is the change's, not the day's. `HYPOTHESIS_PROFILE=explore` looks further.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
@@ -42,14 +42,19 @@ def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
     def make(architecture: str, *, seed: int = 0, shard: str = "1GB", **overrides: Any) -> Path:
         key = json.dumps([architecture, seed, shard, overrides], sort_keys=True)
         if key not in made:
-            config_name, extra = ARCHITECTURES[architecture]
-            config = getattr(transformers, config_name)(**{**COMMON, **extra, **overrides})
             torch.manual_seed(seed)
-            model = transformers.AutoModelForCausalLM.from_config(config)
-            for name, parameter in model.named_parameters():
+            if architecture in SEEING:
+                config_name, whole = SEEING[architecture]
+                config = getattr(transformers, config_name)(**{**whole, **overrides})
+                model = transformers.AutoModelForImageTextToText.from_config(config)
+            else:
+                config_name, extra = ARCHITECTURES[architecture]
+                config = getattr(transformers, config_name)(**{**COMMON, **extra, **overrides})
+                model = transformers.AutoModelForCausalLM.from_config(config)
+            for parameter in model.parameters():
                 # Norms and biases start at one and zero; a test of them needs other values.
                 if parameter.dim() == 1:
-                    torch.nn.init.normal_(parameter, mean=1.0 if "norm" in name else 0.0, std=0.1)
+                    torch.nn.init.normal_(parameter, mean=parameter.mean().item(), std=0.1)
             folder = tmp_path_factory.mktemp(architecture)
             model.save_pretrained(folder, max_shard_size=shard)
             made[key] = folder

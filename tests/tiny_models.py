@@ -24,6 +24,7 @@ COMMON: dict[str, Any] = {
 }
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2}
 
+
 # Every family the engine reads, and every branch of its specification.
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2": ("LlamaConfig", {"num_key_value_heads": 4}),
@@ -75,6 +76,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "olmoe": ("OlmoeConfig", {**EXPERTS, "clip_qkv": 1.5}),
 }
+# Those that see, of which the engine reads the part that writes.
+SEEING: dict[str, tuple[str, dict[str, Any]]] = {}
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"

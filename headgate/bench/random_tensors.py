@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,5 +93,5 @@ class RandomTensors:
     def release(self, name: str) -> None:
         """See Tensors."""
 
-    def refuse_leftovers(self, *, tied_head: bool) -> None:
+    def refuse_leftovers(self, *, unread: Sequence[str]) -> None:
         """See Tensors."""

@@ -260,6 +260,7 @@ class Engine:
             dtype=spec.dtype,
             fmt=spec.weights,
             device=self.device,
+            context_length=spec.context_length,
             keep_packed=self._settings.keep_quantized,
             progress=self._telling(spec),
             tensors=self._tensors,

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.device_rows import RowKernels
 from headgate.engine.kernels.mixture import Fp8Expert, Mixture, MixtureWeights, PackedExperts
+from headgate.engine.models.activation import Activation
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 
@@ -74,10 +75,14 @@ class AttentionBatch:
 
 @dataclass(frozen=True, slots=True)
 class Mlp:
-    """A gated MLP: down(silu(gate(x)) * up(x)), with gate and up fused into one linear layer."""
+    """A gated MLP: down(silu(gate(x)) * up(x)), with gate and up fused into one linear layer.
+
+    Or with another `activation`; that of relu2 has no gates, only ups.
+    """
 
     gate_up: Linear
     down: Linear
+    activation: Activation = "silu"
 
 
 FREE, HELD, AGAIN, LOST = range(4)
@@ -142,15 +147,15 @@ class WholeStep(Protocol):
         positions: Tensor,
         batch: AttentionBatch,
         cache: Sequence[KVLayer],
-        angles: tuple[Tensor, Tensor],
+        angles: Sequence[tuple[Tensor, Tensor]],
         rows: Tensor,
         *,
         logits: bool,
     ) -> Tensor:
         """What `Decoder.forward` returns, or without `logits` what `Decoder.hidden` does.
 
-        `angles`: cos and sin by position, fp32 [positions, head_dim / 2]. Where `positions` and the batch's slots are
-        both empty, they are those that follow from the rest of it.
+        `angles`: of each rotation of the specification cos and sin by position, fp32 [positions, head_dim / 2]. Where
+        `positions` and the batch's slots are both empty, they are those that follow from the rest of it.
         """
         ...
 
@@ -160,7 +165,7 @@ class WholeStep(Protocol):
         positions: Tensor,
         batch: AttentionBatch,
         cache: Sequence[KVLayer],
-        angles: tuple[Tensor, Tensor],
+        angles: Sequence[tuple[Tensor, Tensor]],
         rows: Tensor,
     ) -> list[int]:
         """What `Decoder.likeliest` returns; the rest as above."""
@@ -170,7 +175,7 @@ class WholeStep(Protocol):
         self,
         batch: DecodeBatch,
         cache: Sequence[KVLayer],
-        angles: tuple[Tensor, Tensor],
+        angles: Sequence[tuple[Tensor, Tensor]],
         most: int,
         interrupt: Tensor,
     ) -> tuple[list[list[int]], float]:
@@ -270,6 +275,10 @@ class Kernels(Protocol):
 
     def swiglu(self, gate_up: Tensor, into: object = None) -> Any:
         """silu(first half) * second half: [tokens, 2 * width] to [tokens, width]."""
+        ...
+
+    def geglu(self, gate_up: Tensor) -> Tensor:
+        """gelu(first half), by tanh, * second half: [tokens, 2 * width] to [tokens, width]."""
         ...
 
     def feed_forward(self, mlp: Mlp, x: Any) -> Tensor:

@@ -93,6 +93,14 @@ def rotate_and_write(
     return q
 
 
+def feed_forward(kernels: Kernels, mlp: Mlp, x: Any) -> Tensor:
+    """See Kernels: one operation of `kernels` after the other. So et al. 2021 for relu2."""
+    between = mlp.gate_up(x)
+    if mlp.activation == "silu":
+        return mlp.down(kernels.swiglu(between, mlp.down))
+    return mlp.down(kernels.geglu(between) if mlp.activation == "gelu" else F.relu(between).square())
+
+
 class ReferenceKernels:
     """Implements the Kernels protocol with stock torch operators."""
 
@@ -141,9 +149,14 @@ class ReferenceKernels:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate) * up
 
+    def geglu(self, gate_up: Tensor) -> Tensor:
+        """See Kernels. Shazeer 2020; the form by tanh is Hendrycks and Gimpel's of 2016."""
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.gelu(gate, approximate="tanh") * up
+
     def feed_forward(self, mlp: Mlp, x: Any) -> Tensor:
         """See Kernels."""
-        return mlp.down(self.swiglu(mlp.gate_up(x), mlp.down))
+        return feed_forward(self, mlp, x)
 
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """See Kernels."""

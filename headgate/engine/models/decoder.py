@@ -12,22 +12,28 @@ from torch import Tensor
 from headgate.engine.kernels.device_rows import DeviceStep
 from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, HeadNorms, Kernels, KVLayer, Mlp
 from headgate.engine.kernels.mixture import Mixture
-from headgate.engine.models.rotation import Rotation
+from headgate.engine.models.rotation import Angles, Rotation
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.quant.linear import Linear
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Weights of one decoder layer. `q_norm` and `k_norm` are there iff the specification has qk_norm."""
+    """Weights of one decoder layer. `q_norm` and `k_norm` are there iff the specification has qk_norm.
 
-    input_norm: Tensor
+    `input_norm` and `mlp_norm` are of what the halves of a layer read, `attended_norm` and `fed_norm` of what they give
+    before it is added.
+    """
+
+    input_norm: Tensor | None
     qkv: Linear
     output: Linear
-    mlp_norm: Tensor
+    mlp_norm: Tensor | None
     mlp: Mlp | Mixture
     q_norm: Tensor | None = None
     k_norm: Tensor | None = None
+    attended_norm: Tensor | None = None
+    fed_norm: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ class Decoder:
         self.kernels = kernels
         self._rotation = Rotation(spec, weights.embedding.device)
         self._whole_step = kernels.whole_step(spec, weights)
-        kernels.connect([(layer.mlp_norm, layer.mlp) for layer in weights.layers])
+        kernels.connect([(layer.mlp_norm, layer.mlp) for layer in weights.layers if layer.mlp_norm is not None])
 
     @property
     def device(self) -> torch.device:
@@ -87,8 +93,8 @@ class Decoder:
             [samples, vocab_size] logits in the compute dtype.
         """
         if self._whole_step is not None:
-            table = self._rotation.table(max(batch.contexts))
-            return self._whole_step(tokens, positions, batch, cache, table, rows, logits=True)
+            tables = self._rotation.tables(max(batch.contexts))
+            return self._whole_step(tokens, positions, batch, cache, tables, rows, logits=True)
         return self.logits(self.hidden(tokens, positions, batch, cache, rows))
 
     def likeliest(
@@ -96,8 +102,8 @@ class Decoder:
     ) -> list[int]:
         """What greedy decoding takes of the logits of `forward`; -1 for a row that has no distribution."""
         if self._whole_step is not None:
-            table = self._rotation.table(max(batch.contexts))
-            return self._whole_step.choose(tokens, positions, batch, cache, table, rows)
+            tables = self._rotation.tables(max(batch.contexts))
+            return self._whole_step.choose(tokens, positions, batch, cache, tables, rows)
         chosen: list[int] = self.kernels.likeliest(self.forward(tokens, positions, batch, cache, rows)).tolist()
         return chosen
 
@@ -119,7 +125,7 @@ class Decoder:
             in the layers and the output layer.
         """
         assert self._whole_step is not None, "only a decoder that has its step in one call decodes"
-        return self._whole_step.decode(batch, cache, self._rotation.table(batch.context + most), most, interrupt)
+        return self._whole_step.decode(batch, cache, self._rotation.tables(batch.context + most), most, interrupt)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[rows, vocab_size] in the compute dtype, from rows of what `hidden` gives."""
@@ -140,11 +146,11 @@ class Decoder:
         Returns:
             [samples, hidden] in the compute dtype, normalised.
         """
-        table = self._rotation.table(max(batch.contexts))
+        tables = self._rotation.tables(max(batch.contexts))
         if self._whole_step is not None:
-            return self._whole_step(tokens, positions, batch, cache, table, rows, logits=False)
+            return self._whole_step(tokens, positions, batch, cache, tables, rows, logits=False)
         plan = self.kernels.plan(batch, self.device)
-        hidden: Tensor = self._layers(tokens, positions, table, plan, batch.slots, cache, rows)
+        hidden: Tensor = self._layers(tokens, positions, tables, plan, batch.slots, cache, rows)
         return hidden
 
     def decoded(self, step: DeviceStep, cache: Sequence[KVLayer], longest: int) -> Tensor:
@@ -152,14 +158,14 @@ class Decoder:
 
         `longest`: most tokens of any sequence there will ever be: what holds their angles must not move.
         """
-        table = self._rotation.table(longest)
-        return self.logits(self._layers(step.tokens, step.positions, table, step.plan, step.slots, cache, None))
+        tables = self._rotation.tables(longest)
+        return self.logits(self._layers(step.tokens, step.positions, tables, step.plan, step.slots, cache, None))
 
     def _layers(
         self,
         tokens: Tensor,
         positions: Tensor,
-        table: tuple[Tensor, Tensor],
+        tables: Sequence[Angles],
         plan: Any,
         slots: Tensor,
         cache: Sequence[KVLayer],
@@ -167,10 +173,14 @@ class Decoder:
     ) -> Any:
         """See `hidden`; without `rows` all of them, as the output layer takes them best."""
         kernels, spec, weights = self.kernels, self.spec, self._weights
-        residual, cos, sin = kernels.enter(tokens, positions, weights.embedding, table)
-        x = kernels.rms_norm(residual, weights.layers[0].input_norm, spec.norm_eps, weights.layers[0].qkv)
+        residual, angles = self._enter(tokens, positions, tables)
+        first = weights.layers[0]
+        x: Any = residual
+        if first.input_norm is not None:
+            x = kernels.rms_norm(residual, first.input_norm, spec.norm_eps, first.qkv)
         for number, layer in enumerate(weights.layers):
             q, k, v = self._project(layer, x)
+            cos, sin = angles[number in spec.second_rope_layers]
             attended = kernels.attend(
                 q, k, v, self._head_norms(layer), cos, sin, cache[number], slots, plan, spec.windows[number], layer.mlp
             )
@@ -179,14 +189,35 @@ class Decoder:
                 # Past the last attention only the rows that are sampled matter.
                 x, residual = x.index_select(0, rows), residual.index_select(0, rows)
             mlp = layer.mlp
-            x, residual = kernels.add_rms_norm(
-                x, residual, layer.mlp_norm, spec.norm_eps, mlp.gate_up if isinstance(mlp, Mlp) else mlp
-            )
+            into = mlp.gate_up if isinstance(mlp, Mlp) else mlp
+            x, residual = self._add(x, residual, layer.attended_norm, layer.mlp_norm, into)
             x = self._feed_forward(mlp, x)
             if number < spec.layers - 1:
                 following = weights.layers[number + 1]
-                x, residual = kernels.add_rms_norm(x, residual, following.input_norm, spec.norm_eps, following.qkv)
-        return kernels.add_rms_norm(x, residual, weights.norm, spec.norm_eps, weights.head if rows is None else None)[0]
+                x, residual = self._add(x, residual, layer.fed_norm, following.input_norm, following.qkv)
+        head = weights.head if rows is None else None
+        return self._add(x, residual, weights.layers[-1].fed_norm, weights.norm, head)[0]
+
+    def _enter(self, tokens: Tensor, positions: Tensor, tables: Sequence[Angles]) -> tuple[Tensor, list[Angles]]:
+        """The tokens' rows of the embedding, and of each table those of their positions."""
+        spec = self.spec
+        x, cos, sin = self.kernels.enter(tokens, positions, self._weights.embedding, tables[0])
+        if spec.embedding_scale != 1.0:
+            x = x * spec.embedding_scale
+        second = [(cos.index_select(0, positions), sin.index_select(0, positions)) for cos, sin in tables[1:]]
+        return x, [(cos, sin), *second]
+
+    def _add(
+        self, x: Tensor, residual: Tensor, behind: Tensor | None, norm: Tensor | None, into: object
+    ) -> tuple[Any, Tensor]:
+        """`Kernels.add_rms_norm`, of what the norm `behind` makes of x; without `norm` the sum goes on as it is."""
+        kernels, eps = self.kernels, self.spec.norm_eps
+        if behind is not None:
+            x = kernels.rms_norm(x, behind, eps)
+        if norm is None:
+            total = residual + x
+            return total, total
+        return kernels.add_rms_norm(x, residual, norm, eps, into)
 
     def _project(self, layer: Layer, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         spec = self.spec

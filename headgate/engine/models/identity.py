@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 _WHOLE = frozenset({".json", ".jinja", ".model"})
 _PAGE = 4096
@@ -30,3 +33,15 @@ def checkpoint_identity(folder: Path) -> str:
             digest.update(f"{path.relative_to(folder).as_posix()}:".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def revision(config: Mapping[str, Any], files: Sequence[Path]) -> str:
+    """Hex digest of a configuration and weight files that changes when their names, shapes, sizes or times do."""
+    digest = sha256(json.dumps(config, sort_keys=True).encode())
+    for path in files:
+        # The header names every tensor with shape and offsets; size and time stand for the rest without reading it.
+        stat = path.stat()
+        digest.update(f"{path.name}:{stat.st_size}:{stat.st_mtime_ns}".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(1 << 16))
+    return digest.hexdigest()

@@ -15,6 +15,7 @@ from torch import Tensor
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.kernels.mixture import ExpertWeights, MixtureWeights
 from headgate.engine.models.formats import LayerFormats
+from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.models.tensors import Tensors
 from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import PackedWeight
@@ -25,6 +26,7 @@ def packed_cache(
     folder: Path,
     source: Tensors,
     config: Mapping[str, Any],
+    spec: DecoderSpec,
     kernels: Kernels,
     dtype: torch.dtype,
     formats: LayerFormats,
@@ -34,8 +36,13 @@ def packed_cache(
     if layout is None:
         return None
     name = f"{formats.others}-{str(dtype).removeprefix('torch.')}"
-    made_of = json.dumps([name, list(formats.attention), layout, content_digest(source.files), config], sort_keys=True)
-    return PackedCache(folder, name, sha256(made_of.encode()).hexdigest(), source.files)
+    made_of: list[object] = [name, list(formats.attention), layout, content_digest(source.files), config]
+    order = spec.rope.order(spec.head_dim)
+    if order is not None:
+        # Their rows are not where the checkpoint has them.
+        made_of.append(order)
+    identity = sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+    return PackedCache(folder, name, identity, source.files)
 
 
 def _pack_probe(kernels: Kernels, probe: Tensor, formats: LayerFormats) -> PackedWeight | None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +15,9 @@ from torch import Tensor
 from headgate.engine.kernels.interface import Kernels, Mlp
 from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, Mixture, MixtureWeights, PackedExperts
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
+from headgate.engine.models.expert_tensors import ExpertTensors, expert_tensors, shared_expert_tensors
 from headgate.engine.models.formats import LayerFormats, layer_formats
+from headgate.engine.models.identity import revision
 from headgate.engine.models.keeping import packed_cache
 from headgate.engine.models.opening import Opened, open_checkpoint
 from headgate.engine.models.quantized import Matrix, read_matrix, stays_fp8
@@ -28,7 +28,6 @@ from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
 
 Dtype = Literal["auto", "float32", "bfloat16"]
-_MLP_NAMES = ("gate_proj", "up_proj", "down_proj")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _ROWS_AT_A_TIME = 1 << 14  # whole panels of outputs, however a kernel packs them
 
@@ -62,9 +61,9 @@ def read_facts(folder: Path) -> CheckpointFacts:
         CheckpointError: naming the file that is missing or damaged.
     """
     opened = open_checkpoint(folder, CheckpointTensors)
-    spec, parameters = opened.spec, opened.source.parameters_named
-    revision = _revision(opened.config, opened.source)
-    return CheckpointFacts(spec, parameters, parameters - _idle_expert_parameters(spec), revision)
+    spec, parameters = opened.spec, opened.source.parameters_named(opened.unread)
+    identity = revision(opened.config, opened.source.files)
+    return CheckpointFacts(spec, parameters, parameters - spec.idle_expert_parameters, identity)
 
 
 def load_decoder(
@@ -74,6 +73,7 @@ def load_decoder(
     dtype: Dtype = "auto",
     fmt: WeightFormat | LayerFormats = "native",
     device: torch.device | None = None,
+    context_length: int | None = None,
     keep_packed: bool = False,
     progress: Callable[[int, int], None] | None = None,
     tensors: Callable[[Path], Tensors] = CheckpointTensors,
@@ -82,9 +82,9 @@ def load_decoder(
 
     `dtype` "auto" is bfloat16 unless the checkpoint is in float32. `fmt` is the format the linear layers are kept in,
     save those that `layer_formats` gives more bits, or says it layer by layer; embedding, norms and routers stay in
-    `dtype`. With `keep_packed` weights that are quantised here are written to disk for the next time, and those of the
-    last time are used: see `quant.packed_cache`. `progress` is told how many layers of how many were read. `tensors`
-    opens the folder's.
+    `dtype`. `context_length` lowers the own one. With `keep_packed` weights that are quantised here are written
+    to disk for the next time, and those of the last time are used: see `quant.packed_cache`. `progress` is told how
+    many layers of how many were read. `tensors` opens the folder's.
 
     fp8 weights stay fp8 where the kernels can compute with them and all formats are native; elsewhere they are
     expanded.
@@ -95,25 +95,27 @@ def load_decoder(
     with torch.inference_mode():
         opened = open_checkpoint(folder, tensors)
         config, spec, source = opened.config, opened.spec, opened.source
+        if context_length is not None and context_length < spec.context_length:
+            spec = replace(spec, context_length=context_length)
         compute = computed_in(config, dtype)
         device = device or torch.device("cpu")
         formats = fmt if isinstance(fmt, LayerFormats) else layer_formats(spec, fmt, int8=kernels.int8)
         cache = None
         if keep_packed and device.type == "cpu":
-            cache = packed_cache(folder, source, config, kernels, compute, formats)
+            cache = packed_cache(folder, source, config, spec, kernels, compute, formats)
         kept = cache.load() if cache is not None else None
         reader = _Reader(opened, kernels, compute, device, formats, kept or {})
         weights = reader.weights(progress or (lambda _done, _all: None))
         if cache is not None and reader.packed:
             cache.save({**(kept or {}), **reader.packed})
         return_freed_memory()
-        source.refuse_leftovers(tied_head=spec.tied_head)
+        source.refuse_leftovers(unread=opened.unread)
         parameters = source.parameters
     return LoadedDecoder(
         Decoder(spec, weights, kernels),
         parameters,
-        parameters - _idle_expert_parameters(spec),
-        _revision(config, source),
+        parameters - spec.idle_expert_parameters,
+        revision(config, source.files),
     )
 
 
@@ -121,9 +123,6 @@ def computed_in(config: Mapping[str, Any], dtype: Dtype) -> torch.dtype:
     """What a checkpoint with this config.json is computed in: what is asked for, or what it says itself."""
     stated = str(config.get("dtype") or config.get("torch_dtype") or "bfloat16")
     return _DTYPES[dtype] if dtype != "auto" else _DTYPES.get(stated, torch.bfloat16)
-
-
-_Matrices = Mapping[str, Matrix]
 
 
 class _Reader:
@@ -140,7 +139,7 @@ class _Reader:
     ) -> None:
         self._source = opened.source
         self._spec = opened.spec
-        self._embedding = opened.embedding
+        self._opened = opened
         self._kernels = kernels
         self._dtype = dtype
         self._device = device
@@ -152,13 +151,13 @@ class _Reader:
         """Parts of all packed weights by name, if any had to be packed; empty if all were kept."""
 
     def weights(self, progress: Callable[[int, int], None]) -> DecoderWeights:
-        spec, fmt = self._spec, self._formats.others
-        embedding = self._tensor(self._embedding, spec.vocab_size, spec.hidden)
-        norm = self._tensor("model.norm.weight", spec.hidden)
+        spec, fmt, opened = self._spec, self._formats.others, self._opened
+        embedding = self._tensor(opened.embedding, spec.vocab_size, spec.hidden)
+        norm = self._norm(f"{opened.places.model}.norm", spec.hidden, spec.logit_scale)
         if spec.tied_head:
-            head = self._pack("lm_head", [self._embedding], lambda: embedding, spec.vocab_size, None, fmt, norm)
+            head = self._pack("lm_head", [opened.embedding], lambda: embedding, spec.vocab_size, None, fmt, norm)
         else:
-            head = self._linear(("lm_head",), (spec.vocab_size,), spec.hidden, False, fmt, norm)
+            head = self._linear((opened.places.head,), (spec.vocab_size,), spec.hidden, False, fmt, norm)
         layers = list[Layer]()
         for number in range(spec.layers):
             layers.append(self._layer(number))
@@ -171,46 +170,81 @@ class _Reader:
         )
 
     def _layer(self, number: int) -> Layer:
-        spec, fmt, at = self._spec, self._formats.attention[number], f"model.layers.{number}"
-        attention = f"{at}.self_attn"
+        spec, names, fmt = self._spec, self._spec.names, self._formats.attention[number]
+        at = f"{self._opened.places.model}.layers.{number}"
         q_width, kv_width = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
-        norm_widths = {"none": (0, 0), "head": (spec.head_dim, spec.head_dim), "projection": (q_width, kv_width)}
-        q_norm_width, k_norm_width = norm_widths[spec.qk_norm]
-        input_norm = self._tensor(f"{at}.input_layernorm.weight", spec.hidden)
-        mlp_norm = self._tensor(f"{at}.post_attention_layernorm.weight", spec.hidden)
+        input_norm, attended_norm, mlp_norm, fed_norm = (
+            self._norm(f"{at}.{name}", spec.hidden) if name is not None else None
+            for name in (names.input_norm, names.attended_norm, names.mlp_norm, names.fed_norm)
+        )
         return Layer(
             input_norm=input_norm,
             qkv=self._linear(
-                tuple(f"{attention}.{p}_proj" for p in "qkv"),
-                (q_width, kv_width, kv_width),
+                tuple(f"{at}.{name}" for name in names.qkv),
+                (q_width, kv_width, kv_width) if len(names.qkv) == 3 else (spec.qkv_width,),
                 spec.hidden,
                 spec.qkv_bias,
                 fmt,
                 input_norm,
+                self._order(spec.heads + spec.kv_heads, spec.kv_heads),
             ),
-            output=self._linear((f"{attention}.o_proj",), (spec.hidden,), q_width, spec.output_bias, fmt),
+            output=self._linear((f"{at}.self_attn.o_proj",), (spec.hidden,), q_width, spec.output_bias, fmt),
             mlp_norm=mlp_norm,
-            mlp=self._experts(at) if number in spec.moe_layers else self._mlp(f"{at}.mlp", spec.mlp_width, mlp_norm),
-            q_norm=self._tensor(f"{attention}.q_norm.weight", q_norm_width) if q_norm_width else None,
-            k_norm=self._tensor(f"{attention}.k_norm.weight", k_norm_width) if k_norm_width else None,
+            mlp=self._experts(at) if number in spec.moe_layers else self._mlp(at, mlp_norm),
+            q_norm=self._norm_of_heads(f"{at}.self_attn.q_norm", spec.heads),
+            k_norm=self._norm_of_heads(f"{at}.self_attn.k_norm", spec.kv_heads),
+            attended_norm=attended_norm,
+            fed_norm=fed_norm,
         )
 
-    def _mlp(self, at: str, width: int, norm: Tensor) -> Mlp:
-        gate, up, down = (f"{at}.{name}" for name in _MLP_NAMES)
-        hidden, bias, fmt = self._spec.hidden, self._spec.mlp_bias, self._formats.others
+    def _norm(self, name: str, width: int, scale: float = 1.0) -> Tensor:
+        """The weights that a norm computes with, times `scale`."""
+        stored = self._source.get(f"{name}.weight", (width,))
+        if self._spec.norm_offset == 0.0 and scale == 1.0:
+            return self._convert(stored)
+        return self._convert((stored.float() + self._spec.norm_offset) * scale)
+
+    def _norm_of_heads(self, name: str, heads: int) -> Tensor | None:
+        spec = self._spec
+        if spec.qk_norm == "none":
+            return None
+        together = heads if spec.qk_norm == "projection" else 1
+        norm, order = self._norm(name, together * spec.head_dim), self._order(together)
+        return norm if order is None else norm[order]
+
+    def _order(self, turning: int, still: int = 0) -> Tensor | None:
+        """How the features of so many heads that turn, and of `still` behind them, become those that kernels turn."""
+        dim = self._spec.head_dim
+        order = self._spec.rope.order(dim)
+        if order is None:
+            return None
+        every = torch.arange((turning + still) * dim).view(-1, dim)
+        every[:turning] = every[:turning, order]
+        return every.flatten().to(self._device)
+
+    def _mlp(self, at: str, norm: Tensor | None) -> Mlp:
+        spec, names, fmt = self._spec, self._spec.names, self._formats.others
+        width = spec.mlp_width if spec.activation == "relu2" else 2 * spec.mlp_width
+        each = width // len(names.gate_up)
         return Mlp(
-            self._linear((gate, up), (width, width), hidden, bias, fmt, norm),
-            self._linear((down,), (hidden,), width, bias, fmt),
+            self._linear(
+                tuple(f"{at}.{name}" for name in names.gate_up),
+                (each,) * len(names.gate_up),
+                spec.hidden,
+                spec.mlp_bias,
+                fmt,
+                norm,
+            ),
+            self._linear((f"{at}.mlp.down_proj",), (spec.hidden,), spec.mlp_width, spec.mlp_bias, fmt),
+            spec.activation,
         )
 
     def _experts(self, at: str) -> Mixture:
         spec, names, hidden = self._spec.experts, self._spec.names, self._spec.hidden
         assert spec is not None
         fmt = self._formats.others
-        parts = (names.expert_gate, names.expert_up, names.expert_down)
-        shared = spec.shared_width
-        experts = [self._expert(f"{at}.{names.experts}.{e}", spec.width, parts) for e in range(spec.count)]
-        shared_expert = self._expert(f"{at}.mlp.shared_expert", shared, _MLP_NAMES) if shared else None
+        experts = expert_tensors(self._source, at, self._spec)
+        shared_expert = shared_expert_tensors(self._source, at, self._spec)
         name = f"{at}.experts"
         kept = self._kept_experts(name, spec.width)
         weights = MixtureWeights(
@@ -218,7 +252,7 @@ class _Reader:
             experts=(self._read(expert) for expert in experts),
             per_token=spec.per_token,
             normalize=spec.normalize,
-            shared_gate=self._tensor(f"{at}.mlp.shared_expert_gate.weight", 1, hidden) if shared else None,
+            shared_gate=self._tensor(f"{at}.mlp.shared_expert_gate.weight", 1, hidden) if shared_expert else None,
         )
         fp8 = self._fp8_mixture(weights, experts, shared_expert)
         if fp8 is not None:
@@ -234,34 +268,27 @@ class _Reader:
         return self._kernels.packed_mixture(weights, packed, fmt)
 
     def _fp8_mixture(
-        self, weights: MixtureWeights, experts: Sequence[_Matrices], shared: _Matrices | None
+        self, weights: MixtureWeights, experts: Sequence[ExpertTensors], shared: ExpertTensors | None
     ) -> Mixture | None:
         """The layer whose experts stay in fp8; None where they are not, or cannot stay."""
         fp8 = self._fp8
         every = experts if shared is None else [*experts, shared]
-        if fp8 is None or not stays_fp8([matrix for expert in every for matrix in expert.values()]):
+        if fp8 is None or not stays_fp8([matrix for expert in every for matrix in expert.matrices]):
             return None
         read = (self._read_fp8(expert) for expert in experts)
         return fp8.mixture(weights, read, self._read_fp8(shared) if shared is not None else None)
 
-    def _read_fp8(self, expert: _Matrices) -> Fp8Expert:
-        gate, up, down = (m.to(self._device) for m in expert.values() if isinstance(m, Fp8Weight))
+    def _read_fp8(self, expert: ExpertTensors) -> Fp8Expert:
+        gate, up, down = (m.to(self._device) for m in expert.matrices if isinstance(m, Fp8Weight))
         gate_up = Fp8Weight.stacked([gate, up])
         assert gate_up is not None
-        self._release(list(expert))
+        self._release(expert.names)
         return Fp8Expert(gate_up, down)
 
-    def _expert(self, at: str, width: int, names: tuple[str, str, str]) -> dict[str, Matrix]:
-        """The matrices gate, up and down by name, still mapped: what the checkpoint must have is checked here."""
-        hidden = self._spec.hidden
-        shapes = ((width, hidden), (width, hidden), (hidden, width))
-        tensors = [f"{at}.{name}.weight" for name in names]
-        return {name: read_matrix(self._source, name, shape) for name, shape in zip(tensors, shapes, strict=True)}
-
-    def _read(self, expert: _Matrices) -> ExpertWeights:
-        gate, up, down = (self._convert(matrix) for matrix in expert.values())
+    def _read(self, expert: ExpertTensors) -> ExpertWeights:
+        gate, up, down = (self._convert(matrix) for matrix in expert.matrices)
         read = ExpertWeights(torch.cat((gate, up)), down)
-        self._release(list(expert))
+        self._release(expert.names)
         return read
 
     def _linear(
@@ -272,24 +299,30 @@ class _Reader:
         bias: bool,
         fmt: WeightFormat,
         norm: Tensor | None = None,
+        order: Tensor | None = None,
     ) -> Linear:
-        """One layer of the checkpoint's layers `names` stacked, in one product instead of several; behind `norm`."""
+        """One layer of the checkpoint's layers `names` stacked, in one product instead of several; behind `norm`.
+
+        `order`: of its outputs, where they are not to be as they are stacked.
+        """
         # Looked up even where a packed form was kept: what the checkpoint must have is checked the same.
         tensors = [f"{name}.weight" for name in names]
         sources = [
             read_matrix(self._source, name, (width, inputs)) for name, width in zip(tensors, widths, strict=True)
         ]
         biases = [self._tensor(f"{n}.bias", w) for n, w in zip(names, widths, strict=True)] if bias else None
-        both = _stack(biases) if biases else None
+        both = _ordered(_stack(biases), order) if biases else None
         low = [source.to(self._device) for source in sources if isinstance(source, Fp8Weight)] if self._fp8 else []
         stacked = Fp8Weight.stacked(low) if len(low) == len(sources) else None
+        if stacked is not None and order is not None:
+            stacked = stacked.reordered(order)
         if self._fp8 is not None and stacked is not None:
             self._release(tensors)
             return self._fp8.linear(stacked, both)
         return self._pack(
             "+".join(names),
             tensors,
-            lambda: _stack([self._convert(source) for source in sources]),
+            lambda: _ordered(_stack([self._convert(source) for source in sources]), order),
             sum(widths),
             both,
             fmt,
@@ -373,19 +406,5 @@ def _stack(tensors: list[Tensor]) -> Tensor:
     return torch.cat(tensors) if len(tensors) > 1 else tensors[0]
 
 
-def _idle_expert_parameters(spec: DecoderSpec) -> int:
-    if spec.experts is None:
-        return 0
-    idle = spec.experts.count - spec.experts.per_token
-    return len(spec.moe_layers) * idle * 3 * spec.hidden * spec.experts.width
-
-
-def _revision(config: Mapping[str, Any], source: Tensors) -> str:
-    digest = sha256(json.dumps(config, sort_keys=True).encode())
-    for path in source.files:
-        # The header names every tensor with shape and offsets; size and time stand for the rest without reading it.
-        stat = path.stat()
-        digest.update(f"{path.name}:{stat.st_size}:{stat.st_mtime_ns}".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(1 << 16))
-    return digest.hexdigest()
+def _ordered(tensor: Tensor, order: Tensor | None) -> Tensor:
+    return tensor if order is None else tensor[order]

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.spec import DecoderSpec, Places
 from headgate.engine.models.tensors import Tensors, read_json
 
 logger = logging.getLogger(__name__)
 
 T_co = TypeVar("T_co", bound=Tensors, covariant=True)
-
-EMBEDDING = "model.embed_tokens.weight"
-HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +25,25 @@ class Opened(Generic[T_co]):
         config: the content of config.json, with what its files have instead.
         spec: what that describes.
         source: the tensors.
+        places: where the decoder's parts are among them.
         embedding: the name of the one that tokens are looked up in.
     """
 
     config: Mapping[str, Any]
     spec: DecoderSpec
     source: T_co
+    places: Places
     embedding: str
+
+    @property
+    def head(self) -> str:
+        """The name of the output layer's weight, where it is not the embedding."""
+        return f"{self.places.head}.weight"
+
+    @property
+    def unread(self) -> Sequence[str]:
+        """What the names of those tensors begin with that are no part of the decoder, or are there twice."""
+        return (*self.spec.names.unread, self.head) if self.spec.tied_head else self.spec.names.unread
 
 
 def open_checkpoint(folder: Path, tensors: Callable[[Path], T_co]) -> Opened[T_co]:
@@ -49,17 +58,29 @@ def open_checkpoint(folder: Path, tensors: Callable[[Path], T_co]) -> Opened[T_c
     """
     config = read_json(folder / "config.json")
     spec, source = read_spec(config), tensors(folder)
-    if not spec.tied_head or HEAD not in source:
-        return Opened(config, spec, source, EMBEDDING)
-    if EMBEDDING not in source:
-        return Opened(config, spec, source, HEAD)
-    if source.equal(EMBEDDING, HEAD):
-        return Opened(config, spec, source, EMBEDDING)
-    logger.warning(
-        "%s: config.json has tie_word_embeddings, but %r is not %r; each is used as it is. "
-        "tie_word_embeddings false says so.",
-        folder,
-        HEAD,
-        EMBEDDING,
-    )
-    return Opened({**config, "tie_word_embeddings": False}, replace(spec, tied_head=False), source, EMBEDDING)
+    places = _places(spec.names.places, source)
+    embedding, head = f"{places.model}.embed_tokens.weight", f"{places.head}.weight"
+    if not spec.tied_head or head not in source:
+        return Opened(config, spec, source, places, embedding)
+    if embedding not in source:
+        return Opened(config, spec, source, places, head)
+    if source.equal(embedding, head):
+        return Opened(config, spec, source, places, embedding)
+    text = config.get("text_config")
+    if any(isinstance(part, Mapping) and part.get("tie_word_embeddings") for part in (config, text)):
+        logger.warning(
+            "%s: config.json has tie_word_embeddings, but %r is not %r; each is used as it is. "
+            "tie_word_embeddings false says so.",
+            folder,
+            head,
+            embedding,
+        )
+    return Opened({**config, "tie_word_embeddings": False}, replace(spec, tied_head=False), source, places, embedding)
+
+
+def _places(candidates: Sequence[Places], source: Tensors) -> Places:
+    """The first that the files have something of; transformers renamed some between its versions."""
+    for places in candidates[:-1]:
+        if f"{places.model}.norm.weight" in source:
+            return places
+    return candidates[-1]

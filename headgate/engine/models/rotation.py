@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from headgate.engine.models.spec import DecoderSpec
 
+Angles = tuple[Tensor, Tensor]
+
 
 class Rotation:
-    """cos and sin of every position up to the longest one seen; the table doubles as sequences grow."""
+    """cos and sin of every position up to the longest one seen; the tables double as sequences grow.
+
+    What attention scales products by instead of head_dim ** -0.5 is in them, half of it in the queries' rotation and
+    half in the keys'.
+    """
 
     def __init__(self, spec: DecoderSpec, device: torch.device) -> None:
-        frequencies, self._factor = spec.rope.frequencies(spec.head_dim)
-        self._frequencies = torch.tensor(frequencies, dtype=torch.float32, device=device)
-        self._table = self._compute(1024)
+        usual = spec.head_dim**-0.5
+        scale = ((spec.attention_scale or usual) / usual) ** 0.5
+        self._turns: list[Angles] = []
+        for rope in spec.ropes:
+            frequencies, factors = rope.frequencies(spec.head_dim, spec.context_length)
+            by = [scale * factor for factor in factors]
+            self._turns.append(
+                (
+                    torch.tensor(frequencies, dtype=torch.float32, device=device),
+                    torch.tensor(by, dtype=torch.float32, device=device),
+                )
+            )
+        self._tables: Sequence[Angles] = self._compute(1024)
 
-    def table(self, positions: int) -> tuple[Tensor, Tensor]:
-        """cos and sin, fp32 [at least `positions`, head_dim / 2]. The same tensors until the table must grow."""
-        have = self._table[0].shape[0]
+    def tables(self, positions: int) -> Sequence[Angles]:
+        """Of each of the specification's `ropes` cos and sin, fp32 [at least `positions`, head_dim / 2].
+
+        The same object until the tables must grow.
+        """
+        have = self._tables[0][0].shape[0]
         if positions > have:
-            self._table = self._compute(max(positions, 2 * have))
-        return self._table
+            self._tables = self._compute(max(positions, 2 * have))
+        return self._tables
 
-    def _compute(self, positions: int) -> tuple[Tensor, Tensor]:
-        places = torch.arange(positions, dtype=torch.float32, device=self._frequencies.device)
-        angles = places.unsqueeze(1) * self._frequencies
-        return angles.cos() * self._factor, angles.sin() * self._factor
+    def _compute(self, positions: int) -> Sequence[Angles]:
+        places = torch.arange(positions, dtype=torch.float32, device=self._turns[0][0].device).unsqueeze(1)
+        angles = [(places * frequencies, factors) for frequencies, factors in self._turns]
+        return [(angle.cos() * factors, angle.sin() * factors) for angle, factors in angles]

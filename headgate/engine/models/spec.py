@@ -2,80 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
-
-@dataclass(frozen=True, slots=True)
-class RopeSpec:
-    """Rotary position embedding. `kind` names the frequency scaling; the other fields belong to it."""
-
-    theta: float
-    kind: Literal["default", "linear", "llama3", "yarn"] = "default"
-    factor: float = 1.0
-    original_context: int = 0
-    low_frequency_factor: float = 1.0
-    high_frequency_factor: float = 4.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    attention_factor: float | None = None
-    truncate: bool = True
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
-
-    def frequencies(self, head_dim: int) -> tuple[list[float], float]:
-        """Inverse frequencies of the head_dim/2 rotated pairs, in radians per token, and the factor on cos and sin.
-
-        Sources: Su et al. 2021 (default), Chen et al. 2023 (linear), the Llama 3.1 release (llama3), Peng et al. 2023
-        (yarn).
-        """
-        half = head_dim // 2
-        base = [self.theta ** (-2 * i / head_dim) for i in range(half)]
-        if self.kind == "linear":
-            return [f / self.factor for f in base], 1.0
-        if self.kind == "llama3":
-            return [self._llama3(f) for f in base], 1.0
-        if self.kind == "yarn":
-            return self._yarn(base, head_dim), self._yarn_attention_factor()
-        return base, 1.0
-
-    def _llama3(self, frequency: float) -> float:
-        wavelength = 2 * math.pi / frequency
-        low, high = self.low_frequency_factor, self.high_frequency_factor
-        if wavelength > self.original_context / low:
-            return frequency / self.factor
-        if wavelength < self.original_context / high:
-            return frequency
-        blend = (self.original_context / wavelength - low) / (high - low)
-        return (1 - blend) * frequency / self.factor + blend * frequency
-
-    def _yarn(self, base: list[float], head_dim: int) -> list[float]:
-        def pair_at(rotations: float) -> float:
-            return head_dim * math.log(self.original_context / (rotations * 2 * math.pi)) / (2 * math.log(self.theta))
-
-        low, high = pair_at(self.beta_fast), pair_at(self.beta_slow)
-        if self.truncate:
-            low, high = math.floor(low), math.ceil(high)
-        low, high = max(low, 0), min(high, head_dim - 1)
-        if low == high:
-            high += 0.001
-        blended = []
-        for i, frequency in enumerate(base):
-            interpolated = min(max((i - low) / (high - low), 0.0), 1.0)
-            blended.append(frequency / self.factor * interpolated + frequency * (1 - interpolated))
-        return blended
-
-    def _yarn_attention_factor(self) -> float:
-        if self.attention_factor is not None:
-            return self.attention_factor
-
-        def scale(mscale: float) -> float:
-            return 0.1 * mscale * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
-
-        if self.mscale and self.mscale_all_dim:
-            return scale(self.mscale) / scale(self.mscale_all_dim)
-        return scale(1.0)
+from headgate.engine.models.activation import Activation
+from headgate.engine.models.rope import RopeSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +22,32 @@ class ExpertsSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightNames:
-    """Where a family's checkpoints keep what differs in name, relative to a layer."""
+class Places:
+    """Where a checkpoint's files have the parts of the decoder: names begin with these."""
 
+    model: str = "model"
+    head: str = "lm_head"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightNames:
+    """Where a family's checkpoints keep what differs in name, relative to a layer where nothing else is said.
+
+    Projections that are one in the checkpoint are named once. Norms that a family does not have are None.
+    """
+
+    places: tuple[Places, ...] = (Places(),)
+    """Of these the first that the files have the embedding under."""
+    unread: tuple[str, ...] = ()
+    """What the names of those tensors begin with that are of other models in the same files."""
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    input_norm: str | None = "input_layernorm"
+    attended_norm: str | None = None
+    mlp_norm: str | None = "post_attention_layernorm"
+    fed_norm: str | None = None
+    stacked_experts: bool = False
+    """All experts of a layer in two tensors: `expert_gate` has the gates and ups, `expert_down` the rest."""
     router: str = "mlp.gate"
     experts: str = "mlp.experts"
     expert_gate: str = "gate_proj"
@@ -116,6 +70,17 @@ class DecoderSpec:
     norm_eps: float
     rope: RopeSpec
     context_length: int
+    second_rope: RopeSpec | None = None
+    second_rope_layers: frozenset[int] = frozenset()
+    """Layers that turn their heads by `second_rope` instead of `rope`."""
+    attention_scale: float | None = None
+    """Of the products of queries and keys; None is head_dim ** -0.5."""
+    embedding_scale: float = 1.0
+    """Of the rows of the embedding where tokens are looked up, not where it is the head."""
+    logit_scale: float = 1.0
+    activation: Activation = "silu"
+    norm_offset: float = 0.0
+    """What the checkpoint's norms lack of the weights that they stand for."""
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
@@ -130,6 +95,11 @@ class DecoderSpec:
     names: WeightNames = WeightNames()
 
     @property
+    def ropes(self) -> tuple[RopeSpec, ...]:
+        """`rope`, and `second_rope` where there is one."""
+        return (self.rope,) if self.second_rope is None else (self.rope, self.second_rope)
+
+    @property
     def qkv_width(self) -> int:
         """Rows of the fused projection of queries, keys and values."""
         return (self.heads + 2 * self.kv_heads) * self.head_dim
@@ -138,3 +108,11 @@ class DecoderSpec:
     def kv_elements_per_token(self) -> int:
         """Numbers in one token's keys and values over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim
+
+    @property
+    def idle_expert_parameters(self) -> int:
+        """Numbers in those experts that a token does not pass."""
+        if self.experts is None:
+            return 0
+        idle = self.experts.count - self.experts.per_token
+        return len(self.moe_layers) * idle * 3 * self.hidden * self.experts.width

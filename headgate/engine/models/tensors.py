@@ -6,7 +6,7 @@ import json
 import math
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,7 +36,7 @@ WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _SCALES = ("_scale", "_scale_inv")
 # Of these, activations' own scales are what a checkpoint would have them rounded by: here each token brings its own.
-_UNUSED = (".inv_freq", ".masked_bias", ".input_scale")
+_UNUSED = (".inv_freq", ".masked_bias", ".input_scale", ".activation_scale")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -106,8 +106,10 @@ class Tensors(Protocol):
         """Give the memory back that reading the tensor took; it can still be read."""
         ...
 
-    def refuse_leftovers(self, *, tied_head: bool) -> None:
+    def refuse_leftovers(self, *, unread: Sequence[str]) -> None:
         """Weights that nothing used would mean that the model is not what it was trained as.
+
+        `unread`: what the names begin with that may be left.
 
         Raises:
             CheckpointError: there are some; one is named.
@@ -154,10 +156,10 @@ class CheckpointTensors:
                 raise CheckpointError(f"{path}: not a readable safetensors file: {error}") from error
             self._places.update(_places(path, self._files[path]))
 
-    @property
-    def parameters_named(self) -> int:
-        """Numbers in all tensors of the files, used or not, scales of others aside."""
-        return sum(math.prod(p.shape) for name, p in self._places.items() if not name.endswith(_SCALES))
+    def parameters_named(self, unread: Sequence[str]) -> int:
+        """Numbers in all tensors of the files, scales of others aside, and names that begin with one of `unread`."""
+        counted = (n for n in self._places if not n.endswith(_SCALES) and not n.startswith(tuple(unread)))
+        return sum(math.prod(self._places[name].shape) for name in counted)
 
     @property
     def weights(self) -> list[str]:
@@ -223,14 +225,16 @@ class CheckpointTensors:
             start = place.start // mmap.PAGESIZE * mmap.PAGESIZE
             self._files[place.path].madvise(mmap.MADV_DONTNEED, start, place.stop - start)
 
-    def refuse_leftovers(self, *, tied_head: bool) -> None:
+    def refuse_leftovers(self, *, unread: Sequence[str]) -> None:
         """Weights that nothing used would mean that the model is not what it was trained as.
+
+        `unread`: what the names begin with that may be left.
 
         Raises:
             CheckpointError: there are some; one is named.
         """
-        ignored = {"lm_head.weight"} if tied_head else set()
-        left = sorted(n for n in self._places.keys() - self._used - ignored if not n.endswith(_UNUSED))
+        left = sorted(n for n in self._places.keys() - self._used if not n.endswith(_UNUSED))
+        left = [name for name in left if not name.startswith(tuple(unread))]
         if left:
             raise CheckpointError(
                 f"{self._places[left[0]].path}: tensor {left[0]!r} and {len(left) - 1} more belong to no part of the "

@@ -53,6 +53,14 @@ class Fp8Weight:
         values = torch.cat([part.values.view(torch.uint8) for part in parts]).view(E4M3)
         return cls(values, torch.cat([part.scales for part in parts]))
 
+    def reordered(self, rows: Tensor) -> Fp8Weight | None:
+        """With output i the one that was `rows[i]`; None where one would leave its block."""
+        values = self.values.view(torch.uint8)[rows].view(E4M3)
+        if not self.blocks:
+            return Fp8Weight(values, self.scales[rows])
+        stays = torch.equal(rows // BLOCK, torch.arange(len(rows), device=rows.device) // BLOCK)
+        return Fp8Weight(values, self.scales) if stays else None
+
     @property
     def blocks(self) -> bool:
         """Whether scales belong to blocks."""

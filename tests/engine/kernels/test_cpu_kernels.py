@@ -36,6 +36,7 @@ def test_norms_and_activation(rows: int, width: int, dtype: torch.dtype, seed: i
     check(normed, REFERENCE.rms_norm(total.double(), weight.double(), 1e-6))
     gate_up = randn(generator, dtype, rows, 2 * width) * 30
     check(kernels.swiglu(gate_up), REFERENCE.swiglu(gate_up.double()))
+    check(kernels.geglu(gate_up), REFERENCE.geglu(gate_up.double()))
 
 
 @settings(max_examples=60, deadline=None)
@@ -79,6 +80,7 @@ def test_what_is_not_finite_stays_visible(bad: float, dtype: torch.dtype) -> Non
         (kernels.rms_norm(x, ones, 1e-6), REFERENCE.rms_norm(x, ones, 1e-6)),
         (kernels.add_rms_norm(x.clone(), x.clone(), ones, 1e-6)[1], x + x),
         (kernels.swiglu(x), REFERENCE.swiglu(x)),
+        (kernels.geglu(x), REFERENCE.geglu(x)),
         (kernels.swiglu(x.roll(20, 1)), REFERENCE.swiglu(x.roll(20, 1))),
         (kernels.rope(x[:, None], *torch.ones(2, 3, 20)), REFERENCE.rope(x[:, None], *torch.ones(2, 3, 20))),
     ):

@@ -13,6 +13,7 @@ from triton_cases import in_the_interpreter, right_fp8, triton_kernels
 from headgate.engine.kernels.interface import Mlp
 from headgate.engine.kernels.mixture import Mixture, ReferenceMixture
 from headgate.engine.kernels.reference import ReferenceKernels
+from headgate.engine.models.activation import Activation
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import DenseLinear, Linear
 
@@ -83,6 +84,21 @@ def test_a_layer_that_ends_inside_a_block_of_gates_goes_another_way() -> None:
     )
     x = randn(generator, torch.float32, 1, HIDDEN)
     close(triton_kernels().feed_forward(Mlp(gate_up, down), x), REFERENCE.feed_forward(Mlp(plain, plain_down), x))
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu2"])
+def test_what_no_product_gates_goes_another_way(activation: Activation) -> None:
+    generator = torch.Generator().manual_seed(0)
+    (gate_up, plain), (down, plain_down) = (
+        layer("native", 2 * WIDTH, HIDDEN, generator),
+        layer("native", HIDDEN, WIDTH if activation == "gelu" else 2 * WIDTH, generator),
+    )
+    x = randn(generator, torch.float32, 1, HIDDEN)
+    kernels, ours, theirs = triton_kernels(), Mlp(gate_up, down, activation), Mlp(plain, plain_down, activation)
+    close(kernels.feed_forward(ours, x), REFERENCE.feed_forward(theirs, x))
+    ones = torch.ones(HIDDEN)
+    expected = REFERENCE.feed_forward(theirs, REFERENCE.rms_norm(x, ones, EPS))
+    close(kernels.feed_forward(ours, kernels.rms_norm(x, ones, EPS, gate_up)), expected)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_values_are_those_that_were_saved(tmp_path: Path, dtype: torch.dtype) ->
         assert got.dtype == dtype
         assert torch.equal(got, tensor)
     assert source.parameters == 3 + 35 + 1
-    source.refuse_leftovers(tied_head=False)
+    source.refuse_leftovers(unread=())
     with pytest.raises(CheckpointError, match=r"'else' is missing from model\.safetensors"):
         source.get("else", (1,))
     with pytest.raises(CheckpointError, match=r"'odd' has shape \(3,\), config.json means \(4,\)"):

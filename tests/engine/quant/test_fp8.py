@@ -47,6 +47,17 @@ def test_layers_stack_where_blocks_stay_whole() -> None:
     assert Fp8Weight.stacked([parts[0], rows[0]]) is None
 
 
+def test_outputs_change_places_within_their_blocks() -> None:
+    weight = randn(256, 140)
+    swapped = torch.arange(256).view(4, 2, 32).flip(1).flatten()
+    for blocks in (False, True):
+        kept = Fp8Weight.of(weight, blocks=blocks)
+        moved = kept.reordered(swapped)
+        assert moved is not None
+        assert torch.equal(moved.expand(torch.float32), kept.expand(torch.float32)[swapped])
+    assert Fp8Weight.of(weight, blocks=True).reordered(torch.arange(256).flip(0)) is None
+
+
 @pytest.mark.parametrize("blocks", [False, True])
 def test_activations_keep_what_is_not_finite(*, blocks: bool) -> None:
     x = randn(5, 150)

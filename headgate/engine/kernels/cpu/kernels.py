@@ -32,7 +32,7 @@ from headgate.engine.kernels.interface import (
     Mlp,
 )
 from headgate.engine.kernels.mixture import Mixture, MixtureWeights, PackedExperts, ReferenceMixture
-from headgate.engine.kernels.reference import enter, rotate_and_write
+from headgate.engine.kernels.reference import enter, feed_forward, rotate_and_write
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat, linear
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ class CpuKernels:
         self._add_rms_norm = ops.add_rms_norm_.default
         self._rope = ops.rope.default
         self._swiglu = ops.swiglu.default
+        self._geglu = ops.geglu.default
         self._write_kv = ops.write_kv.default
         self._likeliest = ops.likeliest.default
         self._draw: Drawing = ops.draw.default
@@ -146,9 +147,14 @@ class CpuKernels:
         y: Tensor = self._swiglu(gate_up)
         return y
 
+    def geglu(self, gate_up: Tensor) -> Tensor:
+        """See Kernels."""
+        y: Tensor = self._geglu(gate_up)
+        return y
+
     def feed_forward(self, mlp: Mlp, x: Tensor) -> Tensor:
         """See Kernels."""
-        return mlp.down(self.swiglu(mlp.gate_up(x), mlp.down))
+        return feed_forward(self, mlp, x)
 
     def write_kv(self, layer: KVLayer, keys: Tensor, values: Tensor, slots: Tensor) -> None:
         """See Kernels. IndexError for a slot that is not there."""

@@ -17,8 +17,8 @@
 #endif
 #endif
 
-#define HEADGATE_LOOPS(T) {rms_norm<T>, add_rms_norm<T>, rope<T>, swiglu<T>, place<T>, to_int8<T>, attend<T>, fold, \
-        merge<T>, bf16_panels}
+#define HEADGATE_LOOPS(T) {rms_norm<T>, add_rms_norm<T>, rope<T>, swiglu<T>, geglu<T>, scale<T>, place<T>, to_int8<T>, \
+        attend<T>, fold, merge<T>, bf16_panels}
 
 // 128-bit vectors, which every 64-bit processor has.
 namespace headgate::baseline {

@@ -97,6 +97,8 @@ struct Loops {
                          int64_t end);
     void (*rope)(Rows x, const float* cos, const float* sin, int64_t dim, void* out, int64_t begin, int64_t end);
     void (*swiglu)(Rows x, int64_t width, void* out, int64_t begin, int64_t end);
+    void (*geglu)(Rows x, int64_t width, void* out, int64_t begin, int64_t end);
+    void (*scale)(void* x, float factor, int64_t width);  // one row, in place
     // Items [begin, end) of tokens * (heads + kv_heads): a head of the queries, or one of the keys with its values.
     void (*place)(const Placement& p, int64_t begin, int64_t end);
     // A row of `width` elements to int8 and its scale: x ~ q * scale with scale = max|x| / 127, or 1 for a row of zeros.

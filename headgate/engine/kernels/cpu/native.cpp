@@ -93,17 +93,22 @@ Tensor rope(const Tensor& x, const Tensor& cos, const Tensor& sin) {
     return out;
 }
 
-Tensor swiglu(const Tensor& x) {
+// `gate`: one of the loops, a member of their table.
+Tensor gated(const Tensor& x, void (*Loops::*gate)(Rows, int64_t, void*, int64_t, int64_t)) {
     TORCH_CHECK(x.dim() == 2 && x.size(1) % 2 == 0, "x must be [tokens, 2 * width], got ", x.sizes());
     const int64_t width = x.size(1) / 2;
     const Loops& table = loops(element(x));
     const Rows rows = rows_of(x);
     Tensor out = at::empty({x.size(0), width}, x.options());
     over_rows(x.size(0), width, [&](int64_t begin, int64_t end) {
-        table.swiglu(rows, width, out.mutable_data_ptr(), begin, end);
+        (table.*gate)(rows, width, out.mutable_data_ptr(), begin, end);
     });
     return out;
 }
+
+Tensor swiglu(const Tensor& x) { return gated(x, &Loops::swiglu); }
+
+Tensor geglu(const Tensor& x) { return gated(x, &Loops::geglu); }
 
 // Scales of int8 keys or values [slots, kv_heads, head_dim]: float32 [slots, kv_heads]. Null for those of another type.
 float* scales_of(const Tensor& cache, const std::optional<Tensor>& scales) {
@@ -212,6 +217,7 @@ TORCH_LIBRARY(headgate, m) {
     m.def("add_rms_norm_(Tensor(a!) x, Tensor(b!) residual, Tensor weight, float eps) -> ()");
     m.def("rope(Tensor x, Tensor cos, Tensor sin) -> Tensor");
     m.def("swiglu(Tensor x) -> Tensor");
+    m.def("geglu(Tensor x) -> Tensor");
     m.def(
         "write_kv(Tensor(a!) cache_keys, Tensor(b!) cache_values, Tensor(c!)? key_scales, Tensor(d!)? value_scales, "
         "Tensor keys, Tensor values, Tensor slots) -> ()");
@@ -227,6 +233,7 @@ TORCH_LIBRARY_IMPL(headgate, CPU, m) {
     m.impl("add_rms_norm_", TORCH_FN(headgate::add_rms_norm_));
     m.impl("rope", TORCH_FN(headgate::rope));
     m.impl("swiglu", TORCH_FN(headgate::swiglu));
+    m.impl("geglu", TORCH_FN(headgate::geglu));
     m.impl("write_kv", TORCH_FN(headgate::write_kv));
     m.impl("paged_attention", TORCH_FN(headgate::paged_attention));
 }

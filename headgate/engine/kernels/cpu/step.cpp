@@ -83,9 +83,11 @@ class Walk {
         rows_ = input_.count;
         const int64_t hidden = model_.hidden, bytes = hidden * model_.element_bytes();
         const auto embed = [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i)
-                std::memcpy(row(space_.residual, i, hidden),
-                            static_cast<const char*>(model_.embedding) + input_.tokens[i] * bytes, bytes);
+            for (int64_t i = begin; i < end; ++i) {
+                char* to = row(space_.residual, i, hidden);
+                std::memcpy(to, static_cast<const char*>(model_.embedding) + input_.tokens[i] * bytes, bytes);
+                if (model_.embedding_scale != 1.0f) loops_.scale(to, model_.embedding_scale, hidden);
+            }
             loops_.rms_norm(dense(space_.residual, hidden), first.input_norm, model_.eps, hidden, at(space_.x), begin, end);
         };
         if (blocks_)
@@ -137,11 +139,11 @@ class Walk {
     void feed_by_blocks(const StepLayer& layer, const StepLayer& next) {
         share_blocks([&](int64_t begin, int64_t end) {
             multiply_rows(*layer.output, space_.attended, space_.x, begin, end);
-            add(layer.mlp_norm, begin, end);
+            add(layer.attended_norm, layer.mlp_norm, begin, end);
             multiply_rows(*layer.gate_up, space_.x, space_.gate_up, begin, end);
-            loops_.swiglu(dense(space_.gate_up, layer.gate_up->outputs), layer.down->inputs, at(space_.gated), begin, end);
+            gate(layer, begin, end);
             multiply_rows(*layer.down, space_.gated, space_.x, begin, end);
-            add(next.input_norm, begin, end);
+            add(layer.fed_norm, next.input_norm, begin, end);
             begin_layer(next, begin, end);
         });
     }
@@ -208,7 +210,8 @@ class Walk {
     }
 
     Placement placement(const StepLayer& layer) const {
-        return {at(space_.qkv), layer.q_norm,     layer.k_norm,  model_.eps,      model_.cos, model_.sin,
+        const Angles& angles = model_.angles[layer.rotation];
+        return {at(space_.qkv), layer.q_norm,     layer.k_norm,  model_.eps,      angles.cos, angles.sin,
                 input_.positions, input_.slots,   model_.heads,  model_.kv_heads, model_.dim, at(space_.q),
                 layer.keys,       layer.values, layer.key_scales, layer.value_scales};
     }
@@ -273,8 +276,10 @@ class Walk {
         residual_ = space_.chosen_residual;
     }
 
-    // Rows of what x is added to, to x.
-    void add(const void* norm, int64_t begin, int64_t end) {
+    // Rows of what x is added to, to x; before that their norm where there is one `behind`.
+    void add(const void* behind, const void* norm, int64_t begin, int64_t end) {
+        if (behind != nullptr)
+            loops_.rms_norm(dense(x_, model_.hidden), behind, model_.eps, model_.hidden, at(x_), begin, end);
         loops_.add_rms_norm(at(x_), at(residual_), norm, model_.eps, model_.hidden, begin, end);
     }
 
@@ -283,7 +288,7 @@ class Walk {
     void join(const StepLayer& layer, const F& prepare, const G& finally) {
         const auto product = [&](const auto& then) { multiply(*layer.output, attended_, rows_, at(x_), then); };
         const auto rows = [&](int64_t begin, int64_t end) {
-            add(layer.mlp_norm, begin, end);
+            add(layer.attended_norm, layer.mlp_norm, begin, end);
             prepare(begin, end);
         };
         after(product, rows, finally);
@@ -298,13 +303,13 @@ class Walk {
         };
         join(layer, choose, [&] { sort_experts(member_, experts, rows_, memory); });
         const auto added = [&](const auto& then) { add_experts(member_, experts, rows_, memory, at(x_), std::cref(then)); };
-        after(added, [&](int64_t begin, int64_t end) { finish(norm, next, begin, end); });
+        after(added, [&](int64_t begin, int64_t end) { finish(layer, norm, next, begin, end); });
     }
 
     void feed(const StepLayer& layer, const void* norm, const Product& next) {
         const Product &gate_up = *layer.gate_up, &down = *layer.down;
         join(layer, [&](int64_t begin, int64_t end) { prepare(gate_up, x_, begin, end); }, [] {});
-        if (const int64_t pieces = gate_up.gated_pieces(rows_)) {
+        if (const int64_t pieces = model_.gelu ? 0 : gate_up.gated_pieces(rows_)) {
             const auto product = [&](const auto& then) {
                 const auto multiply = [&](int64_t begin, int64_t end) {
                     gate_up.multiply_gated(at(space_.prepared), rows_, at(space_.gated), begin, end);
@@ -315,16 +320,21 @@ class Walk {
         } else {
             const auto product = [&](const auto& then) { multiply(gate_up, x_, rows_, at(space_.gate_up), then); };
             after(product, [&](int64_t begin, int64_t end) {
-                loops_.swiglu(dense(space_.gate_up, gate_up.outputs), down.inputs, at(space_.gated), begin, end);
+                gate(layer, begin, end);
                 prepare(down, space_.gated, begin, end);
             });
         }
         const auto product = [&](const auto& then) { multiply(down, space_.gated, rows_, at(x_), then); };
-        after(product, [&](int64_t begin, int64_t end) { finish(norm, next, begin, end); });
+        after(product, [&](int64_t begin, int64_t end) { finish(layer, norm, next, begin, end); });
     }
 
-    void finish(const void* norm, const Product& next, int64_t begin, int64_t end) {
-        add(norm, begin, end);
+    void gate(const StepLayer& layer, int64_t begin, int64_t end) {
+        (model_.gelu ? loops_.geglu : loops_.swiglu)(dense(space_.gate_up, layer.gate_up->outputs), layer.down->inputs,
+                                                     at(space_.gated), begin, end);
+    }
+
+    void finish(const StepLayer& layer, const void* norm, const Product& next, int64_t begin, int64_t end) {
+        add(layer.fed_norm, norm, begin, end);
         prepare(next, x_, begin, end);
     }
 

@@ -19,6 +19,8 @@ namespace headgate {
 struct StepLayer {
     const void* input_norm;
     const void* mlp_norm;
+    const void* attended_norm;  // of what attention gives before it is added, or null
+    const void* fed_norm;       // of what the MLP gives, or null
     const void* q_norm;  // [dim], or null for none; k_norm too
     const void* k_norm;
     std::shared_ptr<const Product> qkv;
@@ -27,10 +29,17 @@ struct StepLayer {
     std::shared_ptr<const Product> down;
     std::shared_ptr<const ExpertLayer> experts;  // or null
     int64_t window;
+    size_t rotation;  // which of the model's angles turn its heads
     void* keys;  // [slots][kv_heads][dim] of the model's element type, or int8; values too
     void* values;
     float* key_scales;  // [slots][kv_heads] where keys and values are int8, else null; value_scales too
     float* value_scales;
+};
+
+// By position, [positions][dim / 2] each.
+struct Angles {
+    const float* cos;
+    const float* sin;
 };
 
 struct StepModel {
@@ -41,11 +50,12 @@ struct StepModel {
     int64_t dim;
     int64_t block_size;
     float eps;
+    bool gelu;              // MLPs are gated by gelu, not by silu
+    float embedding_scale;  // of the rows of the embedding
     const void* embedding;  // [vocabulary][hidden]
     const void* norm;
     std::shared_ptr<const Product> head;
-    const float* cos;  // [positions][dim / 2]; sin too
-    const float* sin;
+    std::vector<Angles> angles;
     std::vector<StepLayer> layers;
 
     int64_t element_bytes() const { return element == Element::f32 ? 4 : 2; }

@@ -33,7 +33,7 @@ class CpuStep:
         self._native = native
         self._forward, self._choose, self._decode = native.forward, native.choose, native.decode
         self._cache: Sequence[KVLayer] | None = None
-        self._angles: tuple[Tensor, Tensor] | None = None
+        self._angles: Sequence[tuple[Tensor, Tensor]] | None = None
 
     @classmethod
     def of(cls, spec: DecoderSpec, weights: DecoderWeights) -> CpuStep | None:
@@ -42,10 +42,20 @@ class CpuStep:
         head = _product(weights.head, hidden, spec.vocab_size, dtype)
         if head is None or spec.clip_qkv is not None or spec.qk_norm == "projection" or spec.head_dim > _MAX_HEAD_DIM:
             return None
+        if spec.activation not in ("silu", "gelu"):
+            return None
         native = torch.classes.headgate.Step(
-            spec.heads, spec.kv_heads, spec.head_dim, spec.norm_eps, weights.embedding.contiguous(), weights.norm, head
+            spec.heads,
+            spec.kv_heads,
+            spec.head_dim,
+            spec.norm_eps,
+            spec.activation == "gelu",
+            spec.embedding_scale,
+            weights.embedding.contiguous(),
+            weights.norm,
+            head,
         )
-        for layer, window in zip(weights.layers, spec.windows, strict=True):
+        for number, (layer, window) in enumerate(zip(weights.layers, spec.windows, strict=True)):
             attention = (
                 _product(layer.qkv, hidden, spec.qkv_width, dtype),
                 _product(layer.output, spec.heads * spec.head_dim, hidden, dtype),
@@ -53,8 +63,13 @@ class CpuStep:
             feed_forward = _feed_forward(layer.mlp, spec, dtype)
             if feed_forward is None or any(product is None for product in attention):
                 return None
-            norms = (layer.input_norm, layer.mlp_norm, layer.q_norm, layer.k_norm)
-            native.add_layer(*norms, *attention, *feed_forward, window)
+            if layer.input_norm is None or layer.mlp_norm is None:
+                return None
+            norms = (
+                *(layer.input_norm, layer.mlp_norm, layer.attended_norm, layer.fed_norm),
+                *(layer.q_norm, layer.k_norm),
+            )
+            native.add_layer(*norms, *attention, *feed_forward, window, int(number in spec.second_rope_layers))
         return cls(native)
 
     def __call__(
@@ -63,7 +78,7 @@ class CpuStep:
         positions: Tensor,
         batch: AttentionBatch,
         cache: Sequence[KVLayer],
-        angles: tuple[Tensor, Tensor],
+        angles: Sequence[tuple[Tensor, Tensor]],
         rows: Tensor,
         *,
         logits: bool,
@@ -80,7 +95,7 @@ class CpuStep:
         positions: Tensor,
         batch: AttentionBatch,
         cache: Sequence[KVLayer],
-        angles: tuple[Tensor, Tensor],
+        angles: Sequence[tuple[Tensor, Tensor]],
         rows: Tensor,
     ) -> list[int]:
         """See WholeStep."""
@@ -93,7 +108,7 @@ class CpuStep:
         self,
         batch: DecodeBatch,
         cache: Sequence[KVLayer],
-        angles: tuple[Tensor, Tensor],
+        angles: Sequence[tuple[Tensor, Tensor]],
         most: int,
         interrupt: Tensor,
     ) -> tuple[list[list[int]], float]:
@@ -111,7 +126,7 @@ class CpuStep:
             raise errors[0]
         return tokens.tolist(), seconds
 
-    def _bind(self, cache: Sequence[KVLayer], angles: tuple[Tensor, Tensor], block_size: int) -> None:
+    def _bind(self, cache: Sequence[KVLayer], angles: Sequence[tuple[Tensor, Tensor]], block_size: int) -> None:
         if cache is not self._cache:
             self._native.bind(
                 [kv.keys for kv in cache],
@@ -122,7 +137,7 @@ class CpuStep:
             )
             self._cache = cache
         if angles is not self._angles:
-            self._native.set_angles(*angles)
+            self._native.set_angles([cos for cos, _ in angles], [sin for _, sin in angles])
             self._angles = angles
 
 

@@ -30,8 +30,8 @@ using MaybeExperts = std::optional<c10::intrusive_ptr<ExpertsHolder>>;
 
 class Step : public torch::CustomClassHolder {
   public:
-    Step(int64_t heads, int64_t kv_heads, int64_t head_dim, double eps, const Tensor& embedding, const Tensor& norm,
-         const Holder& head)
+    Step(int64_t heads, int64_t kv_heads, int64_t head_dim, double eps, bool gelu, double embedding_scale,
+         const Tensor& embedding, const Tensor& norm, const Holder& head)
         : dtype_(embedding.scalar_type()) {
         TORCH_CHECK(embedding.dim() == 2 && embedding.is_contiguous(), "embedding must be contiguous [vocabulary, hidden]");
         TORCH_CHECK(kv_heads > 0 && heads % kv_heads == 0 && head_dim % 2 == 0 && head_dim <= kMaxHeadDim,
@@ -42,21 +42,26 @@ class Step : public torch::CustomClassHolder {
         model_.kv_heads = kv_heads;
         model_.dim = head_dim;
         model_.eps = static_cast<float>(eps);
+        model_.gelu = gelu;
+        model_.embedding_scale = static_cast<float>(embedding_scale);
         model_.embedding = embedding.const_data_ptr();
         model_.norm = weight(norm, model_.hidden, "norm");
         model_.head = fitting(head, model_.hidden, embedding.size(0), "head");
-        model_.cos = model_.sin = nullptr;
         keep_.push_back(embedding);
     }
 
-    void add_layer(const Tensor& input_norm, const Tensor& mlp_norm, const std::optional<Tensor>& q_norm,
+    void add_layer(const Tensor& input_norm, const Tensor& mlp_norm, const std::optional<Tensor>& attended_norm,
+                   const std::optional<Tensor>& fed_norm, const std::optional<Tensor>& q_norm,
                    const std::optional<Tensor>& k_norm, const Holder& qkv, const Holder& output, const MaybeHolder& gate_up,
-                   const MaybeHolder& down, const MaybeExperts& experts, std::optional<int64_t> window) {
+                   const MaybeHolder& down, const MaybeExperts& experts, std::optional<int64_t> window, int64_t rotation) {
         TORCH_CHECK(!window || *window > 0, "window must be positive, got ", window.value_or(0));
+        TORCH_CHECK(rotation >= 0, "rotation must not be negative, got ", rotation);
         TORCH_CHECK(gate_up.has_value() == down.has_value() && down.has_value() != experts.has_value(),
                     "a layer has gate_up and down, or experts");
         const int64_t hidden = model_.hidden, dim = model_.dim, width = down ? (*down)->product->inputs : 0;
         model_.layers.push_back({weight(input_norm, hidden, "input_norm"), weight(mlp_norm, hidden, "mlp_norm"),
+                                 attended_norm ? weight(*attended_norm, hidden, "attended_norm") : nullptr,
+                                 fed_norm ? weight(*fed_norm, hidden, "fed_norm") : nullptr,
                                  q_norm ? weight(*q_norm, dim, "q_norm") : nullptr,
                                  k_norm ? weight(*k_norm, dim, "k_norm") : nullptr,
                                  fitting(qkv, hidden, (model_.heads + 2 * model_.kv_heads) * dim, "qkv"),
@@ -64,17 +69,23 @@ class Step : public torch::CustomClassHolder {
                                  gate_up ? fitting(*gate_up, hidden, 2 * width, "gate_up") : nullptr,
                                  down ? fitting(*down, width, hidden, "down") : nullptr,
                                  experts ? fitting(*experts) : nullptr,
-                                 window.value_or(std::numeric_limits<int64_t>::max()), nullptr, nullptr, nullptr,
-                                 nullptr});
+                                 window.value_or(std::numeric_limits<int64_t>::max()), static_cast<size_t>(rotation),
+                                 nullptr, nullptr, nullptr, nullptr});
     }
 
-    // Rotations by position, float32 [positions, head_dim / 2].
-    void set_angles(const Tensor& cos, const Tensor& sin) {
-        positions_ = cos.size(0);
+    // By position, float32 [positions, head_dim / 2], those of every rotation that layers name, of equally many positions.
+    void set_angles(const std::vector<Tensor>& cos, const std::vector<Tensor>& sin) {
+        TORCH_CHECK(!cos.empty() && cos.size() == sin.size(), "cos and sin must be equally many, and some");
+        for (const StepLayer& layer : model_.layers)
+            TORCH_CHECK(layer.rotation < cos.size(), "rotation ", layer.rotation, " of ", cos.size());
+        positions_ = cos[0].size(0);
         const int64_t elements = positions_ * model_.dim / 2;
-        model_.cos = static_cast<const float*>(data_of(cos, at::kFloat, elements, "cos"));
-        model_.sin = static_cast<const float*>(data_of(sin, at::kFloat, elements, "sin"));
-        angles_ = {cos, sin};
+        model_.angles.clear();
+        for (size_t i = 0; i < cos.size(); ++i)
+            model_.angles.push_back({static_cast<const float*>(data_of(cos[i], at::kFloat, elements, "cos")),
+                                     static_cast<const float*>(data_of(sin[i], at::kFloat, elements, "sin"))});
+        angles_ = cos;
+        angles_.insert(angles_.end(), sin.begin(), sin.end());
     }
 
     // The cache, per layer [slots, kv_heads, head_dim] of the model's dtype; or int8, with float32 scales [slots, kv_heads].
@@ -136,7 +147,7 @@ class Step : public torch::CustomClassHolder {
     std::tuple<Tensor, double> decode(const Tensor& rows, const Tensor& choices, const Tensor& tables, const Tensor& ends,
                                       int64_t most, const Tensor& interrupt, const std::optional<Tensor>& of,
                                       const std::optional<Tensor>& allowed, const std::optional<Tensor>& told, int64_t ask) {
-        TORCH_CHECK(!cache_.empty() && model_.cos != nullptr, "bind and set_angles come first");
+        TORCH_CHECK(!cache_.empty() && !model_.angles.empty(), "bind and set_angles come first");
         TORCH_CHECK(most > 0, "most must be positive, got ", most);
         const int64_t count = rows.numel() * sizeof(int64_t) / sizeof(DecodeRow), vocabulary = model_.head->outputs;
         const int64_t numbers = count * static_cast<int64_t>(sizeof(DecodeRow) / sizeof(int64_t));
@@ -190,7 +201,7 @@ class Step : public torch::CustomClassHolder {
     void step(const Tensor& tokens, const Tensor& positions, const Tensor& slots, const Tensor& geometry,
               const Tensor& tables, const Tensor& rows, void* logits, void* hidden,
               std::function<void(int64_t, int64_t, int64_t)> choose) {
-        TORCH_CHECK(!cache_.empty() && model_.cos != nullptr, "bind and set_angles come first");
+        TORCH_CHECK(!cache_.empty() && !model_.angles.empty(), "bind and set_angles come first");
         const int64_t count = tokens.numel(), sequences = geometry.numel() / 4;
         TORCH_CHECK(rows.numel() <= count, "rows must be at most as many as tokens, ", count, ", got ", rows.numel());
         const Span* spans = spans_of(geometry, tables, count, slots_ / model_.block_size, model_.block_size);
@@ -328,7 +339,7 @@ TORCH_LIBRARY_FRAGMENT(headgate, m) {
                          const std::optional<at::Tensor>&, int64_t, int64_t, int64_t, int64_t, int64_t, bool>())
         .def("forward", &ExpertsHolder::forward);
     m.class_<Step>("Step")
-        .def(torch::init<int64_t, int64_t, int64_t, double, const at::Tensor&, const at::Tensor&,
+        .def(torch::init<int64_t, int64_t, int64_t, double, bool, double, const at::Tensor&, const at::Tensor&,
                          const headgate::Holder&>())
         .def("add_layer", &Step::add_layer)
         .def("set_angles", &Step::set_angles)

@@ -70,7 +70,8 @@ class TritonKernels(ReferenceKernels):
 
     def feed_forward(self, mlp: Mlp, x: Any) -> Tensor:
         """See Kernels. The gates of a few tokens are part of the first product."""
-        between = mlp.gate_up.gated(x) if isinstance(mlp.gate_up, StoredLinear) and not isinstance(x, Rounded) else None
+        fused = isinstance(mlp.gate_up, StoredLinear) and mlp.activation == "silu" and not isinstance(x, Rounded)
+        between = mlp.gate_up.gated(x) if isinstance(mlp.gate_up, StoredLinear) and fused else None
         return super().feed_forward(mlp, x) if between is None else mlp.down(between)
 
     def rotate_and_write(

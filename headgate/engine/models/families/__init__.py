@@ -1,0 +1,1 @@
+"""Readers of config.json, by family."""

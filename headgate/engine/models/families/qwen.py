@@ -1,0 +1,57 @@
+"""Qwen from its second version on, with and without experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.engine.errors import CheckpointError
+from headgate.engine.models.config import Config
+from headgate.engine.models.families.common import base, windows
+from headgate.engine.models.spec import DecoderSpec, ExpertsSpec
+
+
+def qwen2(config: Config, architecture: str) -> DecoderSpec:
+    """Llama with biases where queries, keys and values come from, and windows from some layer on."""
+    spec = replace(base(config, architecture), qkv_bias=bool(config.get("qkv_bias", True)))
+    if not config.get("use_sliding_window", False):
+        return spec
+    return replace(spec, windows=windows(config, spec.layers, config.integer("max_window_layers", default=28, least=0)))
+
+
+def qwen3(config: Config, architecture: str) -> DecoderSpec:
+    """Norms of heads instead of biases."""
+    bias = bool(config.get("attention_bias", False))
+    return replace(qwen2(config, architecture), qkv_bias=bias, output_bias=bias, qk_norm="head")
+
+
+def qwen2_moe(config: Config, architecture: str) -> DecoderSpec:
+    """With experts, one of which every token passes."""
+    spec = qwen2(config, architecture)
+    if config.get("use_sliding_window", False) and not config.get("layer_types"):
+        raise CheckpointError("config.json: use_sliding_window needs layer_types for this architecture")
+    experts = replace(_experts(config), shared_width=config.integer("shared_expert_intermediate_size"))
+    return replace(spec, experts=experts, moe_layers=_sparse_layers(config, spec.layers))
+
+
+def qwen3_moe(config: Config, architecture: str) -> DecoderSpec:
+    """With experts."""
+    spec = qwen3(config, architecture)
+    if config.get("use_sliding_window", False):
+        spec = replace(spec, windows=windows(config, spec.layers, first_windowed=0))
+    return replace(spec, experts=_experts(config), moe_layers=_sparse_layers(config, spec.layers))
+
+
+def _experts(config: Config) -> ExpertsSpec:
+    return ExpertsSpec(
+        count=config.integer("num_experts", "num_local_experts"),
+        per_token=config.integer("num_experts_per_tok"),
+        width=config.integer("moe_intermediate_size"),
+        normalize=bool(config.get("norm_topk_prob", False)),
+    )
+
+
+def _sparse_layers(config: Config, layers: int) -> frozenset[int]:
+    step, dense = config.integer("decoder_sparse_step", default=1), config.get("mlp_only_layers", [])
+    if not isinstance(dense, list):
+        raise CheckpointError(f"config.json: mlp_only_layers must be a list of layers, got {dense!r}")
+    return frozenset(i for i in range(layers) if i not in dense and (i + 1) % step == 0)
