@@ -75,6 +75,20 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         {**EXPERTS, "moe_intermediate_size": 32, "norm_topk_prob": True, "head_dim": 32, "mlp_only_layers": [0]},
     ),
     "olmoe": ("OlmoeConfig", {**EXPERTS, "clip_qkv": 1.5}),
+    "phi3": ("Phi3Config", {"sliding_window": 24}),
+    "phi3-longrope": (
+        "Phi3Config",
+        {
+            "original_max_position_embeddings": 64,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 0.75,
+                "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
+                "long_factor": [1.0, 2.0, 4.0, 8.0, 12.0, 16.0],
+            },
+        },
+    ),
 }
 # Those that see, of which the engine reads the part that writes.
 SEEING: dict[str, tuple[str, dict[str, Any]]] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate.engine.errors import UnknownArchitecture
 from headgate.engine.models.config import Config
-from headgate.engine.models.families import llama, mistral, olmo, qwen
+from headgate.engine.models.families import llama, mistral, olmo, phi, qwen
 from headgate.engine.models.quantized import check_quantization
 from headgate.engine.models.spec import DecoderSpec
 
@@ -20,6 +20,7 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "Qwen2MoeForCausalLM": {"num_key_value_heads": 16, "sliding_window": 4096},
     "Qwen3MoeForCausalLM": {"num_key_value_heads": 4, "sliding_window": 4096},
     "OlmoeForCausalLM": {"rms_norm_eps": 1e-5},
+    "Phi3ForCausalLM": {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
 }
 
 
@@ -52,4 +53,5 @@ _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
     "Qwen2MoeForCausalLM": qwen.qwen2_moe,
     "Qwen3MoeForCausalLM": qwen.qwen3_moe,
     "OlmoeForCausalLM": olmo.olmoe,
+    "Phi3ForCausalLM": phi.phi3,
 }
