@@ -24,6 +24,10 @@ COMMON: dict[str, Any] = {
 }
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2}
 
+MULTIPLIERS = {
+    **{"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0625},
+    "logits_scaling": 6.0,
+}
 
 # Every family the engine reads, and every branch of its specification.
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -89,6 +93,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
+    "granite": ("GraniteConfig", {**MULTIPLIERS, "tie_word_embeddings": True}),
+    "granite-moe": ("GraniteMoeConfig", {**MULTIPLIERS, "num_local_experts": 6, "num_experts_per_tok": 3}),
 }
 # Those that see, of which the engine reads the part that writes.
 SEEING: dict[str, tuple[str, dict[str, Any]]] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate.engine.errors import UnknownArchitecture
 from headgate.engine.models.config import Config
-from headgate.engine.models.families import llama, mistral, olmo, phi, qwen
+from headgate.engine.models.families import granite, llama, mistral, olmo, phi, qwen
 from headgate.engine.models.quantized import check_quantization
 from headgate.engine.models.spec import DecoderSpec
 
@@ -54,4 +54,6 @@ _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
     "Qwen3MoeForCausalLM": qwen.qwen3_moe,
     "OlmoeForCausalLM": olmo.olmoe,
     "Phi3ForCausalLM": phi.phi3,
+    "GraniteForCausalLM": granite.granite,
+    "GraniteMoeForCausalLM": granite.granite_moe,
 }
