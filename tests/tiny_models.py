@@ -24,6 +24,7 @@ COMMON: dict[str, Any] = {
 }
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2}
 
+KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
 MULTIPLIERS = {
     **{"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0625},
     "logits_scaling": 6.0,
@@ -95,6 +96,23 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "granite": ("GraniteConfig", {**MULTIPLIERS, "tie_word_embeddings": True}),
     "granite-moe": ("GraniteMoeConfig", {**MULTIPLIERS, "num_local_experts": 6, "num_experts_per_tok": 3}),
+    "smollm3": ("SmolLM3Config", {"no_rope_layers": [1, 0, 1]}),
+    "seed-oss": ("SeedOssConfig", {"head_dim": 32, "attention_out_bias": True}),
+    "ministral": ("MinistralConfig", {"sliding_window": 24, "layer_types": KINDS, "head_dim": 32}),
+    "ministral3": (
+        "Ministral3Config",
+        {
+            "head_dim": 32,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 128,
+                "llama_4_scaling_beta": 0.1,
+            },
+        },
+    ),
+    "arcee": ("ArceeConfig", {}),
 }
 # Those that see, of which the engine reads the part that writes.
 SEEING: dict[str, tuple[str, dict[str, Any]]] = {}

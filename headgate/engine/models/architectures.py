@@ -14,6 +14,8 @@ from headgate.engine.models.spec import DecoderSpec
 # What transformers' classes have for keys that config.json leaves out; what all have alike is where the key is read.
 _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "MistralForCausalLM": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "MinistralForCausalLM": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "Ministral3ForCausalLM": {"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "head_dim": 128},
     "Qwen2ForCausalLM": {"num_key_value_heads": 32, "sliding_window": 4096},
     "Qwen3ForCausalLM": {"num_key_value_heads": 32, "sliding_window": 4096, "head_dim": 128},
     "MixtralForCausalLM": {"num_key_value_heads": 8, "rope_theta": 1e6, "rms_norm_eps": 1e-5},
@@ -21,6 +23,9 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "Qwen3MoeForCausalLM": {"num_key_value_heads": 4, "sliding_window": 4096},
     "OlmoeForCausalLM": {"rms_norm_eps": 1e-5},
     "Phi3ForCausalLM": {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
+    "SmolLM3ForCausalLM": {"num_key_value_heads": 4, "rope_theta": 2e6, "tie_word_embeddings": True},
+    "SeedOssForCausalLM": {"num_key_value_heads": 8, "head_dim": 128},
+    "ArceeForCausalLM": {"rms_norm_eps": 1e-5},
 }
 
 
@@ -46,7 +51,12 @@ def known() -> list[str]:
 
 _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
     "LlamaForCausalLM": llama.llama,
+    "SmolLM3ForCausalLM": llama.smollm3,
+    "SeedOssForCausalLM": llama.seed_oss,
+    "ArceeForCausalLM": llama.arcee,
     "MistralForCausalLM": mistral.mistral,
+    "MinistralForCausalLM": mistral.mistral,
+    "Ministral3ForCausalLM": mistral.ministral3,
     "MixtralForCausalLM": mistral.mixtral,
     "Qwen2ForCausalLM": qwen.qwen2,
     "Qwen3ForCausalLM": qwen.qwen3,

@@ -136,7 +136,7 @@ def test_unknown_architecture_lists_the_known(folder: Path) -> None:
     edit_config(architectures=["MambaForCausalLM"])(folder)
     with pytest.raises(
         UnknownArchitecture,
-        match=r"'MambaForCausalLM' is not known; known are .*LlamaForCausalLM, .*",
+        match=r"'MambaForCausalLM' is not known; known are ArceeForCausalLM, .*LlamaForCausalLM, .*",
     ):
         load(folder)
 

@@ -15,6 +15,17 @@ def mistral(config: Config, architecture: str) -> DecoderSpec:
     return replace(spec, windows=windows(config, spec.layers, first_windowed=0))
 
 
+def ministral3(config: Config, architecture: str) -> DecoderSpec:
+    """Mistral whose queries grow with their position from the context before the extension on, where this ends.
+
+    Up to there they do not. A factor of queries alone has no place in the rotation, nor in a weight.
+    """
+    spec = mistral(config, architecture)
+    if config.object("rope_parameters", "rope_scaling").number_or_none("llama_4_scaling_beta") is None:
+        return spec
+    return replace(spec, context_length=min(spec.context_length, spec.rope.original_context or spec.context_length))
+
+
 def mixtral(config: Config, architecture: str) -> DecoderSpec:
     """Mistral with experts for MLPs."""
     spec = mistral(config, architecture)
