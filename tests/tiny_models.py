@@ -25,9 +25,17 @@ COMMON: dict[str, Any] = {
 EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2}
 
 KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
+BY_KIND = {
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+    "full_attention": {"rope_type": "linear", "rope_theta": 500000.0, "factor": 4.0},
+}
 MULTIPLIERS = {
     **{"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0625},
     "logits_scaling": 6.0,
+}
+GEMMA = {
+    **{"head_dim": 32, "sliding_window": 24, "layer_types": KINDS, "rope_parameters": BY_KIND},
+    "query_pre_attn_scalar": 20,
 }
 
 # Every family the engine reads, and every branch of its specification.
@@ -113,9 +121,31 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "arcee": ("ArceeConfig", {}),
+    "gemma3": ("Gemma3TextConfig", GEMMA),
+}
+EYES = {
+    **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2},
+    **{"image_size": 28, "patch_size": 14},
 }
 # Those that see, of which the engine reads the part that writes.
-SEEING: dict[str, tuple[str, dict[str, Any]]] = {}
+SEEING: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma3-seeing": (
+        "Gemma3Config",
+        {
+            "text_config": {**COMMON, **GEMMA},
+            "vision_config": {**EYES, "model_type": "siglip_vision_model"},
+            "mm_tokens_per_image": 4,
+        },
+    ),
+    "mistral3": (
+        "Mistral3Config",
+        {
+            "text_config": {**COMMON, "model_type": "mistral", "head_dim": 32, "sliding_window": None},
+            "vision_config": {**EYES, "model_type": "pixtral", "head_dim": 16},
+            "tie_word_embeddings": False,
+        },
+    ),
+}
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from headgate.engine.errors import UnknownArchitecture
+from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.models.config import Config
-from headgate.engine.models.families import granite, llama, mistral, olmo, phi, qwen
+from headgate.engine.models.families import gemma, granite, llama, mistral, olmo, phi, qwen
 from headgate.engine.models.quantized import check_quantization
-from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.spec import DecoderSpec, Places
 
 # What transformers' classes have for keys that config.json leaves out; what all have alike is where the key is read.
 _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
@@ -26,7 +27,20 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "SmolLM3ForCausalLM": {"num_key_value_heads": 4, "rope_theta": 2e6, "tie_word_embeddings": True},
     "SeedOssForCausalLM": {"num_key_value_heads": 8, "head_dim": 128},
     "ArceeForCausalLM": {"rms_norm_eps": 1e-5},
+    # Its publisher's config.json has little more than what differs from these.
+    "Gemma3ForCausalLM": {
+        **{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208},
+        **{"max_position_embeddings": 131072, "sliding_window": 4096, "tie_word_embeddings": True},
+    },
 }
+
+# Of architectures that see: the reader of their text model, by the model_type of text_config.
+_SEEING: Mapping[str, Mapping[str, str]] = {
+    "Gemma3ForConditionalGeneration": {"gemma3_text": "Gemma3ForCausalLM"},
+    "Mistral3ForConditionalGeneration": {"mistral": "MistralForCausalLM", "ministral3": "Ministral3ForCausalLM"},
+}
+_TEXT_PLACES = (Places("language_model.model", "language_model.lm_head"), Places("model.language_model", "lm_head"))
+_EYES = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 
 
 def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
@@ -41,12 +55,29 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
     if name not in known():
         raise UnknownArchitecture(f"config.json: architecture {name!r} is not known; known are {', '.join(known())}")
     check_quantization(config)
+    if name in _SEEING:
+        return _text_model(config, name)
     return _READERS[name](Config({**_LEFT_OUT.get(name, {}), **config}), name)
 
 
 def known() -> list[str]:
     """Names of the architectures that can be served, sorted."""
-    return sorted(_READERS)
+    return sorted([*_READERS, *_SEEING])
+
+
+def _text_model(config: Mapping[str, Any], name: str) -> DecoderSpec:
+    """Of an architecture that sees. What its whole says of dtype and head its text model may leave out."""
+    text, kinds = config.get("text_config"), _SEEING[name]
+    if not isinstance(text, Mapping):
+        raise CheckpointError(f"config.json: text_config must be an object, got {text!r}")
+    kind = text.get("model_type", next(iter(kinds)))
+    inner = kinds.get(kind) if isinstance(kind, str) else None
+    if inner is None:
+        raise CheckpointError(f"config.json: text_config.model_type {kind!r} is not one of {', '.join(kinds)}")
+    whole = {key: config[key] for key in ("tie_word_embeddings", "dtype", "torch_dtype") if config.get(key) is not None}
+    stated = {**_LEFT_OUT[inner], "tie_word_embeddings": True, **text, **whole}
+    spec = _READERS[inner](Config(stated, "text_config"), name)
+    return replace(spec, names=replace(spec.names, places=_TEXT_PLACES, unread=_EYES))
 
 
 _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
@@ -66,4 +97,5 @@ _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
     "Phi3ForCausalLM": phi.phi3,
     "GraniteForCausalLM": granite.granite,
     "GraniteMoeForCausalLM": granite.granite_moe,
+    "Gemma3ForCausalLM": gemma.gemma3,
 }
