@@ -29,6 +29,12 @@ BY_KIND = {
     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
     "full_attention": {"rope_type": "linear", "rope_theta": 500000.0, "factor": 4.0},
 }
+YARN_BY_KIND = {
+    "full_attention": {
+        **{"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64},
+        "attention_factor": 1.2,
+    }
+}
 MULTIPLIERS = {
     **{"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0625},
     "logits_scaling": 6.0,
@@ -88,6 +94,11 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         {**EXPERTS, "moe_intermediate_size": 32, "norm_topk_prob": True, "head_dim": 32, "mlp_only_layers": [0]},
     ),
     "olmoe": ("OlmoeConfig", {**EXPERTS, "clip_qkv": 1.5}),
+    "olmo2": ("Olmo2Config", {}),
+    "olmo3": (
+        "Olmo3Config",
+        {"sliding_window": 24, "layer_types": KINDS, "rope_parameters": {**BY_KIND, **YARN_BY_KIND}},
+    ),
     "phi3": ("Phi3Config", {"sliding_window": 24}),
     "phi3-longrope": (
         "Phi3Config",
@@ -121,6 +132,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "arcee": ("ArceeConfig", {}),
+    "glm": ("GlmConfig", {"head_dim": 32}),
+    "glm4": ("Glm4Config", {"head_dim": 32}),
     "gemma3": ("Gemma3TextConfig", GEMMA),
 }
 EYES = {

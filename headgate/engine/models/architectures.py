@@ -8,9 +8,11 @@ from typing import Any
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.models.config import Config
-from headgate.engine.models.families import gemma, granite, llama, mistral, olmo, phi, qwen
+from headgate.engine.models.families import gemma, glm, granite, llama, mistral, olmo, phi, qwen
 from headgate.engine.models.quantized import check_quantization
 from headgate.engine.models.spec import DecoderSpec, Places
+
+_GLM = {"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5}
 
 # What transformers' classes have for keys that config.json leaves out; what all have alike is where the key is read.
 _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
@@ -23,10 +25,14 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "Qwen2MoeForCausalLM": {"num_key_value_heads": 16, "sliding_window": 4096},
     "Qwen3MoeForCausalLM": {"num_key_value_heads": 4, "sliding_window": 4096},
     "OlmoeForCausalLM": {"rms_norm_eps": 1e-5},
+    "Olmo2ForCausalLM": {"rms_norm_eps": 1e-5},
+    "Olmo3ForCausalLM": {"rms_norm_eps": 1e-5, "sliding_window": 4096},
     "Phi3ForCausalLM": {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
     "SmolLM3ForCausalLM": {"num_key_value_heads": 4, "rope_theta": 2e6, "tie_word_embeddings": True},
     "SeedOssForCausalLM": {"num_key_value_heads": 8, "head_dim": 128},
     "ArceeForCausalLM": {"rms_norm_eps": 1e-5},
+    "GlmForCausalLM": _GLM,
+    "Glm4ForCausalLM": _GLM,
     # Its publisher's config.json has little more than what differs from these.
     "Gemma3ForCausalLM": {
         **{"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208},
@@ -94,8 +100,12 @@ _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
     "Qwen2MoeForCausalLM": qwen.qwen2_moe,
     "Qwen3MoeForCausalLM": qwen.qwen3_moe,
     "OlmoeForCausalLM": olmo.olmoe,
+    "Olmo2ForCausalLM": olmo.olmo2,
+    "Olmo3ForCausalLM": olmo.olmo3,
     "Phi3ForCausalLM": phi.phi3,
     "GraniteForCausalLM": granite.granite,
     "GraniteMoeForCausalLM": granite.granite_moe,
+    "GlmForCausalLM": glm.glm,
+    "Glm4ForCausalLM": glm.glm4,
     "Gemma3ForCausalLM": gemma.gemma3,
 }
