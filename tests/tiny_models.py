@@ -36,8 +36,8 @@ YARN_BY_KIND = {
     }
 }
 MULTIPLIERS = {
-    **{"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0625},
-    "logits_scaling": 6.0,
+    **{"embedding_multiplier": 3.0, "residual_multiplier": 0.7, "attention_multiplier": 0.4},
+    "logits_scaling": 0.75,
 }
 GEMMA = {
     **{"head_dim": 32, "sliding_window": 24, "layer_types": KINDS, "rope_parameters": BY_KIND},
