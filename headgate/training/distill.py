@@ -244,13 +244,16 @@ def _located(option: str, source: str, *, weights: bool = True) -> Path:
 def _spec(option: str, path: Path) -> tuple[DecoderSpec, dict[str, Any]]:
     try:
         config = read_json(path)
-        return read_spec(config), config
+        spec = read_spec(config)
     except CheckpointError as error:
         # The specification's reader knows no path, only that it reads a config.json.
         reason = str(error).removeprefix(f"{path}: ").removeprefix("config.json: ")
         raise DistillError(f"{option} {path}: {reason}") from error
     except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
         raise DistillError(f"{option} {path}: a value has the wrong type: {error}") from error
+    if config.get("text_config"):
+        raise DistillError(f"{option} {path}: {spec.architecture} sees; only models of text alone can be distilled")
+    return spec, config
 
 
 def _check_vocabulary(job: Job, teacher: DecoderSpec, student: DecoderSpec, tokenizer: Path) -> None:

@@ -98,7 +98,7 @@ def engine_logits(folder: Path, tokens: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("teacher", "student"),
-    [("qwen3-moe", "llama3"), ("mistral", "qwen3"), ("olmoe", "qwen2-moe"), ("mixtral", "mistral")],
+    [("qwen3-moe", "llama3"), ("mistral", "qwen3"), ("olmoe", "qwen2-moe"), ("mixtral", "mistral"), ("gemma3", "phi3")],
 )
 def test_result_is_the_same_model_to_transformers_and_to_the_engine(
     teacher: str, student: str, place: Path, distil: Distil, make_checkpoint: MakeCheckpoint
@@ -201,6 +201,13 @@ def test_a_student_that_draws_noise_continues_with_the_same(
     assert "continues after step 2" in distil(student_config=noisy, steps=5, save_every=2).output
     weights = [(place / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
     assert weights[0] == weights[1]
+
+
+def test_models_that_see_are_refused(place: Path, distil: Distil, make_checkpoint: MakeCheckpoint) -> None:
+    folder = place / "seeing"
+    shutil.copytree(make_checkpoint("gemma3-seeing"), folder)
+    write_tokenizer(folder)
+    refused(distil(teacher=folder), "--teacher", "Gemma3ForConditionalGeneration sees; only models of text alone")
 
 
 def test_interrupted_before_the_first_state(place: Path, distil: Distil, monkeypatch: pytest.MonkeyPatch) -> None:
