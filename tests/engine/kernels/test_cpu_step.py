@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,8 @@ from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.store import KVDtype, KVStore, kv_dtype
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
 from headgate.engine.models.loader import load_decoder
-from headgate.engine.models.spec import DecoderSpec, ExpertsSpec, RopeSpec
+from headgate.engine.models.rope import RopeSpec
+from headgate.engine.models.spec import DecoderSpec, ExpertsSpec, WeightNames
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.tokenizer import Tokenizer
@@ -44,6 +46,12 @@ SPEC = DecoderSpec(
     windows=(None, 37, None),
 )
 BLOCK = 4
+AROUND: dict[str, Any] = {
+    **{"activation": "gelu", "embedding_scale": 3.3, "attention_scale": 0.3},
+    **{"second_rope": RopeSpec(500.0, kind="linear", factor=2.0), "second_rope_layers": frozenset({0, 2})},
+    "names": WeightNames(attended_norm="behind", fed_norm="behind, too"),
+}
+"""What families have that are unlike Llama."""
 EXPERTS = ExpertsSpec(count=9, per_token=3, width=44, normalize=True)
 MIXED = frozenset({0, 2})  # and one MLP between them
 
@@ -98,10 +106,14 @@ def weights_of(
             mlp=mixture(spec.experts)
             if spec.experts is not None and number in spec.moe_layers
             else Mlp(
-                kernels.linear(randn(2 * width, hidden), None, fmt), kernels.linear(randn(hidden, width), None, fmt)
+                kernels.linear(randn(2 * width, hidden), None, fmt),
+                kernels.linear(randn(hidden, width), None, fmt),
+                spec.activation,
             ),
             q_norm=norm(dim) if spec.qk_norm == "head" else None,
             k_norm=norm(dim) if spec.qk_norm == "head" else None,
+            attended_norm=norm(hidden) if spec.names.attended_norm else None,
+            fed_norm=norm(hidden) if spec.names.fed_norm else None,
         )
         for number in range(spec.layers)
     ]
@@ -180,7 +192,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("fmt", "dtype"), CASES)
-@pytest.mark.parametrize("variant", ["plain", "norms", "biases", "experts", "shared expert"])
+@pytest.mark.parametrize("variant", ["plain", "norms", "biases", "experts", "shared expert", "around"])
 @pytest.mark.parametrize("kv", ["auto", "int8"])
 def test_one_call_gives_the_bits_of_the_operators(
     fmt: WeightFormat, dtype: torch.dtype, variant: str, kv: KVDtype
@@ -188,6 +200,8 @@ def test_one_call_gives_the_bits_of_the_operators(
     spec = SPEC if variant == "norms" else replace(SPEC, qk_norm="none")
     if variant == "experts":
         spec = replace(spec, experts=EXPERTS, moe_layers=MIXED)
+    if variant == "around":
+        spec = replace(spec, experts=EXPERTS, moe_layers=MIXED, **AROUND)
     if variant == "shared expert":
         spec = replace(spec, experts=replace(EXPERTS, normalize=False, shared_width=70), moe_layers=frozenset(range(3)))
     whole, single = (
@@ -240,12 +254,13 @@ EVEN = replace(SPEC, hidden=64, head_dim=16, mlp_width=96)
     wanted=st.sampled_from(["last", "all", "none", "some"]),
     threads=st.integers(1, 3),
     norms=st.booleans(),
+    around=st.booleans(),
 )
 @settings(max_examples=40, deadline=None)
 def test_many_rows_of_a_small_model_give_the_bits_of_the_operators(
-    lengths: list[int], later: int, wanted: str, threads: int, norms: bool
+    lengths: list[int], later: int, wanted: str, threads: int, norms: bool, around: bool
 ) -> None:
-    spec = replace(EVEN, qk_norm="head" if norms else "none")
+    spec = replace(EVEN, qk_norm="head" if norms else "none", **(AROUND if around else {}))
     whole, single = (Cached(build(k, spec, "native", torch.bfloat16, bias=True)) for k in (CpuKernels(), OneByOne()))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
