@@ -277,7 +277,7 @@ class Kernels(Protocol):
         """silu(first half) * second half: [tokens, 2 * width] to [tokens, width]."""
         ...
 
-    def geglu(self, gate_up: Tensor) -> Tensor:
+    def geglu(self, gate_up: Tensor, into: object = None) -> Any:
         """gelu(first half), by tanh, * second half: [tokens, 2 * width] to [tokens, width]."""
         ...
 

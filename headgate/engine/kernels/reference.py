@@ -96,9 +96,10 @@ def rotate_and_write(
 def feed_forward(kernels: Kernels, mlp: Mlp, x: Any) -> Tensor:
     """See Kernels: one operation of `kernels` after the other. So et al. 2021 for relu2."""
     between = mlp.gate_up(x)
-    if mlp.activation == "silu":
-        return mlp.down(kernels.swiglu(between, mlp.down))
-    return mlp.down(kernels.geglu(between) if mlp.activation == "gelu" else F.relu(between).square())
+    if mlp.activation == "relu2":
+        return mlp.down(F.relu(between).square())
+    gated = kernels.swiglu if mlp.activation == "silu" else kernels.geglu
+    return mlp.down(gated(between, mlp.down))
 
 
 class ReferenceKernels:
@@ -149,7 +150,7 @@ class ReferenceKernels:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate) * up
 
-    def geglu(self, gate_up: Tensor) -> Tensor:
+    def geglu(self, gate_up: Tensor, into: object = None) -> Any:  # noqa: ARG002
         """See Kernels. Shazeer 2020; the form by tanh is Hendrycks and Gimpel's of 2016."""
         gate, up = gate_up.chunk(2, dim=-1)
         return F.gelu(gate, approximate="tanh") * up

@@ -53,6 +53,7 @@ def launch_row_kernels() -> None:
     kernels.rms_norm(x, weight, 1e-6)
     kernels.add_rms_norm(x, x.clone(), weight, 1e-6)
     kernels.swiglu(torch.zeros(4, 6144).bfloat16())
+    kernels.geglu(torch.zeros(4, 6144).bfloat16())
     parts = [t.unflatten(1, (-1, 128)) for t in torch.zeros(4, 4096).bfloat16().split([2048, 1024, 1024], dim=1)]
     norms, slots = HeadNorms(weight[:128], weight[:128], 1e-6), torch.zeros(4, dtype=torch.int64)
     half, int8 = torch.zeros(16, 8, 128).bfloat16(), torch.zeros(16, 8, 128, dtype=torch.int8)
@@ -192,7 +193,7 @@ def test_fp8_compiles_for_the_gpus_that_have_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("launch", "names"),
     [
-        (launch_row_kernels, ["_enter", "_norm", "_norm", "_gate", "_place", "_place"]),
+        (launch_row_kernels, ["_enter", "_norm", "_norm", "_gate", "_gate", "_place", "_place"]),
         (launch_attention, ["_attend"] * 4),
         (launch_decode_attention, ["_begin", "_decode"] * 3),
         (launch_mixture, [*FEW_EXPERTS, *EXPERTS * 2, "_route", *PAIRS, *EXPERTS]),

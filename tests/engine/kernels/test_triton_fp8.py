@@ -85,6 +85,7 @@ def test_what_comes_before_leaves_rows_rounded(*, blocks: bool) -> None:
             kernels.add_rms_norm(x, residual.clone(), scale, 1e-6)[0],
         ),
         (kernels.swiglu(gate_up, wide), kernels.swiglu(gate_up)),
+        (kernels.geglu(gate_up, wide), kernels.geglu(gate_up)),
     ):
         assert torch.equal(rounded.exact, plain)
         layer = narrow if plain.shape[1] == 200 else wide

@@ -46,6 +46,7 @@ def test_norms_and_activation(rows: int, width: int, dtype: torch.dtype) -> None
     near(normed, REFERENCE.rms_norm(total.double(), weight.double(), 1e-6))
     gate_up = randn(generator, dtype, rows, 2 * width) * 20
     near(kernels.swiglu(gate_up), REFERENCE.swiglu(gate_up.double()))
+    near(kernels.geglu(gate_up), REFERENCE.geglu(gate_up.double()))
 
 
 def test_more_columns_than_a_program_gates() -> None:
@@ -69,6 +70,7 @@ def test_what_is_not_finite_stays_visible(bad: float) -> None:
         (kernels.rms_norm(x, ones, 1e-6), REFERENCE.rms_norm(x, ones, 1e-6)),
         (kernels.add_rms_norm(x.clone(), x.clone(), ones, 1e-6)[1], x + x),
         (kernels.swiglu(x), REFERENCE.swiglu(x)),
+        (kernels.geglu(x), REFERENCE.geglu(x)),
     ):
         torch.testing.assert_close(got, expected, equal_nan=True, rtol=1e-5, atol=1e-5)
 

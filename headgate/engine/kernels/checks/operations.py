@@ -71,6 +71,7 @@ def _row_checks(kernels: Kernels, draw: Draw, sizes: Sizes, tokens: int) -> Iter
     yield judged(f"sum, {at}", draw, kept, total)
     gate_up = draw(tokens, 2 * sizes.width, scale=3.0)
     yield judged(f"swiglu, {at}", draw, kernels.swiglu(gate_up), _REFERENCE.swiglu(gate_up.double()))
+    yield judged(f"geglu, {at}", draw, kernels.geglu(gate_up), _REFERENCE.geglu(gate_up.double()))
     dim, kv_heads = sizes.head_dim, sizes.kv_heads
     q, k, v = projected(draw, sizes, tokens)
     norms, exact = head_norms(draw, sizes)

@@ -147,7 +147,7 @@ class CpuKernels:
         y: Tensor = self._swiglu(gate_up)
         return y
 
-    def geglu(self, gate_up: Tensor) -> Tensor:
+    def geglu(self, gate_up: Tensor, into: object = None) -> Tensor:  # noqa: ARG002
         """See Kernels."""
         y: Tensor = self._geglu(gate_up)
         return y

@@ -68,6 +68,10 @@ class TritonKernels(ReferenceKernels):
         """See Kernels."""
         return rows.swiglu(gate_up.contiguous(), _takes(into, gate_up))
 
+    def geglu(self, gate_up: Tensor, into: object = None) -> Any:
+        """See Kernels."""
+        return rows.geglu(gate_up.contiguous(), _takes(into, gate_up))
+
     def feed_forward(self, mlp: Mlp, x: Any) -> Tensor:
         """See Kernels. The gates of a few tokens are part of the first product."""
         fused = isinstance(mlp.gate_up, StoredLinear) and mlp.activation == "silu" and not isinstance(x, Rounded)

@@ -249,6 +249,7 @@ def _gate(
     span: tl.tensor,
     block: tl.constexpr,
     run: tl.constexpr,
+    gelu: tl.constexpr,
     pdl: tl.constexpr,
 ) -> None:
     """A program per row and run of `block` columns."""
@@ -260,7 +261,9 @@ def _gate(
     inside = column < width
     gate = tl.load(gate_up + row * 2 * width + column, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(gate_up + (row * 2 + 1) * width + column, mask=inside, other=0.0).to(tl.float32)
-    product = (gate / (1.0 + tl.exp(-gate)) * up).to(out.dtype.element_ty)
+    # (1 + tanh z) / 2 = 1 / (1 + e^-2z) with z = sqrt(2 / pi) * (gate + 0.044715 * gate^3).
+    power = gate * (gate * gate * 0.0713548163 + 1.59576912) if gelu else gate
+    product = (gate / (1.0 + tl.exp(-power)) * up).to(out.dtype.element_ty)
     tl.store(out + row * width + column, product, mask=inside)
     if values is not None:
         _store_rounded(product.to(tl.float32), values, scales, row, start, width, span, run)
@@ -268,6 +271,15 @@ def _gate(
 
 def swiglu(gate_up: Tensor, wanted: Fp8Format | None = None) -> Tensor | Rounded:
     """silu(first half) * second half: contiguous [tokens, 2 * width] to [tokens, width]; `wanted`: rounded as well."""
+    return _gated(gate_up, wanted, gelu=False)
+
+
+def geglu(gate_up: Tensor, wanted: Fp8Format | None = None) -> Tensor | Rounded:
+    """The same with gelu, by tanh."""
+    return _gated(gate_up, wanted, gelu=True)
+
+
+def _gated(gate_up: Tensor, wanted: Fp8Format | None, *, gelu: bool) -> Tensor | Rounded:
     tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(tokens, width)
     low = Rounded.room(out, wanted) if wanted is not None else None
@@ -277,7 +289,7 @@ def swiglu(gate_up: Tensor, wanted: Fp8Format | None = None) -> Tensor | Rounded
         block = whole if wanted == "fp8 rows" else min(_GATES, whole)
         run = _run(wanted, block) if wanted is not None else 1
         _gate[(tokens, triton.cdiv(width, block))](
-            gate_up, out, low and low.values, low and low.scales, width, low and low.span, block, run,
+            gate_up, out, low and low.values, low and low.scales, width, low and low.span, block, run, gelu,
             num_warps=max(4, _warps(block)), **overlapping(),
         )  # fmt: skip
     return low or out
