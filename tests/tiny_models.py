@@ -132,6 +132,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "arcee": ("ArceeConfig", {}),
+    "ernie": ("Ernie4_5Config", {"head_dim": 32, "use_bias": True}),
+    "exaone4": ("Exaone4Config", {"sliding_window": 24, "layer_types": KINDS}),
     "glm": ("GlmConfig", {"head_dim": 32}),
     "glm4": ("Glm4Config", {"head_dim": 32}),
     "gemma3": ("Gemma3TextConfig", GEMMA),

@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.models.config import Config
-from headgate.engine.models.families import gemma, glm, granite, llama, mistral, olmo, phi, qwen
+from headgate.engine.models.families import exaone, gemma, glm, granite, llama, mistral, olmo, phi, qwen
 from headgate.engine.models.quantized import check_quantization
 from headgate.engine.models.spec import DecoderSpec, Places
 
@@ -31,6 +31,11 @@ _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "SmolLM3ForCausalLM": {"num_key_value_heads": 4, "rope_theta": 2e6, "tie_word_embeddings": True},
     "SeedOssForCausalLM": {"num_key_value_heads": 8, "head_dim": 128},
     "ArceeForCausalLM": {"rms_norm_eps": 1e-5},
+    "Ernie4_5ForCausalLM": {
+        **{"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5, "rope_theta": 500000.0},
+        "tie_word_embeddings": True,
+    },
+    "Exaone4ForCausalLM": {"num_key_value_heads": 32, "rms_norm_eps": 1e-5, "sliding_window": 4096},
     "GlmForCausalLM": _GLM,
     "Glm4ForCausalLM": _GLM,
     # Its publisher's config.json has little more than what differs from these.
@@ -91,6 +96,8 @@ _READERS: Mapping[str, Callable[[Config, str], DecoderSpec]] = {
     "SmolLM3ForCausalLM": llama.smollm3,
     "SeedOssForCausalLM": llama.seed_oss,
     "ArceeForCausalLM": llama.arcee,
+    "Ernie4_5ForCausalLM": llama.ernie,
+    "Exaone4ForCausalLM": exaone.exaone4,
     "MistralForCausalLM": mistral.mistral,
     "MinistralForCausalLM": mistral.mistral,
     "Ministral3ForCausalLM": mistral.ministral3,

@@ -9,13 +9,21 @@ from headgate.engine.models.activation import Activation
 from headgate.engine.models.config import Config
 from headgate.engine.models.families.rotary import rope_of
 from headgate.engine.models.rope import RopeSpec
-from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.spec import DecoderSpec, WeightNames
 
 _ACTIVATIONS: Mapping[Activation, tuple[str, ...]] = {
     "silu": ("silu", "swish"),
     "gelu": ("gelu_pytorch_tanh",),
     "relu2": ("relu2",),
 }
+
+NORMS_BEHIND = WeightNames(
+    input_norm=None,
+    attended_norm="post_attention_layernorm",
+    mlp_norm=None,
+    fed_norm="post_feedforward_layernorm",
+)
+"""Of families that normalise what layers add, and not what they read."""
 
 
 def base(

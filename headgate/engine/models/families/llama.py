@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.models.config import Config
-from headgate.engine.models.families.common import base, sliding_layers
+from headgate.engine.models.families.common import base, head_dim_of, sliding_layers
+from headgate.engine.models.families.rotary import rope_of
 from headgate.engine.models.rope import RopeSpec
 from headgate.engine.models.spec import DecoderSpec, WeightNames
 
@@ -56,6 +57,13 @@ def seed_oss(config: Config, architecture: str) -> DecoderSpec:
         output_bias=bool(config.get("attention_out_bias", False)),
         mlp_bias=bool(config.get("mlp_bias", False)),
     )
+
+
+def ernie(config: Config, architecture: str) -> DecoderSpec:
+    """ERNIE 4.5 without experts: Llama whose heads turn in pairs of neighbours."""
+    rope = rope_of(config, head_dim_of(config), interleaved=True)
+    bias = bool(config.get("use_bias", False))
+    return replace(base(config, architecture, rope=rope), qkv_bias=bias, output_bias=bias, mlp_bias=bias)
 
 
 def arcee(config: Config, architecture: str) -> DecoderSpec:

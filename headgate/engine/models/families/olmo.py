@@ -5,16 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.engine.models.config import Config
-from headgate.engine.models.families.common import base, head_dim_of, sliding_layers
+from headgate.engine.models.families.common import NORMS_BEHIND, base, head_dim_of, sliding_layers
 from headgate.engine.models.families.rotary import ropes_by_kind
-from headgate.engine.models.spec import DecoderSpec, ExpertsSpec, WeightNames
-
-_BEHIND = WeightNames(
-    input_norm=None,
-    attended_norm="post_attention_layernorm",
-    mlp_norm=None,
-    fed_norm="post_feedforward_layernorm",
-)
+from headgate.engine.models.spec import DecoderSpec, ExpertsSpec
 
 
 def olmoe(config: Config, architecture: str) -> DecoderSpec:
@@ -62,4 +55,4 @@ def olmo3(config: Config, architecture: str) -> DecoderSpec:
 
 def _behind(spec: DecoderSpec, config: Config) -> DecoderSpec:
     bias = bool(config.get("attention_bias", False))
-    return replace(spec, qkv_bias=bias, output_bias=bias, qk_norm="projection", names=_BEHIND)
+    return replace(spec, qkv_bias=bias, output_bias=bias, qk_norm="projection", names=NORMS_BEHIND)
