@@ -15,7 +15,7 @@ from typing import Literal
 
 from headgate.engine.ahead import AheadDecoder
 from headgate.engine.device import computing_on, open_device
-from headgate.engine.errors import CheckpointError, ModelsTooLarge, lacks_memory
+from headgate.engine.errors import CheckpointError, ModelsTooLarge, UnknownArchitecture, lacks_memory
 from headgate.engine.graphs import GraphRecorder
 from headgate.engine.kernels.choice import KernelSet, choose_kernels, row_kernels
 from headgate.engine.kernels.device_rows import RowState
@@ -28,9 +28,10 @@ from headgate.engine.largest_step import largest_step
 from headgate.engine.limits import Limits
 from headgate.engine.local import LocalModel, ModelInfo
 from headgate.engine.loop import Listener, StepLoop
-from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.generation import hand_over, sampling_defaults
-from headgate.engine.models.loader import Dtype, LoadedDecoder, computed_in, load_decoder
+from headgate.engine.models.language_model import LanguageModel
+from headgate.engine.models.loader import Dtype, LoadedDecoder, computed_in
+from headgate.engine.models.loading import load_model
 from headgate.engine.models.opening import open_checkpoint
 from headgate.engine.models.resting import Parked, ReadAgain
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
@@ -209,7 +210,10 @@ class Engine:
             return
         shapes = []
         for each in specs:
-            opened = open_checkpoint(each.path, self._tensors)
+            try:
+                opened = open_checkpoint(each.path, self._tensors)
+            except UnknownArchitecture:
+                continue  # a guest is tried as a whole
             shapes.append(Shapes.of(opened.spec, computed_in(opened.config, each.dtype)))
         self._kernels = proved(self._kernels, self.device, shapes)
         self._row_kernels = row_kernels(self._kernels, self._settings.decode_ahead, self.device)
@@ -254,7 +258,7 @@ class Engine:
         return loaded, tokenizer
 
     def _read_decoder(self, spec: ModelSpec) -> LoadedDecoder:
-        return load_decoder(
+        return load_model(
             spec.path,
             self._kernels.kernels,
             dtype=spec.dtype,
@@ -288,7 +292,7 @@ class Engine:
         ahead = self._row_kernels is not None
         longest = min(context_length, tables.capacity_tokens)
 
-        def assemble(decoder: Decoder) -> Runner:
+        def assemble(decoder: LanguageModel) -> Runner:
             store = KVStore(decoder.spec, blocks + ahead, settings.block_size, kept, self.device)
             return Runner(decoder, store, settings.block_size, self._ahead(decoder, store, longest))
 
@@ -321,8 +325,8 @@ class Engine:
             active_parameters=loaded.active_parameters,
             weight_bytes=decoder.weight_bytes,
             expert_bytes=decoder.expert_bytes,
-            experts=decoder.spec.experts.count if decoder.spec.experts else 0,
-            experts_per_token=decoder.spec.experts.per_token if decoder.spec.experts else 0,
+            experts=decoder.spec.expert_count,
+            experts_per_token=decoder.spec.experts_per_token,
             kv_bytes_per_token=self._kv_bytes_per_token(loaded),
             dtype=str(decoder.dtype).removeprefix("torch."),
             weights=spec.weights,
@@ -338,8 +342,8 @@ class Engine:
         )
         return LocalModel(info, tokenizer, template, self._loop, sleeper)
 
-    def _ahead(self, decoder: Decoder, store: KVStore, longest: int) -> AheadDecoder | None:
-        if self._row_kernels is None:
+    def _ahead(self, decoder: LanguageModel, store: KVStore, longest: int) -> AheadDecoder | None:
+        if self._row_kernels is None or not decoder.steps_on_device:
             return None
         record = GraphRecorder() if self.device.type == "cuda" else None
         return AheadDecoder(
@@ -358,7 +362,7 @@ class Engine:
         """What the rows of all models take beside keys and values."""
         if self._row_kernels is None:
             return 0
-        settings, specs = self._settings, [each.decoder.spec for _, each, _ in loaded]
+        settings, specs = self._settings, [each.decoder.spec for _, each, _ in loaded if each.decoder.steps_on_device]
         return sum(
             RowState.nbytes(settings.max_running, -(-s.context_length // settings.block_size), s.vocab_size)
             for s in specs

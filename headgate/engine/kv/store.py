@@ -10,7 +10,7 @@ import torch
 
 from headgate.engine.kernels.interface import KVLayer
 from headgate.engine.kv.memory import HUGE_PAGE, HostMemory
-from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.language_model import ModelShape
 from headgate.engine.quant.fp8 import E4M3
 
 KVDtype = Literal["auto", "int8", "fp8"]
@@ -23,7 +23,7 @@ def kv_dtype(wanted: KVDtype, dtype: torch.dtype) -> torch.dtype:
     return dtype if wanted == "auto" else torch.int8 if wanted == "int8" else E4M3
 
 
-def kv_bytes_per_token(spec: DecoderSpec, dtype: torch.dtype) -> int:
+def kv_bytes_per_token(spec: ModelShape, dtype: torch.dtype) -> int:
     """Bytes one token's keys and values take over all layers, scales included."""
     scale_bytes = 4 if dtype.itemsize == 1 else 0
     return 2 * spec.layers * spec.kv_heads * (spec.head_dim * dtype.itemsize + scale_bytes)
@@ -36,7 +36,7 @@ class KVStore:
     """
 
     def __init__(
-        self, spec: DecoderSpec, blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
+        self, spec: ModelShape, blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.blocks, self.block_size = blocks, block_size
         shape = (blocks * block_size, spec.kv_heads, spec.head_dim)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.tensors import INDEX, WHOLE, read_json, shards
+from headgate.engine.models.loading import check_config
+from headgate.engine.models.tensors import INDEX, WHOLE, shards
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _CONFIG = "config.json"
@@ -39,7 +39,7 @@ def locate(source: str, *, weights: bool = True) -> Path:
     folder = _fetch(source, repository, revision, [_CONFIG])
     if (folder / _CONFIG).is_file():
         try:
-            read_spec(read_json(folder / _CONFIG))
+            check_config(folder)
         except CheckpointError as error:
             raise type(error)(f"{source}: {error}") from error
     # The commit from here on: the rest is of the same one, and the hub is not asked again which it is.

@@ -19,6 +19,7 @@ from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, Mixture, M
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
 from headgate.engine.models.formats import LayerFormats, layer_formats
 from headgate.engine.models.keeping import packed_cache
+from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.opening import Opened, open_checkpoint
 from headgate.engine.models.quantized import Matrix, read_matrix, stays_fp8
 from headgate.engine.models.spec import DecoderSpec
@@ -37,34 +38,12 @@ _ROWS_AT_A_TIME = 1 << 14  # whole panels of outputs, however a kernel packs the
 class LoadedDecoder:
     """A decoder and what is worth knowing of its checkpoint."""
 
-    decoder: Decoder
+    decoder: LanguageModel
     parameters: int
     active_parameters: int
     """Parameters a token uses: of the experts only the chosen ones."""
     revision: str
     """Hex digest that changes when the configuration or the weights' names, shapes, sizes or times do."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointFacts:
-    """What a checkpoint's files tell without its weights; fields as of `LoadedDecoder`."""
-
-    spec: DecoderSpec
-    parameters: int
-    active_parameters: int
-    revision: str
-
-
-def read_facts(folder: Path) -> CheckpointFacts:
-    """The facts of the checkpoint in `folder`; no tensor is read, save a head beside the embedding that it should be.
-
-    Raises:
-        CheckpointError: naming the file that is missing or damaged.
-    """
-    opened = open_checkpoint(folder, CheckpointTensors)
-    spec, parameters = opened.spec, opened.source.parameters_named
-    revision = _revision(opened.config, opened.source)
-    return CheckpointFacts(spec, parameters, parameters - _idle_expert_parameters(spec), revision)
 
 
 def load_decoder(
@@ -112,8 +91,8 @@ def load_decoder(
     return LoadedDecoder(
         Decoder(spec, weights, kernels),
         parameters,
-        parameters - _idle_expert_parameters(spec),
-        _revision(config, source),
+        parameters - idle_expert_parameters(spec),
+        revision_of(config, source),
     )
 
 
@@ -373,14 +352,16 @@ def _stack(tensors: list[Tensor]) -> Tensor:
     return torch.cat(tensors) if len(tensors) > 1 else tensors[0]
 
 
-def _idle_expert_parameters(spec: DecoderSpec) -> int:
+def idle_expert_parameters(spec: DecoderSpec) -> int:
+    """Numbers in the experts that a token does not pass."""
     if spec.experts is None:
         return 0
     idle = spec.experts.count - spec.experts.per_token
     return len(spec.moe_layers) * idle * 3 * spec.hidden * spec.experts.width
 
 
-def _revision(config: Mapping[str, Any], source: Tensors) -> str:
+def revision_of(config: Mapping[str, Any], source: Tensors) -> str:
+    """Hex digest that changes when the configuration or the weights' names, shapes, sizes or times do."""
     digest = sha256(json.dumps(config, sort_keys=True).encode())
     for path in source.files:
         # The header names every tensor with shape and offsets; size and time stand for the rest without reading it.

@@ -17,7 +17,8 @@ from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.loader import LoadedDecoder, load_decoder, read_facts
+from headgate.engine.models.loader import LoadedDecoder, load_decoder
+from headgate.engine.models.loading import read_facts
 
 CPU = torch.device("cpu")
 
