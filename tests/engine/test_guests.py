@@ -163,6 +163,15 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
+def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
+    """Its head would be the embedding, as in a language model."""
+    folder = write(tmp_path, "Gemma2Config", {})
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["Gemma2ForSequenceClassification"]}))
+    with pytest.raises(UnknownArchitecture, match=r"SequenceClassification' .* only Gemma2ForCausalLM can be"):
+        check_config(folder)
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_would_compute_something_else_is_refused(tmp_path: Path, case: str) -> None:
     config, options, why = REFUSED[case]

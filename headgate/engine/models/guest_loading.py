@@ -136,6 +136,8 @@ def _known(folder: Path) -> tuple[str, Any, type[Any]]:
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise _unfit(name, "it is no causal language model")
     kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    if name != kind.__name__ and not name.endswith("ForCausalLM"):
+        raise _unfit(name, f"of model_type {config.model_type!r} only {kind.__name__} can be")
     if not getattr(kind, "_supports_attention_backend", False):
         raise _unfit(name, "it has no place for another attention")
     return name, config, kind

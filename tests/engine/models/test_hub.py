@@ -87,7 +87,10 @@ def test_only_what_is_read_is_downloaded(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"architectures": ["GptOssForCausalLM"]}, "owner/name: config.json: architecture 'GptOssForCausalLM'"),
+        (
+            {"architectures": ["OtherForCausalLM"], "model_type": "other"},
+            "owner/name: config.json: architecture 'OtherForCausalLM' is not known, nor is model_type 'other' to transf",
+        ),
         ({"quantization_config": {"quant_method": "awq"}}, "owner/name: config.json: quantization_config 'awq'"),
     ],
 )
