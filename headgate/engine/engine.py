@@ -242,6 +242,12 @@ class Engine:
             self._models[spec.name] = self._serve(spec, decoder, tokenizer, blocks)
 
     def _read(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
+        try:
+            return self._read_parts(spec)
+        except CheckpointError as error:
+            raise type(error)(f"the model '{spec.name}': {error}") from error
+
+    def _read_parts(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
         started = self._clock()
         Tokenizer.file_of(spec.path)  # if there is none, that is told before weights are read
         with computing_on(self.device):

@@ -176,7 +176,7 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path: Path) -> None:
 def test_what_would_compute_something_else_is_refused(tmp_path: Path, case: str) -> None:
     config, options, why = REFUSED[case]
     folder = write(tmp_path, config, options)
-    with pytest.raises(UnknownArchitecture, match=f"cannot be served: .*{why}"):
+    with pytest.raises(UnknownArchitecture, match=f"the model 'm': config.json: .* cannot be served: .*{why}"):
         Engine(EngineSettings(device="cpu")).load(ModelSpec("m", folder))
 
 

@@ -89,7 +89,7 @@ def test_only_what_is_read_is_downloaded(
     [
         (
             {"architectures": ["OtherForCausalLM"], "model_type": "other"},
-            "owner/name: config.json: architecture 'OtherForCausalLM' is not known, nor is model_type 'other' to transf",
+            "owner/name: config.json: architecture 'OtherForCausalLM' is not known, nor is model_type 'other'",
         ),
         ({"quantization_config": {"quant_method": "awq"}}, "owner/name: config.json: quantization_config 'awq'"),
     ],
