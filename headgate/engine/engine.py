@@ -28,6 +28,7 @@ from headgate.engine.largest_step import largest_step
 from headgate.engine.limits import Limits
 from headgate.engine.local import LocalModel, ModelInfo
 from headgate.engine.loop import Listener, StepLoop
+from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.generation import hand_over, sampling_defaults
 from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import Dtype, LoadedDecoder, computed_in
@@ -221,6 +222,8 @@ class Engine:
 
     def _try_out(self, loaded: Iterable[tuple[ModelSpec, LoadedDecoder, Tokenizer]]) -> None:
         for _, each, _ in loaded:
+            if not isinstance(each.decoder, Decoder):
+                continue  # a guest was tried as a whole
             spec, dtype = each.decoder.spec, each.decoder.dtype
             if kv_dtype(self._settings.kv_dtype, dtype) == dtype:
                 shape = AttentionShape(spec.heads, spec.kv_heads, spec.head_dim, dtype, self._settings.block_size)

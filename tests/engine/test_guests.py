@@ -48,6 +48,19 @@ GUESTS: dict[str, tuple[str, dict[str, Any]]] = {
             "moe_intermediate_size": 32,
         },
     ),
+    # Layers of other heads, wider ones, and a window.
+    "gemma4": (
+        "Gemma4TextConfig",
+        {
+            "head_dim": 16,
+            "global_head_dim": 32,
+            "num_key_value_heads": 4,
+            "num_global_key_value_heads": 2,
+            "sliding_window": 24,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "hidden_size_per_layer_input": 0,
+        },
+    ),
     # Learned positions, biases, fused projections that are no linear layers of torch, another name for the layers.
     "gpt2": ("GPT2Config", {"n_positions": 512}),
     # Logits are scaled behind the head.

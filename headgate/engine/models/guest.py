@@ -21,10 +21,7 @@ class GuestSpec:
     """See ModelShape."""
 
     architecture: str
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
+    kv_shapes: tuple[tuple[int, int], ...]
     vocab_size: int
     context_length: int
     expert_count: int = 0
@@ -35,7 +32,7 @@ class _Paged:
     """Attends the layers of a step over the paged cache."""
 
     def __init__(self, guest: Guest, batch: AttentionBatch, cache: Sequence[KVLayer]) -> None:
-        self._kernels, self._capped, self._head_dim = guest.kernels, guest.capped, guest.spec.head_dim
+        self._kernels, self._capped = guest.kernels, guest.capped
         self._slots = batch.slots
         self._plan = (self._capped or self._kernels).plan(batch, guest.device)
         self._cache = iter(cache)
@@ -44,8 +41,9 @@ class _Paged:
         """See Attends."""
         layer, width = next(self._cache), wanted.value.shape[-1]
         # The kernels' own scale, and heads as wide as they are in the cache: zeros change no product.
-        scale = wanted.scale * self._head_dim**0.5
-        query, key, value = (self._padded(part) for part in (wanted.query, wanted.key, wanted.value))
+        head_dim = layer.keys.shape[-1]
+        scale = wanted.scale * head_dim**0.5
+        query, key, value = (_padded(part, head_dim) for part in (wanted.query, wanted.key, wanted.value))
         query = query if math.isclose(scale, 1.0) else query * scale
         self._kernels.write_kv(layer, key, value, self._slots)
         if self._capped is None:
@@ -53,12 +51,6 @@ class _Paged:
         else:
             attended = self._capped.attend(query, layer, self._plan, wanted.window, cap=wanted.cap, sinks=wanted.sinks)
         return attended[..., :width]
-
-    def _padded(self, heads: Tensor) -> Tensor:
-        """[tokens, heads, head_dim] of [1, heads, tokens, width]."""
-        lacking = self._head_dim - heads.shape[-1]
-        rows = heads[0].transpose(0, 1)
-        return F.pad(rows, (0, lacking)) if lacking else rows.contiguous()
 
 
 class Guest:
@@ -133,3 +125,11 @@ class Guest:
     def decoded(self, step: DeviceStep, cache: Sequence[KVLayer], longest: int) -> Tensor:
         """See LanguageModel: it cannot."""
         raise NotImplementedError("a guest has no steps on the device")
+
+
+def _padded(heads: Tensor, head_dim: int) -> Tensor:
+    """[tokens, heads, head_dim] of [1, heads, tokens, width]."""
+    lacking = head_dim - heads.shape[-1]
+    rows = heads[0].transpose(0, 1)
+    # Flat first: a single token or head is contiguous whatever its stride, and kernels look at strides.
+    return F.pad(rows, (0, lacking)) if lacking else rows.reshape(-1).view(rows.shape)

@@ -155,7 +155,7 @@ def _first_contexts(config: Any) -> list[int]:
 
 def _experts(config: Any) -> tuple[int, int]:
     counts = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-    passed = ("num_experts_per_tok", "moe_topk", "moe_k", "num_experts_per_token")
+    passed = ("num_experts_per_tok", "moe_topk", "moe_k", "num_experts_per_token", "top_k_experts")
     count, per_token = (
         next((value for key in keys if isinstance(value := getattr(config, key, None), int)), 0)
         for keys in (counts, passed)
@@ -254,17 +254,10 @@ class _Survey:
         """
         if facts.window and facts.window < facts.context_length and not any(wanted.window for wanted in self.seen):
             raise ValueError(f"sliding_window is {facts.window}, of which its attention is not told")
-        heads, kv_heads = ({part.shape[1] for part in parts} for parts in zip(
-            *((wanted.query, wanted.key) for wanted in self.seen), strict=True
-        ))  # fmt: skip
-        if len(heads) != 1 or len(kv_heads) != 1:
-            raise ValueError("its layers have unequal numbers of heads")
+        shapes = ((w.key.shape[1], max(w.key.shape[-1], w.value.shape[-1])) for w in self.seen)
         return GuestSpec(
             architecture=facts.architecture,
-            layers=len(self.seen),
-            heads=heads.pop(),
-            kv_heads=kv_heads.pop(),
-            head_dim=max(part.shape[-1] for wanted in self.seen for part in (wanted.key, wanted.value)),
+            kv_shapes=tuple(shapes),
             vocab_size=vocab_size,
             context_length=facts.context_length,
             expert_count=facts.experts[0],

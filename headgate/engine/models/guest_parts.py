@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from headgate.engine.kernels.interface import Kernels
@@ -143,7 +144,8 @@ class GuestParts:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[rows, vocab_size] of [rows, hidden]."""
-        logits: Tensor = self._model(input_ids=None, hidden=hidden.unsqueeze(0), use_cache=False).logits
+        tokens = torch.zeros(1, hidden.shape[0], dtype=torch.int64, device=hidden.device)  # some look how many they are
+        logits: Tensor = self._model(input_ids=tokens, hidden=hidden.unsqueeze(0), use_cache=False).logits
         return logits[0]
 
     def compute_in(self, kernels: Kernels, fmt: WeightFormat, routers: int) -> None:

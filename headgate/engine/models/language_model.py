@@ -21,23 +21,8 @@ class ModelShape(Protocol):
         ...
 
     @property
-    def layers(self) -> int:
-        """How often a token is attended, each time with keys and values of their own."""
-        ...
-
-    @property
-    def heads(self) -> int:
-        """Of queries."""
-        ...
-
-    @property
-    def kv_heads(self) -> int:
-        """Of keys and of values."""
-        ...
-
-    @property
-    def head_dim(self) -> int:
-        """Numbers of a head in the cache."""
+    def kv_shapes(self) -> Sequence[tuple[int, int]]:
+        """Per layer: heads of keys and of values, and the numbers of a head in the cache."""
         ...
 
     @property
