@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.models.config import Config
-from headgate.engine.models.quantized import check_quantization
+from headgate.engine.models.quantization import check_quantization
 from headgate.engine.models.spec import DecoderSpec, ExpertsSpec, RopeSpec, WeightNames
 
 # What transformers' classes have for keys that config.json leaves out; what all have alike is where the key is read.

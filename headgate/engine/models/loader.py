@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -27,6 +28,8 @@ from headgate.engine.models.tensors import CheckpointTensors, Tensors
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
+
+logger = logging.getLogger(__name__)
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 _MLP_NAMES = ("gate_proj", "up_proj", "down_proj")
@@ -85,6 +88,10 @@ def load_decoder(
         weights = reader.weights(progress or (lambda _done, _all: None))
         if cache is not None and reader.packed:
             cache.save({**(kept or {}), **reader.packed})
+        if reader.expanded:
+            less = "weights: int8 takes half of that, int4 less than a third"
+            size = reader.expanded / 1e9
+            logger.info("%s: quantized weights take %.1f GB, expanded to %s; %s", folder, size, compute, less)
         return_freed_memory()
         source.refuse_leftovers(tied_head=spec.tied_head)
         parameters = source.parameters
@@ -129,6 +136,8 @@ class _Reader:
         self._fp8 = kernels.fp8 if {formats.others, *formats.attention} == {"native"} else None
         self.packed: dict[str, Tensor] = {}
         """Parts of all packed weights by name, if any had to be packed; empty if all were kept."""
+        self.expanded = 0
+        """Bytes of weights that the checkpoint has quantized, and that stay in the compute dtype here."""
 
     def weights(self, progress: Callable[[int, int], None]) -> DecoderWeights:
         spec, fmt = self._spec, self._formats.others
@@ -238,7 +247,7 @@ class _Reader:
         return {name: read_matrix(self._source, name, shape) for name, shape in zip(tensors, shapes, strict=True)}
 
     def _read(self, expert: _Matrices) -> ExpertWeights:
-        gate, up, down = (self._convert(matrix) for matrix in expert.values())
+        gate, up, down = (self._convert(matrix, self._formats.others) for matrix in expert.values())
         read = ExpertWeights(torch.cat((gate, up)), down)
         self._release(list(expert))
         return read
@@ -268,7 +277,7 @@ class _Reader:
         return self._pack(
             "+".join(names),
             tensors,
-            lambda: _stack([self._convert(source) for source in sources]),
+            lambda: _stack([self._convert(source, fmt) for source in sources]),
             sum(widths),
             both,
             fmt,
@@ -331,12 +340,17 @@ class _Reader:
             self.packed[f"{name}/{field.name}"] = getattr(weight, field.name)
 
     def _tensor(self, name: str, *shape: int) -> Tensor:
+        if len(shape) == 2:
+            return self._convert(read_matrix(self._source, name, (shape[0], shape[1])))
         return self._convert(self._source.get(name, shape))
 
-    def _convert(self, matrix: Matrix) -> Tensor:
-        if isinstance(matrix, Fp8Weight):
-            return matrix.to(self._device).expand(self._dtype)
-        return matrix.to(device=self._device, dtype=self._dtype)
+    def _convert(self, matrix: Matrix, fmt: WeightFormat = "native") -> Tensor:
+        if isinstance(matrix, Tensor):
+            return matrix.to(device=self._device, dtype=self._dtype)
+        # What is rounded again is not rounded to bfloat16 before.
+        weight = matrix.to(self._device).expand(self._dtype if fmt == "native" else torch.float32)
+        self.expanded += weight.nbytes if fmt == "native" else 0
+        return weight
 
 
 def return_freed_memory() -> None:

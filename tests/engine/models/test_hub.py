@@ -91,7 +91,7 @@ def test_only_what_is_read_is_downloaded(
             {"architectures": ["OtherForCausalLM"], "model_type": "other"},
             "owner/name: config.json: architecture 'OtherForCausalLM' is not known, nor is model_type 'other'",
         ),
-        ({"quantization_config": {"quant_method": "awq"}}, "owner/name: config.json: quantization_config 'awq'"),
+        ({"quantization_config": {"quant_method": "hqq"}}, "owner/name: config.json: quantization_config 'hqq'"),
     ],
 )
 def test_what_cannot_be_served_costs_no_download(
