@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headgate.engine.models.adapter import Adapter
 from headgate.engine.models.quantization import Packing
 from headgate.engine.models.tensors import WORDS
 from headgate.engine.quant.fp8 import BLOCK, E4M3, LARGEST
@@ -59,6 +60,7 @@ class RandomTensors:
         self.folder, self.parameters = folder, 0
         self.files: list[Path] = []
         self.packing: Packing | None = None
+        self.adapter: Adapter | None = None
         self._device, self._fp8 = device, fp8
         self._generator = torch.Generator(device).manual_seed(0)
         self._shapes: dict[str, tuple[int, ...]] = {}

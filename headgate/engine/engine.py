@@ -59,7 +59,8 @@ class ModelSpec:
     """A model to load.
 
     `context_length` lowers the checkpoint's own limit; `weights` is the linear layers' format; `tool_calls` is how it
-    writes calls of functions, "auto" as its chat template teaches it.
+    writes calls of functions, "auto" as its chat template teaches it; `adapter` is the folder of a LoRA adapter of the
+    checkpoint.
     """
 
     name: str
@@ -68,6 +69,7 @@ class ModelSpec:
     weights: WeightFormat = "native"
     context_length: int | None = None
     tool_calls: ToolFormat | Literal["auto"] = "auto"
+    adapter: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,7 @@ class Engine:
             fmt=spec.weights,
             device=self.device,
             keep_packed=self._settings.keep_quantized,
+            adapter=spec.adapter,
             progress=self._telling(spec),
             tensors=self._tensors,
         )

@@ -34,8 +34,12 @@ def packed_cache(
     if layout is None:
         return None
     name = f"{formats.others}-{str(dtype).removeprefix('torch.')}"
-    made_of = json.dumps([name, list(formats.attention), layout, content_digest(source.files), config], sort_keys=True)
-    return PackedCache(folder, name, sha256(made_of.encode()).hexdigest(), source.files)
+    files, adapter = source.files, source.adapter
+    if adapter is not None:
+        # A file of its own: the same checkpoint may be served by itself, too, and with other adapters.
+        name, files = f"{name}-{adapter.identity}", [*files, *adapter.files]
+    made_of = json.dumps([name, list(formats.attention), layout, content_digest(files), config], sort_keys=True)
+    return PackedCache(folder, name, sha256(made_of.encode()).hexdigest(), files)
 
 
 def _pack_probe(kernels: Kernels, probe: Tensor, formats: LayerFormats) -> PackedWeight | None:

@@ -15,13 +15,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.interface import Kernels, Mlp
 from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, Mixture, MixtureWeights, PackedExperts
+from headgate.engine.models.adapter import AdaptedWeight, Adapter
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
 from headgate.engine.models.formats import LayerFormats, layer_formats
 from headgate.engine.models.keeping import packed_cache
 from headgate.engine.models.language_model import LanguageModel
-from headgate.engine.models.opening import Opened, open_checkpoint
+from headgate.engine.models.opening import EMBEDDING, HEAD, Opened, open_checkpoint
 from headgate.engine.models.quantized import Matrix, read_matrix, stays_fp8
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
@@ -57,6 +59,7 @@ def load_decoder(
     fmt: WeightFormat | LayerFormats = "native",
     device: torch.device | None = None,
     keep_packed: bool = False,
+    adapter: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     tensors: Callable[[Path], Tensors] = CheckpointTensors,
 ) -> LoadedDecoder:
@@ -65,8 +68,8 @@ def load_decoder(
     `dtype` "auto" is bfloat16 unless the checkpoint is in float32. `fmt` is the format the linear layers are kept in,
     save those that `layer_formats` gives more bits, or says it layer by layer; embedding, norms and routers stay in
     `dtype`. With `keep_packed` weights that are quantised here are written to disk for the next time, and those of the
-    last time are used: see `quant.packed_cache`. `progress` is told how many layers of how many were read. `tensors`
-    opens the folder's.
+    last time are used: see `quant.packed_cache`. `adapter`: a folder, see `Adapter`. `progress` is told how many layers
+    of how many were read. `tensors` opens the folder's.
 
     fp8 weights stay fp8 where the kernels can compute with them and all formats are native; elsewhere they are
     expanded.
@@ -77,6 +80,8 @@ def load_decoder(
     with torch.inference_mode():
         opened = open_checkpoint(folder, tensors)
         config, spec, source = opened.config, opened.spec, opened.source
+        if adapter is not None:
+            source.adapter = _adapter(adapter, spec)
         compute = computed_in(config, dtype)
         device = device or torch.device("cpu")
         formats = fmt if isinstance(fmt, LayerFormats) else layer_formats(spec, fmt, int8=kernels.int8)
@@ -94,6 +99,8 @@ def load_decoder(
             logger.info("%s: quantized weights take %.1f GB, expanded to %s; %s", folder, size, compute, less)
         return_freed_memory()
         source.refuse_leftovers(tied_head=spec.tied_head)
+        if source.adapter is not None:
+            source.adapter.refuse_leftovers()
         parameters = source.parameters
     return LoadedDecoder(
         Decoder(spec, weights, kernels),
@@ -101,6 +108,15 @@ def load_decoder(
         parameters - idle_expert_parameters(spec),
         revision_of(config, source),
     )
+
+
+def _adapter(folder: Path, spec: DecoderSpec) -> Adapter:
+    adapter = Adapter(folder)
+    if spec.tied_head and adapter.adapts(EMBEDDING, HEAD):
+        raise CheckpointError(
+            f"{folder}: the head of the checkpoint is its embedding, of which only one was trained; merge the adapter"
+        )
+    return adapter
 
 
 def computed_in(config: Mapping[str, Any], dtype: Dtype) -> torch.dtype:
@@ -349,7 +365,8 @@ class _Reader:
             return matrix.to(device=self._device, dtype=self._dtype)
         # What is rounded again is not rounded to bfloat16 before.
         weight = matrix.to(self._device).expand(self._dtype if fmt == "native" else torch.float32)
-        self.expanded += weight.nbytes if fmt == "native" else 0
+        plain = isinstance(matrix, AdaptedWeight) and isinstance(matrix.base, Tensor)
+        self.expanded += weight.nbytes if fmt == "native" and not plain else 0
         return weight
 
 
@@ -377,7 +394,11 @@ def idle_expert_parameters(spec: DecoderSpec) -> int:
 def revision_of(config: Mapping[str, Any], source: Tensors) -> str:
     """Hex digest that changes when the configuration or the weights' names, shapes, sizes or times do."""
     digest = sha256(json.dumps(config, sort_keys=True).encode())
-    for path in source.files:
+    files = source.files
+    if source.adapter is not None:
+        digest.update(source.adapter.identity.encode())
+        files = [*files, *source.adapter.files]
+    for path in files:
         # The header names every tensor with shape and offsets; size and time stand for the rest without reading it.
         stat = path.stat()
         digest.update(f"{path.name}:{stat.st_size}:{stat.st_mtime_ns}".encode())

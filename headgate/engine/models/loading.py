@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from headgate.engine.errors import UnknownArchitecture
+from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.guest_loading import guest_facts, load_guest
@@ -83,6 +83,7 @@ def load_model(
     fmt: WeightFormat,
     device: torch.device,
     keep_packed: bool,
+    adapter: Path | None,
     progress: Callable[[int, int], None],
     tensors: Callable[[Path], Tensors],
 ) -> LoadedDecoder:
@@ -99,8 +100,11 @@ def load_model(
             fmt=fmt,
             device=device,
             keep_packed=keep_packed,
+            adapter=adapter,
             progress=progress,
             tensors=tensors,
         )
-    except UnknownArchitecture:
+    except UnknownArchitecture as error:
+        if adapter is not None:
+            raise CheckpointError(f"{error}; others than these are served without an adapter") from error
         return load_guest(folder, kernels, dtype=dtype, fmt=fmt, device=device)

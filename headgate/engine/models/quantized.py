@@ -9,26 +9,25 @@ import torch
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
+from headgate.engine.models.adapter import AdaptedWeight
 from headgate.engine.models.integers import read_integers
 from headgate.engine.models.quantization import check_quantization
 from headgate.engine.models.tensors import CheckpointTensors, Tensors, read_json
 from headgate.engine.quant.fp8 import BLOCK, E4M3, Fp8Weight
 from headgate.engine.quant.integers import IntegerWeight
 
-Matrix = Tensor | Fp8Weight | IntegerWeight
+Matrix = Tensor | Fp8Weight | IntegerWeight | AdaptedWeight
 
 
 def read_matrix(source: Tensors, name: str, shape: tuple[int, int]) -> Matrix:
-    """The tensor `name` [outputs, inputs] as the checkpoint has it, still memory-mapped.
+    """The tensor `name` [outputs, inputs] as the checkpoint and its adapter have it, still memory-mapped.
 
     Raises:
         CheckpointError: it, or a tensor that belongs to it, is missing or misshapen, or of another format than
             config.json says.
     """
-    if source.dtype(name) == E4M3:
-        return _read_fp8(source, name, shape)
-    packed = read_integers(source, name, shape)
-    return source.get(name, shape) if packed is None else packed
+    stored = _stored(source, name, shape)
+    return stored if source.adapter is None else source.adapter.applied(name, stored, shape)
 
 
 def expanded(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -58,6 +57,13 @@ def stays_fp8(experts: Sequence[Matrix]) -> bool:
     found = [matrix for matrix in experts if isinstance(matrix, Fp8Weight)]
     whole = all(not matrix.blocks or matrix.values.shape[0] % BLOCK == 0 for matrix in found)
     return len(found) == len(experts) and whole and len({matrix.blocks for matrix in found}) == 1
+
+
+def _stored(source: Tensors, name: str, shape: tuple[int, int]) -> Tensor | Fp8Weight | IntegerWeight:
+    if source.dtype(name) == E4M3:
+        return _read_fp8(source, name, shape)
+    packed = read_integers(source, name, shape)
+    return source.get(name, shape) if packed is None else packed
 
 
 def _read_fp8(source: Tensors, name: str, shape: tuple[int, int]) -> Fp8Weight:

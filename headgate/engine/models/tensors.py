@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,6 +17,9 @@ from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
 from headgate.engine.models.quantization import Packing
+
+if TYPE_CHECKING:
+    from headgate.engine.models.adapter import Adapter
 
 _DTYPES = {
     "F64": torch.float64,
@@ -78,6 +81,8 @@ class Tensors(Protocol):
     folder: Path
     packing: Packing | None
     """How some of the weights are packed, if config.json says so: whoever reads it puts it here."""
+    adapter: Adapter | None
+    """What is added to matrices when they are read; whoever wants that puts it here."""
     parameters: int
     """How many the tensors stand for that were got so far."""
 
@@ -162,6 +167,7 @@ class CheckpointTensors:
         self._used: set[str] = set()
         self._parts: dict[str, list[str]] = {}
         self.packing: Packing | None = None
+        self.adapter: Adapter | None = None
         self.parameters = 0
         for path in self._paths():
             try:

@@ -21,7 +21,8 @@ from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.loader import LoadedDecoder, load_decoder, read_facts
+from headgate.engine.models.loader import LoadedDecoder, load_decoder
+from headgate.engine.models.loading import read_facts
 from headgate.engine.models.quantization import check_quantization
 from headgate.engine.models.quantized import expanded, read_matrix
 from headgate.engine.models.tensors import CheckpointTensors
