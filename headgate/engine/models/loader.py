@@ -94,9 +94,12 @@ def load_decoder(
         if cache is not None and reader.packed:
             cache.save({**(kept or {}), **reader.packed})
         if reader.expanded:
-            less = "weights: int8 takes half of that, int4 less than a third"
-            size = reader.expanded / 1e9
-            logger.info("%s: quantized weights take %.1f GB, expanded to %s; %s", folder, size, compute, less)
+            logger.info(
+                "%s: quantized weights take %.0f MB, expanded to %s; weights: int8 or int4 takes less",
+                folder,
+                reader.expanded / 1e6,
+                str(compute).removeprefix("torch."),
+            )
         return_freed_memory()
         source.refuse_leftovers(tied_head=spec.tied_head)
         if source.adapter is not None:

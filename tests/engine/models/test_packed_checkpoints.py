@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from hypothesis import given
+from hypothesis import strategies as st
 from packed_checkpoints import Scheme, awq_scheme, compressed_scheme, gptq_scheme, write_packed
 from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint
@@ -128,7 +131,7 @@ def test_what_they_take_is_logged(
     load_decoder(packed, ReferenceKernels(), fmt="int4")
     assert "expanded" not in caplog.text
     load_decoder(packed, ReferenceKernels())
-    assert "quantized weights take 0.0 GB, expanded to torch.float32; weights: int8 takes half of that" in caplog.text
+    assert "quantized weights take 1 MB, expanded to float32; weights: int8 or int4 takes less" in caplog.text
 
 
 def test_whole_numbers_stay_where_the_largest_is_as_in_int8(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
@@ -192,6 +195,23 @@ GPTQ, AWQ, COMPRESSED = gptq_scheme(4, 32), awq_scheme(32), compressed_scheme(4,
 def test_what_cannot_be_read_is_refused_by_config_alone(stated: object, message: str) -> None:
     with pytest.raises(CheckpointError, match=rf"^config\.json: .*{message}"):
         check_quantization({"quantization_config": stated})
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 9)
+    | st.sampled_from(["gptq", "int", "group", "pack-quantized", "gemm"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["a", "weights", "bits"]), inner),
+    max_leaves=4,
+)
+KEYS = sorted({*GPTQ.stated, *AWQ.stated, *COMPRESSED.stated, "dynamic", "pack_dtype", "sparsity_config"})
+
+
+@given(st.sampled_from([GPTQ, AWQ, COMPRESSED]), st.dictionaries(st.sampled_from(KEYS), ANYTHING, max_size=3))
+def test_whatever_a_configuration_says_it_is_taken_or_refused(base: Scheme, changes: dict[str, Any]) -> None:
+    with contextlib.suppress(CheckpointError):
+        check_quantization({"quantization_config": {**base.stated, **changes}})
 
 
 AT = "model.layers.1.mlp.down_proj"
