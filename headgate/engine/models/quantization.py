@@ -29,16 +29,17 @@ class Packing:
         ordered: inputs are in groups that only their tensor tells.
     """
 
-    method: Literal["gptq", "awq", "compressed-tensors", "fp8"]
+    method: Literal["gptq", "awq", "compressed-tensors", "fp8", "mxfp4"]
     short: bool = False
     runs: frozenset[int] = frozenset()
     ordered: bool = False
 
 
-def check_quantization(config: Mapping[str, Any]) -> Packing | None:
+def check_quantization(config: Mapping[str, Any], *, stacks: bool = False) -> Packing | None:
     """How weights are packed by what `config` (the content of config.json) says of them; None where it says nothing.
 
-    Which matrices are packed, in how many bits, and what a scale belongs to, the tensors themselves tell.
+    Which matrices are packed, in how many bits, and what a scale belongs to, the tensors themselves tell. `stacks`:
+    MXFP4 will do, too, whose tensors have all experts of a layer.
 
     Raises:
         CheckpointError: such weights cannot be served; naming what is there, and what could be.
@@ -53,6 +54,8 @@ def check_quantization(config: Mapping[str, Any]) -> Packing | None:
         return _awq(stated)
     if method == "compressed-tensors":
         return _compressed(stated)
+    if method == "mxfp4" and stacks:
+        return Packing("mxfp4")
     if method != "fp8":
         raise _refusal(f"quantization_config {method!r}", f"use {_KNOWN}")
     _check_block(stated.get("weight_block_size"))

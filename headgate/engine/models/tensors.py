@@ -39,6 +39,8 @@ _DTYPES = {
 WORDS = (".qweight", ".weight_packed")
 """Ends of the names of packed codes: of GPTQ and AWQ, and of compressed-tensors."""
 _PARTS = (".qzeros", ".scales", ".g_idx", ".weight_shape", ".weight_zero_point", ".weight_g_idx")
+BLOCKS, BLOCK_SCALES = "_blocks", "_scales"
+"""Ends of the names of all experts' matrices in MXFP4."""
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _SCALES = ("_scale", "_scale_inv")
@@ -201,6 +203,11 @@ class CheckpointTensors:
             if name.endswith(WORDS):
                 module = name.rpartition(".")[0]
                 found[f"{module}.weight"] = self._packed_shape(module, name)
+            elif name.endswith(BLOCKS) and (stack := name.removesuffix(BLOCKS)) + BLOCK_SCALES in self:
+                experts, outputs, *inputs = found.pop(name)
+                del found[stack + BLOCK_SCALES]
+                # Two in a byte, and as transformers has them.
+                found[stack] = experts, 2 * math.prod(inputs), outputs
         return dict(sorted(found.items()))
 
     @property
