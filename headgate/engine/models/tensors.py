@@ -44,8 +44,9 @@ BLOCKS, BLOCK_SCALES = "_blocks", "_scales"
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _SCALES = ("_scale", "_scale_inv")
-# Of these, activations' own scales are what a checkpoint would have them rounded by: here each token brings its own.
-_UNUSED = (".inv_freq", ".masked_bias", ".input_scale", ".input_zero_point")
+# Of these, scales of activations, keys and values are what a checkpoint would have them rounded by: here each token
+# brings its own.
+_UNUSED = (".inv_freq", ".masked_bias", ".input_scale", ".input_zero_point", ".output_scale", ".k_scale", ".v_scale")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from headgate.engine.models.loading import read_facts
 from headgate.engine.models.quantization import check_quantization
 from headgate.engine.models.quantized import expanded, read_matrix
 from headgate.engine.models.tensors import CheckpointTensors
+from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.integers import IntegerWeight
 from headgate.engine.quant.linear import WeightFormat, quantize_rows
 
@@ -91,6 +92,22 @@ def test_packed_heads_routers_and_embeddings(make_checkpoint: MakeCheckpoint, tm
     packed, twin = write_packed(plain, tmp_path, compressed_scheme(8, 16, zeros="words"), also=also)
     ours, theirs = (load_decoder(folder, ReferenceKernels()) for folder in (packed, twin))
     torch.testing.assert_close(logits(ours), logits(theirs), rtol=0, atol=1e-5)
+
+
+def test_integers_beside_floats_of_eight_bits(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    """As compressed-tensors' mixed-precision has them; scales of activations, keys and values are of no use here."""
+    packed, twin = write_packed(make_checkpoint("qwen3-moe"), tmp_path, compressed_scheme(4, 32), keep="self_attn")
+    tensors, values = (load_file(folder / "model.safetensors") for folder in (packed, twin))
+    for name in [name for name in values if "self_attn" in name and name.endswith("_proj.weight")]:
+        low = Fp8Weight.of(values[name], blocks=False)
+        tensors |= {name: low.values, f"{name}_scale": low.scales, name.replace("weight", "input_scale"): torch.ones(1)}
+        values[name] = low.expand(torch.float32)
+    tensors["model.layers.0.self_attn.k_scale"] = torch.ones(1)
+    save_file(tensors, packed / "model.safetensors")
+    save_file(values, twin / "model.safetensors")
+    ours, theirs = (load_decoder(folder, ReferenceKernels()) for folder in (packed, twin))
+    torch.testing.assert_close(logits(ours), logits(theirs), rtol=0, atol=1e-5)
+    assert ours.parameters == read_facts(packed).parameters == theirs.parameters
 
 
 def test_biases_of_zeros_that_no_layer_has(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
