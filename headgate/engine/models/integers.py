@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -56,8 +58,10 @@ class _Module:
         if awq and outputs % 8:
             raise self._wrong(f"has {outputs} outputs; AWQ packs eight at a time")
         codes = self._codes("qweight", words, torch.int32)
-        count = self._shape("scales")[0]
-        scales = self._part("scales", (count, outputs))
+        found = self._shape("scales")
+        if len(found) != 2 or found[1] != outputs:
+            raise self._wrong(f"has scales of {found}; they must be groups × {outputs}")
+        count, scales = found[0], self._part("scales", found)
         zeros = self._part("qzeros", (count, words_of(outputs, bits)), torch.int32)
         groups = None if awq else self._groups("g_idx")
         run = self._run(count, groups)
@@ -85,20 +89,24 @@ class _Module:
         groups = self._groups("weight_g_idx")
         run = self._run(count, groups)
         layout: Layout = "packed" if packed else "bytes"
-        return self._weight(bits, layout, codes, scales, self._compressed_zeros(bits, count), groups, run)
+        zeros = self._compressed_zeros(bits, count, one=math.prod(found) == 1)
+        return self._weight(bits, layout, codes, scales, zeros, groups, run)
 
-    def _compressed_zeros(self, bits: int, count: int) -> Tensor | None:
+    def _compressed_zeros(self, bits: int, count: int, *, one: bool) -> Tensor | None:
+        """`one`: there is one for all outputs, as there is one scale."""
         at = f"{self._module}.weight_zero_point"
         if at not in self._source:
+            if self._packing.zeros:
+                raise self._wrong(f"lacks the tensor {at!r}, and config.json says that it is not symmetric")
             return None
         if self._source.dtype(at) == torch.int32:
             return self._part("weight_zero_point", (words_of(self._outputs, bits), count), torch.int32)
         found = self._source.shape(at)
         zeros = self._part("weight_zero_point", found, torch.int8)
-        if zeros.numel() == 1:
+        if one and zeros.numel() == 1:
             return zeros.reshape(1, 1).expand(self._outputs, 1)
         if found not in ((self._outputs, count), (self._outputs,)) or zeros.numel() != self._outputs * count:
-            raise self._wrong(f"has a weight_zero_point of {found}; it must be one or {self._outputs} × {count}")
+            raise self._wrong(f"has a weight_zero_point of {found}; it must be {self._outputs} × {count}")
         return zeros.reshape(self._outputs, count)
 
     def _weight(

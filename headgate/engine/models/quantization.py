@@ -27,12 +27,14 @@ class Packing:
         short: zeros are stored less by one, as GPTQ's first format has them.
         runs: lengths that groups of inputs may have.
         ordered: inputs are in groups that only their tensor tells.
+        zeros: all matrices have zeros.
     """
 
     method: Literal["gptq", "awq", "compressed-tensors", "fp8", "mxfp4"]
     short: bool = False
     runs: frozenset[int] = frozenset()
     ordered: bool = False
+    zeros: bool = False
 
 
 def check_quantization(config: Mapping[str, Any], *, stacks: bool = False) -> Packing | None:
@@ -118,7 +120,8 @@ def _compressed(stated: Mapping[str, Any]) -> Packing:
         if strategy not in _STRATEGIES:
             raise _refusal(f"{named} with integers by {strategy!r}", f"use {', '.join(map(repr, _STRATEGIES))}")
     ordered = any(weights.get("actorder") in (True, "group", "dynamic") for weights in kinds)
-    return Packing("compressed-tensors", runs=_runs(kinds, "group_size"), ordered=ordered)
+    zeros = all(weights.get("symmetric") is False for weights in kinds if weights.get("type") == "int")
+    return Packing("compressed-tensors", runs=_runs(kinds, "group_size"), ordered=ordered, zeros=zeros)
 
 
 def _runs(settings: Sequence[Mapping[str, Any]], *keys: str) -> frozenset[int]:

@@ -79,6 +79,21 @@ def test_logits_equal_transformers(
     assert ours.parameters == read_facts(packed).parameters == read_facts(twin).parameters
 
 
+@pytest.mark.parametrize("zero", [None, 3])
+def test_one_scale_for_a_matrix(zero: int | None, make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
+    packed, twin = write_packed(make_checkpoint("llama2"), tmp_path, BYTES)
+    tensors, values = (load_file(folder / "model.safetensors") for folder in (packed, twin))
+    for name in [name for name in tensors if name.endswith("_proj.weight")]:
+        tensors[f"{name}_scale"] = torch.tensor([0.01])
+        values[name] = 0.01 * (tensors[name].float() - (zero or 0))
+        if zero is not None:
+            tensors[f"{name}_zero_point"] = torch.tensor([zero], dtype=torch.int8)
+    save_file(tensors, packed / "model.safetensors")
+    save_file(values, twin / "model.safetensors")
+    ours, theirs = (load_decoder(folder, ReferenceKernels()) for folder in (packed, twin))
+    torch.testing.assert_close(logits(ours), logits(theirs), rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("scheme", [gptq_scheme(4, 32), BYTES], ids=["gptq", "bytes"])
 def test_layers_left_as_they_are(scheme: Scheme, make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
     packed, twin = write_packed(make_checkpoint("qwen3"), tmp_path, scheme, keep="layers.1.")
@@ -268,11 +283,8 @@ def having(part: str, tensor: torch.Tensor) -> Callable[[Tensors], None]:
             having("scales", torch.zeros(3, 64, dtype=torch.int32)),
             r"'MODULE\.scales' has dtype torch\.int32, float",
         ),
-        (
-            GPTQ,
-            having("scales", torch.zeros(3, 63)),
-            r"'MODULE\.scales' has shape \(3, 63\), config\.json means \(3, 64\)",
-        ),
+        (GPTQ, having("scales", torch.zeros(3, 63)), r"has scales of \(3, 63\); they must be groups × 64"),
+        (GPTQ, having("scales", torch.tensor(1.0)), r"has scales of \(\); they must be groups × 64"),
         (GPTQ, having("scales", torch.full((3, 64), math.nan)), r"'MODULE\.weight': a scale is no finite number"),
         (
             GPTQ,
@@ -286,6 +298,11 @@ def having(part: str, tensor: torch.Tensor) -> Callable[[Tensors], None]:
             r"'MODULE\.qzeros' has shape \(3, 8\), config\.json means \(5, 8\)",
         ),
         (AWQ, having("qzeros", torch.zeros(2, 8, dtype=torch.int32)), r"'MODULE\.qzeros' has shape \(2, 8\)"),
+        (
+            compressed_scheme(4, 32, zeros="words"),
+            lacking("weight_zero_point"),
+            r"lacks the tensor 'MODULE\.weight_zero_point', and config\.json says that it is not symmetric",
+        ),
         (COMPRESSED, lacking("weight_scale"), r"lacks the tensor 'MODULE\.weight_scale'"),
         (
             COMPRESSED,
@@ -306,6 +323,11 @@ def having(part: str, tensor: torch.Tensor) -> Callable[[Tensors], None]:
             BYTES,
             having("weight_zero_point", torch.zeros(64, 2, dtype=torch.int8)),
             r"has a weight_zero_point of \(64, 2\)",
+        ),
+        (
+            BYTES,
+            having("weight_zero_point", torch.zeros(1, dtype=torch.int8)),
+            r"has a weight_zero_point of \(1,\); it must be 64 × 1",
         ),
         (BYTES, having("weight", torch.zeros(64, 96, dtype=torch.uint8)), r"has dtype torch\.uint8, floating point is"),
     ],
