@@ -49,6 +49,10 @@ def test_a_teacher_of_packed_integers_is_what_its_weights_stand_for(
     family: str, scheme: Scheme, tmp_path: Path, make_checkpoint: MakeCheckpoint
 ) -> None:
     packed, twin = write_packed(make_checkpoint(family), tmp_path, scheme)
+    if family == "mixtral":
+        # The key of compressed-tensors' first checkpoints.
+        path = packed / "config.json"
+        path.write_text(path.read_text().replace("quantization_config", "compression_config"))
     given, wanted = loaded(packed), loaded(twin)
     assert given.keys() == wanted.keys()
     assert all(torch.equal(given[name], weight) for name, weight in wanted.items())

@@ -9,6 +9,8 @@ from typing import Any, Literal
 from headgate.engine.errors import CheckpointError
 from headgate.engine.quant.fp8 import BLOCK
 
+STATED_IN = ("quantization_config", "compression_config")
+"""Keys of config.json that say how weights are quantized; the second is what compressed-tensors wrote at first."""
 _KNOWN = (
     "quant_method 'gptq' or 'awq', 'compressed-tensors' of 4- or 8-bit integers or of 8-bit floats, or 'fp8'; "
     "or take the plain checkpoint: weights int8 or int4 quantize it when loading"
@@ -46,8 +48,8 @@ def check_quantization(config: Mapping[str, Any], *, stacks: bool = False) -> Pa
     Raises:
         CheckpointError: such weights cannot be served; naming what is there, and what could be.
     """
-    stated = config.get("quantization_config")
-    if not stated:
+    stated = next((config[key] for key in STATED_IN if config.get(key)), None)
+    if stated is None:
         return None
     method = stated.get("quant_method") if isinstance(stated, dict) else stated
     if method == "gptq":
