@@ -242,3 +242,17 @@ def write_shards(tensors: dict[str, torch.Tensor], folder: Path, shards: int) ->
     for file in set(files.values()):
         save_file({name: tensors[name] for name in names if files[name] == file}, folder / file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+
+
+def put_experts_in_mxfp4(folder: Path) -> None:
+    """Draw the experts of a gpt-oss, in place: blocks of 32 inputs with a scale that is a power of two."""
+    path, generator = folder / "model.safetensors", torch.Generator().manual_seed(0)
+    tensors = load_file(path)
+    for name in [name for name in tensors if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
+        experts, inputs, outputs = tensors.pop(name).shape
+        shape = experts, outputs, inputs // 32
+        tensors[f"{name}_blocks"] = torch.randint(0, 256, (*shape, 16), dtype=torch.uint8, generator=generator)
+        tensors[f"{name}_scales"] = torch.randint(110, 130, shape, dtype=torch.uint8, generator=generator)
+    save_file(tensors, path, {"format": "pt"})
+    stated = {**json.loads((folder / "config.json").read_text()), "quantization_config": {"quant_method": "mxfp4"}}
+    (folder / "config.json").write_text(json.dumps(stated))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 import transformers
 from engine_site import serving
+from packed_checkpoints import put_experts_in_mxfp4
 from safetensors.torch import load_file, save_file
 from tiny_models import COMMON, write_tokenizer
 
@@ -20,6 +22,7 @@ from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.kernels.choice import KernelSet
 from headgate.engine.local import LocalModel
 from headgate.engine.models.loading import check_config, read_facts
+from headgate.engine.models.quantized import expanded
 from headgate.engine.sampling.params import SamplingParams
 
 NEW = 24
@@ -124,6 +127,19 @@ def test_scores_are_those_of_transformers(folder: Path) -> None:
         score = asyncio.run(served.score("s", tuple(text[:9]), tuple(text[9:])))
     for place, told in enumerate(score.tokens, start=8):
         assert told.logprob == pytest.approx(float(logprobs[place, text[place + 1]]), abs=1e-4)
+
+
+def test_experts_in_mxfp4_are_expanded(tmp_path: Path) -> None:
+    folder = write(tmp_path, "GptOssConfig", {"head_dim": 16, "num_local_experts": 4, "intermediate_size": 64})
+    put_experts_in_mxfp4(folder)
+    twin = Path(shutil.copytree(folder, tmp_path / "twin"))
+    save_file(expanded(folder, torch.float32), twin / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    (twin / "config.json").write_text(json.dumps({**config, "quantization_config": None}))
+    expected = oracle(twin)
+    with serving(folder, EngineSettings()) as model:
+        assert asyncio.run(complete_all(model)) == expected
+        assert read_facts(folder).parameters == model.info.parameters
 
 
 @pytest.mark.parametrize("weights", ["int8", "int4"])

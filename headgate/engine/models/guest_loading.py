@@ -22,6 +22,8 @@ from headgate.engine.models.architectures import known
 from headgate.engine.models.guest import Guest, GuestSpec
 from headgate.engine.models.guest_parts import ATTENTION, Attended, GuestParts, attention
 from headgate.engine.models.loader import Dtype, LoadedDecoder, computed_in, return_freed_memory, revision_of
+from headgate.engine.models.quantization import STATED_IN, check_quantization
+from headgate.engine.models.quantized import expanded
 from headgate.engine.models.tensors import CheckpointTensors, read_json
 from headgate.engine.quant.linear import WeightFormat
 
@@ -92,7 +94,7 @@ def load_guest(
     with torch.inference_mode(), _refusing(facts.architecture):
         prompt = torch.arange(sum(_STEPS), device=device) * 7919 % facts.vocab_size
         wanted = _own_logits(model, prompt)
-        parts = GuestParts(model)
+        parameters, parts = model.num_parameters(), GuestParts(model)
         del model
         survey = _Survey()
         parts.logits(parts.hidden(prompt[:2], torch.arange(2, device=device), survey))
@@ -106,7 +108,6 @@ def load_guest(
     return_freed_memory()
     logger.info("%s: transformers' own layers with our attention and cache; its logits are off by %.2g", folder, off)
     experts, passed = facts.experts
-    parameters = source.parameters_named
     idle = guest.expert_bytes // compute.itemsize * (experts - passed)
     return LoadedDecoder(guest, parameters, parameters - idle, revision_of(config, source))
 
@@ -129,6 +130,7 @@ def _known(folder: Path) -> tuple[str, Any, type[Any]]:
             f"config.json: architecture {name!r} is not known, nor is model_type {stated.get('model_type')!r} to "
             f"transformers; known are {', '.join(known())}"
         )
+    check_quantization(stated, stacks=True)
     try:
         config = CONFIG_MAPPING[stated["model_type"]].from_pretrained(folder, local_files_only=True)
     except Exception as error:
@@ -164,17 +166,23 @@ def _experts(config: Any) -> tuple[int, int]:
 
 
 def _read(folder: Path, dtype: torch.dtype) -> Any:
-    _, _, kind = _known(folder)
+    _, config, kind = _known(folder)
     from transformers import AttentionInterface
     from transformers.utils import logging as telling
 
     AttentionInterface.register(ATTENTION, attention)
+    options = {"dtype": dtype, "attn_implementation": ATTENTION, "output_loading_info": True, "local_files_only": True}
     shown = telling.is_progress_bar_enabled()
     telling.disable_progress_bar()
     try:
-        model, found = kind.from_pretrained(
-            folder, dtype=dtype, attn_implementation=ATTENTION, local_files_only=True, output_loading_info=True
-        )
+        if any(getattr(config, key, None) for key in STATED_IN):
+            # For most formats it wants packages of their makers.
+            plain = type(config).from_dict({k: v for k, v in config.to_dict().items() if k not in STATED_IN})
+            model, found = kind.from_pretrained(None, config=plain, state_dict=expanded(folder, dtype), **options)
+        else:
+            model, found = kind.from_pretrained(folder, **options)
+    except CheckpointError:
+        raise
     except Exception as error:
         if lacks_memory(error):
             raise

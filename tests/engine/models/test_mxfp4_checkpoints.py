@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from packed_checkpoints import put_experts_in_mxfp4
 from safetensors.torch import load_file, save_file
 
 from headgate.engine.errors import CheckpointError
@@ -34,16 +34,7 @@ def folder(tmp_path: Path) -> Path:
         pad_token_id=None,
     )
     transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(tmp_path)
-    path, generator = tmp_path / "model.safetensors", torch.Generator().manual_seed(0)
-    tensors = load_file(path)
-    for name in [name for name in tensors if name.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
-        experts, inputs, outputs = tensors.pop(name).shape
-        shape = experts, outputs, inputs // 32
-        tensors[f"{name}_blocks"] = torch.randint(0, 256, (*shape, 16), dtype=torch.uint8, generator=generator)
-        tensors[f"{name}_scales"] = torch.randint(110, 130, shape, dtype=torch.uint8, generator=generator)
-    save_file(tensors, path, {"format": "pt"})
-    stated = {**json.loads((tmp_path / "config.json").read_text()), "quantization_config": {"quant_method": "mxfp4"}}
-    (tmp_path / "config.json").write_text(json.dumps(stated))
+    put_experts_in_mxfp4(tmp_path)
     return tmp_path
 
 
