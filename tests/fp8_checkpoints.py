@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from packed_checkpoints import write_shards
 from safetensors.torch import load_file, save_file
 
 from headgate.engine.quant.fp8 import Fp8Weight
@@ -60,18 +61,7 @@ def write_fp8(plain: Path, folder: Path, scheme: dict[str, Any], *, shards: int 
             kept[f"{name}_scale"] = weight.scales.unsqueeze(1)
         kept[name], values[name] = weight.values, weight.expand(tensor.dtype)
     save_file(values, expanded / "model.safetensors")
-    _write(kept, low, shards)
+    write_shards(kept, low, shards)
     config = json.loads((plain / "config.json").read_text())
     (low / "config.json").write_text(json.dumps({**config, "quantization_config": scheme}))
     return low, expanded
-
-
-def _write(tensors: dict[str, torch.Tensor], folder: Path, shards: int) -> None:
-    if shards == 1:
-        save_file(tensors, folder / "model.safetensors")
-        return
-    names = sorted(tensors)
-    files = {name: f"model-{1 + at % shards:05}-of-{shards:05}.safetensors" for at, name in enumerate(names)}
-    for file in set(files.values()):
-        save_file({name: tensors[name] for name in names if files[name] == file}, folder / file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))

@@ -18,7 +18,7 @@ from headgate.bench.options import weights_option
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype
-from headgate.engine.models.decoder import Decoder
+from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.quant.linear import WeightFormat
 
@@ -72,7 +72,7 @@ def context(model: str, weights: WeightFormat, sequences: int, tokens: int, roun
     )
 
 
-def _filled(decoder: Decoder, kind: KVDtype, sequences: int, tokens: int) -> KVStore:
+def _filled(decoder: LanguageModel, kind: KVDtype, sequences: int, tokens: int) -> KVStore:
     """A cache whose every page has been written: what is in it does not matter to the time."""
     blocks = sequences * -(-tokens // _BLOCK)
     store = KVStore(decoder.spec, blocks, _BLOCK, kv_dtype(kind, decoder.dtype), decoder.device)
@@ -84,7 +84,7 @@ def _filled(decoder: Decoder, kind: KVDtype, sequences: int, tokens: int) -> KVS
     return store
 
 
-def _step(decoder: Decoder, store: KVStore, sequences: int, tokens: int) -> float:
+def _step(decoder: LanguageModel, store: KVStore, sequences: int, tokens: int) -> float:
     """Seconds of one."""
     blocks = -(-tokens // _BLOCK)
     tables = [list(range(i * blocks, (i + 1) * blocks)) for i in range(sequences)]

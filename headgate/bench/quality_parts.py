@@ -13,10 +13,12 @@ from headgate.engine.demo.tasks import Sample
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch, Kernels
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.formats import LayerFormats, layer_formats
-from headgate.engine.models.loader import load_decoder, read_facts
+from headgate.engine.models.language_model import LanguageModel
+from headgate.engine.models.loader import load_decoder
+from headgate.engine.models.opening import open_checkpoint
 from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.tensors import CheckpointTensors
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.tokenizer import Tokenizer
@@ -54,7 +56,7 @@ def part_divergences(folder: Path, samples: Sequence[Sample]) -> Mapping[str, fl
     found: dict[str, float] = {}
     with torch.inference_mode():
         exact = list(_logprobs(folder, kernels, _NATIVE, texts))
-        for name, formats in _parts_of(read_facts(folder).spec, int8=kernels.int8).items():
+        for name, formats in _parts_of(open_checkpoint(folder, CheckpointTensors).spec, int8=kernels.int8).items():
             given = _logprobs(folder, kernels, formats, texts)
             pairs = zip(exact, given, strict=True)
             found[name] = sum(float((true.exp() * (true - of)).sum()) for true, of in pairs) / tokens
@@ -81,7 +83,7 @@ def _logprobs(
         yield _step(decoder, texts[start : start + _TOGETHER])
 
 
-def _step(decoder: Decoder, texts: Sequence[_Text]) -> Tensor:
+def _step(decoder: LanguageModel, texts: Sequence[_Text]) -> Tensor:
     """One step over whole texts, each with a block of its own."""
     known = [(*text.prompt, *text.answer[:-1]) for text in texts]
     counts = [len(tokens) for tokens in known]

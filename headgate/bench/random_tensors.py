@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headgate.engine.models.adapter import Adapter
+from headgate.engine.models.quantization import Packing
+from headgate.engine.models.tensors import WORDS
 from headgate.engine.quant.fp8 import BLOCK, E4M3, LARGEST
 
 LLAMA_3_8B: Mapping[str, Any] = {
@@ -56,12 +59,14 @@ class RandomTensors:
     def __init__(self, folder: Path, device: torch.device, *, fp8: bool) -> None:
         self.folder, self.parameters = folder, 0
         self.files: list[Path] = []
+        self.packing: Packing | None = None
+        self.adapter: Adapter | None = None
         self._device, self._fp8 = device, fp8
         self._generator = torch.Generator(device).manual_seed(0)
         self._shapes: dict[str, tuple[int, ...]] = {}
 
     def __contains__(self, name: str) -> bool:
-        return not name.endswith("_scale") and (self._fp8 or not name.endswith("_scale_inv"))
+        return not name.endswith(("_scale", *WORDS)) and (self._fp8 or not name.endswith("_scale_inv"))
 
     def dtype(self, name: str) -> torch.dtype:
         """See Tensors."""
@@ -72,16 +77,24 @@ class RandomTensors:
         outputs, inputs = self._shapes[name.removesuffix("_scale_inv")]
         return -(-outputs // BLOCK), -(-inputs // BLOCK)
 
-    def get(self, name: str, shape: tuple[int, ...], *, counts: bool = True) -> Tensor:
+    def get(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        dtype: torch.dtype | None = None,
+        parameters: int | None = None,
+        of: str | None = None,  # noqa: ARG002  nothing is released
+    ) -> Tensor:
         """See Tensors. Matrices have a standard deviation of 0.02, norms are ones."""
         if name.endswith("_scale_inv"):
             return torch.full(shape, _SCALE, device=self._device)
         self._shapes[name] = shape
         drawn = torch.empty(shape, device=self._device)
-        self.parameters += drawn.numel() if counts else 0
+        self.parameters += drawn.numel() if parameters is None else parameters
         if len(shape) == 1:
             return drawn.fill_(1.0).bfloat16()
-        dtype = self.dtype(name)
+        dtype = dtype or self.dtype(name)
         drawn.normal_(0, _SPREAD / _SCALE if dtype == E4M3 else _SPREAD, generator=self._generator)
         # Of a billion numbers some are beyond what e4m3 has, where they would be no numbers.
         return (drawn.clamp_(-LARGEST, LARGEST) if dtype == E4M3 else drawn).to(dtype)

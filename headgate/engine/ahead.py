@@ -21,7 +21,7 @@ from headgate.engine.graphs import Bucket, Buckets, Recorder
 from headgate.engine.inputs import Interrupt
 from headgate.engine.kernels.device_rows import RowKernels, RowState
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.decoder import Decoder
+from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.rows import Rows
 from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
@@ -89,7 +89,7 @@ class AheadDecoder:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: LanguageModel,
         store: KVStore,
         kernels: RowKernels,
         *,

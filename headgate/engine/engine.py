@@ -15,7 +15,7 @@ from typing import Literal
 
 from headgate.engine.ahead import AheadDecoder
 from headgate.engine.device import computing_on, open_device
-from headgate.engine.errors import CheckpointError, ModelsTooLarge, lacks_memory
+from headgate.engine.errors import CheckpointError, ModelsTooLarge, UnknownArchitecture, lacks_memory
 from headgate.engine.graphs import GraphRecorder
 from headgate.engine.kernels.choice import KernelSet, choose_kernels, row_kernels
 from headgate.engine.kernels.device_rows import RowState
@@ -30,7 +30,9 @@ from headgate.engine.local import LocalModel, ModelInfo
 from headgate.engine.loop import Listener, StepLoop
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.generation import hand_over, sampling_defaults
-from headgate.engine.models.loader import Dtype, LoadedDecoder, computed_in, load_decoder
+from headgate.engine.models.language_model import LanguageModel
+from headgate.engine.models.loader import Dtype, LoadedDecoder, computed_in
+from headgate.engine.models.loading import load_model
 from headgate.engine.models.opening import open_checkpoint
 from headgate.engine.models.resting import Parked, ReadAgain
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
@@ -57,7 +59,8 @@ class ModelSpec:
     """A model to load.
 
     `context_length` lowers the checkpoint's own limit; `weights` is the linear layers' format; `tool_calls` is how it
-    writes calls of functions, "auto" as its chat template teaches it.
+    writes calls of functions, "auto" as its chat template teaches it; `adapter` is the folder of a LoRA adapter of the
+    checkpoint.
     """
 
     name: str
@@ -66,6 +69,7 @@ class ModelSpec:
     weights: WeightFormat = "native"
     context_length: int | None = None
     tool_calls: ToolFormat | Literal["auto"] = "auto"
+    adapter: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +213,10 @@ class Engine:
             return
         shapes = []
         for each in specs:
-            opened = open_checkpoint(each.path, self._tensors)
+            try:
+                opened = open_checkpoint(each.path, self._tensors)
+            except UnknownArchitecture:
+                continue  # a guest is tried as a whole
             shapes.append(Shapes.of(opened.spec, computed_in(opened.config, each.dtype)))
         self._kernels = proved(self._kernels, self.device, shapes)
         self._row_kernels = row_kernels(self._kernels, self._settings.decode_ahead, self.device)
@@ -217,6 +224,8 @@ class Engine:
 
     def _try_out(self, loaded: Iterable[tuple[ModelSpec, LoadedDecoder, Tokenizer]]) -> None:
         for _, each, _ in loaded:
+            if not isinstance(each.decoder, Decoder):
+                continue  # a guest was tried as a whole
             spec, dtype = each.decoder.spec, each.decoder.dtype
             if kv_dtype(self._settings.kv_dtype, dtype) == dtype:
                 shape = AttentionShape(spec.heads, spec.kv_heads, spec.head_dim, dtype, self._settings.block_size)
@@ -238,6 +247,12 @@ class Engine:
             self._models[spec.name] = self._serve(spec, decoder, tokenizer, blocks)
 
     def _read(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
+        try:
+            return self._read_parts(spec)
+        except CheckpointError as error:
+            raise type(error)(f"the model '{spec.name}': {error}") from error
+
+    def _read_parts(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
         started = self._clock()
         Tokenizer.file_of(spec.path)  # if there is none, that is told before weights are read
         with computing_on(self.device):
@@ -254,7 +269,7 @@ class Engine:
         return loaded, tokenizer
 
     def _read_decoder(self, spec: ModelSpec) -> LoadedDecoder:
-        return load_decoder(
+        return load_model(
             spec.path,
             self._kernels.kernels,
             dtype=spec.dtype,
@@ -262,6 +277,7 @@ class Engine:
             device=self.device,
             context_length=spec.context_length,
             keep_packed=self._settings.keep_quantized,
+            adapter=spec.adapter,
             progress=self._telling(spec),
             tensors=self._tensors,
         )
@@ -289,7 +305,7 @@ class Engine:
         ahead = self._row_kernels is not None
         longest = min(context_length, tables.capacity_tokens)
 
-        def assemble(decoder: Decoder) -> Runner:
+        def assemble(decoder: LanguageModel) -> Runner:
             store = KVStore(decoder.spec, blocks + ahead, settings.block_size, kept, self.device)
             return Runner(decoder, store, settings.block_size, self._ahead(decoder, store, longest))
 
@@ -322,8 +338,8 @@ class Engine:
             active_parameters=loaded.active_parameters,
             weight_bytes=decoder.weight_bytes,
             expert_bytes=decoder.expert_bytes,
-            experts=decoder.spec.experts.count if decoder.spec.experts else 0,
-            experts_per_token=decoder.spec.experts.per_token if decoder.spec.experts else 0,
+            experts=decoder.spec.expert_count,
+            experts_per_token=decoder.spec.experts_per_token,
             kv_bytes_per_token=self._kv_bytes_per_token(loaded),
             dtype=str(decoder.dtype).removeprefix("torch."),
             weights=spec.weights,
@@ -339,8 +355,8 @@ class Engine:
         )
         return LocalModel(info, tokenizer, template, self._loop, sleeper)
 
-    def _ahead(self, decoder: Decoder, store: KVStore, longest: int) -> AheadDecoder | None:
-        if self._row_kernels is None:
+    def _ahead(self, decoder: LanguageModel, store: KVStore, longest: int) -> AheadDecoder | None:
+        if self._row_kernels is None or not decoder.steps_on_device:
             return None
         record = GraphRecorder() if self.device.type == "cuda" else None
         return AheadDecoder(
@@ -359,7 +375,7 @@ class Engine:
         """What the rows of all models take beside keys and values."""
         if self._row_kernels is None:
             return 0
-        settings, specs = self._settings, [each.decoder.spec for _, each, _ in loaded]
+        settings, specs = self._settings, [each.decoder.spec for _, each, _ in loaded if each.decoder.steps_on_device]
         return sum(
             RowState.nbytes(settings.max_running, -(-s.context_length // settings.block_size), s.vocab_size)
             for s in specs

@@ -7,10 +7,10 @@ import torch
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.limits import Limits
-from headgate.engine.models.decoder import Decoder
+from headgate.engine.models.language_model import LanguageModel
 
 
-def largest_step(decoder: Decoder, limits: Limits, block_size: int, kept: torch.dtype) -> torch.Tensor:
+def largest_step(decoder: LanguageModel, limits: Limits, block_size: int, kept: torch.dtype) -> torch.Tensor:
     """Compute a prompt that fills a step, and the logits of as many rows as may run, with a cache of its own.
 
     `kept` is the cache's dtype. Returns the logits; what tokens the prompt has does not matter.

@@ -6,7 +6,7 @@ import torch
 
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.decoder import Decoder
+from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sampling.sampler import Sampler, SamplingRow
 
@@ -18,7 +18,7 @@ _STEPS: tuple[tuple[tuple[int, int], ...], ...] = (
 """Tokens and contexts of sequences: prompts in long and short tiles, keys that are split and not, one row and some."""
 
 
-def rehearse(decoder: Decoder, store: KVStore, sampler: Sampler) -> None:
+def rehearse(decoder: LanguageModel, store: KVStore, sampler: Sampler) -> None:
     """Run steps with prompts, and sample, on what the store's last block has room for."""
     device, spare, size = decoder.device, store.blocks - 1, store.block_size
     for sequences in _STEPS:

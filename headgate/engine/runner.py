@@ -18,7 +18,7 @@ from headgate.engine.ahead import AheadDecoder, Decoded
 from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, tensor
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
-from headgate.engine.models.decoder import Decoder
+from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.rehearsal import rehearse
 from headgate.engine.request import LIKELIEST, PromptState, TokenLogprob, TokenScore
 from headgate.engine.sampling.forms import GuidedForms
@@ -91,7 +91,9 @@ class Probed:
 class Runner:
     """Builds the step's inputs, runs the decoder, samples."""
 
-    def __init__(self, decoder: Decoder, store: KVStore, block_size: int, decoding: AheadDecoder | None = None) -> None:
+    def __init__(
+        self, decoder: LanguageModel, store: KVStore, block_size: int, decoding: AheadDecoder | None = None
+    ) -> None:
         """`decoding`: for steps of one token per sequence, where they can be begun before the last one was read."""
         self._decoder = decoder
         self._store = store
@@ -159,7 +161,7 @@ class Runner:
         """Compute the chunks, sample for those that end at their sequence's last known token, probe or score others.
 
         `repeats`: what that said of them. Where it holds, up to `most` steps follow each other, of which `ahead` are
-        left to be read; all sequences get equally many tokens. See `Decoder.decode` for what ends them early.
+        left to be read; all sequences get equally many tokens. See `LanguageModel.decode` for what ends them early.
 
         Call it in torch's inference mode.
         """

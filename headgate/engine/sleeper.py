@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 
 from headgate.engine.errors import ModelBusy, WakeFailed
 from headgate.engine.lane import Lane
-from headgate.engine.models.decoder import Decoder
+from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.resting import Resting
 from headgate.engine.request import Delta
 from headgate.engine.runner import Runner
@@ -48,7 +48,7 @@ class Sleeper:
         name: str,
         lane: Lane,
         weights: Resting,
-        assemble: Callable[[Decoder], Runner],
+        assemble: Callable[[LanguageModel], Runner],
         *,
         call: Callable[[Callable[[], list[Delta]]], None],
         device: Callable[[], AbstractContextManager[object]],

@@ -27,7 +27,7 @@ from headgate.engine.local import LocalModel
 from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import Audits
-from headgate.gateway.checkpoints import model_path
+from headgate.gateway.checkpoints import adapter_path, model_path
 from headgate.gateway.comparisons import Comparisons, compared_pair
 from headgate.gateway.destinations import Destination
 from headgate.gateway.embeddings import Embeddings
@@ -252,6 +252,7 @@ class Loader:
                     weights=m.weights,
                     context_length=m.context_length,
                     tool_calls=m.tool_calls,
+                    adapter=adapter_path(m),
                 )
                 for m in self._settings.models
             )

@@ -23,10 +23,9 @@ from msgspec.structs import replace
 from headgate.cache.canonical import same_answer
 from headgate.cache.embedder import identity
 from headgate.engine.errors import EngineError
-from headgate.engine.models.identity import checkpoint_identity
 from headgate.gateway.audits import Examiner
 from headgate.gateway.backlog import Backlog
-from headgate.gateway.checkpoints import model_path
+from headgate.gateway.checkpoints import model_identity
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.lessons import Lessons, Pair
 from headgate.gateway.request import ChatRequest, Choice, Joiner
@@ -60,7 +59,7 @@ def compared_pair(settings: Settings, estimated: frozenset[str] | None, embedder
         logger.warning("no outcomes are logged: that takes an embedding model and a model of each tier")
         return None
     found = [next((m for m in models if m.id in (estimated or ())), models[0]) for models in tiers]
-    small, large = (checkpoint_identity(model_path(model)) for model in found)
+    small, large = (model_identity(model) for model in found)
     return Pair(found[0].id, found[1].id, small, large, identity(str(embedder)))
 
 

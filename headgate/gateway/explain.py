@@ -8,7 +8,7 @@ from headgate.cache.embedder import SentenceEmbedder
 from headgate.engine.local import LocalModel, ModelInfo
 from headgate.engine.loop import StepLoop
 from headgate.engine.models.generation import SamplingDefaults
-from headgate.engine.models.loader import read_facts
+from headgate.engine.models.loading import read_facts
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.folder import text_revision
 from headgate.engine.text.reasoning import thinks
@@ -63,9 +63,9 @@ def configured_model(section: ModelSection, engine: EngineSection) -> Configured
     info = ModelInfo(
         name=section.id,
         path=str(folder),
-        architecture=facts.spec.architecture,
-        context_length=min(section.context_length or facts.spec.context_length, facts.spec.context_length),
-        vocab_size=facts.spec.vocab_size,
+        architecture=facts.architecture,
+        context_length=min(section.context_length or facts.context_length, facts.context_length),
+        vocab_size=facts.vocab_size,
         parameters=facts.parameters,
         active_parameters=facts.active_parameters,
         weight_bytes=int(read_bytes),

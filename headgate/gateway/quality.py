@@ -9,8 +9,7 @@ from pathlib import Path
 
 from headgate.cache.embedder import identity
 from headgate.engine.errors import EngineError
-from headgate.engine.models.identity import checkpoint_identity
-from headgate.gateway.checkpoints import configured_hand_over, model_path
+from headgate.gateway.checkpoints import configured_hand_over, model_identity
 from headgate.gateway.document import Keys
 from headgate.gateway.embedding_model import model_folder
 from headgate.gateway.routing_settings import RoutingSection
@@ -131,12 +130,10 @@ def _fitting(settings: Settings, embedder: Path | None) -> tuple[FittedQuality, 
     """The estimates and the ids of the models that they are of."""
     quality = settings.routing.quality
     # Of other models nothing is bundled.
-    known = [m for m in settings.models if quality != BUNDLED or m.path in _DEMO]
+    known = [m for m in settings.models if quality != BUNDLED or (m.path in _DEMO and m.adapter is None)]
     if quality is None or {"small", "large"} - {m.tier for m in known}:
         return None
-    small, large = (
-        {m.id: checkpoint_identity(model_path(m)) for m in known if m.tier == tier} for tier in ("small", "large")
-    )
+    small, large = ({m.id: model_identity(m) for m in known if m.tier == tier} for tier in ("small", "large"))
     phrases = {small[m.id]: configured_hand_over(m) for m in known if m.tier == "small"}
     try:
         estimates = FittedQuality.load(FITTED / "demo.safetensors" if quality == BUNDLED else Path(quality))

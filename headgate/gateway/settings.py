@@ -126,6 +126,9 @@ class ModelSection(Section):
         min_length=1,
         description="A Hugging Face folder, a hub id such as Qwen/Qwen3-0.6B, or demo:student / demo:teacher.",
     )
+    adapter: str | None = Field(
+        default=None, min_length=1, description="A LoRA adapter of it in PEFT's files: a folder, or a hub id."
+    )
     tier: Literal["small", "large"] | None = Field(
         default=None,
         description="Which of the names small and large means this model, or one of several; auto chooses among all.",

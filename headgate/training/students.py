@@ -12,6 +12,7 @@ import torch
 from headgate import __version__
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.loader import computed_in
+from headgate.engine.models.quantization import STATED_IN
 from headgate.engine.models.quantized import expanded
 from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.models.tensors import read_json
@@ -92,9 +93,9 @@ def load_teacher(transformers: Any, job: Job, folder: Path, spec: DecoderSpec) -
     options: dict[str, Any] = {"dtype": dtype, "local_files_only": True, "output_loading_info": True}
     try:
         architecture = getattr(transformers, spec.architecture)
-        if config.pop("quantization_config", None):
-            # Only with further packages does transformers read them, each format with its own.
-            given = architecture.config_class.from_dict(config)
+        if any(config.get(key) for key in STATED_IN):
+            # Only with further packages does transformers read such weights, each format with its own.
+            given = architecture.config_class.from_dict(_plain(config))
             model, report = architecture.from_pretrained(
                 None, config=given, state_dict=expanded(folder, dtype), **options
             )
@@ -110,13 +111,17 @@ def load_teacher(transformers: Any, job: Job, folder: Path, spec: DecoderSpec) -
     return model
 
 
+def _plain(config: dict[str, Any]) -> dict[str, Any]:
+    """Without what it says of quantized weights."""
+    return {key: value for key, value in config.items() if key not in STATED_IN}
+
+
 def fresh_student(transformers: Any, job: Job, values: dict[str, Any]) -> Any:
     """A fresh student in fp32, the same for the same seed. Raises `DistillError` if the configuration is no good."""
     try:
         name = values["architectures"][0]
-        # A configuration of an fp8 checkpoint says of its weights what is not true of the student's.
-        plain = {key: value for key, value in values.items() if key != "quantization_config"}
-        config = getattr(transformers, name).config_class.from_dict(plain)
+        # A configuration of a quantized checkpoint says of its weights what is not true of the student's.
+        config = getattr(transformers, name).config_class.from_dict(_plain(values))
         # An embedding that is told of a padding token never learns it, and often that is the end of a turn.
         config.pad_token_id = None
         torch.manual_seed(job.seed)

@@ -13,7 +13,9 @@ from gateway_fakes import FakeDestination
 from road_site import ASK, RED, Site
 
 from headgate.cache.embedder import default_folder
+from headgate.engine.errors import CheckpointError
 from headgate.engine.text.stream import TextLogprob
+from headgate.gateway.checkpoints import model_identity
 from headgate.gateway.cli import main
 from headgate.gateway.explain import route_report
 from headgate.gateway.quality import QualityError, learned
@@ -105,6 +107,18 @@ class SureByEnds:
             return Quality(float(features.vector[0]), 1.0, "embedding")
         told = [float(row[0]) for row in (features.vector, *features.cores)]
         return Quality(max(told), 1.0, "cores", tuple(told))
+
+
+def test_what_was_learned_of_a_checkpoint_is_not_believed_of_its_adapter(tmp_path: Path) -> None:
+    student, teacher = DEMO
+    (tmp_path / "adapter_config.json").write_text("{}")
+    bare, tuned = (Settings(models=[small, teacher]) for small in (student, {**student, "adapter": str(tmp_path)}))
+    assert learned(bare, default_folder()) is not None
+    assert learned(tuned, default_folder()) is None
+    assert model_identity(bare.models[0]) != model_identity(tuned.models[0])
+    missing = {**student, "adapter": "no/such/folder"}
+    with pytest.raises(CheckpointError, match="the adapter of the model 'demo-student': no/such/folder: no"):
+        model_identity(Settings(models=[missing]).models[0])
 
 
 async def test_ends_of_the_text_are_judged_with_it_in_one_pass_where_the_settings_say_so() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from fp8_checkpoints import BLOCKS, ONE, ROWS, write_fp8
+from packed_checkpoints import Scheme, awq_scheme, compressed_scheme, gptq_scheme, write_packed
 from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint
 
@@ -37,6 +38,24 @@ def test_a_teacher_in_fp8_is_what_its_weights_stand_for(
     for name, weight in wanted.items():
         assert given[name].dtype == weight.dtype
         assert torch.equal(given[name], weight), name
+
+
+@pytest.mark.parametrize(
+    ("family", "scheme"),
+    [("qwen3", gptq_scheme(4, 32)), ("qwen3-moe", awq_scheme(32)), ("mixtral", compressed_scheme(8, -1, packed=False))],
+    ids=["gptq", "awq", "bytes"],
+)
+def test_a_teacher_of_packed_integers_is_what_its_weights_stand_for(
+    family: str, scheme: Scheme, tmp_path: Path, make_checkpoint: MakeCheckpoint
+) -> None:
+    packed, twin = write_packed(make_checkpoint(family), tmp_path, scheme)
+    if family == "mixtral":
+        # The key of compressed-tensors' first checkpoints.
+        path = packed / "config.json"
+        path.write_text(path.read_text().replace("quantization_config", "compression_config"))
+    given, wanted = loaded(packed), loaded(twin)
+    assert given.keys() == wanted.keys()
+    assert all(torch.equal(given[name], weight) for name, weight in wanted.items())
 
 
 def test_a_teacher_in_fp8_without_a_scale_or_a_weight_is_refused(

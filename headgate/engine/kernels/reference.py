@@ -36,7 +36,7 @@ _OUTLINED_AT_ONCE = 4096
 """Tokens; more would take much memory beside the cache's."""
 
 
-def _gather(layer: KVLayer, slots: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+def gather(layer: KVLayer, slots: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
     """Keys and values of the slots, [slots, kv_heads, head_dim] in the dtype of `like`."""
     if layer.key_scales is None or layer.value_scales is None:
         return layer.keys.index_select(0, slots), layer.values.index_select(0, slots)
@@ -238,14 +238,14 @@ class ReferenceKernels:
         for part in plan.decodes:
             rows, longest = part.slots.shape
             flat = part.slots.flatten()
-            keys, values = (t.view(rows, longest, kv_heads, head_dim).transpose(1, 2) for t in _gather(layer, flat, q))
+            keys, values = (t.view(rows, longest, kv_heads, head_dim).transpose(1, 2) for t in gather(layer, flat, q))
             # The query heads that share a key head take the place of query positions: nothing is repeated.
             queries = q.index_select(0, part.rows).view(rows, kv_heads, heads // kv_heads, head_dim)
             mask = plan.mask(part, window)[:, None, None, :].expand(-1, -1, heads // kv_heads, -1)
             attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
             out[part.rows] = attended.reshape(rows, heads, head_dim)
         for prompt in plan.prompts:
-            keys, values = (t.transpose(0, 1) for t in _gather(layer, prompt.slots, q))
+            keys, values = (t.transpose(0, 1) for t in gather(layer, prompt.slots, q))
             queries = q[prompt.start : prompt.stop].transpose(0, 1)
             attended = F.scaled_dot_product_attention(
                 queries[None], keys[None], values[None], attn_mask=plan.mask(prompt, window), enable_gqa=True

@@ -10,7 +10,7 @@ import torch
 
 from headgate.engine.kernels.interface import KVLayer
 from headgate.engine.kv.memory import HUGE_PAGE, HostMemory
-from headgate.engine.models.spec import DecoderSpec
+from headgate.engine.models.language_model import ModelShape
 from headgate.engine.quant.fp8 import E4M3
 
 KVDtype = Literal["auto", "int8", "fp8"]
@@ -23,10 +23,10 @@ def kv_dtype(wanted: KVDtype, dtype: torch.dtype) -> torch.dtype:
     return dtype if wanted == "auto" else torch.int8 if wanted == "int8" else E4M3
 
 
-def kv_bytes_per_token(spec: DecoderSpec, dtype: torch.dtype) -> int:
+def kv_bytes_per_token(spec: ModelShape, dtype: torch.dtype) -> int:
     """Bytes one token's keys and values take over all layers, scales included."""
     scale_bytes = 4 if dtype.itemsize == 1 else 0
-    return 2 * spec.layers * spec.kv_heads * (spec.head_dim * dtype.itemsize + scale_bytes)
+    return 2 * sum(heads * (width * dtype.itemsize + scale_bytes) for heads, width in spec.kv_shapes)
 
 
 class KVStore:
@@ -36,27 +36,27 @@ class KVStore:
     """
 
     def __init__(
-        self, spec: DecoderSpec, blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
+        self, spec: ModelShape, blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.blocks, self.block_size = blocks, block_size
-        shape = (blocks * block_size, spec.kv_heads, spec.head_dim)
-
+        slots = blocks * block_size
+        widest = max(heads * width for heads, width in spec.kv_shapes)
         self._memory = HostMemory() if device.type == "cpu" else None
-        self._small = HUGE_PAGE // (block_size * spec.kv_heads * spec.head_dim * dtype.itemsize)
+        self._small = HUGE_PAGE // (block_size * widest * dtype.itemsize)
 
         def zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
             if self._memory is None:
                 return torch.zeros(shape, dtype=dtype, device=device)
             return self._memory.zeros(math.prod(shape) * dtype.itemsize).view(dtype).view(shape)
 
-        def layer() -> KVLayer:
-            keys, values = zeros(shape, dtype), zeros(shape, dtype)
+        def layer(heads: int, width: int) -> KVLayer:
+            keys, values = (zeros((slots, heads, width), dtype) for _ in range(2))
             if dtype.itemsize > 1:
                 return KVLayer(keys, values)
-            scales = (zeros(shape[:2], torch.float32) for _ in range(2))
+            scales = (zeros((slots, heads), torch.float32) for _ in range(2))
             return KVLayer(keys, values, *scales)
 
-        self.layers = [layer() for _ in range(spec.layers)]
+        self.layers = [layer(heads, width) for heads, width in spec.kv_shapes]
 
     @property
     def nbytes(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.models.config import Config
 from headgate.engine.models.families import exaone, gemma, glm, granite, llama, mistral, olmo, phi, qwen
-from headgate.engine.models.quantized import check_quantization
+from headgate.engine.models.quantization import check_quantization
 from headgate.engine.models.spec import DecoderSpec, Places
 
 _GLM = {"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5}

@@ -68,6 +68,11 @@ class Decoder:
         return self._weights.embedding.dtype
 
     @property
+    def steps_on_device(self) -> bool:
+        """Whether `decoded` can be called, with kernels that have such steps."""
+        return True
+
+    @property
     def kept(self) -> object:
         """All that is its own of what it keeps."""
         return self._weights, self._rotation

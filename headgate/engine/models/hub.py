@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.tensors import INDEX, WHOLE, read_json, shards
+from headgate.engine.models import adapter
+from headgate.engine.models.loading import check_config
+from headgate.engine.models.tensors import INDEX, WHOLE, shards
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _CONFIG = "config.json"
@@ -16,6 +17,17 @@ _TEXTS = ("*.json", "*.jinja", "tokenizer.model")
 _NAMED_TEMPLATES = "additional_chat_templates/*.jinja"
 # A star of the hub's patterns stands for slashes, too: folders hold the same weights for other programs.
 _FOLDERS = "*/*"
+
+
+def locate_adapter(source: str) -> Path:
+    """The folder of a LoRA adapter, as `locate`."""
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    if not _HUB_ID.fullmatch(source):
+        raise CheckpointError(f"{source}: no such folder, and no hub id of the form owner/name")
+    repository, _, revision = source.partition("@")
+    return _fetch(source, repository, revision, [adapter.CONFIG, adapter.WEIGHTS])
 
 
 def locate(source: str, *, weights: bool = True) -> Path:
@@ -39,7 +51,7 @@ def locate(source: str, *, weights: bool = True) -> Path:
     folder = _fetch(source, repository, revision, [_CONFIG])
     if (folder / _CONFIG).is_file():
         try:
-            read_spec(read_json(folder / _CONFIG))
+            check_config(folder)
         except CheckpointError as error:
             raise type(error)(f"{source}: {error}") from error
     # The commit from here on: the rest is of the same one, and the hub is not asked again which it is.

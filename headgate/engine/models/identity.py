@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+from headgate.engine.models.tensors import Tensors
 
 _WHOLE = frozenset({".json", ".jinja", ".model"})
 _PAGE = 4096
@@ -35,9 +37,13 @@ def checkpoint_identity(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def revision(config: Mapping[str, Any], files: Sequence[Path]) -> str:
-    """Hex digest of a configuration and weight files that changes when their names, shapes, sizes or times do."""
+def revision(config: Mapping[str, Any], source: Tensors) -> str:
+    """Hex digest of a configuration and weights that changes when their files' names, shapes, sizes or times do."""
     digest = sha256(json.dumps(config, sort_keys=True).encode())
+    files = source.files
+    if source.adapter is not None:
+        digest.update(source.adapter.identity.encode())
+        files = [*files, *source.adapter.files]
     for path in files:
         # The header names every tensor with shape and offsets; size and time stand for the rest without reading it.
         stat = path.stat()

@@ -36,13 +36,17 @@ def packed_cache(
     if layout is None:
         return None
     name = f"{formats.others}-{str(dtype).removeprefix('torch.')}"
-    made_of: list[object] = [name, list(formats.attention), layout, content_digest(source.files), config]
+    files, adapter = source.files, source.adapter
+    if adapter is not None:
+        # A file of its own: the same checkpoint may be served by itself, too, and with other adapters.
+        name, files = f"{name}-{adapter.identity}", [*files, *adapter.files]
+    made_of: list[object] = [name, list(formats.attention), layout, content_digest(files), config]
     order = spec.rope.order(spec.head_dim)
     if order is not None:
         # Their rows are not where the checkpoint has them.
         made_of.append(order)
     identity = sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
-    return PackedCache(folder, name, identity, source.files)
+    return PackedCache(folder, name, identity, files)
 
 
 def _pack_probe(kernels: Kernels, probe: Tensor, formats: LayerFormats) -> PackedWeight | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,20 +13,24 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from headgate.engine.errors import CheckpointError
 from headgate.engine.kernels.interface import Kernels, Mlp
 from headgate.engine.kernels.mixture import ExpertWeights, Fp8Expert, Mixture, MixtureWeights, PackedExperts
+from headgate.engine.models.adapter import AdaptedWeight, Adapter
 from headgate.engine.models.decoder import Decoder, DecoderWeights, Layer
 from headgate.engine.models.expert_tensors import ExpertTensors, expert_tensors, shared_expert_tensors
 from headgate.engine.models.formats import LayerFormats, layer_formats
 from headgate.engine.models.identity import revision
 from headgate.engine.models.keeping import packed_cache
+from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.opening import Opened, open_checkpoint
 from headgate.engine.models.quantized import Matrix, read_matrix, stays_fp8
-from headgate.engine.models.spec import DecoderSpec
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.int4 import importance_behind
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
+
+logger = logging.getLogger(__name__)
 
 Dtype = Literal["auto", "float32", "bfloat16"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -36,34 +41,12 @@ _ROWS_AT_A_TIME = 1 << 14  # whole panels of outputs, however a kernel packs the
 class LoadedDecoder:
     """A decoder and what is worth knowing of its checkpoint."""
 
-    decoder: Decoder
+    decoder: LanguageModel
     parameters: int
     active_parameters: int
     """Parameters a token uses: of the experts only the chosen ones."""
     revision: str
     """Hex digest that changes when the configuration or the weights' names, shapes, sizes or times do."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointFacts:
-    """What a checkpoint's files tell without its weights; fields as of `LoadedDecoder`."""
-
-    spec: DecoderSpec
-    parameters: int
-    active_parameters: int
-    revision: str
-
-
-def read_facts(folder: Path) -> CheckpointFacts:
-    """The facts of the checkpoint in `folder`; no tensor is read, save a head beside the embedding that it should be.
-
-    Raises:
-        CheckpointError: naming the file that is missing or damaged.
-    """
-    opened = open_checkpoint(folder, CheckpointTensors)
-    spec, parameters = opened.spec, opened.source.parameters_named(opened.unread)
-    identity = revision(opened.config, opened.source.files)
-    return CheckpointFacts(spec, parameters, parameters - spec.idle_expert_parameters, identity)
 
 
 def load_decoder(
@@ -75,6 +58,7 @@ def load_decoder(
     device: torch.device | None = None,
     context_length: int | None = None,
     keep_packed: bool = False,
+    adapter: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     tensors: Callable[[Path], Tensors] = CheckpointTensors,
 ) -> LoadedDecoder:
@@ -82,9 +66,9 @@ def load_decoder(
 
     `dtype` "auto" is bfloat16 unless the checkpoint is in float32. `fmt` is the format the linear layers are kept in,
     save those that `layer_formats` gives more bits, or says it layer by layer; embedding, norms and routers stay in
-    `dtype`. `context_length` lowers the own one. With `keep_packed` weights that are quantised here are written
-    to disk for the next time, and those of the last time are used: see `quant.packed_cache`. `progress` is told how
-    many layers of how many were read. `tensors` opens the folder's.
+    `dtype`. `context_length` lowers the own one. With `keep_packed` weights that are quantised here are written to disk
+    for the next time, and those of the last time are used: see `quant.packed_cache`. `adapter`: a folder, see
+    `Adapter`. `progress` is told how many layers of how many were read. `tensors` opens the folder's.
 
     fp8 weights stay fp8 where the kernels can compute with them and all formats are native; elsewhere they are
     expanded.
@@ -97,6 +81,8 @@ def load_decoder(
         config, spec, source = opened.config, opened.spec, opened.source
         if context_length is not None and context_length < spec.context_length:
             spec = replace(spec, context_length=context_length)
+        if adapter is not None:
+            source.adapter = _adapter(adapter, opened)
         compute = computed_in(config, dtype)
         device = device or torch.device("cpu")
         formats = fmt if isinstance(fmt, LayerFormats) else layer_formats(spec, fmt, int8=kernels.int8)
@@ -108,15 +94,33 @@ def load_decoder(
         weights = reader.weights(progress or (lambda _done, _all: None))
         if cache is not None and reader.packed:
             cache.save({**(kept or {}), **reader.packed})
+        if reader.expanded:
+            logger.info(
+                "%s: quantized weights take %.0f MB, expanded to %s; weights: int8 or int4 takes less",
+                folder,
+                reader.expanded / 1e6,
+                str(compute).removeprefix("torch."),
+            )
         return_freed_memory()
         source.refuse_leftovers(unread=opened.unread)
+        if source.adapter is not None:
+            source.adapter.refuse_leftovers()
         parameters = source.parameters
     return LoadedDecoder(
         Decoder(spec, weights, kernels),
         parameters,
         parameters - spec.idle_expert_parameters,
-        revision(config, source.files),
+        revision(config, source),
     )
+
+
+def _adapter(folder: Path, opened: Opened[Tensors]) -> Adapter:
+    adapter = Adapter(folder)
+    if opened.spec.tied_head and adapter.adapts(opened.embedding, opened.head):
+        raise CheckpointError(
+            f"{folder}: the head of the checkpoint is its embedding, of which only one was trained; merge the adapter"
+        )
+    return adapter
 
 
 def computed_in(config: Mapping[str, Any], dtype: Dtype) -> torch.dtype:
@@ -149,6 +153,8 @@ class _Reader:
         self._fp8 = kernels.fp8 if {formats.others, *formats.attention} == {"native"} else None
         self.packed: dict[str, Tensor] = {}
         """Parts of all packed weights by name, if any had to be packed; empty if all were kept."""
+        self.expanded = 0
+        """Bytes of weights that the checkpoint has quantized, and that stay in the compute dtype here."""
 
     def weights(self, progress: Callable[[int, int], None]) -> DecoderWeights:
         spec, fmt, opened = self._spec, self._formats.others, self._opened
@@ -286,7 +292,7 @@ class _Reader:
         return Fp8Expert(gate_up, down)
 
     def _read(self, expert: ExpertTensors) -> ExpertWeights:
-        gate, up, down = (self._convert(matrix) for matrix in expert.matrices)
+        gate, up, down = (self._convert(matrix, self._formats.others) for matrix in expert.matrices)
         read = ExpertWeights(torch.cat((gate, up)), down)
         self._release(expert.names)
         return read
@@ -322,7 +328,7 @@ class _Reader:
         return self._pack(
             "+".join(names),
             tensors,
-            lambda: _ordered(_stack([self._convert(source) for source in sources]), order),
+            lambda: _ordered(_stack([self._convert(source, fmt) for source in sources]), order),
             sum(widths),
             both,
             fmt,
@@ -385,12 +391,18 @@ class _Reader:
             self.packed[f"{name}/{field.name}"] = getattr(weight, field.name)
 
     def _tensor(self, name: str, *shape: int) -> Tensor:
+        if len(shape) == 2:
+            return self._convert(read_matrix(self._source, name, (shape[0], shape[1])))
         return self._convert(self._source.get(name, shape))
 
-    def _convert(self, matrix: Matrix) -> Tensor:
-        if isinstance(matrix, Fp8Weight):
-            return matrix.to(self._device).expand(self._dtype)
-        return matrix.to(device=self._device, dtype=self._dtype)
+    def _convert(self, matrix: Matrix, fmt: WeightFormat = "native") -> Tensor:
+        if isinstance(matrix, Tensor):
+            return matrix.to(device=self._device, dtype=self._dtype)
+        # What is rounded again is not rounded to bfloat16 before.
+        weight = matrix.to(self._device).expand(self._dtype if fmt == "native" else torch.float32)
+        plain = isinstance(matrix, AdaptedWeight) and isinstance(matrix.base, Tensor)
+        self.expanded += weight.nbytes if fmt == "native" and not plain else 0
+        return weight
 
 
 def return_freed_memory() -> None:

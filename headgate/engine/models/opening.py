@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from headgate.engine.models.architectures import read_spec
+from headgate.engine.models.quantization import check_quantization
 from headgate.engine.models.spec import DecoderSpec, Places
 from headgate.engine.models.tensors import Tensors, read_json
 
@@ -58,6 +59,7 @@ def open_checkpoint(folder: Path, tensors: Callable[[Path], T_co]) -> Opened[T_c
     """
     config = read_json(folder / "config.json")
     spec, source = read_spec(config), tensors(folder)
+    source.packing = check_quantization(config)
     places = _places(spec.names.places, source)
     embedding, head = f"{places.model}.embed_tokens.weight", f"{places.head}.weight"
     if not spec.tied_head or head not in source:

@@ -1,78 +1,58 @@
-"""Checkpoints whose weights are fp8 already: which can be served, and where their scales are."""
+"""Matrices of checkpoints as their tensors have them: plain, in fp8 with scales, or packed integers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.tensors import CheckpointTensors, Tensors
+from headgate.engine.models.adapter import AdaptedWeight
+from headgate.engine.models.integers import read_integers
+from headgate.engine.models.quantization import check_quantization
+from headgate.engine.models.tensors import BLOCK_SCALES, BLOCKS, CheckpointTensors, Tensors, read_json
 from headgate.engine.quant.fp8 import BLOCK, E4M3, Fp8Weight
+from headgate.engine.quant.integers import IntegerWeight
+from headgate.engine.quant.mxfp4 import GROUP, Mxfp4Experts
 
-Matrix = Tensor | Fp8Weight
-_KNOWN = "quant_method 'fp8' and 'compressed-tensors' of 8-bit floats"
-
-
-def check_quantization(config: Mapping[str, Any]) -> None:
-    """Refuse what `config` (the content of config.json) says of its weights if that cannot be served.
-
-    Which tensors are fp8, and whether a scale belongs to a tensor, an output or a block, the tensors themselves tell.
-
-    Raises:
-        CheckpointError: naming what is there, and what could be.
-    """
-    stated = config.get("quantization_config")
-    if not stated:
-        return
-    if not isinstance(stated, dict) or stated.get("quant_method") not in ("fp8", "compressed-tensors"):
-        method = stated.get("quant_method") if isinstance(stated, dict) else stated
-        raise _refusal(f"quantization_config {method!r}", f"use {_KNOWN}, or plain weights")
-    blocks = [stated.get("weight_block_size")]
-    if stated["quant_method"] == "compressed-tensors":
-        given = stated.get("config_groups") or {}
-        groups = list(given.values()) if isinstance(given, dict) else [given]
-        if not all(isinstance(group, dict) and isinstance(group.get("weights") or {}, dict) for group in groups):
-            wanted = "an object of objects, each with an object 'weights'"
-            raise CheckpointError(f"config.json: quantization_config.config_groups must be {wanted}; got {given!r}")
-        groups = [group.get("weights") or {} for group in groups]
-        for weights in groups:
-            if (weights.get("type"), weights.get("num_bits")) != ("float", 8):
-                found = f"{weights.get('num_bits')}-bit {weights.get('type')}"
-                raise _refusal(f"quantization_config 'compressed-tensors' with {found} weights", f"use {_KNOWN}")
-        blocks = [weights.get("block_structure") for weights in groups]
-    for block in blocks:
-        if block is not None and block != [BLOCK, BLOCK]:
-            raise _refusal(f"quantization_config with blocks of {block}", f"they must be [{BLOCK}, {BLOCK}]")
+Matrix = Tensor | Fp8Weight | IntegerWeight | AdaptedWeight
 
 
 def read_matrix(source: Tensors, name: str, shape: tuple[int, int]) -> Matrix:
-    """The tensor `name` [outputs, inputs] as the checkpoint has it, still memory-mapped.
+    """The tensor `name` [outputs, inputs] as the checkpoint and its adapter have it, still memory-mapped.
 
     Raises:
-        CheckpointError: it is missing or misshapen, or the scale of an fp8 one is.
+        CheckpointError: it, or a tensor that belongs to it, is missing or misshapen, or of another format than
+            config.json says.
     """
-    return _read_fp8(source, name, shape) if source.dtype(name) == E4M3 else source.get(name, shape)
+    stored = _stored(source, name, shape)
+    return stored if source.adapter is None else source.adapter.applied(name, stored, shape)
 
 
 def expanded(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
-    """All weights of a checkpoint folder by name, in `dtype` those in fp8, without scales.
+    """All weights of a checkpoint folder by name, in `dtype` those that are quantized, without scales.
+
+    Names and shapes are those that transformers takes, so that it reads what it has no package for.
 
     Raises:
         CheckpointError: a file is missing or damaged, or a scale is missing or misshapen.
     """
     source = CheckpointTensors(folder)
+    source.packing = check_quantization(read_json(folder / "config.json"), stacks=True)
     found: dict[str, Tensor] = {}
-    for name in source.weights:
-        matrix = source.get(name, source.shape(name))
-        if matrix.dtype == E4M3:
-            outputs, inputs = source.shape(name)
-            found[name] = _read_fp8(source, name, (outputs, inputs)).expand(dtype)
-        else:
+    for name, shape in source.shapes.items():
+        if name + BLOCKS in source:
+            found[name] = _read_stack(source, name, shape).expand(dtype)
+            source.release(name)
+            continue
+        matrix = read_matrix(source, name, (shape[0], shape[1])) if len(shape) == 2 else source.get(name, shape)
+        if isinstance(matrix, Tensor):
             found[name] = matrix
+        else:
+            found[name] = matrix.expand(dtype)
+            source.release(name)
     return found
 
 
@@ -86,6 +66,28 @@ def stays_fp8(experts: Sequence[Matrix]) -> bool:
     return len(found) == len(experts) and whole and len({matrix.blocks for matrix in found}) == 1
 
 
+def _stored(source: Tensors, name: str, shape: tuple[int, int]) -> Tensor | Fp8Weight | IntegerWeight:
+    if source.dtype(name) == E4M3:
+        return _read_fp8(source, name, shape)
+    packed = read_integers(source, name, shape)
+    return source.get(name, shape) if packed is None else packed
+
+
+def _read_stack(source: Tensors, name: str, shape: tuple[int, ...]) -> Mxfp4Experts:
+    """All experts' matrices `name` [experts, inputs, outputs]."""
+    experts, inputs, outputs = shape
+    groups = inputs // GROUP
+    blocks = source.get(
+        name + BLOCKS,
+        (experts, outputs, groups, GROUP // 2),
+        dtype=torch.uint8,
+        parameters=experts * outputs * inputs,
+        of=name,
+    )
+    scales = source.get(name + BLOCK_SCALES, (experts, outputs, groups), dtype=torch.uint8, parameters=0, of=name)
+    return Mxfp4Experts(f"{source.folder}: {name!r}", blocks, scales)
+
+
 def _read_fp8(source: Tensors, name: str, shape: tuple[int, int]) -> Fp8Weight:
     """With its scales; one for the whole tensor becomes one for each output."""
     outputs, inputs = shape
@@ -94,7 +96,7 @@ def _read_fp8(source: Tensors, name: str, shape: tuple[int, int]) -> Fp8Weight:
     if given is None:
         raise CheckpointError(f"{source.folder}: fp8 tensor {name!r} has neither {name}_scale_inv nor {name}_scale")
     found, blocks = source.shape(given), (-(-outputs // BLOCK), -(-inputs // BLOCK))
-    scales = source.get(given, found, counts=False).to(torch.float32)
+    scales = source.get(given, found, parameters=0).to(torch.float32)
     if scales.numel() == 1 and blocks != found:
         return Fp8Weight(values, scales.reshape(1).repeat(outputs))
     if found in ((outputs,), (outputs, 1)) and found != blocks:
@@ -104,7 +106,3 @@ def _read_fp8(source: Tensors, name: str, shape: tuple[int, int]) -> Fp8Weight:
     raise CheckpointError(
         f"{source.folder}: tensor {given!r} has shape {found}; scales of {shape} are one, {outputs} or {blocks}"
     )
-
-
-def _refusal(what: str, instead: str) -> CheckpointError:
-    return CheckpointError(f"config.json: {what} is not supported; {instead}")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, UntypedStorage
 
 from headgate.engine.errors import CheckpointError
-from headgate.engine.models.decoder import Decoder
+from headgate.engine.models.language_model import LanguageModel
 from headgate.engine.models.loader import LoadedDecoder, return_freed_memory
 
 
@@ -22,7 +22,7 @@ class Resting(Protocol):
         """Give the memory back. Nothing happens where they are away; where it fails, they are still there."""
         ...
 
-    def back(self) -> Decoder:
+    def back(self) -> LanguageModel:
         """The decoder of the same weights. Where it fails, they are still away."""
         ...
 
@@ -34,7 +34,7 @@ class ReadAgain:
 
     def __init__(self, loaded: LoadedDecoder, load: Callable[[], LoadedDecoder]) -> None:
         """`load` does again what gave `loaded`."""
-        self._decoder: Decoder | None = loaded.decoder
+        self._decoder: LanguageModel | None = loaded.decoder
         self._revision = loaded.revision
         self._load = load
 
@@ -43,7 +43,7 @@ class ReadAgain:
         self._decoder = None
         return_freed_memory()
 
-    def back(self) -> Decoder:
+    def back(self) -> LanguageModel:
         """See Resting. CheckpointError where the checkpoint is not the one that was loaded first."""
         if self._decoder is None:
             loaded = self._load()
@@ -56,7 +56,7 @@ class ReadAgain:
 class Parked:
     """Of a model on a GPU: meanwhile they are in pinned memory of the host."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: LanguageModel) -> None:
         self._decoder = decoder
         self._away: list[tuple[UntypedStorage, Tensor]] = []
 
@@ -71,7 +71,7 @@ class Parked:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def back(self) -> Decoder:
+    def back(self) -> LanguageModel:
         """See Resting. The tensors are the same objects, at other addresses."""
         try:
             for storage, host in self._away:
@@ -85,7 +85,7 @@ class Parked:
         return self._decoder
 
 
-def storages(decoder: Decoder) -> list[UntypedStorage]:
+def storages(decoder: LanguageModel) -> list[UntypedStorage]:
     """The memory of all that a decoder keeps, each once; what is mapped from a file is not among it."""
     found = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in _tensors(decoder.kept, set())}
     return [storage for storage in found.values() if storage.nbytes() and storage.resizable()]

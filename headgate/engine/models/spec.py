@@ -105,6 +105,21 @@ class DecoderSpec:
         return (self.heads + 2 * self.kv_heads) * self.head_dim
 
     @property
+    def expert_count(self) -> int:
+        """Experts of a layer that has some; 0 without."""
+        return self.experts.count if self.experts is not None else 0
+
+    @property
+    def experts_per_token(self) -> int:
+        """How many of them a token passes; 0 without."""
+        return self.experts.per_token if self.experts is not None else 0
+
+    @property
+    def kv_shapes(self) -> tuple[tuple[int, int], ...]:
+        """Per layer: heads of keys and of values, and the numbers of a head."""
+        return ((self.kv_heads, self.head_dim),) * self.layers
+
+    @property
     def kv_elements_per_token(self) -> int:
         """Numbers in one token's keys and values over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim

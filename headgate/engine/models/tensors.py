@@ -9,13 +9,17 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError
+from headgate.engine.models.quantization import Packing
+
+if TYPE_CHECKING:
+    from headgate.engine.models.adapter import Adapter
 
 _DTYPES = {
     "F64": torch.float64,
@@ -32,11 +36,20 @@ _DTYPES = {
     "BOOL": torch.bool,
 }
 
+WORDS = (".qweight", ".weight_packed")
+"""Ends of the names of packed codes: of GPTQ and AWQ, and of compressed-tensors."""
+_PARTS = (".qzeros", ".scales", ".g_idx", ".weight_shape", ".weight_zero_point", ".weight_g_idx")
+BLOCKS, BLOCK_SCALES = "_blocks", "_scales"
+"""Ends of the names of all experts' matrices in MXFP4."""
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _SCALES = ("_scale", "_scale_inv")
-# Of these, activations' own scales are what a checkpoint would have them rounded by: here each token brings its own.
-_UNUSED = (".inv_freq", ".masked_bias", ".input_scale", ".activation_scale")
+# Of these, scales of activations, keys and values are what a checkpoint would have them rounded by: here each token
+# brings its own.
+_UNUSED = (
+    *(".inv_freq", ".masked_bias", ".input_scale", ".activation_scale", ".input_zero_point", ".output_scale"),
+    *(".k_scale", ".v_scale"),
+)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -72,8 +85,12 @@ class Tensors(Protocol):
     """The tensors of a checkpoint by name, each to be used."""
 
     folder: Path
+    packing: Packing | None
+    """How some of the weights are packed, if config.json says so: whoever reads it puts it here."""
+    adapter: Adapter | None
+    """What is added to matrices when they are read; whoever wants that puts it here."""
     parameters: int
-    """Numbers in the tensors that were got so far."""
+    """How many the tensors stand for that were got so far."""
 
     @property
     def files(self) -> list[Path]:
@@ -90,11 +107,26 @@ class Tensors(Protocol):
         """The shape of a tensor that is there."""
         ...
 
-    def get(self, name: str, shape: tuple[int, ...], *, counts: bool = True) -> Tensor:
-        """The tensor. `counts`: its numbers are parameters.
+    def get(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        dtype: torch.dtype | None = None,
+        parameters: int | None = None,
+        of: str | None = None,
+    ) -> Tensor:
+        """The tensor.
+
+        Args:
+            name: its name.
+            shape: the one it must have.
+            dtype: the one it must have; without it any of floating point will do.
+            parameters: how many of the model's it stands for; as many as it has numbers, if that is not said.
+            of: the weight that it is a part of, and is released with.
 
         Raises:
-            CheckpointError: it is missing, of another shape, or not floating point.
+            CheckpointError: it is missing, of another shape or of another dtype.
         """
         ...
 
@@ -103,7 +135,7 @@ class Tensors(Protocol):
         ...
 
     def release(self, name: str) -> None:
-        """Give the memory back that reading the tensor took; it can still be read."""
+        """Give the memory back that reading the tensor, or the parts of the weight, took; they can still be read."""
         ...
 
     def refuse_leftovers(self, *, unread: Sequence[str]) -> None:
@@ -141,6 +173,9 @@ class CheckpointTensors:
         self._files: dict[Path, mmap.mmap] = {}
         self._places: dict[str, _Place] = {}
         self._used: set[str] = set()
+        self._parts: dict[str, list[str]] = {}
+        self.packing: Packing | None = None
+        self.adapter: Adapter | None = None
         self.parameters = 0
         for path in self._paths():
             try:
@@ -157,14 +192,29 @@ class CheckpointTensors:
             self._places.update(_places(path, self._files[path]))
 
     def parameters_named(self, unread: Sequence[str]) -> int:
-        """Numbers in all tensors of the files, scales of others aside, and names that begin with one of `unread`."""
-        counted = (n for n in self._places if not n.endswith(_SCALES) and not n.startswith(tuple(unread)))
-        return sum(math.prod(self._places[name].shape) for name in counted)
+        """Numbers in all weights of the files, used or not, but for names that begin with one of `unread`."""
+        counted = (shape for name, shape in self.shapes.items() if not name.startswith(tuple(unread)))
+        return sum(math.prod(shape) for shape in counted)
 
     @property
-    def weights(self) -> list[str]:
-        """The names of all tensors, but for scales and what nobody uses."""
-        return sorted(name for name in self._places if not name.endswith((*_SCALES, *_UNUSED)))
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all weights by name, in that order: packed ones are the matrices that they stand for.
+
+        Raises:
+            CheckpointError: a packed one lacks what tells its shape.
+        """
+        aside = (*_SCALES, *_UNUSED, *_PARTS)
+        found = {name: place.shape for name, place in self._places.items() if not name.endswith((*aside, *WORDS))}
+        for name in self._places:
+            if name.endswith(WORDS):
+                module = name.rpartition(".")[0]
+                found[f"{module}.weight"] = self._packed_shape(module, name)
+            elif name.endswith(BLOCKS) and (stack := name.removesuffix(BLOCKS)) + BLOCK_SCALES in self:
+                experts, outputs, *inputs = found.pop(name)
+                del found[stack + BLOCK_SCALES]
+                # Two in a byte, and as transformers has them.
+                found[stack] = experts, 2 * math.prod(inputs), outputs
+        return dict(sorted(found.items()))
 
     @property
     def files(self) -> list[Path]:
@@ -183,30 +233,35 @@ class CheckpointTensors:
         """The shape of a tensor that is there."""
         return self._places[name].shape
 
-    def get(self, name: str, shape: tuple[int, ...], *, counts: bool = True) -> Tensor:
-        """The tensor, still memory-mapped. `counts`: its numbers are parameters.
-
-        Raises:
-            CheckpointError: it is missing, of another shape, or not floating point.
-        """
+    def get(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        dtype: torch.dtype | None = None,
+        parameters: int | None = None,
+        of: str | None = None,
+    ) -> Tensor:
+        """See Tensors. It is still memory-mapped."""
         place = self._places.get(name)
         if place is None:
             where = ", ".join(p.name for p in self.files)
             raise CheckpointError(f"{self.folder}: tensor {name!r} is missing from {where}")
         if place.shape != shape:
             raise CheckpointError(f"{place.path}: tensor {name!r} has shape {place.shape}, config.json means {shape}")
-        dtype = _DTYPES.get(place.dtype)
-        if dtype is None or not dtype.is_floating_point:
-            raise CheckpointError(
-                f"{place.path}: tensor {name!r} has dtype {dtype or place.dtype}, floating point is needed"
-            )
-        count = (place.stop - place.start) // dtype.itemsize
+        found = _DTYPES.get(place.dtype)
+        if found is None or (found != dtype if dtype is not None else not found.is_floating_point):
+            wanted = dtype or "floating point"
+            raise CheckpointError(f"{place.path}: tensor {name!r} has dtype {found or place.dtype}, {wanted} is needed")
+        count = (place.stop - place.start) // found.itemsize
         if name not in self._used:
             self._used.add(name)
-            self.parameters += count if counts else 0
+            self.parameters += count if parameters is None else parameters
+            if of is not None:
+                self._parts.setdefault(of, []).append(name)
         if not count:
-            return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(self._files[place.path], dtype=dtype, count=count, offset=place.start).view(shape)
+            return torch.empty(shape, dtype=found)
+        return torch.frombuffer(self._files[place.path], dtype=found, count=count, offset=place.start).view(shape)
 
     def equal(self, one: str, other: str) -> bool:
         """Whether two tensors that are there hold the same numbers in the same dtype. Neither is used by that."""
@@ -219,11 +274,11 @@ class CheckpointTensors:
         return alike
 
     def release(self, name: str) -> None:
-        """Give the memory back that reading the tensor took. It can still be read: the pages are mapped again then."""
-        place = self._places[name]
-        if hasattr(mmap, "MADV_DONTNEED") and place.stop > place.start:
-            start = place.start // mmap.PAGESIZE * mmap.PAGESIZE
-            self._files[place.path].madvise(mmap.MADV_DONTNEED, start, place.stop - start)
+        """See Tensors. The pages are mapped again when they are read."""
+        for place in [self._places[part] for part in self._parts.get(name, [name])]:
+            if hasattr(mmap, "MADV_DONTNEED") and place.stop > place.start:
+                start = place.start // mmap.PAGESIZE * mmap.PAGESIZE
+                self._files[place.path].madvise(mmap.MADV_DONTNEED, start, place.stop - start)
 
     def refuse_leftovers(self, *, unread: Sequence[str]) -> None:
         """Weights that nothing used would mean that the model is not what it was trained as.
@@ -233,13 +288,32 @@ class CheckpointTensors:
         Raises:
             CheckpointError: there are some; one is named.
         """
-        left = sorted(n for n in self._places.keys() - self._used if not n.endswith(_UNUSED))
-        left = [name for name in left if not name.startswith(tuple(unread))]
+        unused = sorted(n for n in self._places.keys() - self._used if not n.endswith(_UNUSED))
+        unused = [name for name in unused if not name.startswith(tuple(unread))]
+        # The first programs for GPTQ wrote zeros where a layer has no bias.
+        left = [n for n in unused if not n.endswith(".bias") or self._bytes(self._places[n]).any()]
         if left:
             raise CheckpointError(
                 f"{self._places[left[0]].path}: tensor {left[0]!r} and {len(left) - 1} more belong to no part of the "
                 "architecture that config.json names"
             )
+
+    def _packed_shape(self, module: str, words: str) -> tuple[int, int]:
+        """Outputs and inputs of a matrix, by its tensors alone."""
+        if words.endswith(".weight_packed"):
+            at = f"{module}.weight_shape"
+            dtype = torch.int32 if self.dtype(at) == torch.int32 else torch.int64
+            outputs, inputs = self.get(at, (2,), dtype=dtype, parameters=0).tolist()
+            self.release(at)
+            return outputs, inputs
+        named = words, f"{module}.scales", f"{module}.qzeros"
+        shapes = [self._places[at].shape for at in named if at in self and len(self._places[at].shape) == 2]
+        if len(shapes) < len(named):
+            wanted = f"{words!r} and {named[1]!r} and {named[2]!r} of two dimensions"
+            raise CheckpointError(f"{self._places[words].path}: it takes {wanted} to tell a shape")
+        (rows, columns), (_, outputs), (_, of_zeros) = shapes
+        # AWQ's words go along the outputs as those of its zeros do; one of GPTQ has as many codes as one of zeros has.
+        return outputs, rows if columns == of_zeros else rows * round(outputs / max(1, of_zeros))
 
     def _bytes(self, place: _Place) -> Tensor:
         if place.stop == place.start:

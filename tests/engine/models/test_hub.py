@@ -13,7 +13,7 @@ from huggingface_hub.utils import filter_repo_objects
 from tiny_models import MakeCheckpoint
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
-from headgate.engine.models.hub import locate
+from headgate.engine.models.hub import locate, locate_adapter
 
 COMMIT = "a" * 40
 TEXTS = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model"}
@@ -87,8 +87,11 @@ def test_only_what_is_read_is_downloaded(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"architectures": ["GptOssForCausalLM"]}, "owner/name: config.json: architecture 'GptOssForCausalLM'"),
-        ({"quantization_config": {"quant_method": "awq"}}, "owner/name: config.json: quantization_config 'awq'"),
+        (
+            {"architectures": ["OtherForCausalLM"], "model_type": "other"},
+            "owner/name: config.json: architecture 'OtherForCausalLM' is not known, nor is model_type 'other'",
+        ),
+        ({"quantization_config": {"quant_method": "hqq"}}, "owner/name: config.json: quantization_config 'hqq'"),
     ],
 )
 def test_what_cannot_be_served_costs_no_download(
@@ -123,6 +126,17 @@ def test_a_hub_id_is_looked_up_in_the_cache(
     assert locate("owner/name") == snapshot
     with pytest.raises(CheckpointError, match="owner/other: no such folder, and the hub does not give it"):
         locate("owner/other")
+
+
+def test_of_an_adapter_two_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {"adapter_config.json", "adapter_model.safetensors"}
+    hub = Hub(tmp_path, {*wanted, "tokenizer.json", "optimizer.pt", "checkpoint-9/adapter_model.safetensors"}, {})
+    monkeypatch.setattr("huggingface_hub.snapshot_download", hub.download)
+    assert locate_adapter("owner/name@v1") == tmp_path / COMMIT
+    assert (hub.fetched, hub.revisions) == ([wanted], ["v1"])
+    assert locate_adapter(str(tmp_path)) == tmp_path
+    with pytest.raises(CheckpointError, match="no/such/folder: no such folder, and no hub id"):
+        locate_adapter("no/such/folder")
 
 
 def test_nonsense_is_refused() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from packed_checkpoints import gptq_scheme, write_packed
 from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint
 from torch import Tensor
@@ -263,6 +264,24 @@ def test_second_start_quantises_nothing_and_answers_the_same(
     tensors["model.layers.1.self_attn.q_proj.weight"] *= 2
     save_file(tensors, folder / "model.safetensors")
     assert not torch.equal(logits(folder, third, fmt), expected)
+    assert third.packed == first.packed
+
+
+@native
+def test_packed_checkpoints_that_differ_in_scales_only_have_caches_of_their_own(
+    make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    folder, _ = write_packed(make_checkpoint("qwen3-moe"), tmp_path, gptq_scheme(4, 32))
+    first, second, third = Counting(), Counting(), Counting()
+    expected = logits(folder, first, "int4")
+    assert torch.equal(logits(folder, second, "int4"), expected)
+    assert (first.packed > 0, second.packed, second.packed_mixtures) == (True, 0, 0)
+    path = folder / "model.safetensors"
+    times, tensors = path.stat(), load_file(path)
+    tensors["model.layers.1.mlp.experts.3.up_proj.scales"] *= 2
+    save_file(tensors, path)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert not torch.equal(logits(folder, third, "int4"), expected)
     assert third.packed == first.packed
 
 

@@ -1,0 +1,135 @@
+"""A model of transformers' own code, with our attention, cache and linear layers in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headgate.engine.kernels.capped import CappedAttention
+from headgate.engine.kernels.device_rows import DeviceStep
+from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kernels, KVLayer
+from headgate.engine.models.guest_parts import Attended, GuestParts
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSpec:
+    """See ModelShape."""
+
+    architecture: str
+    kv_shapes: tuple[tuple[int, int], ...]
+    vocab_size: int
+    context_length: int
+    expert_count: int = 0
+    experts_per_token: int = 0
+
+
+class _Paged:
+    """Attends the layers of a step over the paged cache."""
+
+    def __init__(self, guest: Guest, batch: AttentionBatch, cache: Sequence[KVLayer]) -> None:
+        self._kernels, self._capped = guest.kernels, guest.capped
+        self._slots = batch.slots
+        self._plan = (self._capped or self._kernels).plan(batch, guest.device)
+        self._cache = iter(cache)
+
+    def __call__(self, wanted: Attended) -> Tensor:
+        """See Attends."""
+        layer, width = next(self._cache), wanted.value.shape[-1]
+        # The kernels' own scale, and heads as wide as they are in the cache: zeros change no product.
+        head_dim = layer.keys.shape[-1]
+        scale = wanted.scale * head_dim**0.5
+        query, key, value = (_padded(part, head_dim) for part in (wanted.query, wanted.key, wanted.value))
+        query = query if math.isclose(scale, 1.0) else query * scale
+        self._kernels.write_kv(layer, key, value, self._slots)
+        if self._capped is None:
+            attended = self._kernels.paged_attention(query, layer, self._plan, wanted.window)
+        else:
+            attended = self._capped.attend(query, layer, self._plan, wanted.window, cap=wanted.cap, sinks=wanted.sinks)
+        return attended[..., :width]
+
+
+class Guest:
+    """Implements the LanguageModel protocol."""
+
+    decodes = False
+    steps_on_device = False
+
+    def __init__(self, parts: GuestParts, spec: GuestSpec, kernels: Kernels, *, capped: bool) -> None:
+        """`capped`: whether its layers cap scores or have sinks."""
+        self.spec = spec
+        self.kernels = kernels
+        self.capped = CappedAttention() if capped else None
+        self._parts = parts
+
+    @property
+    def device(self) -> torch.device:
+        """See LanguageModel."""
+        return self._parts.embedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """See LanguageModel."""
+        return self._parts.embedding.dtype
+
+    @property
+    def kept(self) -> object:
+        """See LanguageModel."""
+        return self._parts.tensors, self._parts.linears
+
+    @property
+    def weight_bytes(self) -> int:
+        """See LanguageModel."""
+        tensors = sum(tensor.nbytes for tensor in self._parts.tensors if tensor is not self._parts.embedding)
+        return tensors + sum(layer.nbytes for layer in self._parts.linears)
+
+    @property
+    def expert_bytes(self) -> int:
+        """See LanguageModel."""
+        count = self.spec.expert_count
+        return sum(t.nbytes // count for t in self._parts.tensors if count and t.ndim == 3 and t.shape[0] == count)
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
+    ) -> Tensor:
+        """See LanguageModel."""
+        return self.logits(self.hidden(tokens, positions, batch, cache, rows))
+
+    def likeliest(
+        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
+    ) -> list[int]:
+        """See LanguageModel."""
+        chosen: list[int] = self.kernels.likeliest(self.forward(tokens, positions, batch, cache, rows)).tolist()
+        return chosen
+
+    def hidden(
+        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
+    ) -> Tensor:
+        """See LanguageModel."""
+        return self._parts.hidden(tokens, positions, _Paged(self, batch, cache)).index_select(0, rows)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See LanguageModel."""
+        return self._parts.logits(hidden)
+
+    def decode(
+        self, batch: DecodeBatch, cache: Sequence[KVLayer], most: int, interrupt: Tensor
+    ) -> tuple[list[list[int]], float]:
+        """See LanguageModel: it does not."""
+        raise NotImplementedError("a guest has no step in one call")
+
+    def decoded(self, step: DeviceStep, cache: Sequence[KVLayer], longest: int) -> Tensor:
+        """See LanguageModel: it cannot."""
+        raise NotImplementedError("a guest has no steps on the device")
+
+
+def _padded(heads: Tensor, head_dim: int) -> Tensor:
+    """[tokens, heads, head_dim] of [1, heads, tokens, width]."""
+    lacking = head_dim - heads.shape[-1]
+    rows = heads[0].transpose(0, 1)
+    # Flat first: a single token or head is contiguous whatever its stride, and kernels look at strides.
+    return F.pad(rows, (0, lacking)) if lacking else rows.reshape(-1).view(rows.shape)
