@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from headgate.bench.cache.edits import Differences, draw_pairs, edit_types, edited
 from headgate.bench.cache.intents import INTENTS, SPLITS, deal
-from headgate.bench.cache.slots import EditType, Value, Vocabulary, choice
+from headgate.bench.cache.slots import EditType, Value, Vocabulary, words
 from headgate.bench.cache.streams import TRAFFIC, Item, Traffic, noisy, stream
-from headgate.bench.cache.vocabulary import CLOCK, DATES, SHORT_TIMES
+from headgate.bench.cache.vocabulary import VOCABULARIES
 from headgate.bench.cache.wording import Question, Wording, draw_wording, intent, pieces, render
 
 SEEDS = st.integers(0, 10_000)
@@ -75,15 +75,15 @@ def test_no_wording_belongs_to_two_values() -> None:
 
 
 def test_wordings_that_mean_the_same_are_one_value() -> None:
-    ninety = value_of(SHORT_TIMES, "5400 s")
+    ninety = value_of(VOCABULARIES["short times"], "5400 s")
     assert {"90 minutes", "90 min", "1.5 hours", "an hour and a half"} <= set(ninety.forms[""])
     assert {"1 hour", "one hour", "60 minutes"} <= {
-        form for value in SHORT_TIMES.values if value.canonical == "3600 s" for form in value.forms[""]
+        form for value in VOCABULARIES["short times"].values if value.canonical == "3600 s" for form in value.forms[""]
     }
-    assert {"3 pm", "15:00"} <= set(value_of(CLOCK, "15:00").forms[""])
+    assert {"3 pm", "15:00"} <= set(value_of(VOCABULARIES["clock times"], "15:00").forms[""])
     # 5 May 2027 is a Wednesday.
     assert {"5 May 2027", "May 5, 2027", "2027-05-05", "Wednesday 5 May 2027"} <= set(
-        value_of(DATES, "2027-05-05").forms[""]
+        value_of(VOCABULARIES["dates"], "2027-05-05").forms[""]
     )
 
 
@@ -203,20 +203,20 @@ def test_a_near_miss_in_the_same_words_differs_in_the_edited_place_only() -> Non
 )
 def test_an_intent_with_a_broken_template_is_refused(line: str, message: str) -> None:
     good = "\n".join(f"way {number} to ask for {{colour}}" for number in range(8))
-    colour = choice("aspect", "red; blue")
-    assert len(intent("a.b", good, colour=colour).templates) == 8
+    colour = words("", "aspect", "red; blue")
+    assert len(intent("a.b", good, {"colour": colour}).templates) == 8
     with pytest.raises(ValueError, match=message):
-        intent("a.b", f"{good}\n{line}", colour=colour)
+        intent("a.b", f"{good}\n{line}", {"colour": colour})
 
 
 def test_an_intent_with_too_few_templates_is_refused() -> None:
     with pytest.raises(ValueError, match="8 or more"):
-        intent("a.b", "is it {colour}?\n" * 9, colour=choice("aspect", "red; blue"))
+        intent("a.b", "is it {colour}?\n" * 9, {"colour": words("", "aspect", "red; blue")})
 
 
 def test_a_wording_of_two_values_is_refused() -> None:
     with pytest.raises(ValueError, match="wording of two values"):
-        choice("aspect", "on=start|run; off=stop|Run")
+        words("", "aspect", "on=start|run; off=stop|Run")
 
 
 @pytest.fixture(scope="module")

@@ -1,26 +1,23 @@
-"""All intents, and how intents and vocabularies are dealt out to training, calibration and test."""
+"""All intents, and how intents and vocabularies are dealt out to training, calibration and test.
+
+The intents lie in the files of the folder beside this one, by what people ask about. Each has its templates, one a
+line, and its slots: a slot holds the values of a vocabulary that is named, or of one of its own.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from headgate.bench.cache import (
-    intents_code,
-    intents_culture,
-    intents_finance,
-    intents_home,
-    intents_it,
-    intents_rules,
-    intents_shop,
-    intents_travel,
-    intents_work,
-)
-from headgate.bench.cache.slots import Value, Vocabulary
-from headgate.bench.cache.wording import Intent, Question
+import yaml
+
+from headgate.bench.cache.slots import Value, Vocabulary, vocabulary
+from headgate.bench.cache.vocabulary import VOCABULARIES
+from headgate.bench.cache.wording import Intent, Question, intent
 
 Split = Literal["train", "mend", "calibrate", "test"]
 
@@ -29,17 +26,18 @@ SPLITS: tuple[Split, ...] = ("train", "mend", "calibrate", "test")
 _PARTS = (0, 1, 2, 2)
 """Which third of intents and of open vocabularies each split is of. Two share one, whose intents are dealt in turn."""
 
-INTENTS: tuple[Intent, ...] = (
-    *intents_it.INTENTS,
-    *intents_shop.INTENTS,
-    *intents_travel.INTENTS,
-    *intents_home.INTENTS,
-    *intents_work.INTENTS,
-    *intents_finance.INTENTS,
-    *intents_rules.INTENTS,
-    *intents_code.INTENTS,
-    *intents_culture.INTENTS,
-)
+
+def _read(path: Path) -> Iterator[Intent]:
+    for name, told in yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader).items():
+        slots = {
+            slot: VOCABULARIES[held] if isinstance(held, str) else vocabulary("", held)
+            for slot, held in told["slots"].items()
+        }
+        yield intent(name, **{**told, "slots": slots})
+
+
+_FOLDER = Path(__file__).with_suffix("")
+INTENTS: tuple[Intent, ...] = tuple(made for path in sorted(_FOLDER.glob("*.yaml")) for made in _read(path))
 
 _TRIES = 50
 

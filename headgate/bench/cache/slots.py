@@ -41,28 +41,9 @@ CLOSED_BELOW = 15
 _NEAREST = 6
 _MODE = re.compile(r"\s~(\w+)\s")
 _WORDS = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-    "twenty",
-]
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +123,10 @@ def words(name: str, kind: EditType, text: str) -> Vocabulary:
     return Vocabulary(name, (kind,), tuple(values))
 
 
-def choice(kind: EditType, text: str) -> Vocabulary:
-    """A closed vocabulary that belongs to one intent, written as in `words`."""
-    return words("", kind, text)
+def vocabulary(name: str, told: Mapping[EditType, str | Sequence[int]]) -> Vocabulary:
+    """One as files have it: the edit type, and either words as `words` reads them or numbers as `counts` takes them."""
+    ((kind, held),) = told.items()
+    return words(name, kind, held) if isinstance(held, str) else counts(name, kind, held)
 
 
 def _value(entry: str) -> Value:

@@ -93,7 +93,9 @@ def key_of(intent: Intent, canonical: Mapping[str, str]) -> str:
     return "|".join([intent.name, *(f"{name}={filled[name]}" for name in intent.slots)])
 
 
-def intent(name: str, templates: str, *, roles: str = "", symmetric: str = "", **slots: Vocabulary) -> Intent:
+def intent(
+    name: str, templates: str, slots: Mapping[str, Vocabulary], *, roles: str = "", symmetric: str = ""
+) -> Intent:
     """An intent from its templates, one a line; `roles` and `symmetric` name two slots each.
 
     Raises:
