@@ -1,4 +1,4 @@
-"""How a replay of the streams of `headgate bench cache` counts."""
+"""How streams of `headgate bench cache` are played and counted."""
 
 from __future__ import annotations
 
@@ -9,22 +9,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from headgate.bench.cache.difficulty import PARAPHRASE, cosines
-from headgate.bench.cache.edits import draw_pairs
 from headgate.bench.cache.intents import deal
-from headgate.bench.cache.policies import (
-    Candidate,
-    Counts,
-    Embedded,
-    Labels,
-    Policy,
-    Query,
-    Rate,
-    replay,
-)
+from headgate.bench.cache.rules import by_vcache
 from headgate.bench.cache.side_by_side import (
+    EXACT,
     MISSED,
+    RIGHT,
+    WRONG,
     Cosine,
+    Embedded,
     Family,
     Floats,
     Guarded,
@@ -35,8 +28,13 @@ from headgate.bench.cache.side_by_side import (
     same_key,
     tally,
 )
-from headgate.bench.cache.slots import EDIT_TYPES, EditType
+from headgate.bench.cache.slots import EditType
 from headgate.bench.cache.streams import TRAFFIC, Item, Kind, stream
+from headgate.bench.cache.trial import Rate
+from headgate.cache import vcache
+
+Close = Sequence[tuple[str, float]]
+"""Stored texts and their cosines, the closest first."""
 
 
 def by_words(texts: Sequence[str]) -> Embedded:
@@ -62,56 +60,50 @@ def on_circle(**degrees: float) -> Embedded:
     )
 
 
-class Threshold:
-    """Serves the closest candidate from a cosine on that a guard, if there is one, lets through."""
-
-    def __init__(self, similarity: float, guard: Callable[[str, str], bool] | None = None) -> None:
-        self.similarity = similarity
-        self.guard = guard
-
-    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
-        close = (candidate for candidate in candidates if candidate.similarity >= self.similarity)
-        guard = self.guard
-        return next((one for one in close if guard is None or not guard(one.text, query.text)), None)
-
-    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
-        pass
+def threshold(least: float, guard: Callable[[str, str], bool] = lambda *_: False) -> Callable[[str, Close], str | None]:
+    """Serves the closest text from a cosine on that a guard lets through."""
+    return lambda asked, close: next(
+        (text for text, cosine in close if cosine >= least and not guard(text, asked)), None
+    )
 
 
-class Best:
-    """Serves the candidate with the highest score, unless another that it is told apart from is nearly as good."""
+def best(
+    least: float, score: Callable[[str, str], float], apart: Callable[[str, str], bool], margin: float
+) -> Callable[[str, Close], str | None]:
+    """Serves the text with the highest score, unless another that it is told apart from is nearly as good."""
 
-    def __init__(
-        self, least: float, score: Callable[[str, str], float], apart: Callable[[str, str], bool], margin: float
-    ) -> None:
-        self.least, self.score, self.apart, self.margin = least, score, apart, margin
-
-    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
-        scores = {one.entry: self.score(one.text, query.text) for one in candidates}
-        best = max(candidates, key=lambda one: scores[one.entry], default=None)
-        if best is None or scores[best.entry] < self.least:
+    def choose(asked: str, close: Close) -> str | None:
+        scores = {text: score(text, asked) for text, _ in close}
+        first = max(scores, key=scores.__getitem__, default=None)
+        if first is None or scores[first] < least:
             return None
-        close = [one for one in candidates if one is not best and scores[one.entry] >= scores[best.entry] - self.margin]
-        return None if any(self.apart(best.text, one.text) for one in close) else best
+        near = [text for text in scores if text != first and scores[text] >= scores[first] - margin]
+        return None if any(apart(first, text) for text in near) else first
 
-    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
-        pass
+    return choose
 
 
-class Recorder:
-    """Serves as `inner` does and keeps what it was told."""
-
-    def __init__(self, inner: Threshold) -> None:
-        self.inner = inner
-        self.offered: list[list[str]] = []
-        self.labels: list[tuple[str, str, bool, bool]] = []
-
-    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:
-        self.offered.append([candidate.text for candidate in candidates])
-        return self.inner.offer(query, candidates)
-
-    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:
-        self.labels.append((query.text, candidate.text, right, served))
+def played_alone(
+    items: Sequence[Item], embedded: Embedded, choose: Callable[[str, Close], str | None], candidates: int = 3
+) -> list[int]:
+    """One policy by itself, request by request."""
+    keys = {one.text: one.key for one in items}
+    stores: dict[str, list[str]] = {}
+    made = []
+    for one in items:
+        stored = stores.setdefault(one.tenant, [])
+        if one.text in stored:
+            made.append(EXACT)
+            continue
+        cosines = embedded.cosines[embedded.rows[one.text]]
+        close = sorted(stored, key=lambda text: (-cosines[embedded.rows[text]], embedded.rows[text]))[:candidates]
+        served = choose(one.text, [(text, float(cosines[embedded.rows[text]])) for text in close])
+        if served is None:
+            stored.append(one.text)
+            made.append(MISSED)
+        else:
+            made.append(RIGHT if keys[served] == one.key else WRONG)
+    return made
 
 
 CIRCLE = on_circle(a=0, b=10, c=20, d=90)
@@ -124,50 +116,19 @@ ITEMS = [
 ]
 
 
-def test_a_replay_counts_right_and_wrong_hits_by_edit() -> None:
-    outcome = replay(ITEMS, CIRCLE, Threshold(0.9))
-    assert outcome.total == Counts(requests=5, possible=2, exact=1, right=1, wrong=1)
-    assert outcome.total.missed == 2
-    assert outcome.by_edit["number"] == Counts(requests=1, wrong=1)
-    assert outcome.wrong_by_edit == {"number": 1}
-    assert outcome.total.per_hit == Rate(1, 2)
-    assert (outcome + outcome).total.wrong == (outcome + outcome).wrong_by_edit["number"] == 2
+def test_right_and_wrong_hits_are_counted_by_edit_and_intent() -> None:
+    column = play(ITEMS, CIRCLE, [Cosine([0.9])], 3)[:, 0]
+    assert column.tolist() == [MISSED, EXACT, RIGHT, WRONG, MISSED]
+    found = tally(ITEMS, column)
+    assert (found.right, found.wrong, found.exact) == (1, 1, 1)
+    assert found.by_edit == {"number": (1, 1)}
+    assert found.by_intent == {"units.temperature": (1, 1)}
 
 
-def test_a_replay_keeps_tenants_apart() -> None:
+def test_tenants_are_served_from_their_own() -> None:
     items = [item("a", "1 C"), item("a", "1 C", tenant="u"), item("b", "1 C", tenant="v")]
-    recorder = Recorder(Threshold(-1.0))
-    assert replay(items, CIRCLE, recorder).total == Counts(requests=3)
-    assert recorder.offered == [[], [], []]
-
-
-def test_a_replay_offers_the_closest_first_and_labels_what_it_says() -> None:
-    recorder = Recorder(Threshold(np.inf))
-    replay(ITEMS, CIRCLE, recorder, candidates=2)
-    assert recorder.offered == [[], ["a"], ["b", "a"], ["c", "b"]]
-    assert recorder.labels == [("b", "a", True, False), ("c", "b", False, False), ("d", "c", False, False)]
-
-    silent = Recorder(Threshold(0.9))
-    replay(ITEMS, CIRCLE, silent, labels=Labels(served=0.0, unserved=0.0))
-    assert silent.labels == []
-
-    audited = Recorder(Threshold(0.9))
-    replay(ITEMS, CIRCLE, audited, labels=Labels(served=1.0, unserved=0.0, flipped=1.0))
-    assert audited.labels == [("b", "a", False, True), ("c", "a", True, True)]
-
-
-def test_a_confirmed_request_can_stay_out_of_the_index() -> None:
-    recorder = Recorder(Threshold(np.inf))
-    outcome = replay([*ITEMS, item("b", "1 C")], CIRCLE, recorder, keep_confirmed=False)
-    assert recorder.offered == [[], ["a"], ["a"], ["c", "a"]]
-    assert outcome.total.exact == 2
-
-
-def test_the_guard_of_a_threshold_passes_on_to_the_next_candidate() -> None:
-    recorder = Threshold(0.9, guard=lambda old, new: (old, new) == ("b", "c"))
-    items = [item("a", "2 C"), item("b", "1 C"), item("c", "2 C")]
-    far = on_circle(a=0, b=30, c=20)
-    assert replay(items, far, recorder).total == Counts(requests=3, possible=1, right=1)
+    assert play(items, CIRCLE, [Cosine([-1.0])], 3)[:, 0].tolist() == [MISSED] * 3
+    assert by_vcache(items, CIRCLE, 0.02, 0).tolist() == [MISSED] * 3
 
 
 def test_what_is_offered_is_the_closest_of_what_is_stored() -> None:
@@ -175,11 +136,31 @@ def test_what_is_offered_is_the_closest_of_what_is_stored() -> None:
     crowd = {f"c{number}": number / 10.0 for number in range(400)}
     texts = on_circle(asked=0.0, **crowd, far=60.0, farther=70.0, farthest=80.0)
     other = [item(text, "1 C", tenant="u") for text in crowd]
-    mine = [item(text, "2 C") for text in ("farthest", "far", "farther")]
-    recorder = Recorder(Threshold(np.inf))
-    replay([*other, *mine, item("asked", "2 C")], texts, recorder, candidates=2)
-    assert recorder.offered[-1] == ["far", "farther"]
-    assert recorder.offered[300] == ["c299", "c298"]
+    mine = [item("farthest", "2 C"), item("far", "3 C"), item("farther", "4 C")]
+    for candidates, last in ((3, RIGHT), (2, MISSED)):
+        items = [*other, *mine, item("asked", "2 C")]
+        family = Guarded([-1.0], lambda stored, asked: stored != 403 or asked != 0)
+        assert play(items, texts, [family], candidates)[-1].tolist() == [last]
+
+
+def test_vcache_observes_the_nearest_entry_of_what_it_explores(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[tuple[float, bool], ...]] = []
+
+    def fit_curve(observed: Sequence[tuple[float, bool]]) -> None:
+        told.append(tuple((round(similarity, 2), right) for similarity, right in observed))
+
+    monkeypatch.setattr(vcache, "fit_curve", fit_curve)
+    # It explores all: "b" is right for "a" and makes no entry, "c" is wrong for it and does, "d" is nearest to "c".
+    assert by_vcache([*ITEMS, item("b", "1 C")], CIRCLE, 0.02, 0).tolist() == [MISSED, EXACT, *[MISSED] * 3, EXACT]
+    assert told == [((0.98, True),)]
+
+
+def test_vcache_serves_what_it_has_seen_to_be_right() -> None:
+    near = on_circle(**{f"n{number}": number / 50 for number in range(120)})
+    right = by_vcache([item(text, "1 C") for text in near.rows], near, 0.05, 0)
+    assert set(right[:5]) == {MISSED}
+    assert (right == RIGHT).sum() > 10
+    assert not (right == WRONG).any()
 
 
 @pytest.mark.parametrize("kind", ["natural", "heavy"])
@@ -208,23 +189,19 @@ def test_policies_side_by_side_do_what_each_does_alone(kind: Kind) -> None:
         Judged([np.inf, 6.0, 3.0, -1.0], scores, lambda a, b: apart(texts[a], texts[b]), margin),
         Oracle(same_key(items, embedded)),
     ]
-    alone: list[Policy] = [
-        *(Threshold(cosine) for cosine in (np.inf, 0.97, 0.8)),
-        *(Threshold(cosine, vetoed) for cosine in (0.9, 0.8)),
-        *(Best(least, score, apart, margin) for least in (np.inf, 6.0, 3.0, -1.0)),
-        Threshold(-1.0, lambda stored, asked: keys[stored] != keys[asked]),
+    alone = [
+        *(threshold(cosine) for cosine in (np.inf, 0.97, 0.8)),
+        *(threshold(cosine, vetoed) for cosine in (0.9, 0.8)),
+        *(best(least, score, apart, margin) for least in (np.inf, 6.0, 3.0, -1.0)),
+        threshold(-1.0, lambda stored, asked: keys[stored] != keys[asked]),
     ]
     columns = play(items, embedded, families, candidates=3).T
+    for column, policy in zip(columns, alone, strict=True):
+        assert column.tolist() == played_alone(items, embedded, policy)
     found = [tally(items, column) for column in columns]
-    for one, column, policy in zip(found, columns, alone, strict=True):
-        outcome = replay(items, embedded, policy)
-        total = outcome.total
-        assert (one.right, one.wrong, one.exact) == (total.right, total.wrong, total.exact)
-        assert (column == MISSED).sum() == total.missed
-        assert one.by_edit == {edit: (own.requests, own.wrong) for edit, own in outcome.by_edit.items() if edit}
+    for one in found:
         assert one.right == sum(right for right, _ in one.by_intent.values())
-        assert one.wrong == sum(wrong for _, wrong in one.by_intent.values()) == sum(outcome.wrong_by_edit.values())
-        assert total.exact + total.right <= total.possible
+        assert one.wrong == sum(wrong for _, wrong in one.by_intent.values())
     nothing, strict, loose, oracle = found[0], found[1], found[2], found[-1]
     assert nothing.right == nothing.wrong == oracle.wrong == 0 < nothing.exact
     assert strict.wrong < loose.wrong
@@ -232,16 +209,8 @@ def test_policies_side_by_side_do_what_each_does_alone(kind: Kind) -> None:
 
 
 def test_intervals_are_exact() -> None:
-    low, high = Rate(0, 20).interval()
+    low, high = Rate(0, 20).interval
     assert low == 0.0
     assert high == pytest.approx(1 - 0.025 ** (1 / 20))
-    assert Rate(0, 0).interval() == (0.0, 1.0)
+    assert Rate(0, 0).interval == (0.0, 1.0)
     assert Rate(0, 0).share == 0.0
-
-
-def test_cosines_come_by_kind() -> None:
-    pairs = list(draw_pairs(deal(0)["train"], 40, seed=0))
-    found = cosines(pairs, by_words([text for pair in pairs for text in (pair.first, pair.second)]))
-    assert sum(len(group.values) for group in found) == len(pairs)
-    assert found[0].kind == PARAPHRASE
-    assert {group.kind for group in found} <= {PARAPHRASE, *EDIT_TYPES}

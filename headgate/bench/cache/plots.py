@@ -7,10 +7,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from headgate.bench.cache.difficulty import PARAPHRASE, cosines
 from headgate.bench.cache.edits import draw_pairs
 from headgate.bench.cache.intents import Share
 from headgate.bench.cache.rules import encode
+from headgate.bench.cache.slots import EditType
 from headgate.bench.cache.trial import KINDS, Row, StreamResult, rows
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.judge import Judge
@@ -51,7 +51,7 @@ def _errors(made: Sequence[Row]) -> Figure:
         for row in made:
             if row.kind != kind or row.policy == "oracle" or not row.error.trials:
                 continue
-            low, high = row.error.interval()
+            low, high = row.error.interval
             share = row.error.share
             color = _COLORS.get(row.policy, _OTHERS)
             bars = [[100 * (share - low)], [100 * (high - share)]]
@@ -78,21 +78,23 @@ def _cosines(judge: Judge, encoder: BertEncoder, share: Share, count: int) -> Fi
     """One small histogram for each kind of near miss, over that of the paraphrases."""
     pairs = list(draw_pairs(share, count, 0))
     texts = encode((text for pair in pairs for text in (pair.first, pair.second)), encoder, judge)
-    found = cosines(pairs, texts.embedded)
-    alike = next(group.values for group in found if group.kind == PARAPHRASE)
-    kinds = sorted({group.kind for group in found} - {PARAPHRASE})
+    embedded = texts.embedded
+    found: dict[tuple[EditType | None, bool], list[float]] = {}
+    for pair in pairs:
+        first, second = (embedded.vectors[embedded.rows[text]] for text in (pair.first, pair.second))
+        found.setdefault((pair.edit, pair.same_words), []).append(float(first @ second))
+    kinds = sorted({kind for kind, _ in found if kind is not None})
     columns = 6
     lines = -(-len(kinds) // columns)
     figure = Figure(figsize=(13, 1.9 * lines), layout="constrained")
     grid = figure.subplots(lines, columns, sharex=True, squeeze=False)
     edges = [0.02 * step + 0.3 for step in range(36)]
     for axes, kind in zip(grid.ravel(), kinds, strict=False):
-        axes.hist(alike, edges, density=True, color=_OTHERS, label="paraphrases")
-        for group in found:
-            if group.kind == kind:
-                color = _COLORS["vCache"] if group.same_words else _COLORS["ours"]
-                label = f"near misses, {'same' if group.same_words else 'other'} words"
-                axes.hist(group.values, edges, density=True, histtype="step", color=color, label=label)
+        axes.hist(found[None, False], edges, density=True, color=_OTHERS, label="paraphrases")
+        for words, same, color in (("same", True, _COLORS["vCache"]), ("other", False, _COLORS["ours"])):
+            if (kind, same) in found:
+                label = f"near misses, {words} words"
+                axes.hist(found[kind, same], edges, density=True, histtype="step", color=color, label=label)
         axes.set_title(kind, fontsize=9)
         axes.set_yticks([])
     for axes in grid.ravel()[len(kinds) :]:

@@ -21,7 +21,7 @@ def print_rows(console: Console, made: Sequence[Row]) -> None:
     table = Table("streams", "policy", "accepted", "wrong per hit", "95 % interval", "streams above", "of oracle",
                   "of static", "near misses passed")  # fmt: skip
     for row in made:
-        low, high = row.error.interval()
+        low, high = row.error.interval
         above = "" if row.level is None else f"{row.violations.share:.1%} (>= {violation_bound(row):.1%})"
         table.add_row(
             row.kind,

@@ -1,4 +1,4 @@
-"""The rule of the semantic cache and vCache's as policies of a replay."""
+"""What the rule of the semantic cache says of pairs, and vCache's rule played through a stream."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.bench.cache.policies import Candidate, Embedded, Query
-from headgate.bench.cache.side_by_side import Floats, Rows
+from headgate.bench.cache.side_by_side import EXACT, MISSED, RIGHT, WRONG, Embedded, Floats, Rows
+from headgate.bench.cache.streams import Item
 from headgate.cache import vcache
 from headgate.cache.comparator import Sketch
 from headgate.cache.encoder import BertEncoder
@@ -113,30 +113,35 @@ class Scores:
         return seen
 
 
-class VCache:
-    """vCache's rule: an explored request's label goes to the entry that was the nearest."""
+def by_vcache(items: Sequence[Item], embedded: Embedded, delta: float, seed: int) -> NDArray[np.int8]:
+    """What becomes of every request under vCache's rule, as `play` says it: `[requests]`.
 
-    def __init__(self, delta: float, seed: int) -> None:
-        self._delta = delta
-        self._rng = random.Random(f"{seed}/vcache")
-        self._observed: dict[int, list[tuple[float, bool]]] = {}
-        # Fitted when it is asked for: most entries are never the nearest again.
-        self._curves: dict[int, vcache.Curve | None] = {}
-
-    def offer(self, query: Query, candidates: Sequence[Candidate]) -> Candidate | None:  # noqa: ARG002
-        """The nearest candidate, unless the rule explores."""
-        uniform = self._rng.random()
-        if not candidates:
-            return None
-        nearest = candidates[0]
-        own = self._observed.get(nearest.entry)
-        if own and nearest.entry not in self._curves:
-            self._curves[nearest.entry] = vcache.fit_curve(own)
-        decision = vcache.decide(self._curves.get(nearest.entry), nearest.similarity, self._delta, uniform)
-        return nearest if decision.serve else None
-
-    def feedback(self, query: Query, candidate: Candidate, *, right: bool, served: bool) -> None:  # noqa: ARG002
-        """An observation, where the request was explored."""
-        if not served:
-            self._observed.setdefault(candidate.entry, []).append((max(0.0, candidate.similarity), right))
-            self._curves.pop(candidate.entry, None)
+    The rule learns, and so is played by itself. Of a request that it explores it observes whether the nearest entry's
+    answer is right; where that is, the request makes no entry of its own.
+    """
+    rng = random.Random(f"{seed}/vcache")
+    keys = {embedded.rows[item.text]: item.key for item in items}
+    made = np.full(len(items), MISSED, np.int8)
+    texts: dict[str, set[int]] = {}
+    # By tenant, what was observed of each entry.
+    entries: dict[str, dict[int, list[tuple[float, bool]]]] = {}
+    for at, item in enumerate(items):
+        asked = embedded.rows[item.text]
+        stored, own = texts.setdefault(item.tenant, set()), entries.setdefault(item.tenant, {})
+        if asked in stored:
+            made[at] = EXACT
+            continue
+        uniform = rng.random()
+        nearest = next((row for row in embedded.order[asked].tolist() if row in own), None)
+        right = nearest is not None and keys[nearest] == item.key
+        if nearest is not None:
+            observed, similarity = own[nearest], float(embedded.cosines[asked, nearest])
+            curve = vcache.fit_curve(observed) if observed else None
+            if vcache.decide(curve, similarity, delta, uniform).serve:
+                made[at] = RIGHT if right else WRONG
+                continue
+            observed.append((max(0.0, similarity), right))
+        stored.add(asked)
+        if not right:
+            own[asked] = []
+    return made

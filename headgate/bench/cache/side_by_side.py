@@ -1,7 +1,7 @@
-"""Policies that learn nothing, played through a stream side by side: every threshold from an empty cache of its own.
+"""Policies played through a stream side by side: every threshold from an empty cache of its own, without HTTP.
 
-What `policies.replay` does for one policy takes most of its time for what all of them share: which texts are closest,
-and what the rule says of a pair. Here a request is looked up once for all, and a pair is judged once at most.
+What a replay takes most of its time for is what all policies that learn nothing share: which texts are closest, and
+what the rule says of a pair. Here a request is looked up once for all, and a pair is judged once at most.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.bench.cache.policies import Embedded
 from headgate.bench.cache.slots import EditType
 from headgate.bench.cache.streams import Item
 
@@ -25,6 +25,30 @@ Rows = NDArray[np.int64]
 MISSED, EXACT, RIGHT, WRONG = range(4)
 """What becomes of a request: the model answers it, its very text was stored, or a hit by meaning is right or wrong."""
 _NOTHING = -1
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The vectors of all texts of some streams.
+
+    Attributes:
+        rows: row by text.
+        vectors: `[texts, dim]`, float32, unit norm.
+    """
+
+    rows: Mapping[str, int]
+    vectors: NDArray[np.float32]
+
+    @cached_property
+    def cosines(self) -> NDArray[np.float32]:
+        """`[texts, texts]`, of all pairs."""
+        found: NDArray[np.float32] = np.minimum(self.vectors @ self.vectors.T, np.float32(1.0))
+        return found
+
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """For each row all rows, itself included, the closest first: every policy and threshold asks for them."""
+        return np.argsort(-self.cosines, axis=1, kind="stable")
 
 
 class Family(Protocol):

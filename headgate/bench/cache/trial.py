@@ -9,11 +9,10 @@ from pathlib import Path
 
 from headgate.bench.cache.certify import LADDER, certified
 from headgate.bench.cache.intents import Share, Split, deal
-from headgate.bench.cache.policies import Rate, replay
-from headgate.bench.cache.rules import Scores, Texts, VCache, encode
+from headgate.bench.cache.rules import Scores, Texts, by_vcache, encode
 from headgate.bench.cache.side_by_side import Cosine, Family, Guarded, Judged, Oracle, Tally, play, same_key, tally
 from headgate.bench.cache.streams import TRAFFIC, Item, Kind, stream
-from headgate.cache.binomial import lower_bound
+from headgate.cache.binomial import lower_bound, upper_bound
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.judge import LEVELS, Judge, Thresholds
 from headgate.cache.semantic import CANDIDATES, MARGIN, SemanticRule
@@ -151,7 +150,9 @@ class Trial:
         static, guarded = (
             {cosine: replace(next(tallies), by_intent={}) for cosine in its} for its in (cosines, [*COSINES, NOTHING])
         )
-        learnt = _learnt(items, texts, seed) if split == "test" else None
+        learnt = None
+        if split == "test":
+            learnt = replace(tally(items, by_vcache(items, texts.embedded, _VCACHE_LEVEL, seed)), by_intent={})
         return Played(kind, split, seed, len(items), ours, static, guarded, next(tallies), learnt)
 
     def _made(self, kind: Kind, split: Split, seed: int) -> tuple[list[Item], Texts, Scores]:
@@ -159,14 +160,6 @@ class Trial:
         items = stream(replace(TRAFFIC[kind], requests=self._requests), self._shares[split], drawn)
         texts = encode((item.text for item in items), self._encoder, self._judge, self._folder)
         return items, texts, Scores(self._judge, texts, SemanticRule().near_similarity)
-
-
-def _learnt(items: Sequence[Item], texts: Texts, seed: int) -> Tally:
-    """vCache's rule, which learns from every request and so is played by itself."""
-    policy = VCache(_VCACHE_LEVEL, seed)
-    found = replay(items, texts.embedded, policy, candidates=CANDIDATES, keep_confirmed=False)
-    by_edit = {edit: (own.requests, own.wrong) for edit, own in found.by_edit.items() if edit is not None}
-    return Tally(found.total.right, found.total.wrong, found.total.exact, by_edit, {})
 
 
 def results(played: Played, tuned: Tuned, judge: Judge) -> list[StreamResult]:
@@ -195,6 +188,24 @@ def results(played: Played, tuned: Tuned, judge: Judge) -> list[StreamResult]:
         )
         for name, level, own in told
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many errors in so many trials."""
+
+    errors: int
+    trials: int
+
+    @property
+    def share(self) -> float:
+        """Errors per trial, 0.0 without trials."""
+        return self.errors / self.trials if self.trials else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The two-sided 95 % Clopper-Pearson interval, as if trials were independent; (0, 1) without trials."""
+        return lower_bound(self.errors, self.trials, 0.025), upper_bound(self.errors, self.trials, 0.025)
 
 
 @dataclass(frozen=True, slots=True)
