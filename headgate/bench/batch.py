@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.options import FILE_TO_WRITE
-from headgate.bench.serve import Server, server
+from headgate.bench.serve import server
+from headgate.bench.servers import Server
 from headgate.engine.demo import checkpoint
 
 _CHAT = "/v1/chat/completions"

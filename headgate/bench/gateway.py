@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from headgate.bench.http_load import Request, Server, announced
+from headgate.bench.http_load import Request
+from headgate.bench.servers import Server, announced, gateway
 
 KEY = "bench-key-0123456789"
 BODY = json.dumps(
@@ -22,14 +23,6 @@ FRESH = replace(
     REQUEST, body=BODY.replace(b'"model"', b'"temperature": 0, "seed": ' + _SEED + b', "model"'), fresh=_SEED
 )
 """Each request with a seed of its own, which changes no answer at temperature 0: the same answer to a new body."""
-_SERVER = {
-    "HEADGATE_CACHE__SEMANTIC__ENABLED": "false",
-    "HEADGATE_CACHE__REDIS": "off",
-    "HEADGATE_LOGGING__ACCESS": "off",
-    "OMP_NUM_THREADS": "1",
-    "BENCH_KEY": KEY,
-}
-
 BARE = """
 import asyncio, sys
 import uvloop
@@ -58,35 +51,21 @@ uvloop.run(main())
 
 @contextmanager
 def headgate_server(core: int, folder: Path) -> Iterator[Server]:
-    """The gateway over the demo student: a key, limits that are counted and never met, ledger and metrics."""
-    config, teams = folder / "headgate.yaml", folder / "teams"
-    teams.mkdir()
-    million = 1_000_000_000
-    limits = {"requests_per_minute": million, "tokens_per_minute": million, "concurrency": 10_000}
+    """The gateway over the demo student, with everything counted."""
     settings = {
         "models": [{"id": "demo-student", "path": "demo:student", "tier": "small"}],
-        "teams": {"folder": str(teams)},
-        "storage": {"folder": str(folder / "data")},
         "engine": {"threads": 1},
+        "cache": {"semantic": {"enabled": False}, "redis": "off"},
+        "logging": {"access": "off"},
     }
-    team = {
-        "team": {"name": "bench"},
-        "keys": [{"id": "bench", "secret": "env:BENCH_KEY"}],
-        "limits": limits,
-        "budgets": {"daily_usd": 1000.0},
-    }
-    (teams / "bench.yaml").write_text(json.dumps(team))
-    config.write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--port", "0", "--config", str(config)]
-    with announced(command, core, _SERVER, folder / "server.log") as server:
+    with gateway(settings, folder, core, {"OMP_NUM_THREADS": "1"}, key=KEY) as server:
         yield server
 
 
 @contextmanager
 def bare_server(core: int, folder: Path, answer: bytes) -> Iterator[Server]:
     """An aiohttp handler that finds the answer in a dict: what HTTP alone takes here."""
-    command = [sys.executable, "-c", BARE, BODY.hex(), answer.hex()]
-    with announced(command, core, {}, folder / "server.log") as server:
+    with announced([sys.executable, "-c", BARE, BODY.hex(), answer.hex()], folder / "bare.log", core) as server:
         yield server
 
 

@@ -10,20 +10,15 @@ import asyncio
 import itertools
 import os
 import re
-import signal
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-from headgate.bench.environment import without_settings
+from headgate.bench.servers import Server
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"transfer-encoding: *chunked", re.IGNORECASE)
-_TICKS = os.sysconf("SC_CLK_TCK")
 _EVENT = b"data: {"
 _LAST = b"\r\n0\r\n\r\n"
 _TAIL = 64
@@ -93,20 +88,6 @@ def _at(found: Sequence[float], share: float) -> float:
     return found[min(len(found) - 1, int(share * len(found)))]
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A server in a process of its own, on a core of its own."""
-
-    url: str
-    pid: int
-
-    @property
-    def cpu_s(self) -> float:
-        """What its process has computed so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
 def cores() -> tuple[int, int]:
     """One for the server, one for the clients."""
     usable = sorted(os.sched_getaffinity(0))
@@ -126,52 +107,6 @@ def load(server: Server, core: int, concurrency: int, seconds: float, request: R
         return run
     finally:
         os.sched_setaffinity(0, before)
-
-
-@contextmanager
-def ended(running: subprocess.Popen[Any], wait_s: float = 30.0) -> Iterator[None]:
-    """End a server when the context is left: politely, then for certain."""
-    try:
-        yield
-    finally:
-        running.send_signal(signal.SIGTERM)
-        try:
-            running.wait(wait_s)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            running.wait()
-
-
-@contextmanager
-def process(
-    command: Sequence[str], core: int, environment: Mapping[str, str], log: Path
-) -> Iterator[subprocess.Popen[str]]:
-    """A server on a core, until the context is left; what it says on standard error goes to the log."""
-    with log.open("a") as said:
-        running = subprocess.Popen(
-            ["taskset", "-c", str(core), *command],
-            env={**without_settings(), **environment},
-            stdout=subprocess.PIPE,
-            stderr=said,
-            text=True,
-        )
-    assert running.stdout is not None
-    try:
-        with ended(running):
-            yield running
-    finally:
-        running.stdout.close()
-
-
-@contextmanager
-def announced(command: Sequence[str], core: int, environment: Mapping[str, str], log: Path) -> Iterator[Server]:
-    """A server that prints its URL on its first line."""
-    with process(command, core, environment, log) as running:
-        assert running.stdout is not None
-        found = re.search(r"http://\S+", running.stdout.readline())
-        if found is None:
-            raise RuntimeError(f"the server did not start:\n{log.read_text()}")
-        yield Server(found.group(), running.pid)
 
 
 class _Runs:

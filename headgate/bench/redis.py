@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import aiohttp
-import yaml
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as NoRedis
 
-from headgate.bench.environment import without_settings
-from headgate.bench.http_load import ended
+from headgate.bench.servers import free_port, gateway
 from headgate.engine.demo.tasks import generate
 
 Phase = Literal["before", "killed", "restarted"]
@@ -104,7 +101,7 @@ class RedisServer:
 
     async def start(self) -> None:
         """Gives back once it answers."""
-        self._process = _launch(self._command, subprocess.DEVNULL)
+        self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)  # noqa: ASYNC220  it takes a moment
         # It does not try again by itself: it would wait longer than it takes.
         client = Redis(port=self.port, retry=Retry(NoBackoff(), 0))
         try:
@@ -135,13 +132,6 @@ class RedisServer:
             return sum([1 async for _ in client.scan_iter("*:vector:*", count=1000)])
         finally:
             await client.aclose()
-
-
-def free_port() -> int:
-    """A TCP port that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Site:
@@ -184,58 +174,28 @@ async def site(folder: Path, gateways: int = 2) -> AsyncIterator[Site]:
     """
     redis = RedisServer(folder)
     await redis.start()
-    processes: list[subprocess.Popen[bytes]] = []
+    settings = {
+        "models": [{"id": "student", "path": "demo:student", "tier": "small"}],
+        # The machine is shared with the load: what is slow by that is not down.
+        "cache": {"redis": redis.url, "redis_timeout_s": 1.0, "secret": "env:BENCH_SECRET"},
+        # Neither the teams of the folder it runs in nor the user's ledger have a part in it.
+        "teams": {"folder": None},
+        "storage": {"folder": None},
+        "logging": {"level": "error", "access": False},
+    }
+    secret = {"BENCH_SECRET": "one secret for both gateways"}
     with ExitStack() as stack:
         stack.callback(redis.kill)
-        urls = []
-        for number in range(gateways):
-            port = free_port()
-            config = folder / f"gateway-{number}.yaml"
-            config.write_text(
-                yaml.safe_dump(
-                    {
-                        "server": {"port": port},
-                        "models": [{"id": "student", "path": "demo:student", "tier": "small"}],
-                        # The machine is shared with the load: what is slow by that is not down.
-                        "cache": {"redis": redis.url, "redis_timeout_s": 1.0, "secret": "env:BENCH_SECRET"},
-                        # Neither the teams of the folder it runs in nor the user's ledger have a part in it.
-                        "teams": {"folder": None},
-                        "storage": {"folder": None},
-                        "logging": {"level": "error", "access": False},
-                    }
-                )
-            )
-            command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--config", str(config)]
-            with (folder / f"gateway-{number}.log").open("wb") as log:
-                processes.append(_launch(command, log, BENCH_SECRET="one secret for both gateways"))
-            stack.enter_context(ended(processes[-1], 60.0))
-            urls.append(f"http://127.0.0.1:{port}")
+        folders = [folder / f"gateway-{number}" for number in range(gateways)]
+        for own in folders:
+            own.mkdir()
+        with ThreadPoolExecutor() as threads:  # side by side: a start takes seconds
+            starts = (gateway(settings, own, environment=secret) for own in folders)
+            servers = list(threads.map(stack.enter_context, starts))
+        for server in servers:
+            server.wait_until_ready()
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
-            made = Site(urls, session, redis)
-            for number, url in enumerate(urls):
-                if not await _ready(made, url, processes[number]):
-                    log_text = (folder / f"gateway-{number}.log").read_text()
-                    raise RuntimeError(f"a gateway did not become ready:\n{log_text}")
-            yield made
-
-
-def _launch(command: Sequence[str], output: IO[bytes] | int, **environment: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env={**without_settings(), **environment})
-
-
-async def _ready(made: Site, url: str, process: subprocess.Popen[bytes]) -> bool:
-    """Wait for the models, Redis and the embedding model."""
-    deadline = time.monotonic() + _START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            parts = (await made.page(url, "/ready"))["parts"]
-        except (aiohttp.ClientError, KeyError):
-            pass
-        else:
-            if all(part["state"] != "loading" for part in parts.values()):
-                return True
-        await asyncio.sleep(0.05)
-    return False
+            yield Site([server.url for server in servers], session, redis)
 
 
 async def shown(made: Site, pairs: int) -> Shown:

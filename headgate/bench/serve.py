@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -16,17 +14,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import aiohttp
-import yaml
-
 from headgate.bench.engine import EngineBench
-from headgate.bench.environment import without_settings
-from headgate.bench.http_load import ended
+from headgate.bench.servers import Server, gateway
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.quant.linear import WeightFormat
 
-_START_S = 120.0
 _FIRST = 192
 """Most new tokens of a stream before it counts: more steps than are launched before they are recorded."""
 _UNCACHED = EngineSettings(prefix_cache=False)
@@ -103,14 +96,6 @@ def compare(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """A running server process."""
-
-    url: str
-    pid: int
-
-
 class Clock:
     """What the threads of a process compute from now on. Linux only, as everything measured here."""
 
@@ -176,32 +161,18 @@ def _section(settings: EngineSettings) -> dict[str, object]:
 
 @contextmanager
 def server(model: Path, weights: str, scratch: Path, settings: EngineSettings = _UNCACHED) -> Iterator[Server]:
-    """A `headgate serve` process with one model and no caches of answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    config = scratch / "bench.yaml"
-    config.write_text(
-        yaml.safe_dump(
-            {
-                "server": {"port": port},
-                "engine": _section(settings),
-                "models": [{"id": "bench", "path": str(model), "weights": weights}],
-                "cache": {"exact": {"enabled": False}, "semantic": {"enabled": False}},
-                "storage": {"folder": str(scratch / "data")},
-                "teams": {"folder": None},
-                "logging": {"level": "error", "access": False},
-            }
-        )
-    )
-    command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--config", str(config)]
-    with (scratch / "server.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=without_settings())
-    with ended(process, 60.0):
-        url = f"http://127.0.0.1:{port}"
-        if not asyncio.run(_ready(url, process)):
-            raise RuntimeError(f"the server did not become ready:\n{(scratch / 'server.log').read_text()}")
-        yield Server(url, process.pid)
+    """A gateway with one model and no caches of answers, which is ready."""
+    sections = {
+        "engine": _section(settings),
+        "models": [{"id": "bench", "path": str(model), "weights": weights}],
+        "cache": {"exact": {"enabled": False}, "semantic": {"enabled": False}},
+        "storage": {"folder": str(scratch / "data")},
+        "teams": {"folder": None},
+        "logging": {"level": "error", "access": False},
+    }
+    with gateway(sections, scratch) as running:
+        running.wait_until_ready()
+        yield running
 
 
 def run_streams(server: Server, prompts: Prompts, workload: Workload) -> Round:
@@ -229,18 +200,3 @@ def run_streams(server: Server, prompts: Prompts, workload: Workload) -> Round:
         raise RuntimeError(f"the client failed: {done.stderr.strip()}")
     loop_cpu_s, step_cpu_s = clock.passed()
     return Round(**json.loads(done.stdout), loop_cpu_s=loop_cpu_s, step_cpu_s=step_cpu_s)
-
-
-async def _ready(url: str, process: subprocess.Popen[bytes]) -> bool:
-    """Wait for the server to say that it is ready; False if it ended or took too long."""
-    deadline = time.monotonic() + _START_S
-    async with aiohttp.ClientSession() as session:
-        while time.monotonic() < deadline and process.poll() is None:
-            try:
-                async with session.get(f"{url}/ready") as response:
-                    if response.status == 200:
-                        return True
-            except aiohttp.ClientConnectionError:
-                pass
-            await asyncio.sleep(0.05)
-    return False

@@ -13,7 +13,8 @@ import aiohttp
 import click
 
 from headgate.bench.options import FILE_TO_WRITE
-from headgate.bench.serve import Server, server
+from headgate.bench.serve import server
+from headgate.bench.servers import Server
 from headgate.engine.demo import checkpoint
 
 _MIB = 1024 * 1024

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.cli import bench
 from headgate.bench.engine import EngineBench, bytes_decoding
-from headgate.bench.environment import no_settings, without_settings
 from headgate.bench.gpu_check_engine import started
+from headgate.bench.servers import no_settings, without_settings
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
 from headgate.engine.engine import Engine, EngineSettings
 from headgate.engine.kernels.reference import ReferenceKernels

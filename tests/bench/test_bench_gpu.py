@@ -272,12 +272,13 @@ def test_streams_over_http_stand_beside_the_engine_with_the_same_settings(
     figures = line.figures
     assert figures["lost"] == pytest.approx(1 - figures["tokens_s"] / figures["engine_tokens_s"])
     assert figures["step_share"] > 0 < figures["engine_step_share"]
-    section = yaml.safe_load((tmp_path / "bench.yaml").read_text())["engine"]
+    section = yaml.safe_load((tmp_path / "headgate.yaml").read_text())["engine"]
     assert EngineSettings(**section) == settings
     with pytest.raises(StageFailed, match="not run: two engines take 120 GiB, and 79 GiB are free"):
         list(http_speed(tiny_checkpoint, replace(settings, kv_bytes=60 << 30), tmp_path, free=79 << 30))
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    monkeypatch.delitem(sys.modules, "headgate.bench.serve")
+    monkeypatch.delitem(sys.modules, "headgate.gateway.app")
+    monkeypatch.delattr("headgate.gateway.app")
     with pytest.raises(StageFailed, match="the gateway's package aiohttp is not installed"):
         list(http_speed(tiny_checkpoint, settings, tmp_path))
 

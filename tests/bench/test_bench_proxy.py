@@ -10,15 +10,16 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.bench.cli import bench
-from headgate.bench.http_load import Load, Request, announced, cores, load
+from headgate.bench.http_load import Load, Request, cores, load
 from headgate.bench.proxy.command import DIRECT, OURS, Figures, figures_of, table_of
 from headgate.bench.proxy.entrants import INSTALL
 from headgate.bench.proxy.mock import FLOOD_EVENTS
+from headgate.bench.servers import announced
 
 
 def test_every_event_of_a_stream_is_counted(tmp_path: Path) -> None:
     _, core = cores()
-    with announced([sys.executable, "-m", "headgate.bench.proxy.mock"], core, {}, tmp_path / "log") as server:
+    with announced([sys.executable, "-m", "headgate.bench.proxy.mock"], tmp_path / "log", core) as server:
         for model, events in (("fixed", 4), ("flood", FLOOD_EVENTS + 3)):
             body = json.dumps({"model": model, "stream": True}).encode()
             run = load(server, core, 2, 0.01, Request("/v1/chat/completions", {}, body))

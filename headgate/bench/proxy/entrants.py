@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.bench.http_load import Server, announced, process
+from headgate.bench.servers import Server, announced, free_port, gateway, started
 
 KEY = "sk-bench-key-0123456789"
 MODELS = ("fixed", "flood", "paced")
@@ -23,7 +20,6 @@ INSTALL: Mapping[str, tuple[str, str]] = {
     "portkey": (PORTKEY, "npm install --prefix portkey @portkey-ai/gateway@1.15.2"),
 }
 """By peer: a file under the peers' folder that is there once the command was run in that folder."""
-_START_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +33,20 @@ class Entrant:
 @contextmanager
 def mock(core: int, log: Path) -> Iterator[Entrant]:
     """The server behind all of them."""
-    with announced([sys.executable, "-m", "headgate.bench.proxy.mock"], core, {}, log) as server:
+    with announced([sys.executable, "-m", "headgate.bench.proxy.mock"], log, core) as server:
         yield Entrant(server)
 
 
 @contextmanager
 def relay(core: int, upstream: str, log: Path) -> Iterator[Entrant]:
     """Bytes passed on, by aiohttp."""
-    with announced([sys.executable, "-m", "headgate.bench.proxy.relay", upstream], core, {}, log) as server:
+    with announced([sys.executable, "-m", "headgate.bench.proxy.relay", upstream], log, core) as server:
         yield Entrant(server)
 
 
 @contextmanager
 def headgate(core: int, upstream: str, folder: Path) -> Iterator[Entrant]:
-    """The gateway: a key, limits that are counted and never met, prices, a budget, ledger and metrics."""
-    config, teams = folder / "headgate.yaml", folder / "teams"
-    teams.mkdir()
-    million = 1_000_000_000
+    """The gateway, with prices and everything counted."""
     price = {"usd_per_million_prompt_tokens": 1.0, "usd_per_million_completion_tokens": 2.0}
     settings = {
         "models": [],
@@ -61,30 +54,18 @@ def headgate(core: int, upstream: str, folder: Path) -> Iterator[Entrant]:
             {"id": name, "base_url": f"{upstream}/v1", "model": name, "price": price, "context_length": 8192}
             for name in MODELS
         ],
-        "teams": {"folder": str(teams)},
-        "storage": {"folder": str(folder / "data")},
         "cache": {"semantic": {"enabled": False}, "redis": "off"},
         "embeddings": {"enabled": False},
         "logging": {"access": "off"},
     }
-    limits = {"requests_per_minute": million, "tokens_per_minute": million, "concurrency": 10_000}
-    team = {
-        "team": {"name": "bench"},
-        "keys": [{"id": "bench", "secret": "env:BENCH_KEY"}],
-        "limits": limits,
-        "budgets": {"daily_usd": 100_000.0},
-    }
-    (teams / "bench.yaml").write_text(json.dumps(team))
-    config.write_text(json.dumps(settings))
-    command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--port", "0", "--config", str(config)]
-    with announced(command, core, {"BENCH_KEY": KEY}, folder / "headgate.log") as server:
+    with gateway(settings, folder, core, key=KEY) as server:
         yield Entrant(server, {"Authorization": f"Bearer {KEY}"})
 
 
 @contextmanager
 def litellm(core: int, upstream: str, folder: Path, peers: Path) -> Iterator[Entrant]:
     """LiteLLM's proxy: one worker, a master key."""
-    port, config = _free_port(), folder / "litellm.yaml"
+    port, config = free_port(), folder / "litellm.yaml"
     listed = [
         {
             "model_name": name,
@@ -95,36 +76,19 @@ def litellm(core: int, upstream: str, folder: Path, peers: Path) -> Iterator[Ent
     config.write_text(json.dumps({"model_list": listed, "general_settings": {"master_key": KEY}}))
     command = [str(peers / LITELLM), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
     quiet = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"}
-    with process(command, core, quiet, folder / "litellm.log") as running:
-        url = f"http://127.0.0.1:{port}"
-        _wait_for(f"{url}/health/liveliness", folder / "litellm.log")
-        yield Entrant(Server(url, running.pid), {"Authorization": f"Bearer {KEY}"})
+    with started(command, folder / "litellm.log", core, quiet) as process:
+        server = Server(f"http://127.0.0.1:{port}", process, folder / "litellm.log")
+        server.wait_for("/health/liveliness")
+        yield Entrant(server, {"Authorization": f"Bearer {KEY}"})
 
 
 @contextmanager
 def portkey(core: int, upstream: str, folder: Path, peers: Path) -> Iterator[Entrant]:
     """Portkey's gateway, which takes the upstream from the request's headers."""
-    port = _free_port()
+    port = free_port()
     command = ["node", str(peers / PORTKEY), "--headless", f"--port={port}"]
-    with process(command, core, {}, folder / "portkey.log") as running:
-        url = f"http://127.0.0.1:{port}"
-        _wait_for(url, folder / "portkey.log")
+    with started(command, folder / "portkey.log", core) as process:
+        server = Server(f"http://127.0.0.1:{port}", process, folder / "portkey.log")
+        server.wait_for("")
         custom = {"x-portkey-provider": "openai", "x-portkey-custom-host": f"{upstream}/v1"}
-        yield Entrant(Server(url, running.pid), {"Authorization": f"Bearer {KEY}", **custom})
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
-
-
-def _wait_for(url: str, log: Path) -> None:
-    until = time.monotonic() + _START_S
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError as error:
-            if time.monotonic() > until:
-                raise RuntimeError(f"{url} does not answer ({error}):\n{log.read_text()[-2000:]}") from None
-            time.sleep(0.2)
+        yield Entrant(server, {"Authorization": f"Bearer {KEY}", **custom})

@@ -20,8 +20,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from headgate.bench.http_load import Server, announced, cores
+from headgate.bench.http_load import cores
 from headgate.bench.options import FILE_TO_WRITE
+from headgate.bench.servers import Server, announced, gateway
 from headgate.bench.soak.looks import Look, Slope, growing, look, slope
 from headgate.bench.soak.traffic import ask, ask_new
 from headgate.gateway.teams.retries import WINDOW_S
@@ -115,18 +116,8 @@ def _report(found: Soak, concurrency: int) -> None:
 @contextmanager
 def _gateway(own: int, others: int, folder: Path) -> Iterator[Server]:
     """With everything on that a server has by default, a key, limits, a budget, and stores that are soon full."""
-    config, teams = folder / "headgate.yaml", folder / "teams"
-    teams.mkdir()
-    million = 1_000_000_000
-    team = {
-        "team": {"name": "soak"},
-        "keys": [{"id": "soak", "secret": "env:SOAK_KEY"}],
-        "limits": {"requests_per_minute": million, "tokens_per_minute": million, "concurrency": 10_000},
-        "budgets": {"daily_usd": 100_000.0},
-    }
-    (teams / "soak.yaml").write_text(json.dumps(team))
     mock = [sys.executable, "-m", "headgate.bench.proxy.mock"]
-    with announced(mock, others, {}, folder / "mock.log") as upstream:
+    with announced(mock, folder / "mock.log", others) as upstream:
         settings = {
             "models": [{"id": "demo-student", "path": "demo:student", "tier": "small"}],
             "upstreams": [
@@ -134,16 +125,12 @@ def _gateway(own: int, others: int, folder: Path) -> Iterator[Server]:
                 for name in ("fixed", "paced")
             ],
             "cache": {"exact": {"max_bytes": "1MiB"}, "redis": "off"},
-            "teams": {"folder": str(teams)},
-            "storage": {"folder": str(folder / "data")},
             "responses": {"max_bytes": "1MiB"},
             "engine": {"threads": 1, "kv_bytes": "32MiB"},
             "logging": {"file": str(folder / "access.log")},
         }
-        config.write_text(json.dumps(settings))
-        command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--port", "0", "--config", str(config)]
-        quiet = {"OMP_NUM_THREADS": "1", "SOAK_KEY": _KEY}
-        with announced(command, own, quiet, folder / "server.log") as server:
+        with gateway(settings, folder, own, {"OMP_NUM_THREADS": "1"}, key=_KEY) as server:
+            server.wait_until_ready()
             yield server
 
 
@@ -151,7 +138,6 @@ async def _soak(server: Server, requests: int, concurrency: int) -> Soak:
     headers = {"Authorization": f"Bearer {_KEY}"}
     timeout = aiohttp.ClientTimeout(total=120)
     async with aiohttp.ClientSession(server.url, headers=headers, timeout=timeout) as session:
-        await _ready(session)
         models = await (await session.get("/v1/models")).json()
         embeds = next((m["id"] for m in models["data"] if m.get("task") == "embeddings"), None)
         mixed = partial(ask, session, embeds)
@@ -189,16 +175,6 @@ async def _warmed_up(mixed: Ask, seen: Callable[[int], Awaitable[Look]], concurr
             return made
     grow = ", ".join(growing(looks[-2], looks[-1]))
     raise RuntimeError(f"after {made:,} requests these stores are neither full nor as they were: {grow}")
-
-
-async def _ready(session: aiohttp.ClientSession) -> None:
-    """Until every part that comes up by itself has."""
-    while True:
-        async with session.get("/ready") as reply:
-            parts = (await reply.json())["parts"]
-            if reply.status == 200 and not any(part["state"] == "loading" for part in parts.values()):
-                return
-        await asyncio.sleep(0.2)
 
 
 async def _send(numbers: range, one: Ask, concurrency: int) -> Counter[str]:
