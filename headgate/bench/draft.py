@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import statistics
 import tempfile
-import threading
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -19,68 +15,14 @@ from rich.console import Console
 
 from headgate.bench import ceilings as limits
 from headgate.bench.checkpoints import SHAPES, model_folder
+from headgate.bench.engine import EngineBench, Timing, Tokens
 from headgate.bench.options import at_once, weights_option
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine, ModelSpec
 from headgate.engine.quant.linear import WeightFormat
-from headgate.engine.request import Delta, Request
-from headgate.engine.sampling.params import SamplingParams
 
 _PROMPT = 32
 _CHANGED = 0.1
-Tokens = tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """Answers that were generated at the same time, and what came of their drafts."""
-
-    answers: tuple[Tokens, ...]
-    seconds: float
-    """From the moment when all have begun."""
-    tokens: int
-    """That came in that time."""
-    accepted: int
-    rejected: int
-
-
-class DraftBench:
-    """Generates from one loaded model, greedily."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._serial = itertools.count()
-
-    def run(self, prompts: Sequence[Tokens], new: int, drafts: Sequence[Tokens]) -> Answered:
-        """All at once, each with its draft; an empty one is none."""
-        arrived: list[tuple[float, Sequence[Delta]]] = []
-        unfinished, done = len(prompts), threading.Event()
-
-        def arrive(deltas: Sequence[Delta]) -> None:
-            nonlocal unfinished
-            arrived.append((time.perf_counter(), deltas))
-            unfinished -= sum(delta.finish is not None for delta in deltas)
-            if not unfinished:
-                done.set()
-
-        names = {f"draft-{next(self._serial)}": number for number in range(len(prompts))}
-        sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=True)
-        for (name, number), draft in zip(names.items(), drafts, strict=True):
-            self._engine.submit(Request(name, "bench", prompts[number], sampling, draft=draft), arrive)
-        done.wait()
-        answers: list[list[int]] = [[] for _ in prompts]
-        begun = last = 0.0
-        tokens = accepted = rejected = 0
-        for last, deltas in arrived:
-            for delta in deltas:
-                answers[names[delta.request_id]].extend(delta.token_ids)
-                tokens += len(delta.token_ids) if begun else 0
-                if delta.finish is not None:
-                    accepted += delta.finish.accepted
-                    rejected += delta.finish.rejected
-            if not begun and all(answers):
-                begun = last
-        return Answered(tuple(map(tuple, answers)), last - begun, tokens, accepted, rejected)
 
 
 @click.command()
@@ -105,15 +47,14 @@ def draft(model: str, weights: WeightFormat, batch: int, new: int, rounds: int) 
         engine.start()
         try:
             info = engine.models["bench"].info
-            bench, known = DraftBench(engine), min(info.vocab_size, 3000)
-            prompts = [p for p, _ in Prompts(known).fill(Workload("draft", ((_PROMPT, new),) * batch))]
-            nothing: list[Tokens] = [()] * batch
-            own = bench.run(prompts, new, nothing).answers
+            runner, known = EngineBench(engine, "bench"), min(info.vocab_size, 3000)
+            asked = list(Prompts(known).fill(Workload("draft", ((_PROMPT, new),) * batch)))
+            own = runner.time(asked).answers
             drafts = _drafts(own, known)
-            ran: dict[str, list[Answered]] = {name: [] for name in drafts}
+            ran: dict[str, list[Timing]] = {name: [] for name in drafts}
             for _ in range(rounds):
                 for name, given in drafts.items():
-                    ran[name].append(bench.run(prompts, new, given))
+                    ran[name].append(runner.time(asked, drafts=given))
         finally:
             engine.stop()
     console.print(f"{model}, {info.dtype}, weights {weights}: {batch} at a time, {new} tokens each")
@@ -147,5 +88,5 @@ def _drafts(answers: Sequence[Tokens], vocabulary: int) -> dict[str, list[Tokens
     }
 
 
-def _rate(answered: Answered) -> float:
-    return answered.tokens / answered.seconds
+def _rate(timing: Timing) -> float:
+    return timing.decode_tokens / timing.decode_s

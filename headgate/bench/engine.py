@@ -6,16 +6,57 @@ import itertools
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.workloads import Prompts, Workload
-from headgate.engine.engine import Engine
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.local import ModelInfo
+from headgate.engine.models.tensors import CheckpointTensors, Tensors
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
+
+Tokens = tuple[int, ...]
+Arrival = tuple[float, Sequence[Delta]]
+"""When deltas came, and what they are."""
+
+
+@contextmanager
+def started(
+    settings: EngineSettings, *specs: ModelSpec, tensors: Callable[[Path], Tensors] = CheckpointTensors
+) -> Iterator[Engine]:
+    """An engine that serves these models until the context is left; `tensors` opens a checkpoint."""
+    engine = Engine(settings, tensors=tensors)
+    engine.load(*specs)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+def all_answered(engine: Engine, requests: Sequence[Request]) -> tuple[float, list[Arrival]]:
+    """Submit all at once and wait for the last token of the last: when that began, and what came when."""
+    arrived: list[Arrival] = []
+    unfinished, done = len(requests), threading.Event()
+
+    def arrive(deltas: Sequence[Delta]) -> None:
+        # On the step thread: nobody else is woken before the end, or the engine would not be alone.
+        nonlocal unfinished
+        arrived.append((time.perf_counter(), deltas))
+        unfinished -= sum(delta.finish is not None for delta in deltas)
+        if not unfinished:
+            done.set()
+
+    began = time.perf_counter()
+    for request in requests:
+        engine.submit(request, arrive)
+    done.wait()
+    return began, arrived
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +73,10 @@ class Timing:
     """Of `step_s`, inside the decoder and its output layer; the rest builds inputs and samples."""
     left: tuple[tuple[int, int], ...]
     """Of each request, when `decode_s` begins: tokens that are known of it, and new ones that it still wants."""
+    answers: tuple[Tokens, ...]
+    accepted: int
+    """Of all drafts, tokens that were right."""
+    rejected: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,65 +153,72 @@ class EngineBench:
             scheduling,
         )
 
-    def time(self, requests: Sequence[tuple[tuple[int, ...], int]], grammar: Grammar | None = None) -> Timing:
+    def time(
+        self,
+        requests: Sequence[tuple[Tokens, int]],
+        grammar: Grammar | None = None,
+        drafts: Sequence[Tokens] | None = None,
+    ) -> Timing:
         """Submit (prompt, new tokens) all at once and wait for the last token of the last.
 
-        `grammar`: of every answer; none may be complete before it has its tokens.
+        Args:
+            requests: what is submitted.
+            grammar: of every answer; none may be complete before it has its tokens.
+            drafts: one for each request; an empty one is none.
 
         Raises:
             RuntimeError: an answer has not all of its tokens; nothing would be what it is called.
         """
-        arrived: list[tuple[float, Sequence[Delta]]] = []
-        unfinished, done = len(requests), threading.Event()
+        made = [
+            Request(
+                f"bench-{next(self._serial)}",
+                self._model.info.name,
+                prompt,
+                SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=grammar is None),
+                grammar=grammar,
+                draft=() if drafts is None else drafts[number],
+            )
+            for number, (prompt, new) in enumerate(requests)
+        ]
         before = self._model.stats()
-        started = time.perf_counter()
-
-        def arrive(deltas: Sequence[Delta]) -> None:
-            # On the step thread: nobody else is woken before the end, or the engine would not be alone.
-            nonlocal unfinished
-            arrived.append((time.perf_counter(), deltas))
-            unfinished -= sum(delta.finish is not None for delta in deltas)
-            if not unfinished:
-                done.set()
-
-        names = [f"bench-{next(self._serial)}" for _ in requests]
-        for name, (prompt, new) in zip(names, requests, strict=True):
-            sampling = SamplingParams(temperature=0.0, max_tokens=new, ignore_eos=grammar is None)
-            request = Request(name, self._model.info.name, prompt, sampling, grammar=grammar)
-            self._engine.submit(request, arrive)
-        done.wait()
-        silent = True
-        written: dict[str, int] = {}
+        began, arrived = all_answered(self._engine, made)
+        answers: dict[str, list[int]] = {request.id: [] for request in made}
         left: tuple[tuple[int, int], ...] = ()
-        all_started = ended = started
-        decoded = 0
+        all_begun = ended = began
+        decoded = accepted = rejected = 0
         for ended, deltas in arrived:
             for delta in deltas:
-                decoded += len(delta.token_ids) if not silent else 0
-                written[delta.request_id] = written.get(delta.request_id, 0) + len(delta.token_ids)
-                if delta.finish is not None and delta.finish.reason != "length":
-                    raise RuntimeError(f"{delta.request_id} ended with {delta.finish.reason}: {delta.finish.error}")
-            if silent and len(written) == len(requests):
-                silent, all_started = False, ended
+                decoded += len(delta.token_ids) if left else 0
+                answers[delta.request_id].extend(delta.token_ids)
+                if delta.finish is not None:
+                    accepted += delta.finish.accepted
+                    rejected += delta.finish.rejected
+                    if delta.finish.reason != "length":
+                        raise RuntimeError(f"{delta.request_id} ended with {delta.finish.reason}: {delta.finish.error}")
+            if not left and all(answers.values()):
+                all_begun = ended
                 left = tuple(
-                    (len(prompt) + written[name], new - written[name])
-                    for name, (prompt, new) in zip(names, requests, strict=True)
+                    (len(prompt) + len(answer), new - len(answer))
+                    for answer, (prompt, new) in zip(answers.values(), requests, strict=True)
                 )
         after = self._model.stats()
-        for name, (prompt, new) in zip(names, requests, strict=True):
-            if written[name] != new:
+        for answer, (prompt, new) in zip(answers.values(), requests, strict=True):
+            if len(answer) != new:
                 raise RuntimeError(
-                    f"{new} tokens after {len(prompt)} were asked for and {written[name]} came; "
+                    f"{new} tokens after {len(prompt)} were asked for and {len(answer)} came; "
                     f"the context has {self._model.info.context_length}"
                 )
         return Timing(
-            ended - started,
-            ended - all_started,
+            ended - began,
+            ended - all_begun,
             decoded,
             after.steps - before.steps,
             after.step_seconds - before.step_seconds,
             after.forward_seconds - before.forward_seconds,
             left,
+            tuple(map(tuple, answers.values())),
+            accepted,
+            rejected,
         )
 
 

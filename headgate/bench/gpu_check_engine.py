@@ -5,17 +5,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from headgate.bench.ceilings import Ceilings
-from headgate.bench.engine import EngineBench
+from headgate.bench.engine import EngineBench, started
 from headgate.bench.workloads import Workload, decode
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.kernels.checks.line import Line
-from headgate.engine.models.loader import Dtype
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
 
 
@@ -45,7 +43,7 @@ def engine_speed(
 
     Then where the device's time goes in those that are `profiled`.
     """
-    with started(folder, settings, tensors=tensors) as engine:
+    with started(settings, ModelSpec("bench", folder), tensors=tensors) as engine:
         yield from recorded(engine)
         runner = EngineBench(engine, "bench")
         for workload in work:
@@ -83,23 +81,6 @@ def kernel_shares(
     for kernel, seconds, count in sorted(spent, key=lambda each: -each[1])[:most]:
         text = f"{seconds / steps * 1e6:,.1f} µs a step, {seconds / busy:.0%}, {count / steps:.1f} launches"
         yield Line(f"{name}: {kernel[:80]}", text, {"seconds": seconds, "launches": count})
-
-
-@contextmanager
-def started(
-    folder: Path,
-    settings: EngineSettings,
-    dtype: Dtype = "auto",
-    tensors: Callable[[Path], Tensors] = CheckpointTensors,
-) -> Iterator[Engine]:
-    """An engine that serves the checkpoint as `bench`; `tensors` opens it."""
-    engine = Engine(settings, tensors=tensors)
-    engine.load(ModelSpec("bench", folder, dtype=dtype))
-    engine.start()
-    try:
-        yield engine
-    finally:
-        engine.stop()
 
 
 def recorded(engine: Engine) -> Iterator[Line]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,13 +10,14 @@ from typing import Any
 
 import torch
 
-from headgate.bench.gpu_check_engine import recorded, started
+from headgate.bench.engine import all_answered, started
+from headgate.bench.gpu_check_engine import recorded
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.demo import checkpoint
-from headgate.engine.engine import EngineSettings
+from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.kernels.checks.line import Line
 from headgate.engine.kernels.choice import KernelSet
-from headgate.engine.request import Delta, Request
+from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
 
 _NEW = 48
@@ -60,28 +60,19 @@ def engine_tokens(
     ahead: bool,
 ) -> list[list[int]]:
     """What the engine writes with all prompts in flight together, once steps are recorded that are to be."""
-    answers: dict[str, list[int]] = {str(i): [] for i in range(len(prompts))}
-    errors, left, done = list[str](), len(prompts), threading.Event()
-
-    def arrive(deltas: Sequence[Delta]) -> None:
-        nonlocal left
-        for delta in deltas:
-            answers[delta.request_id].extend(delta.token_ids)
-            if delta.finish is not None:
-                left -= 1
-                if delta.finish.reason != "length":
-                    errors.append(f"{delta.request_id}: {delta.finish.reason} {delta.finish.error}")
-        if not left:
-            done.set()
-
     settings = EngineSettings(
         device=device, kernels=kernels, prefix_cache=False, max_running=8, kv_bytes=1 << 28, decode_ahead=ahead
     )
-    with started(folder, settings, "float32") as engine:
+    answers: dict[str, list[int]] = {str(i): [] for i in range(len(prompts))}
+    with started(settings, ModelSpec("bench", folder, dtype="float32")) as engine:
         deque(recorded(engine))
-        for i, prompt in enumerate(prompts):
-            engine.submit(Request(str(i), "bench", prompt, sampling), arrive)
-        done.wait()
+        requests = [Request(str(i), "bench", prompt, sampling) for i, prompt in enumerate(prompts)]
+        _, arrived = all_answered(engine, requests)
+    errors = []
+    for delta in (delta for _, deltas in arrived for delta in deltas):
+        answers[delta.request_id].extend(delta.token_ids)
+        if delta.finish is not None and delta.finish.reason != "length":
+            errors.append(f"{delta.request_id}: {delta.finish.reason} {delta.finish.error}")
     if errors:
         raise RuntimeError("; ".join(errors))
     return [*answers.values()]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from headgate.bench.gpu_check_engine import recorded, started
-from headgate.engine.engine import Engine, EngineSettings
+from headgate.bench.engine import all_answered, started
+from headgate.bench.gpu_check_engine import recorded
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.kernels.checks.line import Line
-from headgate.engine.request import Delta, Request
+from headgate.engine.request import Request
 from headgate.engine.sampling.params import SamplingParams
 
 _PROMPT = tuple(range(10, 74))
@@ -26,11 +26,11 @@ def start_and_sleep(folder: Path, settings: EngineSettings, free: Callable[[], i
     """
     for name in ("first start", "warm start"):
         began = time.perf_counter()
-        with started(folder, settings) as engine:
+        with started(settings, ModelSpec("bench", folder)) as engine:
             _answer(engine, 1)
             seconds = time.perf_counter() - began
         yield Line(name, f"{seconds:.2f} s until the first token, imports aside", {"seconds": seconds})
-    with started(folder, settings) as engine:
+    with started(settings, ModelSpec("bench", folder)) as engine:
         deque(recorded(engine), 0)
         yield from _slept(engine, free)
 
@@ -52,15 +52,7 @@ def _slept(engine: Engine, free: Callable[[], int]) -> Iterator[Line]:
 
 def _answer(engine: Engine, tokens: int) -> list[int]:
     """Greedily, after one prompt."""
-    answer, done = list[int](), threading.Event()
-
-    def arrive(deltas: Sequence[Delta]) -> None:
-        for delta in deltas:
-            answer.extend(delta.token_ids)
-            if delta.finish is not None:
-                done.set()
-
     greedy = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
-    engine.submit(Request(f"first-{time.perf_counter_ns()}", "bench", _PROMPT, greedy), arrive)
-    done.wait()
-    return answer
+    request = Request(f"first-{time.perf_counter_ns()}", "bench", _PROMPT, greedy)
+    _, arrived = all_answered(engine, [request])
+    return [token for _, deltas in arrived for delta in deltas for token in delta.token_ids]

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from headgate.bench import ceilings
 from headgate.bench.checkpoints import SHAPES, model_folder
-from headgate.bench.engine import EngineBench
+from headgate.bench.engine import EngineBench, started
 from headgate.bench.options import at_once, weights_option
 from headgate.bench.workloads import Prompts, Workload
-from headgate.engine.engine import Engine, ModelSpec
+from headgate.engine.engine import ModelSpec
 from headgate.engine.quant.linear import WeightFormat
 from headgate.engine.text.answer_grammar import json_grammar
 
@@ -58,10 +58,8 @@ def grammar(model: str, weights: WeightFormat, batch: tuple[int, ...], new: int,
     """Decode with and without a JSON schema, round by round in alternation: greedy, random prompts, no cache hits."""
     console = Console(width=110)
     with tempfile.TemporaryDirectory() as scratch:
-        engine = Engine(at_once(max(batch)))
-        engine.load(ModelSpec("bench", model_folder(model, Path(scratch)), weights=weights))
-        engine.start()
-        try:
+        spec = ModelSpec("bench", model_folder(model, Path(scratch)), weights=weights)
+        with started(at_once(max(batch)), spec) as engine:
             info = engine.models["bench"].info
             runner, prompts = EngineBench(engine, "bench"), Prompts(min(info.vocab_size, 3000))
             form = asyncio.run(engine.models["bench"].grammar(json_grammar(LONG)))
@@ -82,8 +80,6 @@ def grammar(model: str, weights: WeightFormat, batch: tuple[int, ...], new: int,
                     f"{statistics.median(taken[True]):8,.1f} with a schema: "
                     f"{statistics.median(lost):+.1%} lost ({min(lost):+.1%} to {max(lost):+.1%}; goal {MOST_LOST:.0%})"
                 )
-        finally:
-            engine.stop()
     cpu = torch.device("cpu")
     console.print(
         f"{ceilings.device_name(cpu)}, {torch.get_num_threads()} threads; torch {torch.__version__}, {date.today()}"

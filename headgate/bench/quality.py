@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from headgate.bench.checkpoints import SHAPES, write_shape
+from headgate.bench.engine import started
 from headgate.engine.demo.tasks import Sample
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVDtype, KVStore, kv_dtype
@@ -125,18 +126,14 @@ def measure_demo(
     progress: Callable[[str], None],
 ) -> Measured:
     """Reference answers of `read` scored, `answered` answered greedily."""
-    engine = Engine(EngineSettings(prefix_cache=False, keep_quantized=False, kv_dtype=fmt.kv))
-    engine.load(ModelSpec("measured", folder, weights=fmt.weights))
-    engine.start()
-    try:
+    settings = EngineSettings(prefix_cache=False, keep_quantized=False, kv_dtype=fmt.kv)
+    with started(settings, ModelSpec("measured", folder, weights=fmt.weights)) as engine:
         model = engine.models["measured"]
         progress(f"{folder.name} {fmt}: perplexity")
         losses = asyncio.run(_losses(model, Tokenizer.load(folder), read))
         progress(f"{folder.name} {fmt}: accuracy")
         answers = asyncio.run(ask(model, answered)) if answered else []
         return Measured(losses, answers, model.info.weight_bytes)
-    finally:
-        engine.stop()
 
 
 async def _losses(model: LocalModel, tokenizer: Tokenizer, samples: Sequence[Sample]) -> Losses:

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from headgate.bench.engine import EngineBench
+from headgate.bench.engine import EngineBench, started
 from headgate.bench.servers import Server, gateway
 from headgate.bench.workloads import Prompts, Workload
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.quant.linear import WeightFormat
 
 _FIRST = 192
@@ -130,27 +130,24 @@ def alternated(
 
     `rest_s`: that both have nothing to do before it counts, in which they record steps.
     """
-    alone = Engine(settings)
-    alone.load(ModelSpec("bench", folder, weights=weights))
-    alone.start()
-    try:
+    engine_tokens_s, engine_step_share, over_http = [], [], []
+    with (
+        started(settings, ModelSpec("bench", folder, weights=weights)) as alone,
+        server(folder, weights, scratch, settings) as served,
+    ):
         runner = EngineBench(alone, "bench")
         prompts = Prompts(min(alone.models["bench"].info.vocab_size, 3000))
-        engine_tokens_s, engine_step_share, over_http = [], [], []
-        with server(folder, weights, scratch, settings) as served:
-            # As many streams as what counts: whatever is compiled or recorded at first use is, of both.
-            first = Workload("first", tuple((prompt, min(new, _FIRST)) for prompt, new in workload.requests))
-            run_streams(served, prompts, first)
-            runner.run(first)
-            time.sleep(rest_s)
-            for _ in range(rounds):
-                clock = Clock(os.getpid())
-                seconds = runner.run(workload).total_s
-                engine_step_share.append(clock.passed()[1] / seconds)
-                engine_tokens_s.append(workload.new_tokens / seconds)
-                over_http.append(run_streams(served, prompts, workload))
-    finally:
-        alone.stop()
+        # As many streams as what counts: whatever is compiled or recorded at first use is, of both.
+        first = Workload("first", tuple((prompt, min(new, _FIRST)) for prompt, new in workload.requests))
+        run_streams(served, prompts, first)
+        runner.run(first)
+        time.sleep(rest_s)
+        for _ in range(rounds):
+            clock = Clock(os.getpid())
+            seconds = runner.run(workload).total_s
+            engine_step_share.append(clock.passed()[1] / seconds)
+            engine_tokens_s.append(workload.new_tokens / seconds)
+            over_http.append(run_streams(served, prompts, workload))
     return compare(engine_tokens_s, engine_step_share, over_http, len(workload.requests))
 
 

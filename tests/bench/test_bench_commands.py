@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -15,11 +15,10 @@ from click.testing import CliRunner
 
 from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.cli import bench
-from headgate.bench.engine import EngineBench, bytes_decoding
-from headgate.bench.gpu_check_engine import started
+from headgate.bench.engine import EngineBench, bytes_decoding, started
 from headgate.bench.servers import no_settings, without_settings
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
-from headgate.engine.engine import Engine, EngineSettings
+from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.local import ModelInfo
 from headgate.engine.models.loader import load_decoder
@@ -72,7 +71,7 @@ def test_what_decoding_reads_is_counted_step_by_step() -> None:
 def test_a_round_tells_what_is_left_when_all_have_begun(tiny_checkpoint: Path) -> None:
     settings = EngineSettings(device="cpu", kernels="reference", prefix_cache=False, kv_bytes=1 << 22)
     requests = ((5, 3), (9, 8))
-    with started(tiny_checkpoint, settings) as engine:
+    with started(settings, ModelSpec("bench", tiny_checkpoint)) as engine:
         timing = EngineBench(engine, "bench").run(Workload("two", requests))
     assert sum(count for _, count in timing.left) == timing.decode_tokens
     assert [known + count for known, count in timing.left] == [prompt + new for prompt, new in requests]
@@ -107,16 +106,18 @@ def test_draft_bench_compares_drafts_and_their_answers(tiny_checkpoint: Path) ->
     assert names == ["none", "itself", "a tenth other", "noise"]
 
 
-@pytest.mark.parametrize("command", ["grammar", "draft"])
-def test_a_batch_is_decoded_together(command: str, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("command", "module"), [("grammar", "engine"), ("draft", "draft")])
+def test_a_batch_is_decoded_together(
+    command: str, module: str, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[EngineSettings] = []
 
     class Noted(Engine):
-        def __init__(self, settings: EngineSettings) -> None:
+        def __init__(self, settings: EngineSettings, **others: Any) -> None:
             given.append(settings)
-            super().__init__(settings)
+            super().__init__(settings, **others)
 
-    monkeypatch.setattr(f"headgate.bench.{command}.Engine", Noted)
+    monkeypatch.setattr(f"headgate.bench.{module}.Engine", Noted)
     options = ["--model", str(tiny_checkpoint), "--weights", "native", "--batch", "70", "--new", "8", "--rounds", "1"]
     done = CliRunner().invoke(bench, [command, *options], catch_exceptions=False)
     assert done.exit_code == 0, done.output

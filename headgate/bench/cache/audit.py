@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from headgate.bench.engine import started
 from headgate.cache.binomial import upper_bound
 from headgate.cache.canonical import same_answer
 from headgate.cache.labels import KINDS, Calibration, Label, LabelKind, Rate, by_likelihood, label
 from headgate.engine.demo.tasks import Sample, grade, variants
 from headgate.engine.demo.tasks.draw import Split
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.params import SamplingParams
 
@@ -115,16 +116,11 @@ def measure(
         CheckpointError, TokenizerError: the folder cannot be served.
         PromptTooLong, NoChatTemplate, TemplateError: the model cannot be asked.
     """
-    engine = Engine(EngineSettings(threads=threads))
-    engine.load(ModelSpec(name, folder))
-    engine.start()
     splits: dict[Split, list[Pair]] = {}
-    try:
+    with started(EngineSettings(threads=threads), ModelSpec(name, folder)) as engine:
         for split in ("calibration", "test"):
             progress(f"labelling the {split} split")
             splits[split] = asyncio.run(_pairs(engine.models[name], count, seed, split))
-    finally:
-        engine.stop()
     calibrating, tested = splits["calibration"], splits["test"]
     return AuditFigures(_calibrate(calibrating, tested, name, command), calibrating, tested)
 

@@ -10,37 +10,33 @@ from typing import cast
 import torch
 
 from headgate import __version__
-from headgate.bench.engine import EngineBench
+from headgate.bench.engine import EngineBench, started
 from headgate.bench.peers.protocol import About, Prompts, Round, serve
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.quant.linear import WeightFormat
 
 
 def main(folder: Path, weights: str, threads: int) -> None:
     """Load, then answer rounds."""
-    engine = Engine(EngineSettings(device="cpu", threads=threads, prefix_cache=False))
-    engine.load(ModelSpec("bench", folder, weights=cast(WeightFormat, weights)))
-    engine.start()
-    info = engine.models["bench"].info
-    spec = read_spec(json.loads((folder / "config.json").read_text()))
-    about = About(
-        f"headgate {__version__}, torch {torch.__version__}",
-        f"weights {weights}, {threads} threads, no prefix cache",
-        info.weight_bytes,
-        info.kv_bytes_per_token / spec.kv_elements_per_token,
-        "bfloat16" if weights == "native" else "int8",
-    )
-    bench = EngineBench(engine, "bench")
+    settings = EngineSettings(device="cpu", threads=threads, prefix_cache=False)
+    with started(settings, ModelSpec("bench", folder, weights=cast(WeightFormat, weights))) as engine:
+        info = engine.models["bench"].info
+        spec = read_spec(json.loads((folder / "config.json").read_text()))
+        about = About(
+            f"headgate {__version__}, torch {torch.__version__}",
+            f"weights {weights}, {threads} threads, no prefix cache",
+            info.weight_bytes,
+            info.kv_bytes_per_token / spec.kv_elements_per_token,
+            "bfloat16" if weights == "native" else "int8",
+        )
+        bench = EngineBench(engine, "bench")
 
-    def run(prompts: Prompts) -> Round:
-        timing = bench.time([(tuple(prompt), new) for prompt, new in prompts])
-        return Round(timing.total_s, timing.decode_s, timing.decode_tokens)
+        def run(prompts: Prompts) -> Round:
+            timing = bench.time([(tuple(prompt), new) for prompt, new in prompts])
+            return Round(timing.total_s, timing.decode_s, timing.decode_tokens)
 
-    try:
         serve(about, run)
-    finally:
-        engine.stop()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 
 from headgate.bench.ceilings import device_name
+from headgate.bench.engine import started
 from headgate.bench.options import FILE_TO_WRITE, need_matplotlib
 from headgate.bench.routing.attack import Attacked, attack, defended, embedding_seconds, texts_only
 from headgate.bench.routing.cascades import Cost, compare_costs, lone_waits
@@ -31,7 +32,7 @@ from headgate.bench.routing.wordings import lines as wordings_lines
 from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
 from headgate.engine.demo import checkpoint
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.local import LocalModel
 from headgate.engine.models.identity import checkpoint_identity
 from headgate.routing.outcomes import OutcomeTable, TableError
@@ -178,13 +179,8 @@ def _table(
 def _costs(table: OutcomeTable, fitted: FittedQuality, pair: tuple[Path, Path], seed: int) -> list[Cost]:
     _of_these(pair[0], "small", table.small)
     _of_these(pair[1], "large", table.large)
-    engine = Engine(EngineSettings())
-    engine.load(ModelSpec("small", pair[0]), ModelSpec("large", pair[1]))
-    engine.start()
-    try:
+    with started(EngineSettings(), ModelSpec("small", pair[0]), ModelSpec("large", pair[1])) as engine:
         waits = asyncio.run(lone_waits(engine.models["small"], engine.models["large"], table, seed=seed))
-    finally:
-        engine.stop()
     return compare_costs(table, fitted, waits)
 
 
@@ -202,39 +198,33 @@ def _attacks(
     _of_these(folder, "small", table.small)
     encoder_folder = default_folder()
     encoder = BertEncoder(encoder_folder) if encoder_folder is not None else None
-    engine = Engine(EngineSettings())
-    engine.load(ModelSpec("small", folder))
-    engine.start()
-    try:
-        with asyncio.Runner() as runner:
+    with started(EngineSettings(), ModelSpec("small", folder)) as engine, asyncio.Runner() as runner:
 
-            def states(texts: Sequence[str]) -> Vector:
-                return runner.run(_states(engine.models["small"], texts))
+        def states(texts: Sequence[str]) -> Vector:
+            return runner.run(_states(engine.models["small"], texts))
 
-            def vectors(texts: Sequence[str]) -> Vector:
-                assert encoder is not None
-                return embedded(encoder, texts)
+        def vectors(texts: Sequence[str]) -> Vector:
+            assert encoder is not None
+            return embedded(encoder, texts)
 
-            if encoder is not None:
-                spent = embedding_seconds(encoder, [one.text for one in table.outcomes])
-                figures["embedding_s"] = asdict(spent)
-                told = " and ".join(f"{1e3 * part:.2f} ms" for part in (spent.text, spent.cores))
-                console.print(f"embedding a text and, in one pass, its cores take {told}, medians")
-            found = []
-            for source, estimator in fitted.estimators.items():
-                if source == "cores":
-                    # The defence of those from the embedding, which are attacked with and without it.
-                    continue
-                if source == "embedding" and encoder is None:
-                    console.print("no embedding model is installed: the estimates from embeddings are not attacked")
-                    continue
-                # What the gateway judges cores by; for the probe, which would take more passes, it has no defence.
-                own = fitted.estimators["cores"] if source == "embedding" else estimator
-                plain, guarded = (texts_only(one, source, vectors, states) for one in (estimator, own))
-                found.append(attack(table, source, plain, defended(guarded), seed=seed))
-            return found
-    finally:
-        engine.stop()
+        if encoder is not None:
+            spent = embedding_seconds(encoder, [one.text for one in table.outcomes])
+            figures["embedding_s"] = asdict(spent)
+            told = " and ".join(f"{1e3 * part:.2f} ms" for part in (spent.text, spent.cores))
+            console.print(f"embedding a text and, in one pass, its cores take {told}, medians")
+        found = []
+        for source, estimator in fitted.estimators.items():
+            if source == "cores":
+                # The defence of those from the embedding, which are attacked with and without it.
+                continue
+            if source == "embedding" and encoder is None:
+                console.print("no embedding model is installed: the estimates from embeddings are not attacked")
+                continue
+            # What the gateway judges cores by; for the probe, which would take more passes, it has no defence.
+            own = fitted.estimators["cores"] if source == "embedding" else estimator
+            plain, guarded = (texts_only(one, source, vectors, states) for one in (estimator, own))
+            found.append(attack(table, source, plain, defended(guarded), seed=seed))
+        return found
 
 
 async def _states(model: LocalModel, texts: Sequence[str]) -> Vector:

@@ -16,8 +16,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from headgate.bench.engine import started
 from headgate.bench.routing.set_ups import SETUPS, SIGNALS, Variant
-from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.gateway.local_destination import LocalDestination
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.policy import Judgement, Policy, Router
@@ -131,15 +132,10 @@ class SimulatedTable:
 
 async def measured_rates(folder: Path) -> Rates:
     """What the steps of a checkpoint take on one thread, idle."""
-    engine = Engine(EngineSettings(threads=1))
-    engine.load(ModelSpec("measured", folder))
-    engine.start()
-    try:
+    with started(EngineSettings(threads=1), ModelSpec("measured", folder)) as engine:
         destination = LocalDestination(engine.models["measured"])
         await destination.measure()
         return destination.live().rates
-    finally:
-        engine.stop()
 
 
 def simulated_table(
