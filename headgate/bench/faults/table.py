@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from headgate.bench.faults.server import ACCOUNT, DONE, FINISH, GOOD, ROLE, TEXT, USAGE, Script, Wire, delta, event
 
-_HEL = "Hel, then error "
 WHOLE = "whole answer"
 
 
@@ -51,56 +51,58 @@ class Fault:
         return self.again == "both" or (self.again == "plain" and not streams)
 
 
+def _replies(status: str, body: Mapping[str, Any] | bytes, **headers: str) -> Script:
+    """A whole reply; `headers` as for `Wire.reply`."""
+
+    async def script(wire: Wire) -> None:
+        await wire.reply(status, body, **headers)
+
+    return script
+
+
+def _says(status: str, message: str, **detail: str) -> Script:
+    """A reply with an error."""
+    return _replies(status, {"error": {"message": message, **detail}})
+
+
+def _busy(**headers: str) -> Script:
+    return _replies("429 Too Many Requests", {"error": {"message": "slow down"}}, **headers)
+
+
+def _page(status: str, text: bytes) -> Script:
+    return _replies(status, text, Content_Type="text/html")
+
+
+def _streams(*events: bytes, whole: bool = False, silent: bool = False) -> Script:
+    """Some events; then the end of the stream where it is `whole`, or else the end of the connection or silence."""
+
+    async def script(wire: Wire) -> None:
+        await wire.stream(*events, whole=whole)
+        if silent:
+            await wire.silence()
+
+    return script
+
+
+def _begins(*events: bytes, ends: bool = False) -> Script:
+    """The first words, and a little later these events; then the end of the stream, or else of the connection."""
+
+    async def script(wire: Wire) -> None:
+        await wire.stream(ROLE, TEXT[0])
+        await wire.apart()
+        await wire.more(*events)
+        if ends:
+            await wire.end()
+
+    return script
+
+
 async def _silent(wire: Wire) -> None:
     await wire.silence()
 
 
 async def _leaves(_wire: Wire) -> None:
     """The connection is closed behind every script."""
-
-
-async def _slow_first_token(wire: Wire) -> None:
-    await wire.stream(ROLE)
-    await wire.silence()
-
-
-async def _cut_before_text(wire: Wire) -> None:
-    await wire.stream(ROLE)
-
-
-async def _cut(wire: Wire) -> None:
-    await wire.stream(ROLE, TEXT[0])
-    await wire.apart()
-
-
-async def _ends_early(wire: Wire) -> None:
-    await wire.stream(ROLE, TEXT[0])
-    await wire.apart()
-    await wire.end()
-
-
-async def _done_early(wire: Wire) -> None:
-    await wire.stream(ROLE, TEXT[0])
-    await wire.apart()
-    await wire.more(DONE)
-
-
-async def _stalls(wire: Wire) -> None:
-    await wire.stream(ROLE, TEXT[0])
-    await wire.silence()
-
-
-async def _bad_json(wire: Wire) -> None:
-    await wire.stream(ROLE, TEXT[0])
-    await wire.apart()
-    await wire.more(b'data: {"choices": [{]}\n\n', FINISH, DONE)
-
-
-async def _half_frame(wire: Wire) -> None:
-    await wire.stream(ROLE, TEXT[0])
-    await wire.apart()
-    await wire.more(TEXT[1][:25])
-    await wire.end()
 
 
 async def _split_frames(wire: Wire) -> None:
@@ -110,47 +112,8 @@ async def _split_frames(wire: Wire) -> None:
     await wire.end()
 
 
-async def _error_event(wire: Wire) -> None:
-    await wire.stream(ROLE, TEXT[0])
-    await wire.apart()
-    await wire.more(event({"error": {"message": "CUDA out of memory", "code": 500}}))
-
-
-async def _busy_hint(wire: Wire) -> None:
-    await wire.reply("429 Too Many Requests", {"error": {"message": "slow down"}}, retry_after_ms="20")
-
-
-async def _busy(wire: Wire) -> None:
-    await wire.reply("429 Too Many Requests", {"error": {"message": "slow down"}})
-
-
-async def _busy_long(wire: Wire) -> None:
-    await wire.reply("429 Too Many Requests", {"error": {"message": "slow down"}}, Retry_After="60")
-
-
-async def _busy_no(wire: Wire) -> None:
-    await wire.reply("429 Too Many Requests", {"error": {"message": "slow down"}}, x_should_retry="false")
-
-
-async def _failing(wire: Wire) -> None:
-    await wire.reply("500 Internal Server Error", b"<h1>Oops</h1>", Content_Type="text/html")
-
-
-async def _overloaded(wire: Wire) -> None:
-    await wire.reply("503 Service Unavailable", {"error": {"message": "no worker"}}, Retry_After="0")
-
-
-async def _html(wire: Wire) -> None:
-    await wire.reply("200 OK", b"<html>Please log in</html>", Content_Type="text/html")
-
-
 async def _no_http(wire: Wire) -> None:
     await wire.raw(b"\x15\x03\x01 this is another protocol\r\n\r\n")
-
-
-async def _not_streamed(wire: Wire) -> None:
-    message = {"role": "assistant", "content": "Hello!"}
-    await wire.reply("200 OK", {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": USAGE})
 
 
 async def _long_line(wire: Wire) -> None:
@@ -168,43 +131,26 @@ async def _wrong_length(wire: Wire) -> None:
     await wire.apart()
 
 
-async def _closes_after_account(wire: Wire) -> None:
-    await wire.stream(ROLE, *TEXT, FINISH, ACCOUNT)
-
-
-async def _no_account(wire: Wire) -> None:
-    await wire.stream(ROLE, *TEXT, FINISH, DONE, whole=True)
-
-
-async def _two_finishes(wire: Wire) -> None:
-    await wire.stream(ROLE, *TEXT, FINISH, FINISH, delta({"content": " more"}), ACCOUNT, DONE, whole=True)
-
-
 async def _redirect(wire: Wire) -> None:
     await wire.reply("307 Temporary Redirect", b"", Location=f"{wire.elsewhere}/v1/chat/completions")
 
 
-async def _no_credentials(wire: Wire) -> None:
-    await wire.reply("401 Unauthorized", {"error": {"message": "Incorrect API key provided: sk-bench-0123456789"}})
+_BAD_JSON = b'data: {"choices": [{]}\n\n'
+_NO_MEMORY = event({"error": {"message": "CUDA out of memory", "code": 500}})
+_MORE = delta({"content": " more"})
+_CHOICE = {"index": 0, "message": {"role": "assistant", "content": "Hello!"}, "finish_reason": "stop"}
+_TOO_LONG = _says(
+    "400 Bad Request", "This model's maximum context length is 10 tokens.", code="context_length_exceeded"
+)
+_FILTERED = _says("400 Bad Request", "The response was filtered", code="content_filter")
+_UNKNOWN = _says("400 Bad Request", "top_k is not supported", param="top_k", code="unknown_parameter")
+_WRONG_KEY = _says("401 Unauthorized", "Incorrect API key provided: sk-bench-0123456789")
 
 
-async def _no_model(wire: Wire) -> None:
-    await wire.reply("404 Not Found", {"error": {"message": "The model does not exist"}})
-
-
-async def _context(wire: Wire) -> None:
-    message = "This model's maximum context length is 10 tokens."
-    await wire.reply("400 Bad Request", {"error": {"message": message, "code": "context_length_exceeded"}})
-
-
-async def _policy(wire: Wire) -> None:
-    message = "The response was filtered"
-    await wire.reply("400 Bad Request", {"error": {"message": message, "code": "content_filter"}})
-
-
-async def _bad_request(wire: Wire) -> None:
-    detail = {"message": "top_k is not supported", "param": "top_k", "code": "unknown_parameter"}
-    await wire.reply("400 Bad Request", {"error": detail})
+def _within(name: str, what: str, script: Script, code: str) -> Fault:
+    """One within the text: who streams sees what came and the error, who does not is asked for again."""
+    status = 504 if code == "upstream_stalled" else 502
+    return Fault(name, what, script, f"Hel, then error {code}", f"{status} {code}", "plain")
 
 
 FAULTS = (
@@ -212,53 +158,62 @@ FAULTS = (
     Fault("slow-connect", "TLS is never answered", None, "502 upstream_unreachable", at="tls"),
     Fault("no-reply", "closes without a reply", _leaves, "502 upstream_unreachable"),
     Fault("slow-headers", "takes the request, says nothing", _silent, "504 upstream_timeout"),
-    Fault("slow-first-token", "headers and role, then silence", _slow_first_token, "504 upstream_timeout"),
-    Fault("cut-before-text", "closes behind the role", _cut_before_text, "502 upstream_cut"),
-    Fault("cut", "closes within the text", _cut, _HEL + "upstream_cut", "502 upstream_cut", "plain"),
+    Fault("slow-first-token", "headers and role, then silence", _streams(ROLE, silent=True), "504 upstream_timeout"),
+    Fault("cut-before-text", "closes behind the role", _streams(ROLE), "502 upstream_cut"),
+    _within("cut", "closes within the text", _begins(), "upstream_cut"),
+    _within("ends-early", "ends the body within the text", _begins(ends=True), "upstream_cut"),
+    _within("done-early", "[DONE] without a finish", _begins(DONE), "upstream_cut"),
+    _within("stalls", "falls silent within the text", _streams(ROLE, TEXT[0], silent=True), "upstream_stalled"),
+    _within("bad-json", "an event that is no JSON", _begins(_BAD_JSON, FINISH, DONE), "upstream_broken"),
+    _within("half-frame", "ends within an event", _begins(TEXT[1][:25], ends=True), "upstream_cut"),
+    _within("error-event", "an error within the stream", _begins(_NO_MEMORY), "upstream_failed"),
+    _within("long-line", "an event of 3 MB", _long_line, "upstream_broken"),
+    _within("wrong-length", "Content-Length beyond the body", _wrong_length, "upstream_cut"),
+    Fault("429-hint", "429, retry-after-ms: 20", _busy(retry_after_ms="20"), "503 upstream_overloaded"),
+    Fault("429", "429 without a hint", _busy(), "503 upstream_overloaded"),
+    Fault("429-long", "429, Retry-After: 60", _busy(Retry_After="60"), "503 upstream_overloaded", again="none"),
     Fault(
-        "ends-early", "ends the body within the text", _ends_early, _HEL + "upstream_cut", "502 upstream_cut", "plain"
+        "429-no", "429, x-should-retry: false", _busy(x_should_retry="false"), "503 upstream_overloaded", again="none"
     ),
-    Fault("done-early", "[DONE] without a finish", _done_early, _HEL + "upstream_cut", "502 upstream_cut", "plain"),
     Fault(
-        "stalls", "falls silent within the text", _stalls, _HEL + "upstream_stalled", "504 upstream_stalled", "plain"
+        "500", "500 with a page of HTML", _page("500 Internal Server Error", b"<h1>Oops</h1>"), "502 upstream_failed"
     ),
-    Fault("bad-json", "an event that is no JSON", _bad_json, _HEL + "upstream_broken", "502 upstream_broken", "plain"),
-    Fault("half-frame", "ends within an event", _half_frame, _HEL + "upstream_cut", "502 upstream_cut", "plain"),
     Fault(
-        "error-event",
-        "an error within the stream",
-        _error_event,
-        _HEL + "upstream_failed",
-        "502 upstream_failed",
-        "plain",
+        "503",
+        "503, Retry-After: 0",
+        _replies("503 Service Unavailable", {"error": {"message": "no worker"}}, Retry_After="0"),
+        "503 upstream_overloaded",
     ),
-    Fault("long-line", "an event of 3 MB", _long_line, _HEL + "upstream_broken", "502 upstream_broken", "plain"),
-    Fault(
-        "wrong-length",
-        "Content-Length beyond the body",
-        _wrong_length,
-        _HEL + "upstream_cut",
-        "502 upstream_cut",
-        "plain",
-    ),
-    Fault("429-hint", "429, retry-after-ms: 20", _busy_hint, "503 upstream_overloaded"),
-    Fault("429", "429 without a hint", _busy, "503 upstream_overloaded"),
-    Fault("429-long", "429, Retry-After: 60", _busy_long, "503 upstream_overloaded", again="none"),
-    Fault("429-no", "429, x-should-retry: false", _busy_no, "503 upstream_overloaded", again="none"),
-    Fault("500", "500 with a page of HTML", _failing, "502 upstream_failed"),
-    Fault("503", "503, Retry-After: 0", _overloaded, "503 upstream_overloaded"),
-    Fault("html", "200 with a page of HTML", _html, "502 upstream_broken"),
+    Fault("html", "200 with a page of HTML", _page("200 OK", b"<html>Please log in</html>"), "502 upstream_broken"),
     Fault("no-http", "another protocol", _no_http, "502 upstream_broken"),
     Fault("redirect", "307 to another host", _redirect, "502 upstream_setup", again="none"),
-    Fault("401", "401, repeating the key", _no_credentials, "502 upstream_setup", again="none"),
-    Fault("404", "404, no such model", _no_model, "502 upstream_setup", again="none"),
-    Fault("context", "400, context too long", _context, "400 context_length_exceeded", again="none"),
-    Fault("policy", "400, content filter", _policy, "400 content_policy_violation", again="none"),
-    Fault("bad-request", "400, another parameter", _bad_request, "400 unknown_parameter", again="none"),
+    Fault("401", "401, repeating the key", _WRONG_KEY, "502 upstream_setup", again="none"),
+    Fault(
+        "404",
+        "404, no such model",
+        _says("404 Not Found", "The model does not exist"),
+        "502 upstream_setup",
+        again="none",
+    ),
+    Fault("context", "400, context too long", _TOO_LONG, "400 context_length_exceeded", again="none"),
+    Fault("policy", "400, content filter", _FILTERED, "400 content_policy_violation", again="none"),
+    Fault("bad-request", "400, another parameter", _UNKNOWN, "400 unknown_parameter", again="none"),
     Fault("split-frames", "CRLF, a BOM, a byte at a time", _split_frames, WHOLE, again="none"),
-    Fault("not-streamed", "JSON instead of a stream", _not_streamed, WHOLE, again="none"),
-    Fault("closes-after-account", "no [DONE], closes", _closes_after_account, WHOLE, again="none"),
-    Fault("no-account", "no usage at all", _no_account, WHOLE, again="none"),
-    Fault("two-finishes", "finishes twice, text between", _two_finishes, WHOLE, again="none"),
+    Fault(
+        "not-streamed",
+        "JSON instead of a stream",
+        _replies("200 OK", {"choices": [_CHOICE], "usage": USAGE}),
+        WHOLE,
+        again="none",
+    ),
+    Fault("closes-after-account", "no [DONE], closes", _streams(ROLE, *TEXT, FINISH, ACCOUNT), WHOLE, again="none"),
+    Fault("no-account", "no usage at all", _streams(ROLE, *TEXT, FINISH, DONE, whole=True), WHOLE, again="none"),
+    Fault(
+        "two-finishes",
+        "finishes twice, text between",
+        _streams(ROLE, *TEXT, FINISH, FINISH, _MORE, ACCOUNT, DONE, whole=True),
+        WHOLE,
+        again="none",
+    ),
 )
 """Those that end in a whole answer are of servers that are only untidy."""
