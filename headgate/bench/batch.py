@@ -15,9 +15,9 @@ from pathlib import Path
 import aiohttp
 import click
 from rich.console import Console
-from rich.table import Table
 
 from headgate.bench.options import FILE_TO_WRITE
+from headgate.bench.output import table_of, write_json
 from headgate.bench.serve import server
 from headgate.bench.servers import Server
 from headgate.engine.demo import checkpoint
@@ -58,8 +58,8 @@ class Figures:
 @click.option("--requests", type=click.IntRange(min=1), default=20, show_default=True, help="Of a user, in each part.")
 @click.option("--pause", type=click.FloatRange(min=0), default=0.2, show_default=True, help="Seconds between them.")
 @click.option("--new", type=click.IntRange(min=1), default=32, show_default=True, help="Tokens of each answer.")
-@click.option("--json", "json_path", type=FILE_TO_WRITE, help="Write the figures here as well.")
-def batch(model: str, rounds: int, requests: int, pause: float, new: int, json_path: Path | None) -> None:
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
+def batch(model: str, rounds: int, requests: int, pause: float, new: int, json_file: Path | None) -> None:
     """A batch of 10,000 lines beside a user who asks one question after the other.
 
     Each round has three parts: the user alone, the user beside the running batch, the batch alone.
@@ -68,8 +68,7 @@ def batch(model: str, rounds: int, requests: int, pause: float, new: int, json_p
     with tempfile.TemporaryDirectory() as scratch, server(folder, "native", Path(scratch)) as running:
         figures = asyncio.run(_measure(running, rounds, requests, pause, new))
     _show(figures, model)
-    if json_path is not None:
-        json_path.write_text(json.dumps(asdict(figures), indent=2))
+    write_json(json_file, asdict(figures))
 
 
 async def _measure(running: Server, rounds: int, requests: int, pause: float, new: int) -> Figures:
@@ -166,9 +165,8 @@ def _body(question: str, new: int) -> dict[str, object]:
 
 
 def _show(figures: Figures, model: str) -> None:
-    table = Table(title=f"a user beside a batch of {_LINES:,} lines, {model} demo model", min_width=90)
-    for column in ("milliseconds", "alone", "beside the batch", "more"):
-        table.add_column(column, justify="left" if column == "milliseconds" else "right")
+    title = f"a user beside a batch of {_LINES:,} lines, {model} demo model"
+    table = table_of(title, ("milliseconds",), ("alone", "beside the batch", "more"), min_width=90)
     for name, field in (
         ("to the first text", "first_s"),
         ("whole answer", "total_s"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import tempfile
 import time
@@ -30,6 +29,7 @@ from headgate.bench.gateway_command import gateway
 from headgate.bench.gpu_check import gpu
 from headgate.bench.grammar import grammar
 from headgate.bench.options import FILE_TO_WRITE, need_matplotlib, terminable, weights_option
+from headgate.bench.output import table_of, write_json
 from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
 from headgate.bench.peers.process import EngineFailed
@@ -57,23 +57,11 @@ def bench() -> None:
     click.get_current_context().with_resource(terminable())
 
 
-bench.add_command(batch)
-bench.add_command(cache)
-bench.add_command(context)
-bench.add_command(demo)
-bench.add_command(draft)
-bench.add_command(faults)
-bench.add_command(grammar)
-bench.add_command(gateway)
-bench.add_command(gpu)
-bench.add_command(audit)
-bench.add_command(proxy)
-bench.add_command(quality)
-bench.add_command(redis)
-bench.add_command(routing)
-bench.add_command(sampling)
-bench.add_command(soak)
-bench.add_command(streams)
+for command in (
+    audit, batch, cache, context, demo, draft, faults, gateway, gpu, grammar, proxy, quality, redis, routing, sampling,
+    soak, streams,
+):  # fmt: skip
+    bench.add_command(command)
 
 
 @bench.command()
@@ -196,25 +184,24 @@ def engine(
         console.print(
             f"mixed, one after another: {serial_s:.2f} s; all at once: {together:.2f} s; {serial_s / together:.2f}x"
         )
-    if json_file is not None:
-        _write_json(
-            json_file,
-            {
-                "model": model,
-                "weights": weights,
-                "dtype": info.dtype,
-                "kernels": used,
-                "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                "python": platform.python_version(),
-                "torch": torch.__version__,
-                "device": measured.device,
-                "threads": measured.threads,
-                "read_gb_s": measured.read_bytes_s / 1e9,
-                "gflop_s": {dtype: flops / 1e9 for dtype, flops in measured.flops.items()},
-                "figures": [f.as_json() for f in figures],
-                "mixed_one_by_one_s": serial_s,
-            },
-        )
+    write_json(
+        json_file,
+        {
+            "model": model,
+            "weights": weights,
+            "dtype": info.dtype,
+            "kernels": used,
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "device": measured.device,
+            "threads": measured.threads,
+            "read_gb_s": measured.read_bytes_s / 1e9,
+            "gflop_s": {dtype: flops / 1e9 for dtype, flops in measured.flops.items()},
+            "figures": [asdict(f) for f in figures],
+            "mixed_one_by_one_s": serial_s,
+        },
+    )
 
 
 @bench.command()
@@ -243,8 +230,7 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
         f"  event loop     {result.loop_share:9.1%} of one core; "
         f"{result.loop_s_per_1000_reads:.3f} CPU seconds for 1,000 pieces, the requests' beginnings and ends included"
     )
-    if json_file is not None:
-        _write_json(json_file, {"model": model, "weights": weights, "new": new, **result.as_json()})
+    write_json(json_file, {"model": model, "weights": weights, "new": new, **result.as_json()})
 
 
 @bench.command()
@@ -262,18 +248,10 @@ def start(model: str, weights: WeightFormat, threads: int | None, starts: int, j
     with tempfile.TemporaryDirectory() as scratch:
         folder = model_folder(model, Path(scratch))
         measured = [start_once(folder, weights, threads) for _ in range(starts)]
-    table = Table(title=f"{model}, weights {weights}: starts", min_width=100)
-    for name in (
-        "start",
-        "first token, s",
-        "loading, s",
-        "weights, MB",
-        "libraries, MB",
-        "resident, MB",
-        "peak, MB",
-        "share",
-    ):
-        table.add_column(name, justify="right", no_wrap=True)
+    heads = (
+        "start", "first token, s", "loading, s", "weights, MB", "libraries, MB", "resident, MB", "peak, MB", "share",
+    )  # fmt: skip
+    table = table_of(f"{model}, weights {weights}: starts", (), heads, min_width=100)
     for number, each in enumerate(measured, 1):
         sizes = (each.weights, each.imported, each.resident, each.peak)
         times = (f"{each.first_token_s:.2f}", f"{each.load_s:.2f}")
@@ -284,8 +262,7 @@ def start(model: str, weights: WeightFormat, threads: int | None, starts: int, j
         "share: (peak - libraries) / weights of the linear layers; resident counts mapped files that were read"
     )
     console.print(f"{limits.device_name(torch.device('cpu'))}; torch {torch.__version__}, {date.today()}")
-    if json_file is not None:
-        _write_json(json_file, {"model": model, "weights": weights, "starts": [asdict(each) for each in measured]})
+    write_json(json_file, {"model": model, "weights": weights, "starts": [asdict(each) for each in measured]})
 
 
 def _workloads(name: str, new: int | None, requests: int) -> list[Workload]:
@@ -295,9 +272,8 @@ def _workloads(name: str, new: int | None, requests: int) -> list[Workload]:
 
 
 def _table(title: str, figures: list[Figure]) -> Table:
-    table = Table(title=title, min_width=100)
-    for name in ("workload", "tokens/s", "decode only", "spread", "rate", "share", "outside forward"):
-        table.add_column(name, justify="left" if name == "workload" else "right", no_wrap=True)
+    heads = ("tokens/s", "decode only", "spread", "rate", "share", "outside forward")
+    table = table_of(title, ("workload",), heads, min_width=100)
     for f in figures:
         table.add_row(
             f.workload,
@@ -309,7 +285,3 @@ def _table(title: str, figures: list[Figure]) -> Table:
             f"{f.overhead:.1%} ({f.sampling:.1%} + {f.scheduling:.1%})",
         )
     return table
-
-
-def _write_json(path: Path, content: dict[str, object]) -> None:
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

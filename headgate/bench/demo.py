@@ -10,8 +10,9 @@ import torch
 from rich.console import Console
 
 from headgate.bench.demo_measure import NAMES, measure
-from headgate.bench.demo_report import Asked, as_json, dialogues, print_report, write_json
+from headgate.bench.demo_report import Asked, as_json, dialogues, print_report
 from headgate.bench.options import FILE_TO_WRITE, need_matplotlib
+from headgate.bench.output import write_json
 from headgate.engine.demo import Name, checkpoint
 from headgate.engine.demo.tasks import each_beyond, each_cell
 from headgate.engine.errors import EngineError
@@ -97,8 +98,7 @@ def demo(
     print_report(console, asked, figures)
     if shown:
         dialogues(console, figures, shown)
-    if json_file is not None:
-        write_json(json_file, as_json(asked, figures))
+    write_json(json_file, as_json(asked, figures))
     if plot_folder is not None:
         from headgate.bench.demo_plot import plot
 

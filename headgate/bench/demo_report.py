@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.demo_measure import BATCHES, NAMES, TOGETHER, DemoFigures, Measured
+from headgate.bench.output import table_of
 from headgate.engine.demo import Name
 from headgate.engine.demo.tasks import BEYOND
 from headgate.training.evaluate import (
@@ -132,11 +131,6 @@ def spread(answers: Sequence[Answer], count: int) -> list[int]:
     return [order[place * families // count] for place in range(count)] if count < families else order[:count]
 
 
-def write_json(path: Path, content: dict[str, object]) -> None:
-    """Writes the object, indented by one."""
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-
-
 def _model_json(model: Measured, counted: Scores) -> dict[str, object]:
     levels = list(counted.by_level)
     return {
@@ -189,13 +183,11 @@ def _by_level_json(cost: Callable[[int | None], float | None], levels: Sequence[
 
 
 def _cells(asked: Asked, counted: dict[Name, Scores]) -> Table:
-    table = Table(
-        title=f"right answers in %, 95 % intervals; split {asked.split}, seed {asked.seed}, up to {asked.samples} "
-        "different questions a cell",
-        min_width=100,
+    title = (
+        f"right answers in %, 95 % intervals; split {asked.split}, seed {asked.seed}, up to {asked.samples} "
+        "different questions a cell"
     )
-    for head in ("family", "level", "samples", *LABELS.values()):
-        table.add_column(head, justify="left" if head == "family" else "right", no_wrap=True)
+    table = table_of(title, ("family",), ("level", "samples", *LABELS.values()), min_width=100)
     cells = list(counted["teacher"].by_cell)
     for place, key in enumerate(cells):
         family, level = key
@@ -207,9 +199,8 @@ def _cells(asked: Asked, counted: dict[Name, Scores]) -> Table:
 
 
 def _levels(counted: dict[Name, Scores], figures: DemoFigures) -> Table:
-    table = Table(title="right answers in %, by level and overall", min_width=100)
-    for head in ("level", "samples", *LABELS.values(), "student - undistilled"):
-        table.add_column(head, justify="right", no_wrap=True)
+    heads = ("level", "samples", *LABELS.values(), "student - undistilled")
+    table = table_of("right answers in %, by level and overall", (), heads, min_width=100)
     for level in counted["teacher"].by_level:
         row = [_percent(counted[name].by_level[level]) for name in NAMES]
         count = counted["teacher"].by_level[level].count
@@ -220,11 +211,8 @@ def _levels(counted: dict[Name, Scores], figures: DemoFigures) -> Table:
 
 
 def _beyond(figures: DemoFigures) -> Table:
-    table = Table(
-        title=f"beyond training: right answers in % on level {BEYOND}, which no other figure counts", min_width=100
-    )
-    for head in ("family", "samples", *LABELS.values()):
-        table.add_column(head, justify="left" if head == "family" else "right", no_wrap=True)
+    title = f"beyond training: right answers in % on level {BEYOND}, which no other figure counts"
+    table = table_of(title, ("family",), ("samples", *LABELS.values()), min_width=100)
     counted = {name: scores(model.beyond) for name, model in figures.models.items()}
     below = {name: scores(answers) for name, answers in _below(figures).items()}
     families = list(counted["teacher"].by_family)
@@ -265,10 +253,7 @@ def _remarks(counted: dict[Name, Scores], figures: DemoFigures) -> str:
 
 def _costs(asked: Asked, figures: DemoFigures) -> Table:
     timed = len(figures.models["teacher"].alone[0])
-    table = Table(title="size and cost", min_width=100)
-    for head in ("", *LABELS.values(), "student / teacher"):
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
-
+    table = table_of("size and cost", ("",), (*LABELS.values(), "student / teacher"), min_width=100)
     models = [figures.models[name] for name in NAMES]
 
     def row(title: str, values: Sequence[float | None], *, last: bool = False) -> None:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.bench.ceilings import Ceilings
@@ -101,10 +101,6 @@ class Figure:
     def overhead(self) -> float:
         """Share of the time outside the forward pass."""
         return self.sampling + self.scheduling
-
-    def as_json(self) -> dict[str, object]:
-        """Plain values."""
-        return asdict(self)
 
 
 class EngineBench:

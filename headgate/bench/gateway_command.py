@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
@@ -16,6 +15,7 @@ from rich.table import Table
 from headgate.bench.gateway import FRESH, REQUEST, bare_server, first_answer, headgate_server
 from headgate.bench.http_load import Load, cores, load
 from headgate.bench.options import FILE_TO_WRITE
+from headgate.bench.output import write_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +74,7 @@ def gateway(concurrency: int, seconds: float, rounds: int, json_file: Path | Non
     console = Console(width=110)
     console.print(table)
     console.print(f"{concurrency} clients, {rounds} runs of {seconds:g} s each by turns; medians of the runs.")
-    if json_file is not None:
-        told = {name: {k: getattr(f, k) for k in Figures.__dataclass_fields__} for name, f in figures.items()}
-        json_file.write_text(json.dumps(told, indent=1) + "\n")
+    write_json(json_file, {name: asdict(f) for name, f in figures.items()})
 
 
 def figures_of(loads: Sequence[Load]) -> Figures:

@@ -6,7 +6,6 @@ GPU host, where the gateway's packages are missing.
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ from headgate.bench.gpu_check_course import stages
 from headgate.bench.gpu_check_goals import against_goals
 from headgate.bench.gpu_check_stages import Outcome, Stage, run_stages
 from headgate.bench.options import FILE_TO_WRITE, terminable
+from headgate.bench.output import write_json
 
 _PATIENCE = 3
 """A stage may take so many times what must be left for it to begin, but for the last not beyond the budget."""
@@ -65,10 +65,8 @@ def gpu(json_file: Path | None, budget: float, only: tuple[str, ...]) -> None:
     def report(outcome: Outcome) -> None:
         outcomes.append(outcome)
         print_outcome(outcome, console)
-        if json_file is not None:
-            # After each stage: a call that is cut off leaves what it had.
-            content = {**about, "stages": [each.as_json() for each in outcomes]}
-            json_file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        # After each stage: a call that is cut off leaves what it had.
+        write_json(json_file, {**about, "stages": [each.as_json() for each in outcomes]})
 
     with terminable(), tempfile.TemporaryDirectory() as scratch:
         apart, end = Apart(partial(stages, Path(scratch))), time.monotonic() + budget

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import date
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 import click
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from headgate.bench.ceilings import device_name
 from headgate.bench.options import FILE_TO_WRITE
+from headgate.bench.output import table_of, write_json
 from headgate.bench.quality import (
     FORMATS,
     RANDOM_SHAPES,
@@ -81,8 +80,7 @@ def quality(samples: int, answered: int, seed: int, json_file: Path | None, only
     )
     _print(console, content)
     console.print(f"{made_on}, {date.today()}", soft_wrap=True, highlight=False)
-    if json_file is not None:
-        json_file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_json(json_file, content)
 
 
 def _as_json(
@@ -115,10 +113,10 @@ def _as_json(
 
 
 def _print(console: Console, content: dict[str, Any]) -> None:
-    table = Table(title="The demo pair: perplexity of reference answers, accuracy of its own", min_width=130)
-    for head in ("model", "weights", "MB", "perplexity", "relative to native", "accuracy", "difference in points"):
-        table.add_column(head, justify="left" if head in ("model", "weights") else "right", no_wrap=True)
-    for row in _rows(content["demo"]):
+    title = "The demo pair: perplexity of reference answers, accuracy of its own"
+    heads = ("MB", "perplexity", "relative to native", "accuracy", "difference in points")
+    table = table_of(title, ("model", "weights"), heads, min_width=130)
+    for row in content["demo"]:
         base, more, right = row["weights"] == str(FORMATS[0]), row["change"], row.get("accuracy")
         less = row.get("accuracy_difference")
         table.add_row(
@@ -131,23 +129,17 @@ def _print(console: Console, content: dict[str, Any]) -> None:
             "" if base or not less else f"{less['value']:+.1%} ({less['low']:+.1%} to {less['high']:+.1%})",
         )
     console.print(table)
-    table = Table(title="Parts in 4 bits: distance from the native model over the reference answers", min_width=130)
-    for head in ("model", "4 bits", "KL, nats"):
-        table.add_column(head, justify="left" if head != "KL, nats" else "right", no_wrap=True)
+    title = "Parts in 4 bits: distance from the native model over the reference answers"
+    table = table_of(title, ("model", "4 bits"), ("KL, nats",), min_width=130)
     for model, parts in content["parts"].items():
         for part, kl in parts.items():
             table.add_row(model, part, f"{kl:.5f}")
     console.print(table)
-    table = Table(title="Random weights: distance from float32 in bfloat16 arithmetic", min_width=130)
-    for head in ("shape", "weights", "KL, nats", "entropy, nats", "same likeliest token"):
-        table.add_column(head, justify="left" if head in ("shape", "weights") else "right", no_wrap=True)
-    for row in _rows(content["random"]):
+    title = "Random weights: distance from float32 in bfloat16 arithmetic"
+    shown = ("KL, nats", "entropy, nats", "same likeliest token")
+    table = table_of(title, ("shape", "weights"), shown, min_width=130)
+    for row in content["random"]:
         table.add_row(
             row["shape"], row["weights"], f"{row['kl']:.5f}", f"{row['entropy']:.2f}", f"{row['agreement']:.1%}"
         )
     console.print(table)
-
-
-def _rows(value: object) -> list[dict[str, Any]]:
-    assert isinstance(value, list)
-    return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
 import tempfile
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.options import FILE_TO_WRITE
+from headgate.bench.output import write_json
 from headgate.bench.redis import PHASES, SETTLE_S, FaultFigures, Shown, faults, shown, site
 
 
@@ -33,8 +33,7 @@ def redis(pairs: int, seconds: float, clients: int, seed: int, json_file: Path |
     console = Console(width=110)
     _print_sharing(console, sharing)
     _print_faults(console, fault)
-    if json_file is not None:
-        json_file.write_text(json.dumps({"sharing": asdict(sharing), "faults": asdict(fault)}, indent=1) + "\n")
+    write_json(json_file, {"sharing": asdict(sharing), "faults": asdict(fault)})
 
 
 async def _run(folder: Path, pairs: int, seconds: float, clients: int, seed: int) -> tuple[Shown, FaultFigures]:

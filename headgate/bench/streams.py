@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -13,6 +12,7 @@ import aiohttp
 import click
 
 from headgate.bench.options import FILE_TO_WRITE
+from headgate.bench.output import write_json
 from headgate.bench.serve import server
 from headgate.bench.servers import Server
 from headgate.engine.demo import checkpoint
@@ -38,8 +38,8 @@ class Memory:
 
 @click.command()
 @click.option("--streams", type=click.IntRange(min=1), default=1000, show_default=True, help="Open at the same time.")
-@click.option("--json", "json_path", type=FILE_TO_WRITE, help="Write the figures here as well.")
-def streams(streams: int, json_path: Path | None) -> None:
+@click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
+def streams(streams: int, json_file: Path | None) -> None:
     """Open streams of one server, each with its headers received and nothing read, and look at its memory.
 
     One stream of each kind of work comes first, so that what is prepared once is in "before".
@@ -52,8 +52,7 @@ def streams(streams: int, json_path: Path | None) -> None:
         f"{before} before, {most} with {streams} streams open ({found.each_kib:.0f} KiB each), {after} when they have "
         f"left; {date.today()}"
     )
-    if json_path is not None:
-        json_path.write_text(json.dumps(asdict(found), indent=2))
+    write_json(json_file, asdict(found))
 
 
 async def _measure(running: Server, count: int) -> Memory:

@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -17,7 +19,7 @@ from headgate.bench.checkpoints import SHAPES
 from headgate.bench.cli import bench
 from headgate.bench.peers.entrants import PEERS, Entrant, entrants
 from headgate.bench.peers.footprint import Footprint
-from headgate.bench.peers.match import Match, match_of_json, play
+from headgate.bench.peers.match import Match, play
 from headgate.bench.peers.process import EngineFailed, EngineProcess, ours
 from headgate.bench.peers.protocol import About, Round, Stopwatch
 from headgate.bench.peers.report import plot
@@ -70,7 +72,7 @@ def test_ratios_are_of_neighbours() -> None:
     match = _match((Round(1.0, 0.5, 95), Round(2.0, 1.0, 95)), (Round(2.0, 1.0, 95), Round(2.0, 2.0, 95)))
     assert match.ratios == (2.0, 1.0)
     assert match.decode_ratios == (2.0, 2.0)
-    assert match_of_json(json.loads(json.dumps(match.as_json()))) == match
+    assert msgspec.convert(json.loads(json.dumps(asdict(match))), Match) == match
 
 
 def test_shares_count_what_a_step_must_read() -> None:

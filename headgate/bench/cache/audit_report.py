@@ -7,14 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import click
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
 from headgate.bench.cache.audit import AuditFigures, Pair, measure
 from headgate.bench.options import FILE_TO_WRITE
+from headgate.bench.output import table_of, write_json
 from headgate.cache.labels import KINDS, LabelKind
 from headgate.engine.demo import checkpoint
 from headgate.engine.errors import EngineError
@@ -54,9 +55,9 @@ def audit(
         raise click.ClickException(str(error)) from None
     _print(console, figures)
     if calibration_file is not None:
-        calibration_file.write_bytes(_json(figures.calibration))
-    if json_file is not None:
-        json_file.write_bytes(_json(as_json(figures)))
+        plain = msgspec.json.format(msgspec.json.encode(figures.calibration), indent=1)
+        calibration_file.write_bytes(plain + b"\n")
+    write_json(json_file, as_json(figures))
 
 
 def as_json(figures: AuditFigures) -> dict[str, object]:
@@ -68,8 +69,8 @@ def as_json(figures: AuditFigures) -> dict[str, object]:
     }
 
 
-def _row(figures: AuditFigures, kind: LabelKind | None) -> dict[str, object]:
-    counted: dict[str, object] = {"label": kind or "any"}
+def _row(figures: AuditFigures, kind: LabelKind | None) -> dict[str, Any]:
+    counted: dict[str, Any] = {"label": kind or "any"}
     for name, same in (("same", True), ("different", False)):
         pairs = [pair for pair in figures.tested if pair.cached_right and pair.same == same]
         said = [pair.labelled(kind, figures.calibration) for pair in pairs]
@@ -91,16 +92,14 @@ def _cost(pairs: Sequence[Pair]) -> dict[str, float]:
 
 def _print(console: Console, figures: AuditFigures) -> None:
     made, tested = figures.calibration, figures.tested
-    table = Table(title=f"labels of cached answers, {made.model}, {made.date}, test split", min_width=100)
-    heads = ("label", "same:\nright", "\nwrong", "other:\nright", "\nwrong", "wrong called right", "right called wrong")
-    for head in heads:
-        table.add_column(head, justify="left" if head == "label" else "right", no_wrap=True)
+    heads = ("same:\nright", "\nwrong", "other:\nright", "\nwrong", "wrong called right", "right called wrong")
+    title = f"labels of cached answers, {made.model}, {made.date}, test split"
+    table = table_of(title, ("label",), heads, min_width=100)
     for kind in (*KINDS, None):
+        row = _row(figures, kind)
         cells: list[str] = [kind or "together"]
-        for same in (True, False):
-            pairs = [pair for pair in tested if pair.cached_right and pair.same == same]
-            said = [pair.labelled(kind, made) for pair in pairs]
-            cells += [f"{said.count(word) / len(pairs):.1%}" for word in (True, False)]
+        for side in (row["same"], row["different"]):
+            cells += [f"{side[word] / side['pairs']:.1%}" for word in ("right", "wrong")]
         for rates in (made.false_accept, made.false_reject):
             rate = rates[kind or "any"]
             cells.append(f"{rate.errors} of {rate.pairs} (<={rate.upper:.1%})")
@@ -114,11 +113,10 @@ def _print(console: Console, figures: AuditFigures) -> None:
         f"Likelihood says right from {made.right_from:.3f} and wrong below {made.wrong_below:.3f}, mean natural "
         "log-probability per token."
     )
-    everything = [pair for pair in tested if not pair.same]
-    accepted = sum(pair.labelled(None, made) is True for pair in everything)
+    everything = _row(figures, None)["different, whatever was cached"]
     console.print(
-        f"Wrong called right whatever was cached: {accepted} of {len(everything)}; the others are answers that the "
-        "model gives wrongly to both questions."
+        f"Wrong called right whatever was cached: {everything['right']} of {everything['pairs']}; the others are "
+        "answers that the model gives wrongly to both questions."
     )
     cost = _cost(tested)
     console.print(
@@ -134,7 +132,3 @@ def _folder(model: str) -> tuple[Path, str]:
     if Path(model).is_dir():
         return Path(model), Path(model).name
     raise click.BadParameter(f"{model!r} is no folder and neither small nor large", param_hint="--model")
-
-
-def _json(value: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"

@@ -36,13 +36,13 @@ from headgate.bench.cache.report import (
     print_near_misses,
     print_rows,
     print_rungs,
-    write_json,
 )
 from headgate.bench.cache.shards import Record, Task, play, rule_id
 from headgate.bench.cache.streams import Kind
 from headgate.bench.cache.trial import KINDS, StreamResult, results, rows, rungs, tuned
 from headgate.bench.cache.written import written_groups
 from headgate.bench.options import FILE_TO_WRITE, need_matplotlib
+from headgate.bench.output import write_json
 from headgate.cache.embedder import default_folder, identity
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.judge import FITTED, Judge, Thresholds
@@ -163,8 +163,7 @@ def cache(
         plots.mkdir(parents=True, exist_ok=True)
         for path in plot(tried, judge, encoder, deal(_DEAL)["test"], plots):
             console.print(path)
-    if json_file is not None:
-        write_json(json_file, figures)
+    write_json(json_file, figures)
 
 
 def _certify(kind: Kind, thresholds: Thresholds) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -113,9 +111,3 @@ def print_latency(console: Console, timed: Latency) -> None:
     table.add_row("an entry beyond its text, as charged", f"{timed.charged_bytes:.0f} bytes", "")
     table.add_row("index recall", f"{timed.recall:.3f}", "")
     console.print(table, f"filled in {timed.fill_s:.0f} s")
-
-
-def write_json(path: Path, figures: Mapping[str, object]) -> None:
-    """All figures, indented; infinities become null."""
-    plain = json.dumps(figures, indent=1, default=str).replace(": Infinity", ": null")
-    path.write_text(plain + "\n", encoding="utf-8")

@@ -11,14 +11,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from rich.console import Console
 
 from headgate.bench import ceilings as limits
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import write_random
+from headgate.bench.output import write_json
 from headgate.bench.peers.entrants import entrants
-from headgate.bench.peers.match import Match, match_of_json, play
+from headgate.bench.peers.match import Match, play
 from headgate.bench.peers.process import EngineFailed, module_command
 from headgate.bench.peers.report import plot, table
 from headgate.bench.workloads import Workload
@@ -76,8 +78,7 @@ def run_against(
     )  # fmt: skip
     for match in played:
         matches[match.key] = match
-        if json_file is not None:
-            _write(json_file, ceilings, matches, started)
+        _write(json_file, ceilings, matches, started)
     shown = [m for m in matches.values() if (m.model, m.weights) == (shape, weights)]
     for _, pair in groupby(sorted(shown, key=lambda m: m.peer), lambda m: m.peer):
         _print(list(pair), ceilings, console)
@@ -109,7 +110,7 @@ def _print(pair: Sequence[Match], ceilings: Ceilings, console: Console) -> None:
 def _known(file: Path | None) -> dict[tuple[str, str, str, str], Match]:
     if file is None or not file.exists():
         return {}
-    found = (match_of_json(content) for content in json.loads(file.read_text())["matches"])
+    found = msgspec.convert(json.loads(file.read_text())["matches"], list[Match])
     return {match.key: match for match in found}
 
 
@@ -124,6 +125,5 @@ def _best(measured: Ceilings, file: Path | None) -> Ceilings:
     return Ceilings(measured.device, measured.threads, max(measured.read_bytes_s, known["read_bytes_s"]), flops)
 
 
-def _write(file: Path, ceilings: Ceilings, matches: Mapping[Any, Match], date: str) -> None:
-    content = {"date": date, "ceilings": asdict(ceilings), "matches": [m.as_json() for m in matches.values()]}
-    file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+def _write(file: Path | None, ceilings: Ceilings, matches: Mapping[Any, Match], date: str) -> None:
+    write_json(file, {"date": date, "ceilings": asdict(ceilings), "matches": [asdict(m) for m in matches.values()]})

@@ -5,9 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from headgate.bench.peers.entrants import Entrant
 from headgate.bench.peers.process import EngineFailed, EngineProcess, ours
@@ -62,25 +61,6 @@ class Match:
             if a.decode_s and b.decode_s and a.decode_tokens and b.decode_tokens
         ]
         return tuple(rates) if len(rates) == len(self.ours) else ()
-
-    def as_json(self) -> dict[str, object]:
-        """Plain values."""
-        return asdict(self)
-
-
-def match_of_json(content: dict[str, Any]) -> Match:
-    """What `Match.as_json` wrote."""
-    their_about = content["their_about"]
-    return Match(
-        **{
-            **content,
-            "requests": tuple((prompt, new) for prompt, new in content["requests"]),
-            "our_about": About(**content["our_about"]),
-            "their_about": About(**their_about) if their_about else None,
-            "ours": tuple(Round(**r) for r in content["ours"]),
-            "theirs": tuple(Round(**r) for r in content["theirs"]),
-        }
-    )
 
 
 def warm_up(workload: Workload) -> Workload:

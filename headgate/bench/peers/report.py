@@ -12,27 +12,19 @@ from rich.table import Table
 
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import SHAPES
+from headgate.bench.output import table_of
 from headgate.bench.peers.footprint import Footprint
 from headgate.bench.peers.match import Match
 from headgate.bench.peers.protocol import About, Round
 
-_COLUMNS = (
-    "workload",
-    "ours, tokens/s (decode)",
-    "theirs",
-    "ours / theirs",
-    "decode only",
-    "spread",
-    "share of ceiling",
-)
+_HEADS = ("ours, tokens/s (decode)", "theirs", "ours / theirs", "decode only", "spread", "share of ceiling")
 
 
 def table(matches: Sequence[Match], ceilings: Ceilings) -> Table:
     """The matches of one pair. Ratios: median [least, greatest] of neighbouring rounds; two values: ours, theirs."""
     first = matches[0]
-    result = Table(title=f"{first.model}: ours {first.weights} against {first.peer}", box=box.MARKDOWN)
-    for name in _COLUMNS:
-        result.add_column(name, justify="left" if name == "workload" else "right", no_wrap=True)
+    title = f"{first.model}: ours {first.weights} against {first.peer}"
+    result = table_of(title, ("workload",), _HEADS, box=box.MARKDOWN)
     for match in matches:
         if not match.ours:
             result.add_row(match.workload, "", escape(match.reason))

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from headgate.bench.http_load import Load, Request, cores, load
 from headgate.bench.options import FILE_TO_WRITE
+from headgate.bench.output import write_json
 from headgate.bench.proxy.entrants import INSTALL, Entrant, headgate, litellm, mock, portkey, relay
 
 OURS, RELAY, DIRECT = "headgate", "bare aiohttp", "no proxy"
@@ -79,8 +80,7 @@ def proxy(concurrency: int, seconds: float, rounds: int, peers: Path, json_file:
     figures = {name: figures_of(loads) for name, loads in runs.items()}
     console.print(table_of(figures, concurrency))
     console.print(f"{rounds} runs of {seconds:g} s each by turns; medians of the runs.")
-    if json_file is not None:
-        json_file.write_text(json.dumps({name: asdict(f) for name, f in figures.items()}, indent=1) + "\n")
+    write_json(json_file, {name: asdict(f) for name, f in figures.items()})
 
 
 def _starts(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import platform
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from rich.console import Console
 from headgate.bench.ceilings import device_name
 from headgate.bench.engine import started
 from headgate.bench.options import FILE_TO_WRITE, need_matplotlib
+from headgate.bench.output import write_json
 from headgate.bench.routing.attack import Attacked, attack, defended, embedding_seconds, texts_only
 from headgate.bench.routing.cascades import Cost, compare_costs, lone_waits
 from headgate.bench.routing.classes import measure_classes, print_classes
@@ -115,13 +115,12 @@ def routing(
         with Console(stderr=True).status("playing load") as status:
             load = load_table(seed=seed, tell=lambda text: status.update(text))
         print_load(console, load)
-        figures["load"] = load.as_json()
+        figures["load"] = asdict(load)
     if "simulation" in parts:
         simulated = simulated_table(asyncio.run(measured_rates(checkpoint("student"))), seed=seed)
         print_simulated(console, simulated)
         figures["simulation"] = asdict(simulated)
-    if json_file is not None:
-        json_file.write_text(json.dumps(_finite(figures), indent=1) + "\n", encoding="utf-8")
+    write_json(json_file, figures)
 
 
 def _of_outcomes(
@@ -232,12 +231,3 @@ async def _states(model: LocalModel, texts: Sequence[str]) -> Vector:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(model.probe("attack", prompt)) for prompt in prompts]
     return np.stack([task.result().state for task in tasks])
-
-
-def _finite(value: object) -> object:
-    """The same for JSON, which has no "not a number"."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value

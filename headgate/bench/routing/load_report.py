@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.table import Table
@@ -52,10 +52,6 @@ class LoadTable:
         """The same over all loads: of the geometric means of the p95."""
         loads = dict.fromkeys(f.load for f in self.figures if f.devices == devices)
         return 1 - math.exp(sum(math.log(1 - self.gain(devices, load, variant)) for load in loads) / len(loads))
-
-    def as_json(self) -> dict[str, object]:
-        """Plain values."""
-        return asdict(self)
 
 
 def print_load(console: Console, table: LoadTable) -> None:

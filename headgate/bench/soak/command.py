@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from rich.table import Table
 
 from headgate.bench.http_load import cores
 from headgate.bench.options import FILE_TO_WRITE
+from headgate.bench.output import write_json
 from headgate.bench.servers import Server, announced, gateway
 from headgate.bench.soak.looks import Look, Slope, growing, look, slope
 from headgate.bench.soak.traffic import ask, ask_new
@@ -83,9 +83,8 @@ def soak(requests: int, concurrency: int, json_file: Path | None) -> None:
     except (RuntimeError, OSError) as error:
         raise click.ClickException(str(error)) from None
     _report(found, concurrency)
-    if json_file is not None:
-        slopes = {"resident": asdict(found.resident), "blocks": asdict(found.blocks)}
-        json_file.write_text(json.dumps({**asdict(found), "slopes": slopes}, indent=1) + "\n")
+    slopes = {"resident": asdict(found.resident), "blocks": asdict(found.blocks)}
+    write_json(json_file, {**asdict(found), "slopes": slopes})
 
 
 def _report(found: Soak, concurrency: int) -> None:
