@@ -289,20 +289,6 @@ def test_the_popular_questions_drift() -> None:
     assert kept(moving) < 0.7 * kept(still)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"requests": 0}, "requests is 0; 1 or more"),
-        ({"burst": 1.5}, "burst is 1.5; 0 to 1"),
-        ({"near_miss": 0.6, "one_hit": 0.6}, "at most 1"),
-        ({"zipf": 0.0}, "zipf is 0.0; more than 0"),
-    ],
-)
-def test_traffic_that_cannot_be_is_refused(change: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Traffic(**change)  # type: ignore[arg-type]
-
-
 @settings(max_examples=40, deadline=None)
 @given(SEEDS)
 def test_noise_leaves_the_words_of_slots_alone(seed: int) -> None:

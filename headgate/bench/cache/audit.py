@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+import msgspec
+
 from headgate.bench.engine import started
 from headgate.cache.binomial import upper_bound
 from headgate.cache.canonical import same_answer
-from headgate.cache.labels import KINDS, Calibration, Label, LabelKind, Rate, by_likelihood, label
+from headgate.cache.labels import KINDS, Calibration, LabelKind, Rate, by_likelihood, label
 from headgate.engine.demo.tasks import Sample, grade, variants
 from headgate.engine.demo.tasks.draw import Split
 from headgate.engine.engine import EngineSettings, ModelSpec
@@ -75,18 +77,15 @@ class Pair:
             case "likelihood":
                 return by_likelihood(calibration, self.mean_logprob)
             case None:
-                given = self._all(calibration)
+                given = label(
+                    calibration,
+                    identical=self.identical,
+                    cached=self.cached,
+                    generated=self.generated,
+                    question=self.question,
+                    mean_logprob=self.mean_logprob,
+                )
                 return given.right if given is not None else None
-
-    def _all(self, calibration: Calibration) -> Label | None:
-        return label(
-            calibration,
-            identical=self.identical,
-            cached=self.cached,
-            generated=self.generated,
-            question=self.question,
-            mean_logprob=self.mean_logprob,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +156,8 @@ def _calibrate(calibrating: Sequence[Pair], tested: Sequence[Pair], name: str, c
     right_from, wrong_below = thresholds(calibrating)
     unknown = {kind: Rate(0, 0, 1.0) for kind in (*KINDS, "any")}
     bare = Calibration(1, name, date.today().isoformat(), command, right_from, wrong_below, unknown, unknown)
-    return Calibration(
-        1,
-        name,
-        bare.date,
-        command,
-        right_from,
-        wrong_below,
-        rates(tested, bare, same=False),
-        rates(tested, bare, same=True),
-    )
+    accept, reject = (rates(tested, bare, same=same) for same in (False, True))
+    return msgspec.structs.replace(bare, false_accept=accept, false_reject=reject)
 
 
 async def _pairs(model: LocalModel, count: int, seed: int, split: Split) -> list[Pair]:

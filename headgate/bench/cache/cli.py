@@ -16,10 +16,10 @@ from rich.console import Console
 
 from headgate.bench.cache.comparator_net import Padded
 from headgate.bench.cache.fit import (
-    Encodings,
     Text,
     bars,
     corpus,
+    encoded,
     fit_comparator,
     fit_hit_model,
     of_groups,
@@ -177,16 +177,16 @@ def _fitted_on(encoder: BertEncoder, scratch: Path | None, console: Console) -> 
     """The training split and the written groups, encoded."""
     generated = corpus(deal(_DEAL)["train"], _QUESTIONS, seed=0)
     texts = [*generated, *of_groups(written_groups(), 1 + max(text.group for text in generated))]
-    return texts, Encodings(encoder, scratch, console.print).of([text.text for text in texts])
+    return texts, encoded([text.text for text in texts], encoder, scratch, console.print)
 
 
 def _fit(encoder: BertEncoder, embedder: str, scratch: Path | None, console: Console) -> None:
     """Fit comparator and model on the training split and the written groups; nothing is certified yet."""
-    texts, encoded = _fitted_on(encoder, scratch, console)
-    comparator = fit_comparator(texts, encoded, steps=_STEPS, seed=0, folder=scratch)
+    texts, seen = _fitted_on(encoder, scratch, console)
+    comparator = fit_comparator(texts, seen, steps=_STEPS, seed=0, folder=scratch)
     console.print(f"fitted the comparator on {_STEPS * 128} pairs of {len(texts)} texts")
-    scores, pairs, right = unseen(texts, encoded, steps=_STEPS, seed=0, folder=scratch)
-    vectors = encoded.vectors.numpy()
+    scores, pairs, right = unseen(texts, seen, steps=_STEPS, seed=0, folder=scratch)
+    vectors = seen.vectors.numpy()
     own = written(texts, pairs)
     cosines = np.einsum("nd,nd->n", vectors[pairs[own, 0]], vectors[pairs[own, 1]])
     console.print(
@@ -195,11 +195,11 @@ def _fit(encoder: BertEncoder, embedder: str, scratch: Path | None, console: Con
     )
     model, floor = fit_hit_model(texts, vectors, scores, pairs, right)
     FITTED.mkdir(exist_ok=True)
-    _set_bars(Judge(comparator, model, {}, embedder, floor), texts, encoded, scratch)
+    _set_bars(Judge(comparator, model, {}, embedder, floor), texts, seen, scratch)
 
 
-def _set_bars(judge: Judge, texts: list[Text], encoded: Padded, scratch: Path | None) -> None:
+def _set_bars(judge: Judge, texts: list[Text], seen: Padded, scratch: Path | None) -> None:
     """Write the judge with the bars that today's guards ask for: what they forbid does not pass."""
-    scores, pairs, right = unseen(texts, encoded, steps=_STEPS, seed=0, folder=scratch)
-    judge.bars = bars(texts, encoded.vectors.numpy(), scores, pairs, right, judge)
+    scores, pairs, right = unseen(texts, seen, steps=_STEPS, seed=0, folder=scratch)
+    judge.bars = bars(texts, seen.vectors.numpy(), scores, pairs, right, judge)
     judge.save(FITTED)

@@ -120,37 +120,28 @@ def draw(texts: Sequence[Text], count: int, seed: int) -> tuple[Pairs, Right]:
     return pairs, np.array([texts[a].key == texts[b].key for a, b in made])
 
 
-class Encodings:
-    """Encodes texts, and remembers them in a folder for the next run, if it is given one."""
-
-    def __init__(self, encoder: BertEncoder, folder: Path | None, progress: Callable[[str], None]) -> None:
-        """`progress` is told what is being done."""
-        self._encoder = encoder
-        self._folder = folder
-        self._progress = progress
-
-    def of(self, texts: Sequence[str]) -> Padded:
-        """The encoded texts in their order."""
-        digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8).hexdigest()
-        path = None if self._folder is None else self._folder / f"{digest}.npz"
-        if path is not None and path.is_file():
-            kept = np.load(path)
-            return _padded(kept["ids"], kept["lengths"], kept["states"], kept["vectors"])
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        ids: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * len(texts)
-        states: list[NDArray[np.float16]] = [np.empty(0, np.float16)] * len(texts)
-        vectors = np.zeros((len(texts), self._encoder.dim), np.float32)
-        for start in range(0, len(order), 64):
-            rows = order[start : start + 64]
-            for row, seen in zip(rows, self._encoder.encode([texts[row] for row in rows]), strict=True):
-                ids[row], states[row], vectors[row] = seen.ids, seen.states.astype(np.float16), seen.vector
-            if start % 6400 == 0:
-                self._progress(f"encoded {start} of {len(texts)} texts")
-        lengths = np.array([len(its) for its in ids])
-        flat_ids, flat_states = np.concatenate(ids), np.concatenate(states)
-        if path is not None:
-            np.savez(path, ids=flat_ids, lengths=lengths, states=flat_states, vectors=vectors)
-        return _padded(flat_ids, lengths, flat_states, vectors)
+def encoded(texts: Sequence[str], encoder: BertEncoder, folder: Path | None, progress: Callable[[str], None]) -> Padded:
+    """The texts in their order; `folder` keeps them for the next run, `progress` is told what is being done."""
+    digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8).hexdigest()
+    path = None if folder is None else folder / f"{digest}.npz"
+    if path is not None and path.is_file():
+        kept = np.load(path)
+        return _padded(kept["ids"], kept["lengths"], kept["states"], kept["vectors"])
+    order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+    ids: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * len(texts)
+    states: list[NDArray[np.float16]] = [np.empty(0, np.float16)] * len(texts)
+    vectors = np.zeros((len(texts), encoder.dim), np.float32)
+    for start in range(0, len(order), 64):
+        rows = order[start : start + 64]
+        for row, seen in zip(rows, encoder.encode([texts[row] for row in rows]), strict=True):
+            ids[row], states[row], vectors[row] = seen.ids, seen.states.astype(np.float16), seen.vector
+        if start % 6400 == 0:
+            progress(f"encoded {start} of {len(texts)} texts")
+    lengths = np.array([len(its) for its in ids])
+    flat_ids, flat_states = np.concatenate(ids), np.concatenate(states)
+    if path is not None:
+        np.savez(path, ids=flat_ids, lengths=lengths, states=flat_states, vectors=vectors)
+    return _padded(flat_ids, lengths, flat_states, vectors)
 
 
 def _padded(

@@ -67,12 +67,12 @@ def near_misses(results: Sequence[StreamResult], level: float) -> Mapping[str, M
     wrong: Counter[tuple[str, str]] = Counter()
     for result in results:
         if result.level in (None, level):
-            for edit, (trials, errors) in result.near_misses.items():
+            for edit, (trials, errors) in result.tally.by_edit.items():
                 all_[edit, result.policy] += trials
                 wrong[edit, result.policy] += errors
     made: dict[str, dict[str, tuple[int, int]]] = {}
-    for (edit, policy), trials in all_.items():
-        made.setdefault(edit, {})[policy] = (trials, wrong[edit, policy])
+    for (kind, policy), trials in all_.items():
+        made.setdefault(kind, {})[policy] = (trials, wrong[kind, policy])
     return made
 
 

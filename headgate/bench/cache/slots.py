@@ -6,7 +6,7 @@ import datetime
 import math
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
@@ -308,54 +308,39 @@ def percentages(name: str, numbers: Iterable[int]) -> Vocabulary:
 
 def dates(name: str, year: int) -> Vocabulary:
     """All days of a year, worded with the year, sometimes with the weekday that follows from it."""
-    first = datetime.date(year, 1, 1)
-    days = [first + datetime.timedelta(days=i) for i in range(365)]
-    return Vocabulary(
+    return _days(
         name,
-        ("date",),
-        tuple(
-            Value(
-                day.isoformat(),
-                {
-                    "": (
-                        f"{day.day} {day:%B %Y}",
-                        f"{day:%B} {day.day}, {day.year}",
-                        day.isoformat(),
-                        f"{day:%A} {day.day} {day:%B %Y}",
-                        f"{day:%B} {_ordinal(day.day)} {day.year}",
-                    )
-                },
-                str(day.day),
-                f"{day:%B}",
-            )
-            for day in days
+        year,
+        "%Y-%m-%d",
+        lambda day: (
+            f"{day.day} {day:%B %Y}",
+            f"{day:%B} {day.day}, {day.year}",
+            day.isoformat(),
+            f"{day:%A} {day.day} {day:%B %Y}",
+            f"{day:%B} {_ordinal(day.day)} {day.year}",
         ),
     )
 
 
 def days_of_year(name: str) -> Vocabulary:
     """All days of a year, worded without a year."""
-    days = [datetime.date(2027, 1, 1) + datetime.timedelta(days=i) for i in range(365)]
-    return Vocabulary(
+    return _days(
         name,
-        ("date",),
-        tuple(
-            Value(
-                f"{day:%m-%d}",
-                {
-                    "": (
-                        f"{day.day} {day:%B}",
-                        f"{day:%B} {day.day}",
-                        f"{day:%B} {_ordinal(day.day)}",
-                        f"the {_ordinal(day.day)} of {day:%B}",
-                    )
-                },
-                str(day.day),
-                f"{day:%B}",
-            )
-            for day in days
+        2027,
+        "%m-%d",
+        lambda day: (
+            f"{day.day} {day:%B}",
+            f"{day:%B} {day.day}",
+            f"{day:%B} {_ordinal(day.day)}",
+            f"the {_ordinal(day.day)} of {day:%B}",
         ),
     )
+
+
+def _days(name: str, year: int, canonical: str, worded: Callable[[datetime.date], tuple[str, ...]]) -> Vocabulary:
+    days = (datetime.date(year, 1, 1) + datetime.timedelta(days=i) for i in range(365))
+    values = (Value(day.strftime(canonical), {"": worded(day)}, str(day.day), f"{day:%B}") for day in days)
+    return Vocabulary(name, ("date",), tuple(values))
 
 
 def _ordinal(number: int) -> str:

@@ -73,19 +73,6 @@ class Traffic:
     noise: float = 0.25
     gap_s: float = 1.0
 
-    def __post_init__(self) -> None:
-        for name in ("requests", "tenants", "popular"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; 1 or more is accepted")
-        for name in ("one_hit", "near_miss", "same_words", "verbatim", "turnover", "burst", "noise"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} is {getattr(self, name)}; 0 to 1 is accepted")
-        if self.one_hit + self.near_miss > 1.0:
-            raise ValueError(f"one_hit and near_miss add up to {self.one_hit + self.near_miss}; at most 1 is accepted")
-        for name in ("zipf", "gap_s"):
-            if not getattr(self, name) > 0.0:
-                raise ValueError(f"{name} is {getattr(self, name)}; more than 0 is accepted")
-
 
 TRAFFIC: Mapping[Kind, Traffic] = {
     "natural": Traffic(near_miss=0.02),

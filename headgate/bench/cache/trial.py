@@ -92,30 +92,21 @@ class StreamResult:
 
     Attributes:
         kind: of traffic.
-        seed: of the stream.
         policy: its name.
         level: the accepted share of wrong hits that it was tuned to; None where it was not.
-        right: hits by meaning with the right answer.
-        wrong: those with a wrong one.
-        exact: hits on the very text.
-        requests: all.
-        near_misses: by edit type, requests that were new near misses and those of them answered wrongly.
+        tally: what it did.
     """
 
     kind: Kind
-    seed: int
     policy: str
     level: float | None
-    right: int
-    wrong: int
-    exact: int
-    requests: int
-    near_misses: Mapping[str, tuple[int, int]]
+    tally: Tally
 
     @property
     def violates(self) -> bool:
         """Whether more of the hits by meaning were wrong than was accepted."""
-        return self.level is not None and self.wrong > self.level * (self.right + self.wrong)
+        hits = self.tally.right + self.tally.wrong
+        return self.level is not None and self.tally.wrong > self.level * hits
 
 
 class Trial:
@@ -174,20 +165,7 @@ def results(played: Played, tuned: Tuned, judge: Judge) -> list[StreamResult]:
         told.append(("ours", level, played.static[NOTHING] if found is None else played.ours[found.threshold]))
     if played.learnt is not None:
         told.append(("vCache", _VCACHE_LEVEL, played.learnt))
-    return [
-        StreamResult(
-            played.kind,
-            played.seed,
-            name,
-            level,
-            own.right,
-            own.wrong,
-            own.exact,
-            played.requests,
-            {str(edit): counts for edit, counts in own.by_edit.items()},
-        )
-        for name, level, own in told
-    ]
+    return [StreamResult(played.kind, name, level, own) for name, level, own in told]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,19 +214,19 @@ def rows(results: Sequence[StreamResult]) -> list[Row]:
     groups: dict[tuple[Kind, str, float | None], list[StreamResult]] = {}
     for result in results:
         groups.setdefault((result.kind, result.policy, result.level), []).append(result)
-    right = {group: sum(result.right for result in own) for group, own in groups.items()}
+    right = {group: sum(result.tally.right for result in own) for group, own in groups.items()}
     made = []
     for (kind, policy, level), own in groups.items():
-        wrong, hits = sum(result.wrong for result in own), sum(result.right + result.wrong for result in own)
+        wrong = sum(result.tally.wrong for result in own)
         static = right.get((kind, "best static", level), 0)
-        misses = [counts for result in own for counts in result.near_misses.values()]
+        misses = [counts for result in own for counts in result.tally.by_edit.values()]
         made.append(
             Row(
                 kind,
                 policy,
                 level,
                 Rate(sum(result.violates for result in own), len(own)),
-                Rate(wrong, hits),
+                Rate(wrong, right[kind, policy, level] + wrong),
                 right[kind, policy, level] / max(1, right[kind, "oracle", None]),
                 right[kind, policy, level] / static if static else math.inf,
                 Rate(sum(bad for _, bad in misses), sum(all_ for all_, _ in misses)),
