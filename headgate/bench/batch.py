@@ -7,7 +7,6 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -17,7 +16,7 @@ import click
 from rich.console import Console
 
 from headgate.bench.options import FILE_TO_WRITE
-from headgate.bench.output import table_of, write_json
+from headgate.bench.output import at_share, table_of, write_json
 from headgate.bench.serve import server
 from headgate.bench.servers import Server
 from headgate.engine.demo import checkpoint
@@ -174,7 +173,7 @@ def _show(figures: Figures, model: str) -> None:
     ):
         for share, label in ((0.5, "median"), (0.95, "p95")):
             alone, beside = (
-                _at([getattr(a, field) for a in part], share) for part in (figures.without, figures.beside)
+                at_share([getattr(a, field) for a in part], share) for part in (figures.without, figures.beside)
             )
             cells = (f"{1e3 * alone:.1f}", f"{1e3 * beside:.1f}", f"{1e3 * (beside - alone):+.1f}")
             table.add_row(f"{name}, {label}", *cells)
@@ -186,9 +185,3 @@ def _show(figures: Figures, model: str) -> None:
         f"{statistics.median(shared):.0f} ({min(shared):.0f} to {max(shared):.0f}) beside the user; "
         f"{len(figures.beside)} requests each way, {date.today()}"
     )
-
-
-def _at(values: Sequence[float], share: float) -> float:
-    """The value below which this share lies."""
-    ordered = sorted(values)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

@@ -80,22 +80,8 @@ def _onednn_product(size: int) -> Callable[[], object]:
     a, b = (torch.randint(-127, 128, (size, size), dtype=torch.int8) for _ in range(2))
     ops = torch.ops.onednn
     packed, ones, zeros = ops.qlinear_prepack(b, None), torch.ones(size), torch.zeros(size, dtype=torch.int32)
-    given: tuple[object, ...] = (
-        a.view(torch.uint8),
-        1.0,
-        128,
-        packed,
-        ones,
-        zeros,
-        None,
-        1.0,
-        0,
-        torch.float32,
-        "none",
-        [],
-        "",
-    )
-    return partial(ops.qlinear_pointwise, *given)
+    scales: tuple[object, ...] = (a.view(torch.uint8), 1.0, 128, packed, ones, zeros, None)
+    return partial(ops.qlinear_pointwise, *scales, 1.0, 0, torch.float32, "none", [], "")
 
 
 def _best(work: Callable[[], object], device: torch.device, rounds: int) -> float:

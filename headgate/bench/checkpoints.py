@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from headgate.engine.demo import checkpoint as demo_checkpoint
 from headgate.engine.models.architectures import read_spec
 
-_QWEN3 = {
+QWEN3: Mapping[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"],
     "hidden_act": "silu",
     "rms_norm_eps": 1e-6,
@@ -28,7 +28,7 @@ _QWEN3 = {
 
 SHAPES: Mapping[str, Mapping[str, Any]] = {
     "qwen3-0.6b": {
-        **_QWEN3,
+        **QWEN3,
         "model_type": "qwen3",
         "hidden_size": 1024,
         "intermediate_size": 3072,
@@ -41,7 +41,7 @@ SHAPES: Mapping[str, Mapping[str, Any]] = {
     },
     # A mixture of experts that fits a laptop: about 175 million of its 1.3 billion parameters are active.
     "qwen3-moe": {
-        **_QWEN3,
+        **QWEN3,
         "architectures": ["Qwen3MoeForCausalLM"],
         "model_type": "qwen3_moe",
         "hidden_size": 1024,

@@ -28,7 +28,14 @@ from headgate.bench.faults.command import faults
 from headgate.bench.gateway_command import gateway
 from headgate.bench.gpu_check import gpu
 from headgate.bench.grammar import grammar
-from headgate.bench.options import FILE_TO_WRITE, need_matplotlib, terminable, weights_option
+from headgate.bench.options import (
+    FILE_TO_WRITE,
+    model_option,
+    need_matplotlib,
+    peers_option,
+    terminable,
+    weights_option,
+)
 from headgate.bench.output import table_of, write_json
 from headgate.bench.peers.command import run_against
 from headgate.bench.peers.entrants import PEERS
@@ -66,12 +73,7 @@ for command in (
 
 @bench.command()
 @click.argument("workloads", nargs=-1, type=click.Choice(["prefill", *_BATCHES, "mixed"]))
-@click.option(
-    "--model",
-    default="small",
-    show_default=True,
-    help=f"small or large (the demo pair), a checkpoint folder, or a random one: {', '.join(SHAPES)}.",
-)
+@model_option("small")
 @weights_option("native")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
@@ -89,14 +91,7 @@ for command in (
     help="Other engines to run in alternation with ours on a random checkpoint, separated by commas: "
     f"{', '.join(PEERS)}, or one of their formats as in llama.cpp:q8_0. CPU only.",
 )
-@click.option(
-    "--peers",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("peers"),
-    envvar="HEADGATE_PEERS",
-    show_default=True,
-    help="Folder of the other engines, one environment each, and of the converted checkpoints.",
-)
+@peers_option("the other engines, one environment each, and of the converted checkpoints")
 @click.option("--prepare", is_flag=True, help="With --against: only write and convert the checkpoints.")
 @click.option(
     "--json",
@@ -205,7 +200,7 @@ def engine(
 
 
 @bench.command()
-@click.option("--model", default="small", show_default=True, help="As for `bench engine`.")
+@model_option("small")
 @weights_option("native")
 @click.option(
     "--streams", type=click.IntRange(min=1, max=1024), default=64, show_default=True, help="Open at the same time."
@@ -234,7 +229,7 @@ def serve(model: str, weights: WeightFormat, streams: int, new: int, rounds: int
 
 
 @bench.command()
-@click.option("--model", default="small", show_default=True, help="As for `bench engine`.")
+@model_option("small")
 @weights_option("native")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of CPU operators.")
 @click.option("--starts", type=click.IntRange(min=1), default=4, show_default=True, help="Starts, one after the other.")

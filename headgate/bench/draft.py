@@ -14,9 +14,9 @@ import torch
 from rich.console import Console
 
 from headgate.bench import ceilings as limits
-from headgate.bench.checkpoints import SHAPES, model_folder
+from headgate.bench.checkpoints import model_folder
 from headgate.bench.engine import EngineBench, Timing, Tokens
-from headgate.bench.options import at_once, weights_option
+from headgate.bench.options import at_once, model_option, weights_option
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine, ModelSpec
 from headgate.engine.quant.linear import WeightFormat
@@ -26,9 +26,7 @@ _CHANGED = 0.1
 
 
 @click.command()
-@click.option(
-    "--model", default="qwen3-0.6b", show_default=True, help=f"small, large, a folder, or {', '.join(SHAPES)}."
-)
+@model_option("qwen3-0.6b")
 @weights_option("int8")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Answers at the same time.")
 @click.option("--new", type=click.IntRange(min=2), default=128, show_default=True, help="Tokens of each answer.")

@@ -14,9 +14,9 @@ import torch
 from rich.console import Console
 
 from headgate.bench import ceilings
-from headgate.bench.checkpoints import SHAPES, model_folder
+from headgate.bench.checkpoints import model_folder
 from headgate.bench.engine import EngineBench, started
-from headgate.bench.options import at_once, weights_option
+from headgate.bench.options import at_once, model_option, weights_option
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import ModelSpec
 from headgate.engine.quant.linear import WeightFormat
@@ -40,9 +40,7 @@ MOST_LOST = 0.05
 
 
 @click.command()
-@click.option(
-    "--model", default="qwen3-0.6b", show_default=True, help=f"small, large, a folder, or {', '.join(SHAPES)}."
-)
+@model_option("qwen3-0.6b")
 @weights_option("int8")
 @click.option(
     "--batch",

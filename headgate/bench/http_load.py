@@ -11,10 +11,11 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from headgate.bench.output import at_share
 from headgate.bench.servers import Server
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
@@ -57,13 +58,12 @@ class Load:
     requests: int
     seconds: float
     latencies: tuple[float, ...]
-    """Sorted."""
     cpu_s: float
     """Of the server's process."""
     events: int = 0
     """Of streams, all together."""
     firsts: tuple[float, ...] = ()
-    """From sending to the first piece of an answer; sorted."""
+    """From sending to the first piece of an answer."""
 
     @property
     def per_second(self) -> float:
@@ -77,15 +77,11 @@ class Load:
 
     def percentile(self, share: float) -> float:
         """A latency that so many of them do not pass, in milliseconds."""
-        return _at(self.latencies, share) * 1e3
+        return at_share(self.latencies, share) * 1e3
 
     def first_ms(self, share: float) -> float:
         """The same of first pieces."""
-        return _at(self.firsts, share) * 1e3
-
-
-def _at(found: Sequence[float], share: float) -> float:
-    return found[min(len(found) - 1, int(share * len(found)))]
+        return at_share(self.firsts, share) * 1e3
 
 
 def cores() -> tuple[int, int]:
@@ -220,5 +216,5 @@ async def _load(server: Server, concurrency: int, seconds: float, request: Reque
         client.stopping = True
     await asyncio.gather(*(client.done for client in clients))
     took = time.perf_counter() - began
-    latencies, firsts = tuple(sorted(runs.latencies)), tuple(sorted(runs.firsts))
+    latencies, firsts = tuple(runs.latencies), tuple(runs.firsts)
     return Load(len(latencies), took, latencies, server.cpu_s - cpu, runs.events, firsts)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from headgate.bench.checkpoints import SHAPES
 from headgate.engine.engine import EngineSettings
 from headgate.engine.quant.linear import WeightFormat
 
@@ -28,6 +29,28 @@ def weights_option(default: WeightFormat) -> Callable[[F], F]:
         default=default,
         show_default=True,
         help="How linear layers are kept.",
+    )
+
+
+def model_option(default: str) -> Callable[[F], F]:
+    """`--model`; its folder is what `model_folder` gives."""
+    return click.option(
+        "--model",
+        default=default,
+        show_default=True,
+        help=f"small or large (the demo pair), a checkpoint folder, or a random one: {', '.join(SHAPES)}.",
+    )
+
+
+def peers_option(whose: str) -> Callable[[F], F]:
+    """`--peers`."""
+    return click.option(
+        "--peers",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path("peers"),
+        envvar="HEADGATE_PEERS",
+        show_default=True,
+        help=f"Folder of {whose}.",
     )
 
 

@@ -1,4 +1,4 @@
-"""How benchmarks give their figures: as tables and as JSON."""
+"""How benchmarks give their figures: as quantiles, tables and JSON."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ def table_of(title: str, words: Sequence[str], figures: Sequence[str], **style: 
         for name in names:
             table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     return table
+
+
+def at_share(values: Sequence[float], share: float) -> float:
+    """The value that so large a share of them does not pass, 0 to 1; not a number where there are none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else math.nan
 
 
 def write_json(path: Path | None, content: object) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headgate.bench.checkpoints import QWEN3
 from headgate.engine.models.adapter import Adapter
 from headgate.engine.models.quantization import Packing
 from headgate.engine.models.tensors import WORDS
@@ -30,13 +31,9 @@ LLAMA_3_8B: Mapping[str, Any] = {
     "vocab_size": 128256,
 }
 QWEN3_30B_A3B: Mapping[str, Any] = {
+    **QWEN3,
     "architectures": ["Qwen3MoeForCausalLM"],
     "model_type": "qwen3_moe",
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1000000.0,
-    "max_position_embeddings": 40960,
-    "dtype": "bfloat16",
     "hidden_size": 2048,
     "intermediate_size": 6144,
     "moe_intermediate_size": 768,

@@ -110,6 +110,7 @@ def play(
 def _play_workload(
     blank: Match, us: EngineProcess, them: EngineProcess, workload: Workload, prompts: Prompts, rounds: int
 ) -> Match:
+    told = replace(blank, workload=workload.name, requests=workload.requests, their_about=them.about)
     mine, others = [], []
     try:
         for engine in (us, them):
@@ -119,14 +120,5 @@ def _play_workload(
             mine.append(us.run(asked))
             others.append(them.run(asked))
     except Refused as refusal:
-        return replace(
-            blank, workload=workload.name, requests=workload.requests, their_about=them.about, reason=str(refusal)
-        )
-    return replace(
-        blank,
-        workload=workload.name,
-        requests=workload.requests,
-        their_about=them.about,
-        ours=tuple(mine),
-        theirs=tuple(others),
-    )
+        return replace(told, reason=str(refusal))
+    return replace(told, ours=tuple(mine), theirs=tuple(others))

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.http_load import Load, Request, cores, load
-from headgate.bench.options import FILE_TO_WRITE
+from headgate.bench.options import FILE_TO_WRITE, peers_option
 from headgate.bench.output import write_json
 from headgate.bench.proxy.entrants import INSTALL, Entrant, headgate, litellm, mock, portkey, relay
 
@@ -45,14 +45,7 @@ class Figures:
 @click.option("--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Clients at a time.")
 @click.option("--seconds", type=click.FloatRange(min=0.5), default=3.0, show_default=True, help="Of each run.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each, by turns.")
-@click.option(
-    "--peers",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("peers"),
-    envvar="HEADGATE_PEERS",
-    show_default=True,
-    help="Folder of the other gateways, litellm and portkey; who is not there is left out.",
-)
+@peers_option("the other gateways, litellm and portkey; who is not there is left out")
 @click.option("--json", "json_file", type=FILE_TO_WRITE, help="Write the figures here.")
 def proxy(concurrency: int, seconds: float, rounds: int, peers: Path, json_file: Path | None) -> None:
     """Time requests and streams that are passed on to a fixed-answer server, with accounting on.

@@ -84,37 +84,30 @@ def curve(measured: Measured, policy: Policy, times: Array, *, seed: int = 0) ->
     order = tied[np.argsort(-policy.need[tied], kind="stable")]
     if policy.stops:
         order = order[policy.need[order] > 0]
-    total = times.sum(1, keepdims=True)
-
-    def summed(kept: Array, upgraded: Array) -> Array:
-        added = np.cumsum(times[:, order] * (upgraded - kept)[order], axis=1)
-        begun = (times @ kept)[:, None]
-        made: Array = np.hstack([begun, begun + added]) / total
-        return made
-
     zeros = np.zeros(len(policy.need))
     return Curve(
-        summed(zeros, zeros + 1.0),
-        summed(measured.small, measured.large),
-        summed(policy.kept_s, policy.upgraded_s),
+        _summed(times, zeros, order, np.ones(len(order))),
+        _summed(times, measured.small, order, (measured.large - measured.small)[order]),
+        _summed(times, policy.kept_s, order, (policy.upgraded_s - policy.kept_s)[order]),
     )
 
 
 def rising(changes: Changes, times: Array) -> Curve:
     """The curve of a threshold that rises, where request i counts `times[r, i]` times in resample r."""
     order = np.argsort(changes.at, kind="stable")
-    weights, total = times[:, changes.of[order]], times.sum(1, keepdims=True)
-
-    def summed(begun: Array, added: Array) -> Array:
-        start = (times @ begun)[:, None]
-        made: Array = np.hstack([start, start + np.cumsum(weights * added[order], axis=1)]) / total
-        return made
-
+    of = changes.of[order]
     return Curve(
-        summed(np.zeros(times.shape[1]), changes.calls),
-        summed(changes.quality, changes.better),
-        summed(changes.seconds, changes.dearer),
+        _summed(times, np.zeros(times.shape[1]), of, changes.calls[order]),
+        _summed(times, changes.quality, of, changes.better[order]),
+        _summed(times, changes.seconds, of, changes.dearer[order]),
     )
+
+
+def _summed(times: Array, begun: Array, of: NDArray[np.int64], added: Array) -> Array:
+    """Means over the requests, which begin with `begun` `[requests]`: each change adds to that of request `of`."""
+    start = (times @ begun)[:, None]
+    made: Array = np.hstack([start, start + np.cumsum(times[:, of] * added, axis=1)]) / times.sum(1, keepdims=True)
+    return made
 
 
 def oracle(measured: Measured) -> Policy:

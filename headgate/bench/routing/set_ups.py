@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from headgate.bench.checkpoints import QWEN3
 from headgate.routing.types import Tier
 
 Devices = Literal["two", "copies"]
@@ -22,13 +23,10 @@ SIGNALS: Mapping[Variant, Sequence[Signal]] = {
     "in turn": (),
 }
 SLOW: Mapping[str, Any] = {
-    "architectures": ["Qwen3ForCausalLM"],
+    **QWEN3,
     "model_type": "qwen3",
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-6,
     "rope_theta": 10000.0,
     "max_position_embeddings": 2048,
-    "dtype": "bfloat16",
     "hidden_size": 768,
     "intermediate_size": 2304,
     "num_hidden_layers": 6,

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.bench.engine import started
+from headgate.bench.output import at_share
 from headgate.bench.routing.set_ups import SETUPS, SIGNALS, Variant
 from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.gateway.local_destination import LocalDestination
@@ -207,16 +208,18 @@ def simulate(rates: Rates, variant: Variant, own: Sequence[Turn], others: Sequen
     """The 95 % quantile of the seconds of our requests, and of the other team's, which all ask the first copy."""
     copies = {name: _Copy(rates) for name in COPIES}
     placed = _Placer(rates, variant)
-    for turn, ours in sorted(((t, o) for part, o in ((own, True), (others, False)) for t in part), key=_when):
+    for turn, ours in sorted(
+        ((t, o) for part, o in ((own, True), (others, False)) for t in part), key=lambda one: one[0].at
+    ):
         for copy in copies.values():
             copy.until(turn.at)
         name = placed.place(turn, copies) if ours else COPIES[0]
         # The other team's conversations are others than ours.
-        copies[name].take(turn if ours else Turn(turn.at, -turn.session, *_sizes(turn)), own=ours)
+        copies[name].take(turn if ours else replace(turn, session=-turn.session), own=ours)
     for copy in copies.values():
         copy.until(float("inf"))
     ended = [one for copy in copies.values() for one in copy.ended]
-    first, second = (_p95([seconds for seconds, mine in ended if mine is ours]) for ours in (True, False))
+    first, second = (at_share([seconds for seconds, mine in ended if mine is ours], 0.95) for ours in (True, False))
     return first, second
 
 
@@ -255,16 +258,3 @@ class _Placer:
         chosen = self._router.decide(Judgement(), "small", weighed, Policy(), incumbent=before).route.model
         self._sessions[turn.session] = chosen
         return chosen
-
-
-def _when(one: tuple[Turn, bool]) -> float:
-    return one[0].at
-
-
-def _sizes(turn: Turn) -> tuple[int, int, int]:
-    return turn.history, turn.prompt, turn.answer
-
-
-def _p95(seconds: Sequence[float]) -> float:
-    ordered = sorted(seconds)
-    return ordered[int(0.95 * len(ordered))] if ordered else float("nan")
