@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,9 +15,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from headgate.bench.ceilings import Ceilings
 from headgate.bench.checkpoints import SHAPES, write_random
 from headgate.bench.cli import bench
 from headgate.bench.engine import EngineBench, bytes_decoding, started
+from headgate.bench.serve import server
 from headgate.bench.servers import no_settings, without_settings
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
@@ -23,6 +27,13 @@ from headgate.engine.kernels.reference import ReferenceKernels
 from headgate.engine.local import ModelInfo
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.text.tokenizer import Tokenizer
+
+
+@pytest.fixture
+def made_up_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measuring them takes longer than the rest."""
+    made_up = Ceilings("a machine", 1, 1e9, {"float32": 1e9})
+    monkeypatch.setattr("headgate.bench.ceilings.measure", lambda *_: made_up)
 
 
 def test_workloads_are_what_the_readme_says() -> None:
@@ -77,12 +88,14 @@ def test_a_round_tells_what_is_left_when_all_have_begun(tiny_checkpoint: Path) -
     assert [known + count for known, count in timing.left] == [prompt + new for prompt, new in requests]
 
 
+@pytest.mark.usefixtures("made_up_ceilings")
 def test_decoding_can_be_cut_short(tiny_checkpoint: Path) -> None:
     arguments = ["engine", "b1", "--new", "2", "--model", str(tiny_checkpoint), "--rounds", "1"]
     result = CliRunner().invoke(bench, arguments, catch_exceptions=False)
     assert "decode b1 of 2" in result.output
 
 
+@pytest.mark.usefixtures("made_up_ceilings")
 def test_answers_that_the_context_cuts_are_no_figure(tiny_checkpoint: Path) -> None:
     arguments = ["engine", "b1", "--new", "100000", "--model", str(tiny_checkpoint), "--rounds", "1"]
     result = CliRunner().invoke(bench, arguments)
@@ -97,6 +110,7 @@ def test_grammar_bench_compares_with_and_without(tiny_checkpoint: Path) -> None:
     assert "with a schema" in done.output
 
 
+@pytest.mark.usefixtures("made_up_ceilings")
 def test_draft_bench_compares_drafts_and_their_answers(tiny_checkpoint: Path) -> None:
     options = ["--model", str(tiny_checkpoint), "--weights", "native", "--batch", "2", "--new", "24", "--rounds", "1"]
     done = CliRunner().invoke(bench, ["draft", *options], catch_exceptions=False)
@@ -106,6 +120,7 @@ def test_draft_bench_compares_drafts_and_their_answers(tiny_checkpoint: Path) ->
     assert names == ["none", "itself", "a tenth other", "noise"]
 
 
+@pytest.mark.usefixtures("made_up_ceilings")
 @pytest.mark.parametrize(("command", "module"), [("grammar", "engine"), ("draft", "draft")])
 def test_a_batch_is_decoded_together(
     command: str, module: str, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
@@ -141,8 +156,23 @@ def test_serve_bench_counts_every_token(tiny_checkpoint: Path, tmp_path: Path, m
     assert content["lost"] == pytest.approx(1 - content["http_tokens_s"] / content["engine_tokens_s"])
 
 
+def test_a_server_beside_the_engine_has_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Mapping[str, Any]] = []
+
+    @contextmanager
+    def noted(settings: Mapping[str, Any], _folder: Path) -> Iterator[SimpleNamespace]:
+        given.append(settings)
+        yield SimpleNamespace(wait_until_ready=lambda: None)
+
+    monkeypatch.setattr("headgate.bench.serve.gateway", noted)
+    settings = EngineSettings(device="cpu", kernels="reference", max_running=3, kv_bytes=1 << 24, prefix_cache=False)
+    with server(tmp_path, "native", tmp_path, settings):
+        assert EngineSettings(**given[0]["engine"]) == settings
+
+
 def test_random_checkpoints_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = {"hidden_size": 64, "intermediate_size": 64, "moe_intermediate_size": 32, "num_hidden_layers": 2}
+    small["vocab_size"] = 32000
     for shape, config in SHAPES.items():
         monkeypatch.setitem(SHAPES, shape, {**config, **{k: v for k, v in small.items() if k in config}})
         folder = write_random(shape, tmp_path)
@@ -151,8 +181,8 @@ def test_random_checkpoints_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert loaded.active_parameters <= loaded.parameters
         tokenizer = Tokenizer.load(folder)
         # Every token has a text, or what a random model says would be sent to nobody.
-        texts = {tokenizer.decode([token]) for token in range(10, config["vocab_size"])}
-        assert len(texts) > 0.99 * config["vocab_size"]
+        texts = {tokenizer.decode([token]) for token in range(10, small["vocab_size"])}
+        assert len(texts) > 0.99 * small["vocab_size"]
         written = (folder / "model.safetensors").stat().st_mtime_ns
         assert (write_random(shape, tmp_path) / "model.safetensors").stat().st_mtime_ns == written
 

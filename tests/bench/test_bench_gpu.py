@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-import yaml
 from click.testing import CliRunner
 from rich.console import Console
 from torch import Tensor
@@ -45,6 +44,7 @@ from headgate.bench.gpu_check_speed import (
 )
 from headgate.bench.gpu_check_stages import Outcome, Stage, StageFailed, run_stages
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
+from headgate.bench.serve import Comparison
 from headgate.bench.workloads import Workload, decode
 from headgate.engine.engine import EngineSettings
 from headgate.engine.kernels.checks.inputs import Draw, Sizes
@@ -264,23 +264,29 @@ def test_a_start_is_timed_and_a_sleep_must_give_memory_back(tiny_checkpoint: Pat
 
 
 def test_streams_over_http_stand_beside_the_engine_with_the_same_settings(
-    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = EngineSettings(device="cpu", kernels="reference", max_running=3, kv_bytes=1 << 24, prefix_cache=False)
-    (line,) = http_speed(tiny_checkpoint, settings, tmp_path, streams=5, new=6, rounds=1)
+    settings = EngineSettings(device="cpu", kernels="reference", kv_bytes=1 << 24, decode_ahead=True)
+    compared: list[object] = []
+
+    def alternated(*given: object) -> Comparison:
+        compared.extend(given)
+        return Comparison(5, 1000.0, 950.0, 0.01, 0.1, 2.0, 0.3, 0.4, 0.5, 0.6)
+
+    monkeypatch.setattr("headgate.bench.serve.alternated", alternated)
+    (line,) = http_speed(tmp_path / "model", settings, tmp_path, streams=5, new=6, rounds=2)
     assert line.name == "5 streams"
-    figures = line.figures
-    assert figures["lost"] == pytest.approx(1 - figures["tokens_s"] / figures["engine_tokens_s"])
-    assert figures["step_share"] > 0 < figures["engine_step_share"]
-    section = yaml.safe_load((tmp_path / "headgate.yaml").read_text())["engine"]
-    assert EngineSettings(**section) == settings
+    assert line.figures["lost"] == pytest.approx(0.05)
+    assert (line.figures["step_share"], line.figures["engine_step_share"]) == (0.5, 0.6)
+    work = Workload("5 streams", ((64, 6),) * 5)
+    assert compared == [tmp_path / "model", "native", settings, work, tmp_path, 2, 8.0]
     with pytest.raises(StageFailed, match="not run: two engines take 120 GiB, and 79 GiB are free"):
-        list(http_speed(tiny_checkpoint, replace(settings, kv_bytes=60 << 30), tmp_path, free=79 << 30))
+        list(http_speed(tmp_path, replace(settings, kv_bytes=60 << 30), tmp_path, free=79 << 30))
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     monkeypatch.delitem(sys.modules, "headgate.gateway.app")
     monkeypatch.delattr("headgate.gateway.app")
     with pytest.raises(StageFailed, match="the gateway's package aiohttp is not installed"):
-        list(http_speed(tiny_checkpoint, settings, tmp_path))
+        list(http_speed(tmp_path, settings, tmp_path))
 
 
 def test_goals_are_reached_missed_or_not_measured() -> None:

@@ -40,8 +40,15 @@ from headgate.routing.regression import Array
 from headgate.training.quality import design, fit_pair, fit_quality
 
 ONCE = np.ones((1, 4))
+
 # The small model has the first right, the large one the first three.
 FOUR = Measured(np.array([1.0, 0, 0, 0]), np.array([1.0, 1, 1, 0]), np.ones(4), 3 * np.ones(4))
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals are wide and soon there."""
+    monkeypatch.setattr("headgate.bench.routing.trial.RESAMPLES", 60)
 
 
 def test_a_curve_and_what_it_is_worth_by_hand() -> None:
