@@ -120,7 +120,7 @@ def test_demo_bench_refuses_bad_options(models: list[str], options: list[str], m
 
 
 def test_demo_bench_names_the_folder_that_is_no_checkpoint(models: list[str], tmp_path: Path) -> None:
-    result = CliRunner().invoke(bench, ["demo", *models, "--student", str(tmp_path)])
+    result = CliRunner().invoke(bench, ["demo", "--samples", "1", *models, "--student", str(tmp_path)])
     assert result.exit_code == 1
     assert str(tmp_path) in result.output
     assert "is missing" in result.output
