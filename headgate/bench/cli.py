@@ -25,7 +25,7 @@ from headgate.bench.demo import demo
 from headgate.bench.draft import draft
 from headgate.bench.engine import EngineBench, Figure
 from headgate.bench.faults.command import faults
-from headgate.bench.gateway_command import gateway
+from headgate.bench.gateway import gateway
 from headgate.bench.gpu_check import gpu
 from headgate.bench.grammar import grammar
 from headgate.bench.options import (

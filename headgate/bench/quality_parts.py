@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -27,12 +26,8 @@ _TOGETHER = 32
 _NATIVE: WeightFormat = "native"
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A prompt and a reference answer to it, as tokens."""
-
-    prompt: Sequence[int]
-    answer: Sequence[int]
+_Text = tuple[Sequence[int], Sequence[int]]
+"""A prompt and a reference answer to it, as tokens."""
 
 
 def _parts_of(spec: DecoderSpec, *, int8: bool) -> dict[str, LayerFormats]:
@@ -52,7 +47,7 @@ def _parts_of(spec: DecoderSpec, *, int8: bool) -> dict[str, LayerFormats]:
 def part_divergences(folder: Path, samples: Sequence[Sample]) -> Mapping[str, float]:
     """By part, the mean over all tokens of the reference answers of KL(native || part), in nats; float32 throughout."""
     kernels, texts = choose_kernels("auto", torch.device("cpu")).kernels, _texts(folder, samples)
-    tokens = sum(len(text.answer) for text in texts)
+    tokens = sum(len(answer) for _, answer in texts)
     found: dict[str, float] = {}
     with torch.inference_mode():
         exact = list(_logprobs(folder, kernels, _NATIVE, texts))
@@ -65,12 +60,12 @@ def part_divergences(folder: Path, samples: Sequence[Sample]) -> Mapping[str, fl
 
 def _texts(folder: Path, samples: Sequence[Sample]) -> list[_Text]:
     template, tokenizer = ChatTemplate.load(folder), Tokenizer.load(folder)
-    texts = []
+    texts: list[_Text] = []
     for sample in samples:
         messages = [{"role": turn.role, "content": turn.content} for turn in sample.messages]
         prompt = tokenizer.encode(template.render(messages, tools=list(sample.tools) or None), add_special_tokens=False)
         answer = (*tokenizer.encode(sample.written, add_special_tokens=False), tokenizer.eos_ids[0])
-        texts.append(_Text(prompt, answer))
+        texts.append((prompt, answer))
     return texts
 
 
@@ -85,13 +80,13 @@ def _logprobs(
 
 def _step(decoder: LanguageModel, texts: Sequence[_Text]) -> Tensor:
     """One step over whole texts, each with a block of its own."""
-    known = [(*text.prompt, *text.answer[:-1]) for text in texts]
+    known = [(*prompt, *answer[:-1]) for prompt, answer in texts]
     counts = [len(tokens) for tokens in known]
     block = max(counts)
     positions = torch.cat([torch.arange(count) for count in counts])
     slots = torch.cat([torch.arange(count) + place * block for place, count in enumerate(counts)])
     ends = torch.tensor(counts).cumsum(0).tolist()
-    rows = torch.cat([torch.arange(e - len(text.answer), e) for e, text in zip(ends, texts, strict=True)])
+    rows = torch.cat([torch.arange(e - len(answer), e) for e, (_, answer) in zip(ends, texts, strict=True)])
     store = KVStore(decoder.spec, len(texts), block, decoder.dtype, torch.device("cpu"))
     batch = AttentionBatch(counts, counts, [[place] for place in range(len(texts))], slots, block)
     tokens = torch.tensor([token for tokens in known for token in tokens])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.bench.gateway_command import figures_of
+from headgate.bench.gateway import figures_of
 from headgate.bench.http_load import Load
 
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -68,10 +68,8 @@ def run_against(
         return
     threads = threads or torch.get_num_threads()
     torch.set_num_threads(threads)
-    ceilings = limits.measure(torch.device("cpu"))
-    matches = _known(json_file)
+    matches, ceilings = _kept(json_file, limits.measure(torch.device("cpu")))
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    ceilings = _best(ceilings, json_file)
     played = play(
         shape, checkpoint, weights, there, workloads,
         peers=peers, threads=threads, rounds=rounds, say=lambda text: console.print(text, style="dim"),
@@ -107,22 +105,17 @@ def _print(pair: Sequence[Match], ceilings: Ceilings, console: Console) -> None:
         console.print(f"{about.version}: {about.settings}\n", style="dim")
 
 
-def _known(file: Path | None) -> dict[tuple[str, str, str, str], Match]:
+def _kept(file: Path | None, measured: Ceilings) -> tuple[dict[tuple[str, str, str, str], Match], Ceilings]:
+    """The matches of a file and the higher of both ceilings: whatever else runs on a machine only lowers one."""
     if file is None or not file.exists():
-        return {}
-    found = msgspec.convert(json.loads(file.read_text())["matches"], list[Match])
-    return {match.key: match for match in found}
-
-
-def _best(measured: Ceilings, file: Path | None) -> Ceilings:
-    """The higher of both runs: whatever else runs on a machine only lowers a ceiling."""
-    if file is None or not file.exists():
-        return measured
-    known: dict[str, Any] = json.loads(file.read_text())["ceilings"]
-    if known["device"] != measured.device or known["threads"] != measured.threads:
-        return measured
-    flops = {dtype: max(rate, known["flops"].get(dtype, 0.0)) for dtype, rate in measured.flops.items()}
-    return Ceilings(measured.device, measured.threads, max(measured.read_bytes_s, known["read_bytes_s"]), flops)
+        return {}, measured
+    content = json.loads(file.read_text())
+    matches = {match.key: match for match in msgspec.convert(content["matches"], list[Match])}
+    known = msgspec.convert(content["ceilings"], Ceilings)
+    if (known.device, known.threads) != (measured.device, measured.threads):
+        return matches, measured
+    flops = {dtype: max(rate, known.flops.get(dtype, 0.0)) for dtype, rate in measured.flops.items()}
+    return matches, replace(measured, read_bytes_s=max(measured.read_bytes_s, known.read_bytes_s), flops=flops)
 
 
 def _write(file: Path | None, ceilings: Ceilings, matches: Mapping[Any, Match], date: str) -> None:

@@ -12,9 +12,11 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from tokenizers import Tokenizer
 
 from headgate.bench.checkpoints import write_shape
 from headgate.bench.routing.arrivals import Arrival, arrivals, families
@@ -90,6 +92,7 @@ def load_table(
         tell: is told what is being done.
     """
     play = _Play(quality, threshold, loads, seconds, seed, least, new_tokens, tell)
+    play.classifier.fit()
     capacity: dict[Devices, float] = {}
     figures: list[LoadFigure] = []
     with TemporaryDirectory() as scratch:
@@ -119,62 +122,51 @@ class FamilyQuality:
         return Quality(small, large, "family")
 
 
+@dataclass(slots=True)
 class _Play:
-    """The arrivals, and what plays them."""
+    """The arrivals, and what plays them; see `load_table`."""
 
-    def __init__(
-        self,
-        quality: QualityModel | None,
-        threshold: float,
-        loads: Sequence[float],
-        seconds: float | None,
-        seed: int,
-        least: int,
-        new_tokens: int,
-        tell: Callable[[str], None],
-    ) -> None:
-        self._quality = quality
-        self._threshold = threshold
-        self._loads = loads
-        self._seconds = seconds
-        self._seed = seed
-        self._least = least
-        self._new_tokens = new_tokens
-        self._tell = tell
-        self._classifier = TaskClassifier(load_tasks())
-        self._classifier.fit()
-        self._kinds: dict[str, Kind] = {}
-        self._tokenizer = load_tokenizer(checkpoint("student"))
+    quality: QualityModel | None
+    threshold: float
+    loads: Sequence[float]
+    given_seconds: float | None
+    seed: int
+    least: int
+    new_tokens: int
+    tell: Callable[[str], None]
+    classifier: TaskClassifier = field(default_factory=lambda: TaskClassifier(load_tasks()))
+    tokenizer: Tokenizer = field(default_factory=lambda: load_tokenizer(checkpoint("student")))
+    kinds: dict[str, Kind] = field(default_factory=dict)
 
     def seconds(self, devices: Devices) -> float:
         """Over which requests arrive."""
-        return SETUPS[devices].seconds if self._seconds is None else self._seconds
+        return SETUPS[devices].seconds if self.given_seconds is None else self.given_seconds
 
     async def run(self, devices: Devices, folders: Mapping[str, Path]) -> tuple[float, list[LoadFigure]]:
         setup = SETUPS[devices]
         async with _models(setup, folders) as models:
             for model in models:
                 await model.measure()
-            quality = self._quality
+            quality = self.quality
             if setup.asks == "auto" and quality is None:
                 quality = await self._measured(setup, models)
-            self._tell(f"{devices}: capacity")
+            self.tell(f"{devices}: capacity")
             evenly: Variant = "in turn" if setup.others else "both"
             # Twice: the first round is for caches of the machine and for the rates.
             for round_ in range(2):
-                many = self._arrivals(min(_MANY, 4 * self._least), math.inf, self._seed - 1 - round_)
+                many = self._arrivals(min(_MANY, 4 * self.least), math.inf, self.seed - 1 - round_)
                 started = time.perf_counter()
                 await self._ask(_Round(models, setup, quality, evenly, f"capacity-{round_}"), many)
                 capacity = len(many) / (time.perf_counter() - started)
             figures = []
-            for load in self._loads:
+            for load in self.loads:
                 rate = load * capacity
-                count = max(self._least, int(rate * self.seconds(devices)))
+                count = max(self.least, int(rate * self.seconds(devices)))
                 theirs = int(count * setup.others)
-                come = self._arrivals(count - theirs, rate * (1 - setup.others), self._seed)
-                others = self._arrivals(theirs, rate * setup.others, self._seed + 1) if theirs else []
+                come = self._arrivals(count - theirs, rate * (1 - setup.others), self.seed)
+                others = self._arrivals(theirs, rate * setup.others, self.seed + 1) if theirs else []
                 for variant in setup.variants:
-                    self._tell(f"{devices}: load {load:g}, {variant}, {count} requests")
+                    self.tell(f"{devices}: load {load:g}, {variant}, {count} requests")
                     play = _Round(models, setup, quality, variant, f"{load}-{variant}")
                     answered = await self._ask(play, come, others)
                     figures.append(_figure(devices, load, variant, answered[: len(come)], answered[len(come) :]))
@@ -182,13 +174,13 @@ class _Play:
 
     def _arrivals(self, count: int, rate: float, seed: int) -> list[Arrival]:
         come = arrivals(count, rate, seed)
-        self._kinds |= {a.sample.prompt: (a.sample.family, a.sample.difficulty) for a in come}
+        self.kinds |= {a.sample.prompt: (a.sample.family, a.sample.difficulty) for a in come}
         return come
 
     async def _measured(self, setup: SetUp, models: Sequence[LocalDestination]) -> FamilyQuality:
-        self._tell("how often each model is right, by family and level")
+        self.tell("how often each model is right, by family and level")
         # Of every kind alike: one that was never tried could not be estimated.
-        samples = each_cell(_TRIED, seed=self._seed, split="calibration", families=families())
+        samples = each_cell(_TRIED, seed=self.seed, split="calibration", families=families())
         asked = [Arrival(0.0, str(at), s, (Message("user", s.prompt),)) for at, s in enumerate(samples)]
         right: dict[Kind, tuple[list[bool], list[bool]]] = {}
         for at, name in enumerate(setup.models):
@@ -198,13 +190,11 @@ class _Play:
                 for arrival, answer in zip(part, answered, strict=True):
                     kind = arrival.sample.family, arrival.sample.difficulty
                     right.setdefault(kind, ([], []))[at].append(answer.right)
-        return FamilyQuality(
-            {kind: (_rate(small), _rate(large)) for kind, (small, large) in right.items()}, self._kinds
-        )
+        return FamilyQuality({kind: (_rate(small), _rate(large)) for kind, (small, large) in right.items()}, self.kinds)
 
     async def _ask(self, play: _Round, come: Sequence[Arrival], others: Sequence[Arrival] = ()) -> list[Answered]:
         """What becomes of the arrivals, and then of the other team's."""
-        routes = _routes(play, self._classifier, self._threshold)
+        routes = _routes(play, self.classifier, self.threshold)
         road = Road(routes=routes, answers=Answers(None, Fingerprinter(b"0" * 16), CachePolicy()), metrics=Metrics())
         # Teams of their own: nobody finds the blocks of the variant before.
         own, other = Principal(play.team), Principal(f"others-{play.team}")
@@ -221,8 +211,8 @@ class _Play:
     def _most(self, arrival: Arrival, setup: SetUp) -> int:
         """Tokens of the answer."""
         if setup.says:
-            return self._new_tokens
-        return min(self._new_tokens, len(self._tokenizer.encode(arrival.sample.written).ids))
+            return self.new_tokens
+        return min(self.new_tokens, len(self.tokenizer.encode(arrival.sample.written).ids))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from headgate.bench.routing.curves import Policy, curve, gap_closed, interval, oracle
+from headgate.bench.routing.curves import Policy, curve, gap_closed, interval, oracle, resamples
 from headgate.bench.routing.policies import measured
 from headgate.bench.routing.trial import Interval
 from headgate.engine.demo.tasks import BEYOND, FAMILIES, SYSTEM_PROMPTS, Draw, Message, Sample, split_of
@@ -89,8 +89,7 @@ def told_by_wordings(table: OutcomeTable, each: int, *, seed: int = 0) -> Worded
     known = measured(table)
     gain = (known.large - known.small).reshape(-1, each)
     others = (gain.sum(1, keepdims=True) - gain) / (each - 1)
-    drawn = np.random.default_rng(seed).multinomial(len(gain), np.full(len(gain), 1 / len(gain)), size=RESAMPLES)
-    times = np.repeat(np.vstack([np.ones((1, len(gain))), drawn]), each, axis=1)
+    times = np.repeat(resamples(RESAMPLES, len(gain), seed), each, axis=1)
     best = curve(known, oracle(known), times)
     made = curve(known, Policy("", others.ravel(), known.small_s, known.large_s), times, seed=seed)
     within = float(gain.var(1, ddof=1).mean() / max(gain.var(ddof=1), 1e-12))
