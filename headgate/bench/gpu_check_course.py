@@ -16,12 +16,20 @@ from headgate.bench.checkpoints import write_random, write_without_weights
 from headgate.bench.gpu_check_engine import engine_speed, workloads
 from headgate.bench.gpu_check_flashinfer import prompt_attention
 from headgate.bench.gpu_check_floor import floor_speed
-from headgate.bench.gpu_check_fp8 import fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_http import http_speed
 from headgate.bench.gpu_check_parity import parity
-from headgate.bench.gpu_check_rows import choosing_work
 from headgate.bench.gpu_check_sleep import start_and_sleep
-from headgate.bench.gpu_check_speed import attention_work, gpu_ceilings, linear_work, mixture_work, row_work, timed
+from headgate.bench.gpu_check_speed import (
+    attention_work,
+    choosing_work,
+    fp8_mixture_work,
+    fp8_work,
+    gpu_ceilings,
+    linear_work,
+    mixture_work,
+    row_work,
+    timed,
+)
 from headgate.bench.gpu_check_stages import Stage, StageFailed
 from headgate.bench.random_tensors import LLAMA_3_8B, QWEN3_30B_A3B, RandomTensors
 from headgate.bench.workloads import Workload, decode

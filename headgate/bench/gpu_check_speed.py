@@ -11,10 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headgate.bench.ceilings import Ceilings, device_name
+from headgate.engine.kernels.checks.fp8 import KINDS, fp8_mixture
 from headgate.engine.kernels.checks.inputs import Draw, Sizes, mixture_weights, paged, projected
 from headgate.engine.kernels.checks.line import Line
+from headgate.engine.kernels.checks.rows import filled_rows
+from headgate.engine.kernels.device_rows import BIASED, RowState
 from headgate.engine.kernels.interface import HeadNorms, Kernels, KVLayer
-from headgate.engine.quant.linear import WeightFormat
+from headgate.engine.kernels.reference_rows import ReferenceRows
+from headgate.engine.quant.fp8 import Fp8Weight
+from headgate.engine.quant.linear import DenseLinear, WeightFormat
 
 Timer = Callable[[Callable[[], object]], float]
 """Median seconds of a call, with cold caches."""
@@ -119,5 +124,61 @@ def mixture_work(
         yield Work(f"{fmt} mixture, {count} tokens, {chosen} experts", partial(_applied, mixtures, x), read)
 
 
+def fp8_work(
+    draw: Draw, kernels: Sequence[Kernels], inputs: int, outputs: int, tokens: Sequence[int]
+) -> Iterator[Work]:
+    """A layer of fp8 weights behind a norm, beside one of plain weights where the kernels have no fp8."""
+    matrix, norm = draw(outputs, inputs, scale=inputs**-0.5), draw(inputs)
+    for kind, blocks in KINDS.items():
+        weight = Fp8Weight.of(matrix, blocks=blocks)
+        layers = {id(each): each.fp8.linear(weight, None) if each.fp8 else DenseLinear(matrix) for each in kernels}
+        for count in tokens:
+            call = partial(_behind_norm, layers, draw(count, inputs), norm)
+            yield Work(f"fp8 {kind}, {inputs} to {outputs}, {count} tokens", call, weight.values.nbytes)
+
+
+def fp8_mixture_work(draw: Draw, sizes: Sizes, kernels: Sequence[Kernels], tokens: Sequence[int]) -> Iterator[Work]:
+    """Experts of fp8 blocks behind a norm, beside plain ones where the kernels have no fp8."""
+    weights, norm = mixture_weights(draw, sizes), draw(sizes.hidden)
+    mixtures = {
+        id(each): fp8_mixture(each.fp8, weights, blocks=True) if each.fp8 else each.mixture(weights, "native")
+        for each in kernels
+    }
+    for count in tokens:
+        x = draw(count, sizes.hidden)
+        chosen = torch.unique((x @ weights.router.t()).topk(sizes.per_token).indices).numel()
+        read = chosen * mixtures[id(kernels[0])].expert_nbytes
+        yield Work(f"fp8 mixture, {count} tokens, {chosen} experts", partial(_behind_norm, mixtures, x, norm), read)
+
+
+def choosing_work(
+    draw: Draw,
+    batches: tuple[int, ...],
+    vocab_size: int = 151_936,
+    settings: tuple[str, ...] = ("greedy", "temperature", "top_k, top_p", "top_p"),
+) -> Iterator[Work]:
+    """Choosing tokens, which reads the logits at least once."""
+    for name in settings:
+        for batch in batches:
+            state = filled_rows(draw, batch, vocab_size, (name,))
+            state.numbers[:, BIASED] = 0
+            order = torch.arange(batch, device=draw.device)
+            logits, keys = draw(batch, vocab_size, scale=3.0), ReferenceRows().begin(state, order).keys
+
+            call = partial(_choose, logits, state, order, keys)
+            yield Work(f"choosing by {name}, {batch} tokens", call, logits.nbytes)
+
+
 def _applied(layers: Mapping[int, Callable[[Tensor], Tensor]], x: Tensor, kernels: Kernels) -> object:
     return layers[id(kernels)](x)
+
+
+def _behind_norm(layers: Mapping[int, Callable[[Tensor], Tensor]], x: Tensor, norm: Tensor, kernels: Kernels) -> object:
+    layer = layers[id(kernels)]
+    return layer(kernels.rms_norm(x, norm, 1e-6, layer))
+
+
+def _choose(logits: Tensor, state: RowState, order: Tensor, keys: Tensor, kernels: Kernels) -> object:
+    rows = kernels.rows()
+    assert rows is not None
+    return rows.choose(logits, state, order, keys)

@@ -27,15 +27,16 @@ from headgate.bench.gpu_check_course import stages
 from headgate.bench.gpu_check_engine import engine_speed, kernel_shares, workloads
 from headgate.bench.gpu_check_flashinfer import prompt_attention
 from headgate.bench.gpu_check_floor import floor_speed
-from headgate.bench.gpu_check_fp8 import fp8_mixture_work, fp8_work
 from headgate.bench.gpu_check_goals import GOALS, against_goals
 from headgate.bench.gpu_check_http import http_speed
 from headgate.bench.gpu_check_parity import compared, engine_tokens, transformers_tokens
-from headgate.bench.gpu_check_rows import choosing_work
 from headgate.bench.gpu_check_sleep import start_and_sleep
 from headgate.bench.gpu_check_speed import (
     Work,
     attention_work,
+    choosing_work,
+    fp8_mixture_work,
+    fp8_work,
     gpu_ceilings,
     linear_work,
     mixture_work,
