@@ -53,6 +53,8 @@ def draft(model: str, weights: WeightFormat, batch: int, new: int, rounds: int) 
             for _ in range(rounds):
                 for name, given in drafts.items():
                     ran[name].append(runner.time(asked, drafts=given))
+        except RuntimeError as error:
+            raise click.ClickException(str(error)) from None
         finally:
             engine.stop()
     console.print(f"{model}, {info.dtype}, weights {weights}: {batch} at a time, {new} tokens each")

@@ -6,10 +6,11 @@ import asyncio
 import shutil
 import subprocess
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -220,9 +221,18 @@ async def shown(made: Site, pairs: int) -> Shown:
 
 async def _until(made: Site, url: str, question: str, verdict: str, since: float) -> float | None:
     """Seconds from `since` on until it is served; None where it is not soon."""
-    while time.perf_counter() - since < _SERVED_S:
+
+    async def served() -> bool:
         # Nothing may be generated: it would be stored, and found instead.
-        if (await made.ask(url, question, **{"cache-control": "only-if-cached"}))[1] == verdict:
+        return (await made.ask(url, question, **{"cache-control": "only-if-cached"}))[1] == verdict
+
+    return await _passed(since, _SERVED_S, served)
+
+
+async def _passed(since: float, most_s: float, done: Callable[[], Awaitable[bool]]) -> float | None:
+    """Seconds from `since` on until it is done; None where it is not after so many."""
+    while time.perf_counter() - since < most_s:
+        if await done():
             return time.perf_counter() - since
         await asyncio.sleep(_POLL_S)
     return None
@@ -262,28 +272,20 @@ async def faults(made: Site, seconds: float, clients: int, seed: int) -> FaultFi
         await made.redis.start()
         now[0] = "restarted"
         back = time.perf_counter()
-        recovered = [group.create_task(_recovered(made, url, back)) for url in made.urls]
+        recovered = [group.create_task(_passed(back, SETTLE_S, partial(made.uses_redis, url))) for url in made.urls]
         await asyncio.sleep(seconds / 3)
         stop.set()
-    left = time.perf_counter()
-    settled = None
-    while settled is None and time.perf_counter() - left < SETTLE_S:
+    stored, indexed = 0, tuple[int, ...]()
+
+    async def settled() -> bool:
+        nonlocal stored, indexed
         stored = await made.redis.vectors()
         indexed = tuple([await made.indexed(url) for url in made.urls])
-        if set(indexed) == {stored}:
-            settled = time.perf_counter() - left
-        else:
-            await asyncio.sleep(_POLL_S)
-    return FaultFigures(phases, tuple(task.result() for task in recovered), indexed, stored, settled)
+        return set(indexed) == {stored}
+
+    after = await _passed(time.perf_counter(), SETTLE_S, settled)
+    return FaultFigures(phases, tuple(task.result() for task in recovered), indexed, stored, after)
 
 
 def _count(counts: dict[str, int], name: str) -> None:
     counts[name] = counts.get(name, 0) + 1
-
-
-async def _recovered(made: Site, url: str, since: float) -> float | None:
-    while (seconds := time.perf_counter() - since) < SETTLE_S:
-        if await made.uses_redis(url):
-            return seconds
-        await asyncio.sleep(_POLL_S)
-    return None

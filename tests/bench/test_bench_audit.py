@@ -65,7 +65,5 @@ def test_the_command_measures_and_writes_what_the_cache_can_load(tmp_path: Path)
     assert written["cost"]["score_s"] > 0
 
 
-def test_what_cannot_be_measured_is_said_at_once(tmp_path: Path) -> None:
-    result = CliRunner().invoke(bench, ["audit", "--json", str(tmp_path / "none" / "x.json")])
-    assert "does not exist" in result.output
+def test_a_model_that_is_none_is_refused() -> None:
     assert "neither small nor large" in CliRunner().invoke(bench, ["audit", "--model", "gone"]).output

@@ -110,7 +110,6 @@ def test_demo_bench_draws_its_figures(models: list[str], tmp_path: Path) -> None
         (["--samples", "0"], "0 is not in the range x>=1"),
         (["--split", "train"], "'train' is not one of 'test', 'calibration'"),
         (["--teacher", "no/such/folder"], "Directory 'no/such/folder' does not exist"),
-        (["--json", "no/such/folder/figures.json"], "folder 'no/such/folder' does not exist"),
     ],
 )
 def test_demo_bench_refuses_bad_options(models: list[str], options: list[str], message: str) -> None:
