@@ -192,9 +192,8 @@ def _cells(asked: Asked, counted: dict[Name, Scores]) -> Table:
     for place, key in enumerate(cells):
         family, level = key
         last = place + 1 == len(cells) or cells[place + 1][0] != family
-        row = [_percent(counted[name].by_cell[key]) for name in NAMES]
-        count = counted["teacher"].by_cell[key].count
-        table.add_row(family if level == 1 else "", str(level), str(count), *row, end_section=last)
+        shown = _scored([counted[name].by_cell[key] for name in NAMES])
+        table.add_row(family if level == 1 else "", str(level), *shown, end_section=last)
     return table
 
 
@@ -202,11 +201,9 @@ def _levels(counted: dict[Name, Scores], figures: DemoFigures) -> Table:
     heads = ("level", "samples", *LABELS.values(), "student - undistilled")
     table = table_of("right answers in %, by level and overall", (), heads, min_width=100)
     for level in counted["teacher"].by_level:
-        row = [_percent(counted[name].by_level[level]) for name in NAMES]
-        count = counted["teacher"].by_level[level].count
-        table.add_row(str(level), str(count), *row, _points(difference(figures, level)))
-    row = [_percent(counted[name].overall) for name in NAMES]
-    table.add_row("all", str(counted["teacher"].overall.count), *row, _points(difference(figures)))
+        shown = _scored([counted[name].by_level[level] for name in NAMES])
+        table.add_row(str(level), *shown, _points(difference(figures, level)))
+    table.add_row("all", *_scored([counted[name].overall for name in NAMES]), _points(difference(figures)))
     return table
 
 
@@ -217,12 +214,10 @@ def _beyond(figures: DemoFigures) -> Table:
     below = {name: scores(answers) for name, answers in _below(figures).items()}
     families = list(counted["teacher"].by_family)
     for family in families:
-        row = [_percent(counted[name].by_family[family]) for name in NAMES]
-        count = counted["teacher"].by_family[family].count
-        table.add_row(family, str(count), *row, end_section=family == families[-1])
+        shown = _scored([counted[name].by_family[family] for name in NAMES])
+        table.add_row(family, *shown, end_section=family == families[-1])
     for title, found in (("all", counted), (f"level {BEYOND - 1} of these families", below)):
-        row = [_percent(found[name].overall) for name in NAMES]
-        table.add_row(title, str(found["teacher"].overall.count), *row)
+        table.add_row(title, *_scored([found[name].overall for name in NAMES]))
     return table
 
 
@@ -303,6 +298,11 @@ def _figure(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def _scored(found: Sequence[Score]) -> list[str]:
+    """How many were asked, and what part of them each model has right."""
+    return [str(found[0].count), *map(_percent, found)]
 
 
 def _percent(score: Score) -> str:

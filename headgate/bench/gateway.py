@@ -10,8 +10,8 @@ import statistics
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -61,8 +61,7 @@ uvloop.run(main())
 """
 
 
-@contextmanager
-def _headgate_server(core: int, folder: Path) -> Iterator[Server]:
+def _headgate_server(core: int, folder: Path) -> AbstractContextManager[Server]:
     """The gateway over the demo student, with everything counted."""
     settings = {
         "models": [{"id": "demo-student", "path": "demo:student", "tier": "small"}],
@@ -70,15 +69,12 @@ def _headgate_server(core: int, folder: Path) -> Iterator[Server]:
         "cache": {"semantic": {"enabled": False}, "redis": "off"},
         "logging": {"access": "off"},
     }
-    with running_gateway(settings, folder, core, {"OMP_NUM_THREADS": "1"}, key=_KEY) as server:
-        yield server
+    return running_gateway(settings, folder, core, {"OMP_NUM_THREADS": "1"}, key=_KEY)
 
 
-@contextmanager
-def _bare_server(core: int, folder: Path, answer: bytes) -> Iterator[Server]:
+def _bare_server(core: int, folder: Path, answer: bytes) -> AbstractContextManager[Server]:
     """An aiohttp handler that finds the answer in a dict: what HTTP alone takes here."""
-    with announced([sys.executable, "-c", _BARE, _BODY.hex(), answer.hex()], folder / "bare.log", core) as server:
-        yield server
+    return announced([sys.executable, "-c", _BARE, _BODY.hex(), answer.hex()], folder / "bare.log", core)
 
 
 def _first_answer(server: Server) -> bytes:

@@ -50,6 +50,8 @@ _TRIED = 8
 """Tasks of each family and level that tell how often a model is right."""
 _MANY = 96
 """Requests that are there at once when the capacity is measured."""
+_THRESHOLD = 0.5
+"""On the small model's quality."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,6 @@ class Answered:
 def load_table(
     quality: QualityModel | None = None,
     *,
-    threshold: float = 0.5,
     loads: Sequence[float] = LOADS,
     devices: Sequence[Devices] = ("two", "copies"),
     seconds: float | None = None,
@@ -81,7 +82,6 @@ def load_table(
     Args:
         quality: of the pair; None measures how often each model is right in each family and level of the calibration
             split, which takes some seconds.
-        threshold: on the small model's quality.
         loads: shares of the capacity.
         devices: set-ups.
         seconds: over which requests arrive, per variant and load; None: what the set-up says.
@@ -91,7 +91,7 @@ def load_table(
         new_tokens: most of an answer.
         tell: is told what is being done.
     """
-    play = _Play(quality, threshold, loads, seconds, seed, least, new_tokens, tell)
+    play = _Play(quality, loads, seconds, seed, least, new_tokens, tell)
     play.classifier.fit()
     capacity: dict[Devices, float] = {}
     figures: list[LoadFigure] = []
@@ -127,7 +127,6 @@ class _Play:
     """The arrivals, and what plays them; see `load_table`."""
 
     quality: QualityModel | None
-    threshold: float
     loads: Sequence[float]
     given_seconds: float | None
     seed: int
@@ -194,7 +193,7 @@ class _Play:
 
     async def _ask(self, play: _Round, come: Sequence[Arrival], others: Sequence[Arrival] = ()) -> list[Answered]:
         """What becomes of the arrivals, and then of the other team's."""
-        routes = _routes(play, self.classifier, self.threshold)
+        routes = _routes(play, self.classifier)
         road = Road(routes=routes, answers=Answers(None, Fingerprinter(b"0" * 16), CachePolicy()), metrics=Metrics())
         # Teams of their own: nobody finds the blocks of the variant before.
         own, other = Principal(play.team), Principal(f"others-{play.team}")
@@ -248,13 +247,13 @@ async def _models(setup: SetUp, folders: Mapping[str, Path]) -> AsyncIterator[li
         yield found
 
 
-def _routes(play: _Round, classifier: TaskClassifier, threshold: float) -> Routes:
+def _routes(play: _Round, classifier: TaskClassifier) -> Routes:
     tiers = {name: tier for name, (_, tier) in play.setup.models.items()}
     signals = frozenset(SIGNALS[play.variant])
     with no_settings():
         settings = Settings(
             models=tuple(ModelSection(id=name, path="bench", tier=tier) for name, tier in tiers.items()),
-            routing=RoutingSection(threshold=threshold, price=PriceSection(signals=signals)),
+            routing=RoutingSection(threshold=_THRESHOLD, price=PriceSection(signals=signals)),
         )
     return Routes(play.models, tiers, classifier, settings, quality=play.quality)
 
