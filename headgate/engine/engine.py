@@ -73,18 +73,12 @@ class ModelSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """How the engine uses its device.
+class EngineSettings(Limits):
+    """How the engine uses its device, within the limits of each step of each model.
 
     Attributes:
         device: "auto" (cuda if there is one), "cpu", "cuda" or "cuda:N".
         block_size: tokens per block of the KV cache.
-        max_step_tokens: token budget of one step of one model.
-        max_running: most sequences of one model in a step.
-        max_sequence_share: part of a step's tokens that one prompt may take while others want some.
-        knee_tokens: step size up to which background work joins users' sequences; 0: it only runs where nobody waits.
-        background_step_tokens: most tokens of a step of background work only.
-        pinned_share: part of a model's KV cache that prompts may hold which are to stay in it.
         kv_bytes: KV cache of all models together; None takes a quarter of the host's memory or 80 % of what the GPU
             has left after the weights, less where the largest step, which is tried, needs more. On the CPU memory is
             used as blocks are, not at once.
@@ -101,12 +95,6 @@ class EngineSettings:
 
     device: str = "auto"
     block_size: int = 16
-    max_step_tokens: int = 512
-    max_running: int = 64
-    max_sequence_share: float = 0.5
-    knee_tokens: int = 0
-    background_step_tokens: int = 64
-    pinned_share: float = 0.1
     kv_bytes: int | None = None
     kv_dtype: KVDtype = "auto"
     threads: int | None = None
@@ -128,14 +116,6 @@ class Engine:
     ) -> None:
         """`tensors` opens a checkpoint's folder."""
         self._settings = settings
-        self._limits = Limits(
-            settings.max_step_tokens,
-            settings.max_running,
-            settings.max_sequence_share,
-            settings.knee_tokens,
-            settings.background_step_tokens,
-            settings.pinned_share,
-        )
         self._clock = clock
         self._tensors = tensors
         self._models: dict[str, LocalModel] = {}
@@ -310,7 +290,7 @@ class Engine:
             return Runner(decoder, store, settings.block_size, self._ahead(decoder, store, longest))
 
         lane = Lane(
-            Scheduler(tables, self._limits),
+            Scheduler(tables, settings),
             assemble(decoder),
             context_length=context_length,
             eos_ids=tokenizer.eos_ids,
@@ -369,7 +349,7 @@ class Engine:
         settings = self._settings
         for _, each, _ in loaded:
             kept = kv_dtype(settings.kv_dtype, each.decoder.dtype)
-            yield partial(largest_step, each.decoder, self._limits, settings.block_size, kept)
+            yield partial(largest_step, each.decoder, settings, settings.block_size, kept)
 
     def _row_bytes(self, loaded: Iterable[tuple[ModelSpec, LoadedDecoder, Tokenizer]]) -> int:
         """What the rows of all models take beside keys and values."""
