@@ -47,7 +47,7 @@ class Quality:
     """Where the large one does."""
     large: float
     source: str
-    """`embedding`, `cores`, `probe`, `neighbours` or `task`."""
+    """`embedding`, `cores`, `probe` or `task`."""
     readings: tuple[float, ...] = ()
     """`enough` of the whole text and of each of its cores, where these were judged: the highest is believed."""
     kept: float = 0.0

@@ -31,12 +31,13 @@ from headgate.bench.routing.curves import (
     rising,
     seconds_for,
 )
+from headgate.bench.routing.knn import Neighbours, fit_neighbours
 from headgate.bench.routing.policies import compare
 from headgate.bench.routing.targets import hold
 from headgate.bench.routing.trial import held_out, in_domain
 from headgate.bench.routing.wordings import told_by_wordings, wordings
 from headgate.routing.core import cores
-from headgate.routing.regression import Array
+from headgate.routing.regression import Array, folds_of
 from headgate.training.quality import design, fit_pair, fit_quality
 
 ONCE = np.ones((1, 4))
@@ -289,3 +290,20 @@ def test_rules_are_compared_at_the_same_loss_by_what_they_spend_and_how_long_the
     assert after.first < cascade.first == 1.0
     assert 0.2 < after.small <= cascade.small < 0.5
     assert cascade.median_s == 6.0 > after.median_s
+
+
+def test_neighbours_are_weighted_and_drawn_to_the_mean() -> None:
+    angles = np.array([0.0, 0.1, 1.0, 3.0])
+    vectors = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    outcomes = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
+    asked = np.array([[1.0, 0.0]], np.float32)
+    prior = (outcomes.sum(0) + 1) / 6
+    near = Neighbours(vectors, outcomes, 2, 0.0).predict(asked)
+    np.testing.assert_allclose(near[0], (outcomes[:2].sum(0) + 2 * prior) / 4)
+    sharp = Neighbours(vectors, outcomes, 4, 1e4).predict(asked)
+    np.testing.assert_allclose(sharp[0], (outcomes[0] + 2 * prior) / 3, atol=1e-6)
+    table = made_table(900, seed=6)
+    rights = np.stack([table.right("small"), table.right("large")], 1)
+    made = fit_neighbours(table.vectors[:700], rights[:700], folds_of(700, 5, 0))
+    said = made.predict(table.vectors[700:])[:, 0]
+    assert said[rights[700:, 0] > 0].mean() > said[rights[700:, 0] == 0].mean() + 0.15

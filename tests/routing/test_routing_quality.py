@@ -14,7 +14,6 @@ from outcome_tables import handing_over, made_table
 from headgate.cache.binomial import upper_bound
 from headgate.routing.calibration import Calibration, Infeasible
 from headgate.routing.core import cores
-from headgate.routing.knn import Neighbours, fit_neighbours
 from headgate.routing.quality import FittedQuality, StaleQuality
 from headgate.routing.quality_features import SURFACE, sureness, surface
 from headgate.routing.regression import fit, folds_of, platt, sigmoid
@@ -74,23 +73,6 @@ def test_scores_that_point_the_wrong_way_say_nothing() -> None:
     slope, intercept = platt(np.array([2.0, 2, -2, 2, -2, -2]), right)
     assert slope > 0
     assert intercept == pytest.approx(0.0, abs=1e-6)
-
-
-def test_neighbours_are_weighted_and_drawn_to_the_mean() -> None:
-    angles = np.array([0.0, 0.1, 1.0, 3.0])
-    vectors = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    outcomes = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 1.0]])
-    asked = np.array([[1.0, 0.0]], np.float32)
-    prior = (outcomes.sum(0) + 1) / 6
-    near = Neighbours(vectors, outcomes, 2, 0.0).predict(asked)
-    np.testing.assert_allclose(near[0], (outcomes[:2].sum(0) + 2 * prior) / 4)
-    sharp = Neighbours(vectors, outcomes, 4, 1e4).predict(asked)
-    np.testing.assert_allclose(sharp[0], (outcomes[0] + 2 * prior) / 3, atol=1e-6)
-    table = made_table(900, seed=6)
-    rights = np.stack([table.right("small"), table.right("large")], 1)
-    made = fit_neighbours(table.vectors[:700], rights[:700], folds_of(700, 5, 0))
-    said = made.predict(table.vectors[700:])[:, 0]
-    assert said[rights[700:, 0] > 0].mean() > said[rights[700:, 0] == 0].mean() + 0.15
 
 
 def test_surface_counts_what_it_names() -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.bench.cache import vcache
 from headgate.bench.cache.side_by_side import EXACT, MISSED, RIGHT, WRONG, Embedded, Floats, Rows
 from headgate.bench.cache.streams import Item
-from headgate.cache import vcache
 from headgate.cache.comparator import Sketch
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import Comparison, compare

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headgate.bench.routing.curves import Changes, Measured, Policy
-from headgate.routing.knn import fit_neighbours
+from headgate.bench.routing.knn import fit_neighbours
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import SOURCES, Source
 from headgate.routing.regression import FOLDS, Array, fit, folds_of

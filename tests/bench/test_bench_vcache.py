@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.cache.vcache import Curve, decide, fit_curve
+from headgate.bench.cache.vcache import Curve, decide, fit_curve
 
 SIMILARITIES = st.integers(500, 1000).map(lambda thousandths: thousandths / 1000)
 OBSERVATIONS = st.lists(st.tuples(SIMILARITIES, st.booleans()), min_size=4, max_size=25)
