@@ -25,7 +25,6 @@ _STAKES_BELOW = np.array([0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0.95, 1.0
 class Audit:
     """Whether one served hit is audited."""
 
-    entry_key: str
     request_id: str
     audited: bool
     share: float
@@ -145,7 +144,7 @@ class Auditor:
         self._hits += 1
         if audited:
             self._audited[share] += 1
-        return Audit(entry_key, request_id, audited, share, self._sequence)
+        return Audit(request_id, audited, share, self._sequence)
 
     def label(self, audit: Audit, right: bool) -> bool:
         """Take the label of an audited hit, once. False where its sequence is over, so that it does not count here.

@@ -24,11 +24,6 @@ class Score:
         """Mean log-probability of a token."""
         return sum(token.logprob for token in self.tokens) / len(self.tokens)
 
-    def quantile(self, share: float) -> float:
-        """Log-probability below which `share` (0 to 1) of the tokens are: the smallest one at 0, the greatest at 1."""
-        ordered = sorted(token.logprob for token in self.tokens)
-        return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:

@@ -395,7 +395,6 @@ class Lane:
             prefill_s=first - started,
             decode_s=now - first,
             device_s=sequence.device_s,
-            preemptions=sequence.preemptions,
             accepted=0 if sequence.draft is None else sequence.draft.accepted,
             rejected=0 if sequence.draft is None else sequence.draft.rejected,
             error=error,

@@ -142,10 +142,6 @@ class StepLoop:
         """Tokens of a prompt whose keys and values the tenant would find in the model's cache now."""
         return self._lane(model).resident(tenant, prompt)
 
-    def context_length(self, model: str) -> int:
-        """Most tokens of a sequence, prompt and output together: the model's own limit or the cache's."""
-        return self._lane(model).context_length
-
     def start(self) -> None:
         """Start the step thread."""
         if self._thread is not None:

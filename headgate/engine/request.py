@@ -100,7 +100,6 @@ class Finish:
     """From the first emitted token to the last."""
     device_s: float = 0.0
     """Share of step time, by tokens computed."""
-    preemptions: int = 0
     accepted: int = 0
     """Of `completion_tokens`, those that were proposed by the request's draft."""
     rejected: int = 0

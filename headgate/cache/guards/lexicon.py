@@ -187,24 +187,6 @@ FORMAT = _table(
     " translation", definition="define definition meaning", compare="compare comparison", rhyme="rhyme rhyming",
 )  # fmt: skip
 
-ASPECTS = _table(
-    price="price prices cost costs fee fees", size="size sizes", color="color colour colors colours", weight="weight"
-    " weights mass", height="height elevation altitude", length="length", width="width", depth="depth", age="age",
-    speed="speed velocity", population="population inhabitants", area="area", capital="capital", currency="currency",
-    flag="flag", president="president", leader="leader prime minister", author="author writer wrote written",
-    director="director directed", inventor="inventor invented discovered discoverer", founder="founder founded",
-    owner="owner owns", ceo="ceo", date="date dates", year="year", time="time", place="place location address",
-    reason="reason reasons", cause="cause causes", effect="effect effects", symptom="symptom symptoms",
-    treatment="treatment treatments cure", history="history", name="name names", number="number", color_="hue",
-    temperature="temperature", distance="distance far", duration="duration", frequency="frequency often",
-    ingredient="ingredient ingredients", recipe="recipe", definition="definition meaning mean", synonym="synonym"
-    " synonyms", antonym="antonym antonyms", pronunciation="pronounce pronunciation", spelling="spell spelling",
-    difference="difference differences", similarity="similarity similarities", example="example examples",
-    how_many="how_many", old="old", tall="tall high", big="big large", fast="fast quick", deep="deep", heavy="heavy",
-    long="long", much="much", many="many", advantage="advantage advantages pros", drawback="disadvantage disadvantages"
-    " cons drawbacks",
-)  # fmt: skip
-
 CASE_MATTERS = word_set(
     "polish turkey march may us it who china nice job bath reading apple amazon go swift rust gap august mercury word"
     " excel access windows mobile chad target shell visa bill mark will frank jack rose grace hope faith joy dawn amber"

@@ -9,17 +9,9 @@ _FARTHEST_PENALTY = 1e30
 apart as makes a draw certain."""
 
 
-class SamplingError(ValueError):
-    """A sampling setting outside its range. `field` is its name in `SamplingParams`."""
-
-    def __init__(self, field: str, value: object, accepted: str) -> None:
-        super().__init__(f"{field} is {value!r}; {accepted} is accepted")
-        self.field = field
-
-
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """Sampling settings of one request. The engine trusts them: `validate` is for whoever accepts them.
+    """Sampling settings of one request. The engine trusts them: who takes a request in checks their ranges.
 
     Attributes:
         temperature: 0 is greedy.
@@ -82,34 +74,3 @@ class SamplingParams:
     def plain(self) -> bool:
         """Whether the likeliest token is all there is to know."""
         return self.greedy and self.direct
-
-    def validate(self, vocab_size: int) -> None:
-        """Check every setting against its range and token ids against the vocabulary.
-
-        Raises:
-            SamplingError: naming the first field out of range. NaN is out of every range.
-        """
-        ranges = (
-            ("temperature", 0.0 <= self.temperature < float("inf"), "a finite number from 0 up"),
-            ("top_p", 0.0 < self.top_p <= 1.0, "a number above 0, up to 1"),
-            ("top_k", self.top_k >= 0, "0 (no limit) or a positive integer"),
-            ("min_p", 0.0 <= self.min_p < 1.0, "a number from 0 up, below 1"),
-            ("presence_penalty", -2.0 <= self.presence_penalty <= 2.0, "a number from -2 to 2"),
-            ("frequency_penalty", -2.0 <= self.frequency_penalty <= 2.0, "a number from -2 to 2"),
-            ("repetition_penalty", 0.0 < self.repetition_penalty < float("inf"), "a finite number above 0"),
-            ("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "a positive integer"),
-            ("logprobs", self.logprobs is None or 0 <= self.logprobs <= 20, "an integer from 0 to 20"),
-        )
-        for field, valid, accepted in ranges:
-            if not valid:
-                raise SamplingError(field, getattr(self, field), accepted)
-        inside = range(vocab_size)
-        for token, addend in self.logit_bias:
-            if token not in inside:
-                raise SamplingError("logit_bias", token, f"a token id from 0 to {vocab_size - 1}")
-            if not -100.0 <= addend <= 100.0:
-                raise SamplingError("logit_bias", addend, "a bias from -100 to 100")
-        for field in ("begin_suppress_tokens", "stop_token_ids"):
-            for token in getattr(self, field):
-                if token not in inside:
-                    raise SamplingError(field, token, f"a token id from 0 to {vocab_size - 1}")

@@ -88,11 +88,6 @@ class ChatTemplate:
         files = TokenizerFolder.read(folder)
         return cls(files.templates, files.special_tokens, str(folder))
 
-    @property
-    def available(self) -> bool:
-        """Whether the model has a chat template at all."""
-        return bool(self._templates)
-
     def source(self, *, with_tools: bool) -> str:
         """The template that such a conversation is rendered by; empty where there is none."""
         name = self._name(with_tools=with_tools)

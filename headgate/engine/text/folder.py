@@ -24,14 +24,12 @@ class TokenizerFolder:
     """The JSON side files of a tokenizer.
 
     Attributes:
-        path: the folder.
         special_tokens: role (such as "eos_token") to the token's text.
         additional_special_tokens: texts of further special tokens.
         eos_token_ids: ids from `generation_config.json`, else from `config.json`; empty if neither names any.
         templates: chat templates by name, "default" for a single one; empty if the folder has none.
     """
 
-    path: Path
     special_tokens: Mapping[str, str]
     additional_special_tokens: tuple[str, ...]
     eos_token_ids: tuple[int, ...]
@@ -61,7 +59,7 @@ class TokenizerFolder:
             for text in _token_texts(source.get(role), path / name, role)
         )
         eos = _eos_ids(path / "generation_config.json") or _eos_ids(path / "config.json")
-        return cls(path, special, further, eos, _templates(path, config))
+        return cls(special, further, eos, _templates(path, config))
 
 
 def text_revision(folder: Path) -> str:

@@ -71,7 +71,7 @@ def word_piece_backend() -> tokenizers.Tokenizer:
 
 
 def wrapped(backend: tokenizers.Tokenizer) -> Tokenizer:
-    return Tokenizer(backend, TokenizerFolder(Path("memory"), {}, (), (), {}))
+    return Tokenizer(backend, TokenizerFolder({}, (), (), {}))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from headgate.engine.text.tool_calls import MARKS, TOOL_FORMATS, ToolCallReader,
 
 
 def wrapped(backend: Tokenizer) -> ModelTokenizer:
-    return ModelTokenizer(backend, TokenizerFolder(Path("memory"), {}, (), (), {}))
+    return ModelTokenizer(backend, TokenizerFolder({}, (), (), {}))
 
 
 def tool(name: str, **properties: Any) -> dict[str, Any]:

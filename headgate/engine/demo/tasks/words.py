@@ -95,13 +95,7 @@ ADJECTIVES = listed(
     polite rare rich rough rusty shallow shiny short shy silent smooth sour steep stiff thick thin tidy tired wet wild
     wise wooden"""
 )
-ADVERBS = listed("slowly quickly quietly often always never today tomorrow again soon early late")
-VERBS = listed(
-    """sees finds likes wants takes brings keeps buys sells paints cleans opens watches follows carries draws
-    holds needs loves makes"""
-)
 NOUNS = ANIMALS + FOODS + THINGS
-LIST_WORDS = ANIMALS + FOODS + COLORS + THINGS[:40]
 
 MONTHS = listed("January February March April May June July August September October November December")
 PURCHASES = listed(
@@ -122,14 +116,4 @@ COMPANIES = listed(
     f"{start} {end}"
     for place, start in enumerate(_COMPANY_STARTS)
     for end in (("Foods", "Systems"), ("Motors", "Books"), ("Labs", "Tools"), ("Energy", "Travel"))[place % 4]
-)
-STREETS = tuple(
-    f"{name} {kind}"
-    for place, name in enumerate(
-        listed(
-            """Oak Maple Park Mill Church Station Bridge River Garden School Market Castle Queen Rose Cedar Hill Lake
-            Harbor Forest Spring Orchard Valley Meadow Tower"""
-        )
-    )
-    for kind in (("Street", "Lane"), ("Road", "Avenue"), ("Street", "Road"))[place % 3]
 )
