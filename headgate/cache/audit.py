@@ -120,11 +120,6 @@ class Auditor:
         self._sequence = -1
         self.begin()
 
-    @property
-    def breach(self) -> bool:
-        """Whether the lower bound has ever exceeded `max_error` in this sequence."""
-        return self._breached
-
     def draw(self, entry_key: str, request_id: str, share: float | None = None) -> Audit:
         """Count a served hit and say whether it is audited: the same for the same key, request and probability.
 
@@ -167,7 +162,7 @@ class Auditor:
             self._wrong[audit.share] += 1
             # Only a wrong hit can raise the capital, so no breach is missed by not looking elsewhere.
             if self._rules_out_up_to(self._most_called_wrong):
-                self._breached = True
+                self.breach = True
         return True
 
     def interval(self) -> Interval:
@@ -196,7 +191,8 @@ class Auditor:
         """
         self._sequence += 1
         self._hits = 0
-        self._breached = False
+        self.breach = False
+        """Whether the lower bound has ever exceeded `max_error` in this sequence."""
         # By audit probability: hits drawn, labels come, labels that say wrong.
         self._audited: Counter[float] = Counter()
         self._labels: Counter[float] = Counter()
@@ -232,7 +228,7 @@ class Auditor:
         self._hits = counts.get("hits", 0)
         self._audited, self._labels, self._wrong = (found[name] for name in _COUNTS)
         if self._rules_out_up_to(self._most_called_wrong):
-            self._breached = True
+            self.breach = True
 
     def _counter(self, name: str) -> Counter[float]:
         return {"audited": self._audited, "labels": self._labels, "wrong": self._wrong}[name]

@@ -139,7 +139,8 @@ class HnswIndex:
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="index", initializer=faiss.omp_set_num_threads, initargs=(1,)
         )
-        self._failed = 0
+        self.failed = 0
+        """Times the worker could not finish, for want of memory say. What it was to insert is still found."""
         self._vector_bytes = 0
 
     def __len__(self) -> int:
@@ -169,11 +170,6 @@ class HnswIndex:
     def dead(self) -> int:
         """Removed rows that graphs still hold and pass over."""
         return sum(bucket.graph.dead for bucket in self._buckets.values() if bucket.graph is not None)
-
-    @property
-    def failed(self) -> int:
-        """Times the worker could not finish, for want of memory say. What it was to insert is still found."""
-        return self._failed
 
     def add(self, key: str, bucket: str, vector: Vector) -> None:
         """Keep the vector `[dim]` of a key, in place of an older one.
@@ -297,7 +293,7 @@ class HnswIndex:
             return
         except Exception as error:
             # Everything is still found; the next batch or removal tries again.
-            self._failed += 1
+            self.failed += 1
             logger.warning("a vector index of %d keys stays as it is: %s", len(bucket), error)
         finally:
             bucket.tended = False

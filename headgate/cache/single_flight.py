@@ -98,13 +98,9 @@ class Subscription(Generic[T]):
         self._key = key
         self._start = start
         self._flight: _Flight[T] | None = None
-        self._leads = False
-        self._position = 0
-
-    @property
-    def leads(self) -> bool:
+        self.leads = False
         """Whether this request began the flight. Known after entry."""
-        return self._leads
+        self._position = 0
 
     @property
     def pending(self) -> bool:
@@ -114,7 +110,7 @@ class Subscription(Generic[T]):
     async def __aenter__(self) -> Subscription[T]:
         if self._flight is not None:
             raise RuntimeError("this subscription is already open; subscribe again for another seat")
-        self._flight, self._leads = self._flights._join(self._key, self._start)
+        self._flight, self.leads = self._flights._join(self._key, self._start)
         return self
 
     async def __aexit__(

@@ -85,13 +85,16 @@ class Watch:
         self._voices = voices
         self._base = threshold
         self._rise = _Rise(0, threshold)
-        self._log = log
-        self._rule = ""
+        self.log = log
+        """Every label there was, as far as they are remembered."""
+        self.rule = ""
+        """The rule whose hits are watched."""
         self._model: HitModel | None = None
         self._counted: dict[str, int] = {}
         self._held: dict[str, float] = {}
         self._unnoted: set[str] = set()
-        self._breaches = 0
+        self.breaches = 0
+        """How often the threshold had to rise, by what this process saw."""
         store.on_forget(self._forget)
 
     @property
@@ -103,21 +106,6 @@ class Watch:
     def quarantined(self) -> int:
         """Entries that this process knows to be held back."""
         return len(self._held)
-
-    @property
-    def breaches(self) -> int:
-        """How often the threshold had to rise, by what this process saw."""
-        return self._breaches
-
-    @property
-    def log(self) -> LabelLog:
-        """Every label there was, as far as they are remembered."""
-        return self._log
-
-    @property
-    def rule(self) -> str:
-        """The rule whose hits are watched."""
-        return self._rule
 
     @property
     def evidence_names(self) -> tuple[str, ...]:
@@ -138,9 +126,9 @@ class Watch:
         Raises:
             OSError: the journal or the store cannot be reached. Then the watch begins anew, and `sync` catches up.
         """
-        self._rule, self._model = rule, model
-        await self._log.load()
-        for record in self._log:
+        self.rule, self._model = rule, model
+        await self.log.load()
+        for record in self.log:
             if record.source == "audit" and not record.right:
                 await self._known(record.entry_key)
         if self._journal is not None:
@@ -164,7 +152,7 @@ class Watch:
         if entry.key in self._unnoted and self._held.get(entry.key) == entry.created:
             return "quarantine"
         notes = await self._store.notes(entry.key)
-        found = standing(notes, entry.created, self._rule, self._model, self._voices)
+        found = standing(notes, entry.created, self.rule, self._model, self._voices)
         if found.held:
             self._held[entry.key] = entry.created
             return "quarantine"
@@ -209,7 +197,7 @@ class Watch:
         note = msgspec.msgpack.encode(Note(entry.created, right, "vote", voice=voice))
         if not await self._store.note(key, note):
             return False
-        if standing((*notes, note), entry.created, self._rule, self._model, self._voices).held:
+        if standing((*notes, note), entry.created, self.rule, self._model, self._voices).held:
             self._held[key] = entry.created
         return True
 
@@ -219,8 +207,8 @@ class Watch:
         Raises:
             OSError: the journal or the store cannot be reached.
         """
-        await self._log.load()
-        found_at = {r.entry_key: r.at for r in self._log if r.source == "audit" and not r.right}
+        await self.log.load()
+        found_at = {r.entry_key: r.at for r in self.log if r.source == "audit" and not r.right}
         listed = []
         for key in sorted({*found_at, *self._held}):
             entry, wrong = await self._known(key)
@@ -265,10 +253,10 @@ class Watch:
         Raises:
             OSError: the journal cannot be reached.
         """
-        if self._journal is None or not self._rule:
+        if self._journal is None or not self.rule:
             return
-        await self._log.write()
-        theirs = _read_rise(values.get(f"threshold:{self._rule}"))
+        await self.log.write()
+        theirs = _read_rise(values.get(f"threshold:{self.rule}"))
         if theirs.version > self._rise.version:
             self._turn(theirs)
             told = "no more" if theirs.threshold is None else f"from {theirs.threshold:.4g} on"
@@ -280,7 +268,7 @@ class Watch:
     async def _count(self, values: Mapping[str, bytes]) -> None:
         """Give the journal what came since the last time, and take what it has from others."""
         assert self._journal is not None
-        prefix, version = f"audits:{self._rule}:{self._rise.version}:", self._rise.version
+        prefix, version = f"audits:{self.rule}:{self._rise.version}:", self._rise.version
         theirs = {n.removeprefix(prefix): int(v) for n, v in values.items() if n.startswith(prefix)}
         if any(theirs.get(name, 0) < count for name, count in self._counted.items()):
             # The journal was lost. What it knew of others cannot be had again; what is begun anew is sound.
@@ -313,16 +301,16 @@ class Watch:
             label.kind,
             source,
             self._clock(),
-            self._rule,
+            self.rule,
             None if evidence is None or self._model is None else self._model.log_odds(evidence),
             () if evidence is None else evidence.values,
         )
-        self._log.add(record)
+        self.log.add(record)
         try:
             # However many questions come close to it, an entry that an audit found wrong stays so.
             passing = source == "near" or label.right
             noted = await self._store.note(entry.key, msgspec.msgpack.encode(Note.of(record)), passing=passing)
-            await self._log.write()
+            await self.log.write()
         except OSError:
             noted = False
         if not noted and source == "audit" and not label.right and entry.key in self._held:
@@ -335,7 +323,7 @@ class Watch:
         assert before is not None, "nothing is served and audited without a threshold"
         after = min((rung for rung in self._ladder if rung > before), default=None)
         self._turn(_Rise(self._rise.version + 1, after))
-        self._breaches += 1
+        self.breaches += 1
         logger.warning(
             "audits show more wrong hits than allowed (at least %.2f %% of %d, %d labels): hits are served %s",
             100.0 * found.lower,
@@ -355,8 +343,8 @@ class Watch:
         self._counted = {}
 
     async def _tell(self) -> None:
-        if self._journal is not None and self._rule:
-            await self._journal.set(f"threshold:{self._rule}", msgspec.msgpack.encode(self._rise))
+        if self._journal is not None and self.rule:
+            await self._journal.set(f"threshold:{self.rule}", msgspec.msgpack.encode(self._rise))
 
     async def _known(self, key: str) -> tuple[Entry | None, int]:
         """An entry and its wrong labels, after noting whether it is held back."""
@@ -364,7 +352,7 @@ class Watch:
         if entry is None:
             self._forget(key)
             return None, 0
-        found = standing(await self._store.notes(key), entry.created, self._rule, self._model, self._voices)
+        found = standing(await self._store.notes(key), entry.created, self.rule, self._model, self._voices)
         if found.held:
             self._held[key] = entry.created
         elif key not in self._unnoted or self._held.get(key) != entry.created:

@@ -68,7 +68,8 @@ class TaskClassifier:
                 f"vectors are given for {[len(group) for group in vectors]} examples of the classes; "
                 f"{[len(task.examples) for task in tasks]} are accepted"
             )
-        self._tasks = tuple(tasks)
+        self.tasks = tuple(tasks)
+        """The classes, also those that are not told by examples."""
         self._names = tuple(task.name for task in tasks if task.examples)
         self._known = frozenset(task.name for task in tasks)
         self._vectors = [vector for group in vectors for vector in group]
@@ -94,11 +95,6 @@ class TaskClassifier:
         await asyncio.to_thread(classifier.fit)
         return classifier
 
-    @property
-    def tasks(self) -> tuple[Task, ...]:
-        """The classes, also those that are not told by examples."""
-        return self._tasks
-
     def fit(self) -> None:
         """Fit both heads, unless that was done; takes some tenths of a second."""
         self._heads()
@@ -121,8 +117,8 @@ class TaskClassifier:
 
     def _heads(self) -> tuple[LinearHead, LinearHead | None]:
         if self._plain is None:
-            readings = [self._reader.read(example.features()) for task in self._tasks for example in task.examples]
-            sizes = [len(task.examples) for task in self._tasks if task.examples]
+            readings = [self._reader.read(example.features()) for task in self.tasks for example in task.examples]
+            sizes = [len(task.examples) for task in self.tasks if task.examples]
             labels = [label for label, size in enumerate(sizes) for _ in range(size)]
             vocabulary = Vocabulary(readings)
             marks = np.stack([reading.marks for reading in readings])

@@ -80,49 +80,25 @@ class IndexFeed:
         self._swept_at = monotonic()
         self._task: asyncio.Task[None] | None = None
         self._read = asyncio.Condition()
-        self._lag_s = 0.0
-        self._applied = 0
-        self._skipped = 0
-        self._foreign = 0
-        self._rebuilt = 0
-        self._copying: int | None = None
+        self.lag_s = 0.0
+        """Seconds from the writing of the latest record to its being in the index, by the server's clock."""
+        self.applied = 0
+        """Vectors and deletions taken over, copies included."""
+        self.skipped = 0
+        """Records that could not be read or that hold no vector of the index's kind."""
+        self.foreign = 0
+        """Vectors passed over because another embedding model made them."""
+        self.rebuilt = 0
+        """Copies made of all that Redis holds, that at the start included."""
+        self.copying: int | None = None
+        """Vectors that the copy under way has taken so far; None where none is under way."""
         self._decoder = msgspec.msgpack.Decoder(VectorRecord)
         self._keys_decoder = msgspec.msgpack.Decoder(list[str])
-
-    @property
-    def lag_s(self) -> float:
-        """Seconds from the writing of the latest record to its being in the index, by the server's clock."""
-        return self._lag_s
 
     @property
     def staleness_s(self) -> float:
         """A bound: whatever was written more than so many seconds ago is in the index. Grows while Redis is away."""
         return self._monotonic() - self._known_at
-
-    @property
-    def applied(self) -> int:
-        """Vectors and deletions taken over, copies included."""
-        return self._applied
-
-    @property
-    def skipped(self) -> int:
-        """Records that could not be read or that hold no vector of the index's kind."""
-        return self._skipped
-
-    @property
-    def foreign(self) -> int:
-        """Vectors passed over because another embedding model made them."""
-        return self._foreign
-
-    @property
-    def rebuilt(self) -> int:
-        """Copies made of all that Redis holds, that at the start included."""
-        return self._rebuilt
-
-    @property
-    def copying(self) -> int | None:
-        """Vectors that the copy under way has taken so far; None where none is under way."""
-        return self._copying
 
     async def start(self) -> None:
         """Begin to follow; returns at once. Redis may be away."""
@@ -147,9 +123,9 @@ class IndexFeed:
         while True:
             try:
                 if self._position is None:
-                    self._copying = 0
+                    self.copying = 0
                     self._position = await self._copy()
-                    self._copying = None
+                    self.copying = None
                 self._position = await self._read_on(self._position)
             except Exception as error:
                 # Redis away, still loading, full, or a record that no version of ours wrote: what helps is time.
@@ -184,7 +160,7 @@ class IndexFeed:
             return None
         if records:
             written_ms = int(last.split(b"-")[0])
-            self._lag_s = max(0.0, now[0] + now[1] / 1e6 - written_ms / 1000)
+            self.lag_s = max(0.0, now[0] + now[1] / 1e6 - written_ms / 1000)
         if len(records) < _BATCH:
             await self._is_known(asked)
         return bytes(last)
@@ -203,9 +179,9 @@ class IndexFeed:
             elif b"put" in fields:
                 self._take(fields[b"put"])
             elif b"start" not in fields:
-                self._skipped += 1
+                self.skipped += 1
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-            self._skipped += 1
+            self.skipped += 1
 
     def _take(self, packed: bytes) -> str:
         """Have the vector of a record in the index; gives its key.
@@ -215,20 +191,20 @@ class IndexFeed:
         """
         record = self._decoder.decode(packed)
         if record.embedder != self._embedder:
-            self._foreign += 1
+            self.foreign += 1
         elif record.expires > self._clock():
             if record.key not in self._index:
                 vector = np.frombuffer(record.vector, dtype="<f2").astype(np.float32)
                 # Rounded to 16 bits it is a little longer or shorter than one.
                 self._index.add(record.key, record.bucket, vector / max(float(np.linalg.norm(vector)), 1e-6))
             self._expires[record.key] = record.expires
-            self._applied += 1
+            self.applied += 1
         return record.key
 
     def _drop(self, key: str) -> None:
         self._index.remove(key)
         self._expires.pop(key, None)
-        self._applied += 1
+        self.applied += 1
 
     async def _copy(self) -> bytes:
         """Have all vectors in the index that Redis holds, and no other that came from there.
@@ -251,7 +227,7 @@ class IndexFeed:
                     if packed is not None:
                         self._apply({b"put": packed})
                         copied += 1
-            self._copying = copied
+            self.copying = copied
             self._progress(copied)
             if not int(cursor):
                 break
@@ -260,7 +236,7 @@ class IndexFeed:
                 self._drop(key)
             await asyncio.sleep(0)
         self._store.followed(position)
-        self._rebuilt += 1
+        self.rebuilt += 1
         logger.info(
             "the index has %d vectors from %s, after %.1f s", copied, self._store.address, self._monotonic() - began
         )

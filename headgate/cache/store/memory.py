@@ -64,7 +64,8 @@ class MemoryStore:
         """
         if max_bytes < 0:
             raise ValueError(f"max_bytes is {max_bytes}; 0 or more is accepted")
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
+        """The bound on `bytes_used`."""
         self._clock = clock
         self._row_of: dict[str, int] = {}
         # By row, as are the two heaps. A free row keeps its numbers until it is used again.
@@ -91,7 +92,8 @@ class MemoryStore:
         self._level = 0.0
         self._stamp = 0
         self._bytes = 0
-        self._evictions = 0
+        self.evictions = 0
+        """Entries that had to leave for want of room, since the start, and those that came and were worth less."""
         self._forget: list[Forget] = []
         self._beside: Callable[[], int] = int
         self._decoder = msgspec.msgpack.Decoder(_Fields)
@@ -104,16 +106,6 @@ class MemoryStore:
     def bytes_used(self) -> int:
         """Bytes of the entries held: encoded, with `ENTRY_BYTES` each, tags and notes; and of what `beside` counts."""
         return self._bytes + self._beside()
-
-    @property
-    def max_bytes(self) -> int:
-        """The bound on `bytes_used`."""
-        return self._max_bytes
-
-    @property
-    def evictions(self) -> int:
-        """Entries that had to leave for want of room, since the start, and those that came and were worth less."""
-        return self._evictions
 
     def beside(self, taken: Callable[[], int]) -> None:
         """Have bytes counted against the bound that an index takes for the entries here; `taken` tells how many."""
@@ -167,7 +159,7 @@ class MemoryStore:
         charge = 0 if packed is None else ENTRY_BYTES + len(packed) + placed
         group = self._group(tags)
         own = charge if group is None else charge + group.charge
-        if packed is None or own > self._max_bytes or entry.expires <= now:
+        if packed is None or own > self.max_bytes or entry.expires <= now:
             # The older answer goes all the same: a newer one exists.
             self._drop(entry.key)
             return False
@@ -240,13 +232,13 @@ class MemoryStore:
         return sum(group.size for group in self._tagged.get(tag, ()))
 
     def _make_room(self, coming: int) -> None:
-        while self._row_of and self.bytes_used + coming > self._max_bytes:
+        while self._row_of and self.bytes_used + coming > self.max_bytes:
             self._evict()
 
     def _evict(self) -> None:
         row = self._least()
         self._level = self._ranks[row]
-        self._evictions += 1
+        self.evictions += 1
         self._drop(self._keys[row])
 
     def _least(self) -> int:

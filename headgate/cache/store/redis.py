@@ -89,22 +89,27 @@ class RedisStore:
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
-        self._client: Redis = Redis(connection_pool=pool)
-        self._put_script = self._client.register_script(redis_scripts.PUT)
-        self._delete_script = self._client.register_script(redis_scripts.DELETE)
-        self._delete_tagged_script = self._client.register_script(redis_scripts.DELETE_TAGGED)
-        self._note_script = self._client.register_script(redis_scripts.NOTE)
+        self.client: Redis = Redis(connection_pool=pool)
+        """The connections, for `IndexFeed`: commands given here wait as long as they like."""
+        self._put_script = self.client.register_script(redis_scripts.PUT)
+        self._delete_script = self.client.register_script(redis_scripts.DELETE)
+        self._delete_tagged_script = self.client.register_script(redis_scripts.DELETE_TAGGED)
+        self._note_script = self.client.register_script(redis_scripts.NOTE)
         host = str(pool.connection_kwargs.get("host", "localhost"))
         port, db = pool.connection_kwargs.get("port", 6379), pool.connection_kwargs.get("db", 0)
         scheme = url.split("://", 1)[0]
-        self._address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{f'/{db}' if db else ''}"
+        self.address = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{f'/{db}' if db else ''}"
+        """The server's URL without user and password."""
         self._clock = clock
-        self._prefix = prefix
+        self.prefix = prefix
+        """What the names of everything kept there begin with."""
         self._entry_prefix = f"{prefix}answer:"
         self._tag_prefix = f"{prefix}tag:"
-        self._vector_prefix = f"{prefix}vector:"
+        self.vector_prefix = f"{prefix}vector:"
+        """What the names of vectors begin with; the entry's key follows."""
         self._notes_prefix = f"{prefix}notes:"
-        self._stream = f"{prefix}changes"
+        self.stream = f"{prefix}changes"
+        """Name of the stream of changes. A record has `put`, a `VectorRecord`, or `gone`, a list of keys."""
         self._feed_records = feed_records
         self._timeout_s = timeout_s
         self._max_entry_bytes = max_entry_bytes
@@ -124,35 +129,10 @@ class RedisStore:
         """Note that the indexes have every change up to a record of the stream: what is older they need not hear."""
         self._followed = _record_id(record)
 
-    @property
-    def address(self) -> str:
-        """The server's URL without user and password."""
-        return self._address
-
-    @property
-    def client(self) -> Redis:
-        """The connections, for `IndexFeed`: commands given here wait as long as they like."""
-        return self._client
-
-    @property
-    def prefix(self) -> str:
-        """What the names of everything kept there begin with."""
-        return self._prefix
-
-    @property
-    def vector_prefix(self) -> str:
-        """What the names of vectors begin with; the entry's key follows."""
-        return self._vector_prefix
-
-    @property
-    def stream(self) -> str:
-        """Name of the stream of changes. A record has `put`, a `VectorRecord`, or `gone`, a list of keys."""
-        return self._stream
-
     async def ping(self) -> str | None:
         """None where the server answers, else why not. Neither the log nor `changed` hears of it."""
         try:
-            await self._within(self._timeout_s, self._client.ping)
+            await self._within(self._timeout_s, self.client.ping)
         except Exception as error:
             self._down = True
             self._retry_at = self._monotonic() + PAUSE_S
@@ -162,8 +142,8 @@ class RedisStore:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.aclose()
-        await self._client.connection_pool.disconnect()
+        await self.client.aclose()
+        await self.client.connection_pool.disconnect()
 
     def on_forget(self, forget: Forget) -> None:
         """Have `forget` called for entries deleted here, and for those put here once they have expired."""
@@ -235,8 +215,8 @@ class RedisStore:
         Raises:
             StoreDownError: the server does not answer, so nothing is known to be gone.
         """
-        names = [self._tag_prefix + tag, self._stream]
-        arguments: list[str | int] = [self._entry_prefix, self._vector_prefix, self._notes_prefix]
+        names = [self._tag_prefix + tag, self.stream]
+        arguments: list[str | int] = [self._entry_prefix, self.vector_prefix, self._notes_prefix]
         arguments += [self._feed_records, _PURGE_KEYS, repr(self._clock()), round(PURGE_MEMORY_S * 1000)]
         script = partial(self._delete_tagged_script, keys=names, args=arguments)
         # Nobody's answer waits for a purge, and it may be large.
@@ -254,7 +234,7 @@ class RedisStore:
             StoreDownError: the server does not answer.
         """
         milliseconds = round(self._clock() * 1000)
-        count = await self.ask(partial(self._client.zcount, self._tag_prefix + tag, milliseconds, "+inf"))
+        count = await self.ask(partial(self.client.zcount, self._tag_prefix + tag, milliseconds, "+inf"))
         return int(count)
 
     async def note(self, key: str, note: bytes, *, passing: bool = False) -> bool:
@@ -274,15 +254,15 @@ class RedisStore:
         Raises:
             StoreDownError: the server does not answer.
         """
-        found = await self.ask(partial(self._client.lrange, self._notes_prefix + key, 0, -1))
+        found = await self.ask(partial(self.client.lrange, self._notes_prefix + key, 0, -1))
         return tuple(note[1:] for note in found if isinstance(note, bytes))
 
     def _names(self, key: str) -> list[str]:
-        return [self._entry_prefix + key, self._vector_prefix + key, self._notes_prefix + key, self._stream]
+        return [self._entry_prefix + key, self.vector_prefix + key, self._notes_prefix + key, self.stream]
 
     async def _read(self, name: str) -> bytes | None:
         try:
-            found = await self._client.get(name)
+            found = await self.client.get(name)
         except ResponseError as error:
             if str(error).startswith("WRONGTYPE"):
                 return None
@@ -295,11 +275,11 @@ class RedisStore:
         except OutOfMemoryError:
             if not self._full:
                 self._full = True
-                logger.warning("%s is full and keeps no new answers: raise maxmemory or let it evict", self._address)
+                logger.warning("%s is full and keeps no new answers: raise maxmemory or let it evict", self.address)
             return False
         if self._full and kept:
             self._full = False
-            logger.warning("%s keeps new answers again", self._address)
+            logger.warning("%s keeps new answers again", self.address)
         return kept
 
     async def ask(self, command: Callable[[], Awaitable[T]], timeout_s: float | None = None, *, carries: int = 0) -> T:
@@ -319,7 +299,7 @@ class RedisStore:
                 await self._turns.acquire()
         except TimeoutError:
             # No fault of the server's: this process asks more than its connections carry.
-            raise StoreDownError(f"{self._address}: no connection was free in time") from None
+            raise StoreDownError(f"{self.address}: no connection was free in time") from None
         try:
             self._refuse_in_pause()
             trial = self._down
@@ -330,25 +310,25 @@ class RedisStore:
                 result = await self._within((timeout_s or self._timeout_s) + carries / _BYTES_S, command)
             except Exception as error:
                 self._fail(_reason(error))
-                raise StoreDownError(f"{self._address}: {_reason(error)}") from error
+                raise StoreDownError(f"{self.address}: {_reason(error)}") from error
         finally:
             self._turns.release()
         # Not after a call that began before the failure: it says nothing of the time since.
         if trial and self._down:
             self._down = False
-            logger.warning("%s answers again", self._address)
+            logger.warning("%s answers again", self.address)
             self._changed(None)
         return result
 
     def _refuse_in_pause(self) -> None:
         if self._down and self._monotonic() < self._retry_at:
-            raise StoreDownError(f"{self._address} did not answer a moment ago")
+            raise StoreDownError(f"{self.address} did not answer a moment ago")
 
     def _fail(self, reason: str) -> None:
         self._retry_at = self._monotonic() + PAUSE_S
         if not self._down:
             self._down = True
-            logger.warning("%s is left alone until it answers: %s", self._address, reason)
+            logger.warning("%s is left alone until it answers: %s", self.address, reason)
             self._changed(reason)
 
     async def _within(self, timeout_s: float, command: Callable[[], Awaitable[T]]) -> T:

@@ -25,17 +25,13 @@ class BlockPool:
         self._next: list[int] = [*range(1, blocks + 1), 0]
         self._previous: list[int] = [blocks, *range(blocks)]
         self._sentinel = blocks
-        self._free = blocks
+        self.free = blocks
+        """Number of blocks with no reference, cached ones included."""
 
     @property
     def size(self) -> int:
         """Number of blocks."""
         return self._sentinel
-
-    @property
-    def free(self) -> int:
-        """Number of blocks with no reference, cached ones included."""
-        return self._free
 
     def references(self, block: int) -> int:
         """How many tables use the block."""
@@ -79,16 +75,16 @@ class BlockPool:
             block = self._next[block]
         unreferenced = [b for b, count in enumerate(self._references) if count == 0]
         assert sorted(seen) == unreferenced, "the free list differs from the unreferenced blocks"
-        assert len(seen) == self._free, f"{self._free} blocks are counted free, {len(seen)} are listed"
+        assert len(seen) == self.free, f"{self.free} blocks are counted free, {len(seen)} are listed"
 
     def _unlink(self, block: int) -> None:
         before, after = self._previous[block], self._next[block]
         self._next[before], self._previous[after] = after, before
-        self._free -= 1
+        self.free -= 1
 
     def _link(self, block: int, *, last: bool) -> None:
         before = self._previous[self._sentinel] if last else self._sentinel
         after = self._next[before]
         self._next[before] = self._previous[after] = block
         self._previous[block], self._next[block] = before, after
-        self._free += 1
+        self.free += 1
