@@ -138,10 +138,9 @@ def measure_demo(
 
 async def _losses(model: LocalModel, tokenizer: Tokenizer, samples: Sequence[Sample]) -> Losses:
     async def loss(place: int, sample: Sample) -> tuple[float, int]:
-        messages = [{"role": turn.role, "content": turn.content} for turn in sample.messages]
         answer = (*tokenizer.encode(sample.written, add_special_tokens=False), tokenizer.eos_ids[0])
         async with room:
-            prompt = await model.render_chat(messages, list(sample.tools) or None)
+            prompt = await model.render_chat(*sample.conversation)
             scored = await model.score(f"sample-{place}", prompt, answer)
         return -sum(token.logprob for token in scored.tokens), len(answer)
 

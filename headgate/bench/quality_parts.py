@@ -62,8 +62,8 @@ def _texts(folder: Path, samples: Sequence[Sample]) -> list[_Text]:
     template, tokenizer = ChatTemplate.load(folder), Tokenizer.load(folder)
     texts: list[_Text] = []
     for sample in samples:
-        messages = [{"role": turn.role, "content": turn.content} for turn in sample.messages]
-        prompt = tokenizer.encode(template.render(messages, tools=list(sample.tools) or None), add_special_tokens=False)
+        messages, tools = sample.conversation
+        prompt = tokenizer.encode(template.render(messages, tools=tools), add_special_tokens=False)
         answer = (*tokenizer.encode(sample.written, add_special_tokens=False), tokenizer.eos_ids[0])
         texts.append((prompt, answer))
     return texts

@@ -287,10 +287,10 @@ def write_demo_tasks(path: Path, *, samples: int, seed: int) -> None:
             *generate(samples, seed=seed, split="train"),
             *generate(max(1, samples // 10), seed=seed, split="calibration"),
         ):
-            messages = [{"role": turn.role, "content": turn.content} for turn in sample.messages]
+            messages, tools = sample.conversation
             record: dict[str, Any] = {"messages": [*messages, {"role": "assistant", "content": sample.written}]}
-            if sample.tools:
-                record["tools"] = list(sample.tools)
+            if tools:
+                record["tools"] = tools
             file.write(json.dumps({**record, "split": sample.split}, ensure_ascii=False) + "\n")
     temporary.replace(path)
 

@@ -205,8 +205,7 @@ async def ask(model: LocalModel, samples: Sequence[Sample], *, concurrency: int 
 
 async def _ask(model: LocalModel, sample: Sample, place: int) -> Answer:
     started = time.perf_counter()
-    messages = [{"role": turn.role, "content": turn.content} for turn in sample.messages]
-    prompt = await model.render_chat(messages, list(sample.tools) or None)
+    prompt = await model.render_chat(*sample.conversation)
     # Nobody else is there to answer what it would leave to a larger model.
     suppressed = model.info.defaults.begin_suppress_tokens
     sampling = SamplingParams(temperature=0.0, max_tokens=LONGEST_ANSWER, begin_suppress_tokens=suppressed)

@@ -205,10 +205,9 @@ async def ask_both(
 
 
 async def _check(sample: Sample, small: LocalModel, large: LocalModel) -> None:
-    messages = [{"role": turn.role, "content": turn.content} for turn in sample.messages]
     for model in (small, large):
         try:
-            prompt = await model.render_chat(messages, list(sample.tools) or None)
+            prompt = await model.render_chat(*sample.conversation)
         except TemplateError as error:
             raise PromptError(f"prompt {sample.prompt[:60]!r}: {error}") from None
         if len(prompt) >= model.info.context_length:
@@ -222,16 +221,14 @@ async def _turn(
     small: LocalModel, large: LocalModel, samples: Sequence[Sample], start: int
 ) -> list[tuple[Outcome, Vector]]:
     names = [f"prompt-{start + place}" for place in range(len(samples))]
-    conversations = [[{"role": turn.role, "content": turn.content} for turn in s.messages] for s in samples]
-    asked = list(zip(conversations, [list(s.tools) or None for s in samples], strict=True))
-    prompts = [await small.render_chat(messages, tools) for messages, tools in asked]
+    prompts = [await small.render_chat(*sample.conversation) for sample in samples]
     plain = await _all(_answer(small, p, f"{n}/plain") for n, p in zip(names, prompts, strict=True))
     probed = await _all(_probed(small, p, n) for n, p in zip(names, prompts, strict=True))
     scores = await _all(small.score(n, p, a.ids, tenant=n) for n, p, a in zip(names, prompts, plain, strict=True))
     left = [at for at, answer in enumerate(plain) if answer.hands_over]
     alone = await _all(_answer(small, prompts[at], f"{names[at]}/own", alone=True) for at in left)
     own = dict(zip(left, alone, strict=True))
-    prompts = [await large.render_chat(messages, tools) for messages, tools in asked]
+    prompts = [await large.render_chat(*sample.conversation) for sample in samples]
     better = await _all(_answer(large, p, n) for n, p in zip(names, prompts, strict=True))
     return [
         (_outcome(sample, answer, probe, again.device_s, score, other, own.get(at)), probe.state)

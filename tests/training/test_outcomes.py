@@ -74,8 +74,7 @@ def test_a_table_holds_what_both_models_said_and_what_the_small_one_knew(pair: t
     oracle = transformers.AutoModelForCausalLM.from_pretrained(small, dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(small)
     for place in (0, 3):
-        messages = [{"role": turn.role, "content": turn.content} for turn in samples[place].messages]
-        tools = list(samples[place].tools) or None
+        messages, tools = samples[place].conversation
         text = tokenizer.apply_chat_template(messages, tools=tools, add_generation_prompt=True, tokenize=False)
         ids = tokenizer(text, add_special_tokens=False, return_tensors="pt").input_ids
         assert ids.shape[1] == table.outcomes[place].prompt_tokens

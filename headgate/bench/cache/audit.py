@@ -196,7 +196,7 @@ class _Asked:
     id: str
 
     async def generate(self, sample: Sample) -> _Said:
-        prompt = await self._prompt(sample)
+        prompt = await self.model.render_chat(*sample.conversation)
         suppressed = self.model.info.defaults.begin_suppress_tokens
         sampling = SamplingParams(temperature=0.0, max_tokens=_LONGEST_ANSWER, begin_suppress_tokens=suppressed)
         text, device_s = "", 0.0
@@ -208,7 +208,7 @@ class _Asked:
         return _Said(text, tuple(tokens), device_s)
 
     async def pair(self, original: Sample, cached: _Said, sample: Sample, *, same: bool) -> Pair:
-        score = await self.model.score(self.id, await self._prompt(sample), cached.tokens)
+        score = await self.model.score(self.id, await self.model.render_chat(*sample.conversation), cached.tokens)
         generated = await self.generate(sample)
         return Pair(
             sample.family,
@@ -222,7 +222,3 @@ class _Asked:
             score.finish.device_s,
             generated.device_s,
         )
-
-    async def _prompt(self, sample: Sample) -> tuple[int, ...]:
-        messages = [{"role": turn.role, "content": turn.content} for turn in sample.messages]
-        return await self.model.render_chat(messages, list(sample.tools) or None)

@@ -86,7 +86,7 @@ def test_chat_template_gives_the_trained_layout(tokenizer: Tokenizer, folder: Pa
     assert any(sample.tools for sample in samples)
     for sample in samples:
         segments = conversation_segments(sample)
-        turns = [{"role": turn.role, "content": turn.content} for turn in sample.messages]
+        turns, _ = sample.conversation
         tools = list(sample.tools) or None
         prompt = fast.apply_chat_template(turns, tools=tools, add_generation_prompt=True, tokenize=False)
         assert prompt == "".join(text for text, _ in segments[:-1])

@@ -86,6 +86,11 @@ class Sample:
         return self.messages[-1].content
 
     @property
+    def conversation(self) -> tuple[list[dict[str, str]], list[Mapping[str, Any]] | None]:
+        """Messages and tools as chat templates are given them; None where there are no tools."""
+        return [{"role": turn.role, "content": turn.content} for turn in self.messages], list(self.tools) or None
+
+    @property
     def written(self) -> str:
         """What a model is to write: the working, if there is one, and the answer."""
         return written(self.working, self.answer)
