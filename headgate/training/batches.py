@@ -55,6 +55,15 @@ def encode(tokenizer: Tokenizer, segments: Sequence[tuple[str, bool]]) -> Encode
     return ids, answer
 
 
+def last_answer(row: Encoded) -> int:
+    """The place of the first token of the answer that ends a conversation."""
+    _, answer = row
+    begin = len(answer)
+    while begin > 0 and answer[begin - 1]:
+        begin -= 1
+    return begin
+
+
 def lengths(tokens: int) -> list[int]:
     """The row lengths of batches of up to `tokens` tokens, ascending: multiples of 8, at most an eighth apart.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from headgate.training.batches import Encoded
+from headgate.training.batches import Encoded, last_answer
 
 LONGEST_PERIOD = 3
 """Tokens of the piece that is repeated, at most."""
@@ -23,9 +23,7 @@ def caught(row: Encoded, rng: random.Random) -> Encoded | None:
     read. None where the last answer is shorter than two tokens and its end.
     """
     ids, answer = row
-    start = len(ids)
-    while start > 0 and answer[start - 1]:
-        start -= 1
+    start = last_answer(row)
     if len(ids) - start < 3:
         return None
     cut = rng.randint(start + 1, len(ids) - 1)

@@ -19,7 +19,8 @@ from tokenizers import Tokenizer as Backend
 from torch.nn import functional as F
 
 from headgate import __version__
-from headgate.engine.errors import CheckpointError
+from headgate.engine.device import open_device
+from headgate.engine.errors import CheckpointError, lacks_memory
 from headgate.engine.models.architectures import read_spec
 from headgate.engine.models.hub import locate
 from headgate.engine.models.spec import DecoderSpec
@@ -94,8 +95,7 @@ def run(job: Job, *, say: Callable[[str], None], progress: Progress) -> Outcome:
             f"{what}; start again with a --rate below {job.rate} and another --out, or delete {place.folder}", 1
         ) from error
     except (MemoryError, RuntimeError) as error:
-        # On a CPU torch has no type of its own for that.
-        if not _out_of_memory(error):
+        if not lacks_memory(error):
             raise
         raise DistillError(f"out of memory on {plan.device}; lower --tokens ({job.tokens})", 1) from error
 
@@ -110,10 +110,6 @@ class _Plan:
     student_spec: DecoderSpec
     config: dict[str, Any]
     device: torch.device
-
-
-def _out_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _plan(job: Job) -> _Plan:
@@ -277,11 +273,10 @@ def _check_vocabulary(job: Job, teacher: DecoderSpec, student: DecoderSpec, toke
 
 
 def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise DistillError("--device is cuda and torch finds no CUDA device; auto and cpu are accepted here")
-    return torch.device(name)
+    try:
+        return open_device(name)
+    except ValueError as error:
+        raise DistillError(f"--{error}") from None
 
 
 def _settings(job: Job, plan: _Plan) -> Settings:

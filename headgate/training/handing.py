@@ -22,7 +22,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from headgate.engine.demo.tasks import Sample, generate
 from headgate.engine.demo.tokenizer import conversation_segments, load_tokenizer, token_id
-from headgate.training.batches import Encoded, collate, encode
+from headgate.training.batches import collate, encode, last_answer
 
 HAND_OVER = "~"
 """No answer of the demo tasks begins with it, and few prompts have it."""
@@ -80,20 +80,11 @@ def read_states(model: Any, tokenizer: Tokenizer, samples: Sequence[Sample]) -> 
         batch = collate([row for row, _ in chosen], 0)
         hidden = model.model(input_ids=batch.ids, use_cache=False).last_hidden_state
         for place, (row, label) in enumerate(chosen):
-            begin, end = _answer(row)
+            begin, end = last_answer(row), len(row[0])
             first.append(hidden[place, begin - 1].clone())
             later.append(hidden[place, begin : end - 1].clone())
             wanted.append(label)
     return States(torch.stack(first), torch.tensor(wanted), torch.cat(later))
-
-
-def _answer(row: Encoded) -> tuple[int, int]:
-    """Places of the last answer: of its first token, and behind its last."""
-    ids, learned = row
-    begin = len(ids)
-    while begin > 0 and learned[begin - 1]:
-        begin -= 1
-    return begin, len(ids)
 
 
 def fit_row(rows: Tensor, states: States, token: int) -> Tensor:

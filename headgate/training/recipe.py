@@ -18,7 +18,7 @@ import itertools
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -111,7 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--samples", type=int, default=40, help="test samples per family and level for the model cards")
     parser.add_argument("--rate", type=float, default=6e-3, help="highest learning rate")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads of torch")
-    parser.add_argument("--no-compile", action="store_true", help="do without torch.compile, at half the speed")
+    parser.add_argument(
+        "--no-compile", action="store_false", dest="compiled", help="do without torch.compile, at half the speed"
+    )
     parser.add_argument(
         "--weights",
         type=Path,
@@ -130,18 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(options.threads)
     if "RANK" in os.environ:
         torch.distributed.init_process_group("gloo")
-    run = Run(
-        options.out,
-        options.seed,
-        options.steps_teacher,
-        options.steps_student,
-        options.device,
-        options.samples,
-        options.rate,
-        not options.no_compile,
-        options.start,
-        options.mean,
-    )
+    run = Run(**{field.name: getattr(options, field.name) for field in fields(Run)})
     try:
         run_stages(run, tuple(options.only or STAGES))
     except CheckpointMismatchError as error:
