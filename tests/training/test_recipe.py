@@ -1,5 +1,7 @@
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from headgate.engine.demo.tasks import each_cell
 from headgate.engine.demo.tokenizer import train_tokenizer
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.models.generation import hand_over
-from headgate.training import rare, recipe
+from headgate.training import evaluate, rare, recipe
 from headgate.training.card import Training, card
 from headgate.training.evaluate import Answer
 from headgate.training.handing import HAND_OVER
@@ -24,51 +26,61 @@ DENSE = Shape(hidden=64, layers=2, heads=4, kv_heads=2, mlp=64, head_dim=16, ind
 DEEPER = replace(DENSE, layers=3)
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recipe with tiny models, small chunks and a tokenizer of few samples."""
-    monkeypatch.setattr(recipe, "TEACHER", EXPERTS)
-    monkeypatch.setattr(recipe, "ASSISTANT", DEEPER)
-    monkeypatch.setattr(recipe, "STUDENT", DENSE)
-    monkeypatch.setattr(recipe, "CHUNK", 128)
-    monkeypatch.setattr(recipe, "SAMPLES", 300)
-    monkeypatch.setattr(rare, "SAMPLES", 300)
-    monkeypatch.setattr(recipe, "train_tokenizer", lambda seed: train_tokenizer(seed=seed, samples=2_000))
+trained = cache(partial(train_tokenizer, samples=2_000))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small() -> Iterator[None]:
+    """The recipe with tiny models, small chunks, short answers and a tokenizer of few samples."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recipe, "TEACHER", EXPERTS)
+        patch.setattr(recipe, "ASSISTANT", DEEPER)
+        patch.setattr(recipe, "STUDENT", DENSE)
+        patch.setattr(recipe, "CHUNK", 128)
+        patch.setattr(recipe, "SAMPLES", 300)
+        patch.setattr(rare, "SAMPLES", 300)
+        patch.setattr(evaluate, "LONGEST_ANSWER", 16)
+        patch.setattr(recipe, "train_tokenizer", trained)
+        yield
 
 
 OPTIONS = ["--steps-teacher", "2", "--steps-student", "2", "--samples", "1", "--threads", "1", "--no-compile"]
+TEACHER_ALONE = ["--only", "teacher", *OPTIONS]
 
 
-@pytest.mark.usefixtures("small")
-def test_the_recipe_makes_its_folders_and_a_plot_and_has_nothing_to_do_again(tmp_path: Path) -> None:
-    recipe.main(["--out", str(tmp_path), *OPTIONS])
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a whole run."""
+    folder = tmp_path_factory.mktemp("recipe") / "first"
+    recipe.main(["--out", str(folder), *OPTIONS])
+    return folder
+
+
+def test_the_recipe_makes_its_folders_and_a_plot_and_has_nothing_to_do_again(first: Path) -> None:
     for name in recipe.STAGES:
-        text = (tmp_path / name / "README.md").read_text()
+        text = (first / name / "README.md").read_text()
         assert f"# Headgate demo {'student' if name == 'undistilled' else name}" in text
         assert "| sentiment |" in text
         assert ("- Handing over: " in text) == (name in ("student", "undistilled"))
-        assert (hand_over(tmp_path / name) == HAND_OVER) == (name in ("student", "undistilled"))
-        state = torch.load(tmp_path / f"{name}.pt", weights_only=True)
+        assert (hand_over(first / name) == HAND_OVER) == (name in ("student", "undistilled"))
+        state = torch.load(first / f"{name}.pt", weights_only=True)
         assert state["step"] == len(state["losses"]) == 2
-    assert (tmp_path / "loss.png").stat().st_size > 5_000
+    assert (first / "loss.png").stat().st_size > 5_000
     engine = Engine(EngineSettings(threads=1))
-    engine.load(*(ModelSpec(name, tmp_path / name) for name in recipe.STAGES))
+    engine.load(*(ModelSpec(name, first / name) for name in recipe.STAGES))
     assert {engine.models[name].info.architecture for name in recipe.STAGES} == {
         "Qwen3MoeForCausalLM",
         "Qwen3ForCausalLM",
     }
 
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
-    recipe.main(["--out", str(tmp_path), *OPTIONS])
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")} == before
+    before = {path: path.stat().st_mtime_ns for path in first.rglob("*.safetensors")}
+    recipe.main(["--out", str(first), *OPTIONS])
+    assert {path: path.stat().st_mtime_ns for path in first.rglob("*.safetensors")} == before
 
 
-@pytest.mark.usefixtures("small")
-def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    teacher = ["--only", "teacher", *OPTIONS]
-    recipe.main(["--out", str(first), *teacher])
-    recipe.main(["--out", str(second), "--weights", str(first), *teacher])
+def test_a_run_goes_on_from_the_weights_of_another(first: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    recipe.main(["--out", str(second), "--weights", str(first), *TEACHER_ALONE])
     losses = [torch.load(folder / "teacher.pt", weights_only=True)["losses"] for folder in (first, second)]
     # The same data, so that only the weights can make a difference.
     assert losses[1][0] != losses[0][0]
@@ -76,27 +88,21 @@ def test_a_run_goes_on_from_the_weights_of_another(tmp_path: Path) -> None:
     assert (second / "teacher" / "tokenizer.json").read_text() == (first / "teacher" / "tokenizer.json").read_text()
 
 
-@pytest.mark.usefixtures("small")
 def test_a_folder_of_a_run_with_another_seed_or_start_is_not_gone_on_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    first: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    teacher = ["--only", "teacher", *OPTIONS]
-    recipe.main(["--out", str(first), *teacher])
+    second = tmp_path / "second"
     shutil.copytree(first, second)
     for more, named in ((["--seed", "1"], "--seed 1"), (["--weights", str(first)], f"--seed 0 and --weights {first}")):
         with pytest.raises(SystemExit) as left:
-            recipe.main(["--out", str(second), *more, *teacher])
+            recipe.main(["--out", str(second), *more, *TEACHER_ALONE])
         assert left.value.code == 2
         assert f"teacher.pt is the state of a run with --seed 0, not with {named}; delete it" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("small")
-def test_a_run_may_end_half_way_between_its_start_and_its_end(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    teacher = ["--only", "teacher", *OPTIONS]
-    recipe.main(["--out", str(first), *teacher])
-    recipe.main(["--out", str(second), "--weights", str(first), "--mean", *teacher])
+def test_a_run_may_end_half_way_between_its_start_and_its_end(first: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    recipe.main(["--out", str(second), "--weights", str(first), "--mean", *TEACHER_ALONE])
     start, mean = (load_file(folder / "teacher" / "model.safetensors") for folder in (first, second))
     end = torch.load(second / "teacher.pt", weights_only=True)["model"]
     wanted = (start["model.embed_tokens.weight"].float() + end["model.embed_tokens.weight"]) / 2
@@ -111,15 +117,14 @@ def test_a_mean_without_weights_to_start_from_is_refused(capsys: pytest.CaptureF
     assert "--mean" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("small")
-def test_a_student_goes_on_with_what_taught_it(tmp_path: Path) -> None:
-    first, taught, alone = tmp_path / "first", tmp_path / "taught", tmp_path / "alone"
-    recipe.main(["--out", str(first), *OPTIONS])
-    again = ["--weights", str(first), "--seed", "7", "--only", "student", *OPTIONS]
+def test_a_student_goes_on_with_what_taught_it(first: Path, tmp_path: Path) -> None:
+    kept, taught, alone = tmp_path / "kept", tmp_path / "taught", tmp_path / "alone"
+    shutil.copytree(first, kept)
+    again = ["--weights", str(kept), "--seed", "7", "--only", "student", *OPTIONS]
     recipe.main(["--out", str(taught), *again])
     assert sorted(path.name for path in taught.iterdir()) == ["loss.png", "student", "student.pt"]
     # Where no assistant was kept, as in what is shipped, the teacher itself teaches.
-    shutil.rmtree(first / "assistant")
+    shutil.rmtree(kept / "assistant")
     recipe.main(["--out", str(alone), *again])
     losses = [torch.load(folder / "student.pt", weights_only=True)["losses"] for folder in (taught, alone)]
     assert losses[0][0] != losses[1][0]
@@ -127,24 +132,20 @@ def test_a_student_goes_on_with_what_taught_it(tmp_path: Path) -> None:
         assert f"KL({who} || student)" in (folder / "student" / "README.md").read_text()
 
 
-@pytest.mark.usefixtures("small")
-def test_a_student_may_start_with_the_first_layers_of_a_deeper_one(tmp_path: Path) -> None:
-    first, second = tmp_path / "first", tmp_path / "second"
-    recipe.main(["--out", str(first), "--only", "assistant", *OPTIONS])
-    shutil.copytree(first / "assistant", first / "student")
-    recipe.main(["--out", str(second), "--weights", str(first), "--only", "student", *OPTIONS])
+def test_a_student_may_start_with_the_first_layers_of_a_deeper_one(first: Path, tmp_path: Path) -> None:
+    deeper, second = tmp_path / "deeper", tmp_path / "second"
+    for name, of in (("teacher", "teacher"), ("student", "assistant")):
+        shutil.copytree(first / of, deeper / name)
+    recipe.main(["--out", str(second), "--weights", str(deeper), "--only", "student", *OPTIONS])
     assert "first layers of an earlier run's deeper model" in (second / "student" / "README.md").read_text()
     assert "difference of hidden states" in (second / "student" / "README.md").read_text()
     assert AutoConfig.from_pretrained(second / "student").num_hidden_layers == DENSE.layers
 
 
-@pytest.mark.usefixtures("small")
-def test_weights_of_another_shape_are_no_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    teacher = ["--only", "teacher", *OPTIONS]
-    recipe.main(["--out", str(tmp_path / "first"), *teacher])
+def test_weights_of_another_shape_are_no_start(first: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipe, "TEACHER", DENSE)
     with pytest.raises(ValueError, match="cannot be started from"):
-        recipe.main(["--out", str(tmp_path / "second"), "--weights", str(tmp_path / "first"), *teacher])
+        recipe.main(["--out", str(tmp_path / "second"), "--weights", str(first), *TEACHER_ALONE])
 
 
 @pytest.mark.parametrize("option", ["--steps-teacher", "--steps-student", "--samples", "--threads"])
@@ -154,7 +155,6 @@ def test_options_below_one_are_refused(option: str, capsys: pytest.CaptureFixtur
     assert f"{option} is 0; it must be at least 1" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("small")
 def test_an_interrupted_run_says_how_to_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
