@@ -49,7 +49,7 @@ def test_a_student_that_is_taught_answers_as_before_where_it_may_not_hand_over(
 ) -> None:
     folder = tmp_path / "student"
     shutil.copytree(checkpoint("student"), folder)
-    main([str(folder), "--samples", "1500", "--seed", "3"])
+    main([str(folder), "--samples", "400", "--seed", "3"])
     assert "hands over" in capsys.readouterr().out
     before, after = (load_file(where / "model.safetensors") for where in (checkpoint("student"), folder))
     token = token_id(load_tokenizer(folder), HAND_OVER)
@@ -58,11 +58,11 @@ def test_a_student_that_is_taught_answers_as_before_where_it_may_not_hand_over(
         assert changed == ([token] if name == "model.embed_tokens.weight" else [])
     assert hand_over(folder) == HAND_OVER
     assert sampling_defaults(folder, 4096).begin_suppress_tokens == (token,)
-    samples = each_cell(4, seed=1, split="test")
+    samples = each_cell(2, seed=1, split="test")
     plain, taught = ([a.text for a in evaluate(where, samples)] for where in (checkpoint("student"), folder))
     same = sum(one == other for one, other in zip(plain, taught, strict=True))
     assert same >= 0.98 * len(samples)
-    hard = [s for s in each_cell(12, seed=2, split="test") if left(s)]
+    hard = [s for s in each_cell(8, seed=2, split="test") if left(s)]
     table = make_table(folder, checkpoint("teacher"), [*hard, *samples[:4]])
     assert table.hand_over == HAND_OVER
     assert table.handed_over[: len(hard)].mean() > 0.3

@@ -2,6 +2,7 @@ import dataclasses
 import math
 import random
 import re
+from datetime import timedelta
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.engine.demo import checkpoint
 from headgate.engine.demo.tokenizer import END_OF_TEXT, TURN_END, load_tokenizer
+from headgate.training import rare
 from headgate.training.batches import Batch, Cursor, bucketed, collate, lengths, stream
 from headgate.training.forward import prepare, products
 from headgate.training.handing import HAND_OVER
@@ -62,24 +64,30 @@ def test_distillation_loss_equals_a_hand_computed_value() -> None:
     assert exact.item() == pytest.approx((expected - math.log(0.25)) / 2, rel=1e-6)
 
 
-def test_students_learn_answers_without_the_working_that_the_teacher_shows(tokenizer) -> None:
-    def working(students: bool) -> list[str]:
-        batches = islice(demo_stream(tokenizer, 0, students=students)(Cursor()), 12)
-        rows = [tokenizer.decode(row.tolist(), skip_special_tokens=False) for b, _ in batches for row in b.ids]
-        return re.findall(r", (?:highest|lowest) \d+, so ", "".join(rows))
+@pytest.fixture(scope="module")
+def learned(tokenizer) -> dict[str, list[str]]:
+    """What the teacher and the students read first, row by row."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rare, "SAMPLES", 300)
+        streams = {who: demo_stream(tokenizer, 0, students=who == "students") for who in ("teacher", "students")}
+    batches = {who: islice(stream(Cursor()), 60) for who, stream in streams.items()}
+    return {
+        who: [tokenizer.decode(row.tolist(), skip_special_tokens=False) for batch, _ in some for row in batch.ids]
+        for who, some in batches.items()
+    }
 
-    assert working(False)
-    assert not working(True)
+
+def test_students_learn_answers_without_the_working_that_the_teacher_shows(learned) -> None:
+    working = re.compile(r", (?:highest|lowest) \d+, so ")
+    assert any(map(working.search, learned["teacher"]))
+    assert not any(map(working.search, learned["students"]))
 
 
-def test_students_learn_the_mark_for_half_of_what_is_to_be_handed_over_and_the_teacher_never(tokenizer) -> None:
-    def rows(students: bool) -> list[str]:
-        batches = islice(demo_stream(tokenizer, 0, students=students)(Cursor()), 60)
-        return [tokenizer.decode(row.tolist(), skip_special_tokens=False) for b, _ in batches for row in b.ids]
-
+def test_students_learn_the_mark_for_half_of_what_is_to_be_handed_over_and_the_teacher_never(learned) -> None:
     marked = re.compile(rf"assistant\n{re.escape(HAND_OVER + TURN_END)}({re.escape(END_OF_TEXT)})*$")
-    assert 0.02 < sum(bool(marked.search(row)) for row in rows(True)) / len(rows(True)) < 0.06
-    assert not any(f"assistant\n{HAND_OVER}" in row for row in rows(False))
+    rows = learned["students"]
+    assert 0.02 < sum(bool(marked.search(row)) for row in rows) / len(rows) < 0.06
+    assert not any(f"assistant\n{HAND_OVER}" in row for row in learned["teacher"])
 
 
 def test_batches_mark_exactly_the_answer_tokens() -> None:
@@ -224,13 +232,11 @@ def plain_loss(model, batch: Batch, _done: float) -> torch.Tensor:
 
 
 def test_two_processes_train_as_one_on_both_their_batches(tokenizer, tmp_path) -> None:
-    context = torch.multiprocessing.get_context("spawn")
-    workers = [context.Process(target=_work, args=(rank, tmp_path)) for rank in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-        assert worker.exitcode == 0
+    other = torch.multiprocessing.get_context("spawn").Process(target=_work, args=(1, tmp_path))
+    other.start()
+    _work(0, tmp_path)
+    other.join()
+    assert other.exitcode == 0
     state = torch.load(tmp_path / "state.pt", weights_only=True)
 
     # The same by hand: the mean of the gradients of two batches, for two steps.
@@ -258,14 +264,14 @@ def test_two_processes_train_as_one_on_both_their_batches(tokenizer, tmp_path) -
 
 
 def _work(rank: int, folder) -> None:
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    model = prepare(build(TINY, load_tokenizer(checkpoint("student")), seed=0))
-    train(
-        model, _stream(), plain_loss, TrainSettings(steps=2, rate=0.01, warmup=0, save_every=5),
-        folder / "state.pt",
-    )  # fmt: skip
-    torch.distributed.destroy_process_group()
+    meet, patience = f"file://{folder}/meet", timedelta(minutes=2)
+    torch.distributed.init_process_group("gloo", init_method=meet, timeout=patience, rank=rank, world_size=2)
+    try:
+        model = prepare(build(TINY, load_tokenizer(checkpoint("student")), seed=0))
+        settings = TrainSettings(steps=2, rate=0.01, warmup=0, save_every=5)
+        train(model, _stream(), plain_loss, settings, folder / "state.pt")
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_hidden_states_are_matched_at_the_same_relative_depth(tokenizer) -> None:
@@ -333,7 +339,7 @@ def test_muon_takes_the_matrices_of_the_layers_and_adam_the_rest(tokenizer) -> N
 @pytest.mark.parametrize("shape", [TINY_EXPERTS, TINY], ids=["experts", "dense"])
 def test_training_functions_compute_what_transformers_computes(tokenizer, shape) -> None:
     model = build(shape, tokenizer, seed=1).eval()
-    batch, _ = next(demo_stream(tokenizer, 0)(Cursor()))
+    batch = collate(_rows(1), pad=0)
     with torch.no_grad():
         plain = model(input_ids=batch.ids, attention_mask=batch.mask.long()).logits.flatten(0, 1)[batch.positions]
         fast = answer_logits(prepare(model), batch)

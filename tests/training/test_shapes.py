@@ -7,7 +7,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from headgate.engine.demo.tokenizer import train_tokenizer
+from headgate.engine.demo import checkpoint
+from headgate.engine.demo.tokenizer import load_tokenizer
 from headgate.training.shapes import Shape, build, export, load_weights
 
 pytest.importorskip("transformers")
@@ -18,7 +19,7 @@ NARROW = replace(WIDE, mlp=64)
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(seed=0, samples=2_000)
+    return load_tokenizer(checkpoint("student"))
 
 
 @pytest.fixture(scope="module")

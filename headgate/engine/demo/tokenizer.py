@@ -69,7 +69,7 @@ saw included, and not one association per word and place. The runs (" is the ") 
 """
 
 
-def train_tokenizer(*, seed: int = 0, samples: int = 60_000, vocabulary: int = VOCABULARY) -> Tokenizer:
+def train_tokenizer(*, seed: int = 0, samples: int = 60_000) -> Tokenizer:
     """A tokenizer trained on `samples` of the train split. Deterministic for the same arguments."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -80,7 +80,7 @@ def train_tokenizer(*, seed: int = 0, samples: int = 60_000, vocabulary: int = V
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary - len(MARKS),
+        vocab_size=VOCABULARY - len(MARKS),
         min_frequency=2,
         show_progress=False,
         special_tokens=[AddedToken(text, special=True, normalized=False) for text in SPECIALS],

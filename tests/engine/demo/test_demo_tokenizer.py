@@ -21,7 +21,7 @@ from headgate.engine.text.chat_template import ChatTemplate
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(seed=0, samples=20_000)
+    return train_tokenizer(seed=0, samples=5_000)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_specials_and_marks_are_single_tokens_in_fixed_places(tokenizer: Tokeniz
 
 
 def test_training_is_deterministic(folder: Path, tmp_path: Path) -> None:
-    save_tokenizer(train_tokenizer(seed=0, samples=20_000), tmp_path)
+    save_tokenizer(train_tokenizer(seed=0, samples=5_000), tmp_path)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
     assert load_tokenizer(folder).encode("one word").ids == load_tokenizer(tmp_path).encode("one word").ids
