@@ -259,7 +259,7 @@ async def test_a_bucket_emptied_while_the_worker_is_at_it_is_gone(open_index: Op
 async def test_recall_is_one_where_it_is_exact_and_tells_when_a_graph_is_not(
     open_index: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = open_index(64)
+    index = open_index(64, tail_max=1000)
     vectors = units(3000, dim=64)
     fill(index, vectors[:50], "flat")
     fill(index, vectors, "b")
