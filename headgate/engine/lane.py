@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable
 
-from headgate.engine.errors import PromptTooLong, lacks_memory
+from headgate.engine.errors import lacks_memory
 from headgate.engine.inputs import Interrupt
 from headgate.engine.request import (
     Delta,
@@ -38,7 +38,7 @@ of sequences that is as much as a large GPU's step, and takes the interpreter fr
 
 
 class Lane:
-    """Steps one model. Everything but `stats` and `check_prompt` belongs to the step thread."""
+    """Steps one model. Everything but `stats` belongs to the step thread."""
 
     def __init__(
         self,
@@ -126,24 +126,6 @@ class Lane:
         """Tokens of a prompt that need not be computed; may be asked from another thread."""
         return self._scheduler.tables.resident(tenant, prompt)
 
-    def check_prompt(self, request: Request) -> None:
-        """Raise PromptTooLong or ValueError if the request cannot be served."""
-        if not request.prompt:
-            raise ValueError("the prompt has no tokens; it must have at least one")
-        if request.probe and (request.n != 1 or request.score):
-            raise ValueError(
-                f"a probe has n {request.n} and {len(request.score)} tokens to score; 1 and 0 are accepted"
-            )
-        if request.pin and not request.probe:
-            raise ValueError("pin is set without probe; a prompt is pinned by a probe")
-        if request.score:
-            if request.n != 1:
-                raise ValueError(f"n is {request.n} with a continuation to score; 1 is accepted")
-            if len(request.prompt) + len(request.score) > self.context_length:
-                raise PromptTooLong(len(request.prompt) + len(request.score), self.context_length)
-        if len(request.prompt) >= self.context_length:
-            raise PromptTooLong(len(request.prompt), self.context_length)
-
     def submit(self, request: Request, submitted_at: float) -> None:
         """Queue the request's choices. Later choices wait for the first one's prompt pass and share its blocks."""
         params = request.sampling
@@ -177,9 +159,10 @@ class Lane:
         chosen = [s for s in self._sequences.get(request_id, []) if choice is None or s.choice == choice]
         return [self._end(s, "cancelled") for s in chosen if not s.done]
 
-    def unpin(self, request_id: str) -> None:
+    def unpin(self, request_id: str) -> list[Delta]:
         """Let go of the blocks that a request has pinned."""
         self._scheduler.unpin(request_id)
+        return []
 
     def cancel_all(self) -> list[Delta]:
         """End everything."""

@@ -11,7 +11,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -33,36 +34,8 @@ Listener = Callable[[Sequence[Delta]], None]
 """Called on the step thread with everything one round produced for it; must return at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Submit:
-    request: Request
-    listener: Listener
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Cancel:
-    request_id: str
-    choice: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Unpin:
-    model: str
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    work: Callable[[], list[Delta]]
-
-
-_Command = _Submit | _Cancel | _Unpin | _Call
-
-
-@dataclass(frozen=True, slots=True)
-class _Stop:
-    pass
+Command = Callable[[], list[Delta]]
+"""What the step thread does between two steps. What it returns goes to those who listen."""
 
 
 class _Entering:
@@ -100,7 +73,7 @@ class StepLoop:
         self._clock = clock
         self._lanes: dict[str, Lane] = {}
         self._rouse: dict[str, Callable[[], None]] = {}
-        self._inbox: queue.SimpleQueue[_Command | _Stop] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()  # None: to stop
         self._live: dict[str, tuple[Lane, Listener, set[int]]] = {}
         self._entering = _Entering()
         self._admitting = False
@@ -156,9 +129,9 @@ class StepLoop:
         if self._thread is None:
             return
         self._draining.set()
-        self._tell(_Cancel("", None))
+        self.call(list)  # it looks whether there is anything left
         self._drained.wait(timeout=deadline_s)
-        self._tell(_Stop())
+        self._tell(None)
         self._thread.join()
         self._thread = None
 
@@ -169,26 +142,25 @@ class StepLoop:
             UnknownModel, EngineStopped, PromptTooLong: the request was not queued.
             ValueError: the prompt is empty.
         """
-        self._lane(request.model).check_prompt(request)
+        request.check(self._lane(request.model).context_length)
         if not self._admitting:
             raise EngineStopped("the engine takes no requests: it is stopping or was not started")
         self._entering.add(request)
-        self._tell(_Submit(request, listener, self._clock()))
+        self.call(partial(self._enter, request, listener, self._clock()))
 
     def cancel(self, request_id: str, choice: int | None = None) -> None:
         """End a request, or one choice of it, before the next step. Unknown or finished ones are ignored."""
-        self._tell(_Cancel(request_id, choice))
+        self.call(partial(self._cancel, request_id, choice))
 
     def unpin(self, model: str, request_id: str) -> None:
         """Let go of what a request has pinned, before the next step. Unknown ones are ignored."""
-        self._lane(model)
-        self._tell(_Unpin(model, request_id))
+        self.call(partial(self._lane(model).unpin, request_id))
 
-    def call(self, work: Callable[[], list[Delta]]) -> None:
-        """Have the step thread do something between two steps. What it returns goes to those who listen."""
-        self._tell(_Call(work))
+    def call(self, command: Command) -> None:
+        """Have the step thread do something between two steps."""
+        self._tell(command)
 
-    def _tell(self, command: _Command | _Stop) -> None:
+    def _tell(self, command: Command | None) -> None:
         self._inbox.put(command)
         self._interrupt.set()
 
@@ -257,24 +229,23 @@ class StepLoop:
         while wait or not self._inbox.empty():
             command = self._inbox.get()
             wait = False
-            match command:
-                case _Submit(request, listener, at):
-                    lane = self._lanes[request.model]
-                    self._live[request.id] = (lane, listener, set(range(request.n)))
-                    lane.submit(request, at)
-                    if lane.resting:
-                        self._rouse[request.model]()
-                    self._entering.add(request, -1)
-                case _Cancel(request_id, choice):
-                    if request_id in self._live:
-                        out.extend(self._live[request_id][0].cancel(request_id, choice))
-                case _Unpin(model, request_id):
-                    self._lanes[model].unpin(request_id)
-                case _Call(work):
-                    out.extend(work())
-                case _Stop():
-                    return True
+            if command is None:
+                return True
+            out.extend(command())
         return False
+
+    def _enter(self, request: Request, listener: Listener, at: float) -> list[Delta]:
+        lane = self._lanes[request.model]
+        self._live[request.id] = (lane, listener, set(range(request.n)))
+        lane.submit(request, at)
+        if lane.resting:
+            self._rouse[request.model]()
+        self._entering.add(request, -1)
+        return []
+
+    def _cancel(self, request_id: str, choice: int | None) -> list[Delta]:
+        live = self._live.get(request_id)
+        return [] if live is None else live[0].cancel(request_id, choice)
 
     def _publish(self, deltas: list[Delta]) -> None:
         batches: dict[Listener, list[Delta]] = {}

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.engine.errors import PromptTooLong
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
 
@@ -56,6 +57,22 @@ class Request:
     """What form the continuations must have."""
     draft: tuple[int, ...] = ()
     """What the continuations may be like. It decides how soon they are there, never what they say."""
+
+    def check(self, context_length: int) -> None:
+        """Raise PromptTooLong or ValueError if a model of this many tokens a sequence cannot serve it."""
+        if not self.prompt:
+            raise ValueError("the prompt has no tokens; it must have at least one")
+        if self.probe and (self.n != 1 or self.score):
+            raise ValueError(f"a probe has n {self.n} and {len(self.score)} tokens to score; 1 and 0 are accepted")
+        if self.pin and not self.probe:
+            raise ValueError("pin is set without probe; a prompt is pinned by a probe")
+        if self.score:
+            if self.n != 1:
+                raise ValueError(f"n is {self.n} with a continuation to score; 1 is accepted")
+            if len(self.prompt) + len(self.score) > context_length:
+                raise PromptTooLong(len(self.prompt) + len(self.score), context_length)
+        if len(self.prompt) >= context_length:
+            raise PromptTooLong(len(self.prompt), context_length)
 
 
 @dataclass(frozen=True, slots=True)

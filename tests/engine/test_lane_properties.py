@@ -138,7 +138,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.lane.check()
 
     def _submit(self, request: Request) -> None:
-        self.lane.check_prompt(request)
+        request.check(self.lane.context_length)
         self.lane.submit(request, 0.0)
         self.submitted += 1
         self.open[request.id] = set(range(request.n))

@@ -156,16 +156,16 @@ def test_who_waits_for_a_prompt_that_will_not_be_there_counts_its_own() -> None:
 def test_a_prompt_that_cannot_fit_is_refused() -> None:
     lane, _, _ = lane_of()
     with pytest.raises(PromptTooLong, match="48 tokens; the model takes at most 48"):
-        lane.check_prompt(Request("r", "m", (1,) * 48))
+        Request("r", "m", (1,) * 48).check(lane.context_length)
     with pytest.raises(ValueError, match="no tokens"):
-        lane.check_prompt(Request("r", "m", ()))
+        Request("r", "m", ()).check(lane.context_length)
     with pytest.raises(PromptTooLong, match="49 tokens"):
-        lane.check_prompt(Request("r", "m", (1,) * 40, score=(1,) * 9))
+        Request("r", "m", (1,) * 40, score=(1,) * 9).check(lane.context_length)
     for refused in (Request("r", "m", (1,), n=2, probe=True), Request("r", "m", (1,), score=(1,), probe=True)):
         with pytest.raises(ValueError, match="a probe has n"):
-            lane.check_prompt(refused)
+            refused.check(lane.context_length)
     with pytest.raises(ValueError, match="n is 2 with a continuation to score; 1 is accepted"):
-        lane.check_prompt(Request("r", "m", (1,), n=2, score=(1,)))
+        Request("r", "m", (1,), n=2, score=(1,)).check(lane.context_length)
 
 
 def test_a_long_prompt_does_not_hold_up_short_ones() -> None:
