@@ -110,7 +110,6 @@ class SentenceEmbedder:
         comparator: Comparator | None = None,
         cache_size: int = 4096,
         max_batch: int = 32,
-        device: str = "cpu",
     ) -> None:
         """An embedder that is not loaded yet.
 
@@ -119,14 +118,12 @@ class SentenceEmbedder:
             comparator: makes the sketches, if it was fitted on this model's states.
             cache_size: vectors and sketches remembered by text, the least recently used leaves first.
             max_batch: texts per forward pass.
-            device: where the model runs; the accelerator is the engine's, so `cpu` by default.
         """
         if cache_size < 0:
             raise ValueError(f"cache_size is {cache_size}; 0 or more is accepted")
         if max_batch < 1:
             raise ValueError(f"max_batch is {max_batch}; 1 or more is accepted")
         self._source = str(model)
-        self._device = device
         self._cache_size = cache_size
         self._max_batch = max_batch
         self._comparator = comparator
@@ -321,14 +318,15 @@ class SentenceEmbedder:
 
     def _open(self) -> SentenceTransformer | BertEncoder:
         folder = Path(self._source)
-        if self._device == "cpu" and suits(folder):
+        if suits(folder):
             encoder = BertEncoder(folder)
             logger.info("texts are embedded by %s", encoder.kind)
             return encoder
         # Imported here: it takes seconds, and who runs without a semantic cache need not have it.
         from sentence_transformers import SentenceTransformer
 
-        return SentenceTransformer(self._source, device=self._device)
+        # The accelerator is the engine's.
+        return SentenceTransformer(self._source, device="cpu")
 
     # The worker thread's.
 

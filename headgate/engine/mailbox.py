@@ -29,13 +29,11 @@ class Mailbox:
         self,
         loop: asyncio.AbstractEventLoop,
         *,
-        share: float = LOOP_SHARE,
         longest_s: float = LONGEST_WAIT_S,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         """`cpu_clock` gives the seconds that the calling thread has computed."""
         self._loop = weakref.ref(loop)
-        self._share = share
         self._longest_s = longest_s
         self._cpu_clock = cpu_clock
         self._boxes: dict[str, _Box] = {}
@@ -116,7 +114,7 @@ class Mailbox:
             return
         loop = asyncio.get_running_loop()
         cpu, now = self._cpu_clock(), loop.time()
-        due = self._flushed_at + min(self._longest_s, (cpu - self._cpu_at_flush) / self._share)
+        due = self._flushed_at + min(self._longest_s, (cpu - self._cpu_at_flush) / LOOP_SHARE)
         if now < due:
             self._ticking = True
             loop.call_at(due, self._tick)

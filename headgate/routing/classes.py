@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from headgate.routing.background import BackgroundCalls
-from headgate.routing.classes_head import HeadSettings, LinearHead, Vocabulary
+from headgate.routing.classes_head import LinearHead, Vocabulary
 from headgate.routing.classes_vectors import KnownVectors
 from headgate.routing.lexical import Cues
 from headgate.routing.surface import Reader
@@ -49,19 +49,12 @@ class TaskClassifier:
     request that brings tools is `function_calling`.
     """
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        vectors: Sequence[Sequence[Vector]] = (),
-        *,
-        settings: HeadSettings | None = None,
-    ) -> None:
+    def __init__(self, tasks: Sequence[Task], vectors: Sequence[Sequence[Vector]] = ()) -> None:
         """A classifier over the classes. It is fitted by `fit`, or by the first request that needs it.
 
         Args:
             tasks: the classes, as `load_tasks` gives them.
             vectors: for each class, the unit vectors `[dim]` of its examples; empty leaves words and form only.
-            settings: how the heads are fitted.
         """
         if vectors and [len(group) for group in vectors] != [len(task.examples) for task in tasks]:
             raise ValueError(
@@ -73,7 +66,6 @@ class TaskClassifier:
         self._names = tuple(task.name for task in tasks if task.examples)
         self._known = frozenset(task.name for task in tasks)
         self._vectors = [vector for group in vectors for vector in group]
-        self._settings = settings if settings is not None else HeadSettings()
         self._reader = Reader(Cues.load())
         self._background = BackgroundCalls.load()
         self._plain: LinearHead | None = None
@@ -124,6 +116,6 @@ class TaskClassifier:
             marks = np.stack([reading.marks for reading in readings])
             if self._vectors:
                 dense = np.hstack([np.stack(self._vectors), marks])
-                self._full = LinearHead(vocabulary, dense, labels, len(sizes), self._settings)
-            self._plain = LinearHead(vocabulary, marks, labels, len(sizes), self._settings)
+                self._full = LinearHead(vocabulary, dense, labels, len(sizes))
+            self._plain = LinearHead(vocabulary, marks, labels, len(sizes))
         return self._plain, self._full

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +12,15 @@ from headgate.routing.types import Vector
 
 _Labels = NDArray[np.int64]
 _COOLEST, _HOTTEST = 0.01, 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class HeadSettings:
-    """How a head is fitted. What ships was chosen by leaving examples out one at a time."""
-
-    ridge: float = 0.5
-    """Penalty of the weights; an example's squared length is about 2.5."""
-    most_upweight: float = 4.0
-    """How many times as much an example of a small class counts at most."""
-    familiar_weight: float = 0.4
-    """How much it counts what share of a request's words the examples have."""
-    refused: float = 0.003
-    """The share of rightly told examples that may be called unknown for want of confidence."""
+# Chosen by leaving examples out one at a time.
+_RIDGE = 0.5
+"""Penalty of the weights; an example's squared length is about 2.5."""
+_MOST_UPWEIGHT = 4.0
+"""How many times as much an example of a small class counts at most."""
+_FAMILIAR_WEIGHT = 0.4
+"""How much it counts what share of a request's words the examples have."""
+_REFUSED = 0.003
+"""The share of rightly told examples that may be called unknown for want of confidence."""
 
 
 class Vocabulary:
@@ -87,14 +81,7 @@ class LinearHead:
     confidence below which a request is of no class.
     """
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        dense: Vector,
-        labels: Sequence[int],
-        classes: int,
-        settings: HeadSettings,
-    ) -> None:
+    def __init__(self, vocabulary: Vocabulary, dense: Vector, labels: Sequence[int], classes: int) -> None:
         """Fit on examples.
 
         Args:
@@ -102,17 +89,16 @@ class LinearHead:
             dense: what else there is of it, `[examples, width]`: its marks, after its unit vector where there is one.
             labels: the class of each, from 0; every class has at least one example.
             classes: how many there are.
-            settings: how to fit.
         """
         truth = np.asarray(labels, np.int64)
-        dense = np.hstack([dense, settings.familiar_weight * vocabulary.familiar[:, None]]).astype(np.float32)
+        dense = np.hstack([dense, _FAMILIAR_WEIGHT * vocabulary.familiar[:, None]]).astype(np.float32)
         counts = np.bincount(truth, minlength=classes)
         targets = np.full((len(truth), classes), -1.0 / max(classes - 1, 1), np.float32)
         targets[np.arange(len(truth)), truth] = 1.0
         # Else a class of a dozen examples would never win over one of a hundred.
-        upweight = np.clip(np.median(counts) / counts, 1.0, settings.most_upweight)[truth]
+        upweight = np.clip(np.median(counts) / counts, 1.0, _MOST_UPWEIGHT)[truth]
         kernel = dense @ dense.T + vocabulary.kernel + 1.0
-        kernel[np.diag_indices(len(truth))] += settings.ridge / upweight
+        kernel[np.diag_indices(len(truth))] += _RIDGE / upweight
         inverse = np.linalg.inv(kernel)
         duals = inverse @ targets
         self.left_out: Vector = targets - duals / np.diag(inverse)[:, None]
@@ -120,7 +106,7 @@ class LinearHead:
 
         self._vocabulary = vocabulary
         self._dense = dense[:, :-1].T @ duals
-        self._familiar = settings.familiar_weight * dense[:, -1] @ duals
+        self._familiar = _FAMILIAR_WEIGHT * dense[:, -1] @ duals
         self._bias = duals.sum(axis=0)
         self._words = np.zeros((len(vocabulary), classes), np.float32)
         for (rows, weights), dual in zip(vocabulary.bags, duals, strict=True):
@@ -128,7 +114,7 @@ class LinearHead:
         self._temperature = _temperature(self.left_out, truth)
         chances = self.confidences(self.left_out)
         right = chances[chances.argmax(axis=1) == truth].max(axis=1)
-        self.least: float = float(np.quantile(right, settings.refused)) if len(right) else 0.0
+        self.least: float = float(np.quantile(right, _REFUSED)) if len(right) else 0.0
         """The confidence below which a request is of no class."""
 
     def scores(self, reading: Reading, dense: Vector) -> Vector:

@@ -53,25 +53,25 @@ _USUAL_SHARE = 0.03
 mean of all that was measured."""
 
 
+_HALF_LIFE_S = 20.0
+_USUAL_S = 0.001
+
+
 class StepRates:
     """Fits a model's rates to the work it reports. Belongs to one thread.
 
     Each report is one equation, which weighs as much as the work that it is about, and half of that after each
-    `half_life_s`. What is usual weighs `usual_s` seconds of work all the time and follows what is measured slowly. So a
+    `_HALF_LIFE_S`. What is usual weighs `_USUAL_S` seconds of work all the time and follows what is measured slowly. So a
     rate that the present traffic says nothing about stays as it was, and a destination that was slow for a moment, and
     gets no requests since, is believed to be what it usually is: otherwise it would never be tried again.
     """
 
-    def __init__(
-        self, first: Rates, clock: Callable[[], float], *, half_life_s: float = 20.0, usual_s: float = 0.001
-    ) -> None:
-        """Start from `first`. ValueError for a rate, half-life or weight that is not positive."""
-        if min(*_of(first), half_life_s, usual_s) <= 0:
-            raise ValueError(f"rates, half_life_s and usual_s must be positive, got {first}, {half_life_s}, {usual_s}")
+    def __init__(self, first: Rates, clock: Callable[[], float]) -> None:
+        """Start from `first`. ValueError for a rate that is not positive."""
+        if min(_of(first)) <= 0:
+            raise ValueError(f"rates must be positive, got {first}")
         self._usual = self._rates = first
         self._clock = clock
-        self._half_life_s = half_life_s
-        self._usual_s = usual_s
         self._seen = Work()
         self._seen_work = 0.0
         self._at = clock()
@@ -106,11 +106,11 @@ class StepRates:
                 self._products[i][j] += weight * row[i] * row[j]
         self._solve()
         self._seen_work += sum(row)
-        self._settle(max(min(1.0, _USUAL_SHARE * seconds / self._half_life_s), sum(row) / self._seen_work))
+        self._settle(max(min(1.0, _USUAL_SHARE * seconds / _HALF_LIFE_S), sum(row) / self._seen_work))
 
     def _fade(self) -> None:
         now = self._clock()
-        keep = 0.5 ** ((now - self._at) / self._half_life_s)
+        keep = 0.5 ** ((now - self._at) / _HALF_LIFE_S)
         if keep > 0.999:
             return
         self._at = now
@@ -136,7 +136,7 @@ class StepRates:
         for _ in range(_SWEEPS):
             for i in range(3):
                 others = sum(self._products[i][j] * x[j] for j in range(3) if j != i)
-                value = (self._sums[i] + self._usual_s - others) / (self._products[i][i] + self._usual_s)
+                value = (self._sums[i] + _USUAL_S - others) / (self._products[i][i] + _USUAL_S)
                 x[i] = max(_LEAST_SHARE, value)
         self._rates = Rates(*(a * share for a, share in zip(usual, x, strict=True)))
 

@@ -23,6 +23,8 @@ _CHOICE = re.compile(
     r"|(?<![\w-])-*\b[\w-]+\s+(?:or|vs\.?|oder|ou|или)\s+(?:not\s+)?[\w-]+"
     r"|\b\w+/\w+/\w+|\b\w+(?:,\s*[\w-]+){2,}\)|\[\w[\w /-]*(?:,\s*[\w/ -]+)+\]"
 )
+_FORM_WEIGHT, _CUE_WEIGHT, _SYSTEM_WEIGHT = 0.3, 0.15, 0.8
+"""Of a request's form, of its cues and of the system's, against its words."""
 _STARTS = 3
 """Words at the beginning, where a cue weighs otherwise than later."""
 _MOST_WORDS = 120
@@ -43,14 +45,10 @@ class Reading:
 class Reader:
     """Reads requests with a lexicon. Pure."""
 
-    def __init__(
-        self, cues: Cues, *, form_weight: float = 0.3, cue_weight: float = 0.15, system_weight: float = 0.8
-    ) -> None:
-        """A reader; the weights scale the form of a request, its cues and the system's against its words."""
+    def __init__(self, cues: Cues) -> None:
         self._cues = cues
-        self._form_weight = form_weight
-        count = len(cues.names)
-        self._weights = np.repeat(np.array([cue_weight, cue_weight, system_weight], np.float32), count)
+        each = np.array([_CUE_WEIGHT, _CUE_WEIGHT, _SYSTEM_WEIGHT], np.float32)
+        self._weights = np.repeat(each, len(cues.names))
         self._json = cues.names.index("json")
 
     @property
@@ -81,7 +79,7 @@ class Reader:
                 cues[2 * count + group] = 1.0
         if features.format != "text":
             cues[2 * count + self._json] = 1.0
-        marks = np.concatenate([self._form_weight * surface(features, asked), self._weights * cues])
+        marks = np.concatenate([_FORM_WEIGHT * surface(features, asked), self._weights * cues])
         return Reading(frozenset(grams), marks)
 
 
