@@ -173,10 +173,6 @@ class Judge:
         """What an entry keeps of what the guards see in its text."""
         return sealed(self.read(text, scope), text)
 
-    def unpack(self, sketch: bytes) -> Sketch | None:
-        """A packed sketch; None where it is empty or another comparator's."""
-        return self.comparator.unpack(sketch)
-
     def align(self, asked: Sketch | None, stored: Sequence[Sketch | None], cosines: Sequence[float]) -> list[float]:
         """The comparator's log odds for each of the stored texts; minus infinity where it cannot be compared, or falls
         below the floor: what says so little to the comparator is not worth reading."""

@@ -199,9 +199,10 @@ def choose(
     if judge is not None and level is not None:
         # Quicker than the guards, and spares them most of what is not alike.
         sketches = [
-            judge.unpack(other.sketch) if why is None else None for other, why in zip(close, against, strict=True)
+            judge.comparator.unpack(other.sketch) if why is None else None
+            for other, why in zip(close, against, strict=True)
         ]
-        odds = judge.align(judge.unpack(sketch), sketches, [other.similarity for other in close])
+        odds = judge.align(judge.comparator.unpack(sketch), sketches, [other.similarity for other in close])
         against = [
             why or (None if value > -math.inf else "alignment") for why, value in zip(against, odds, strict=True)
         ]

@@ -151,7 +151,7 @@ class Rows:
 
     def _introduce(self, sequence: Sequence, row: int, numbers: _Writes, choices: _Writes) -> None:
         """Tell what stays the same of it."""
-        sampling, biases = sequence.request.sampling, _biases(sequence.request.sampling)
+        sampling, biases = sequence.request.sampling, sequence.request.sampling.biases
         numbers.put(row * NUMBERS + STREAM, (stream(sequence), sampling.top_k, len(biases)))
         choices.put(row * CHOICES, _choices(sampling))
         if biases:
@@ -186,11 +186,3 @@ def _choices(sampling: SamplingParams) -> tuple[float, ...]:
     temperature = 0.0 if sampling.greedy else sampling.temperature
     penalties = sampling.repetition, sampling.presence_penalty, sampling.frequency_penalty
     return temperature, sampling.top_p, sampling.min_p, *penalties
-
-
-def _biases(sampling: SamplingParams) -> dict[int, float]:
-    """By token."""
-    biases: dict[int, float] = {}
-    for token, addend in sampling.logit_bias:
-        biases[token] = biases.get(token, 0.0) + addend
-    return biases

@@ -292,9 +292,9 @@ def _settings(job: Job, plan: _Plan) -> Settings:
     }
 
 
-def _fingerprint(paths: Sequence[Path], sample: int = 1 << 20) -> str:
+def _fingerprint(paths: Sequence[Path]) -> str:
     """Of sizes, and of the first, middle and last megabyte: whole checkpoints would take minutes to read."""
-    total = sha256()
+    total, sample = sha256(), 1 << 20
     for path in paths:
         if path.is_file():
             size = path.stat().st_size

@@ -11,14 +11,17 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from headgate.engine.demo.tasks import BEYOND, FAMILIES, Sample, each_beyond, each_cell, grade
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.params import SamplingParams
+
+T = TypeVar("T")
 
 LONGEST_ANSWER = 192
 """Tokens after which an answer is cut and counts as not ended."""
@@ -193,14 +196,18 @@ async def ask(model: LocalModel, samples: Sequence[Sample], *, concurrency: int 
         for place, sample in remaining:
             given[place] = await _ask(model, sample, place)
 
+    await all_of(work() for _ in range(min(concurrency, len(samples))))
+    return [given[place] for place in range(len(samples))]
+
+
+async def all_of(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All at once; the first that fails cancels the others, and its plain error is what callers see."""
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(concurrency, len(samples))):
-                group.create_task(work())
+            tasks = [group.create_task(request) for request in requests]
     except BaseExceptionGroup as errors:
-        # Workers fail for the same reason, if several do; callers know the plain errors.
         raise errors.exceptions[0] from None
-    return [given[place] for place in range(len(samples))]
+    return [task.result() for task in tasks]
 
 
 async def _ask(model: LocalModel, sample: Sample, place: int) -> Answer:

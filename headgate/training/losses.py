@@ -28,18 +28,14 @@ def answer_loss(model: Any, batch: Batch, _done: float) -> torch.Tensor:
     return F.cross_entropy(answer_logits(model, batch), batch.targets)
 
 
-def balanced_loss(balance: float = 0.005) -> Loss:
-    """Cross-entropy on answer tokens plus `balance` times the load-balancing loss of the experts.
+def balanced_loss(model: Any, batch: Batch, _done: float) -> torch.Tensor:
+    """Cross-entropy on answer tokens plus 0.005 times the load-balancing loss of the experts.
 
     Load balancing: Fedus et al. 2021, "Switch Transformers".
     """
-
-    def loss(model: Any, batch: Batch, _done: float) -> torch.Tensor:
-        output = _outputs(model, batch, router=True)
-        cross_entropy = F.cross_entropy(_answers(model, batch, output), batch.targets)
-        return cross_entropy + balance * _spread(model, batch, output)
-
-    return loss
+    output = _outputs(model, batch, router=True)
+    cross_entropy = F.cross_entropy(_answers(model, batch, output), batch.targets)
+    return cross_entropy + 0.005 * _spread(model, batch, output)
 
 
 def distillation(

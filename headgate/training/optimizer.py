@@ -19,9 +19,10 @@ MOMENTUM = 0.95
 DECAY = 0.05
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 """Of the quintic iteration; chosen by Jordan et al. to raise small singular values fast, not to converge to 1."""
+_STEPS = 4
 
 
-def orthogonalized(matrices: torch.Tensor, steps: int = 4) -> torch.Tensor:
+def orthogonalized(matrices: torch.Tensor) -> torch.Tensor:
     """About U V^T of each matrix U S V^T in [..., rows, columns], by Newton-Schulz iteration; bf16 out.
 
     Singular values end up below 1.25; those of a thousandth of the matrix' norm reach about 0.1, larger ones more.
@@ -31,7 +32,7 @@ def orthogonalized(matrices: torch.Tensor, steps: int = 4) -> torch.Tensor:
     tall = matrices.size(-2) > matrices.size(-1)
     x = (matrices.mT if tall else matrices).to(fastest(matrices.device)).reshape(-1, *sorted(matrices.shape[-2:]))
     x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)
-    for _ in range(steps):
+    for _ in range(_STEPS):
         gram = torch.bmm(x, x.mT)
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.mT if tall else x).reshape(matrices.shape).bfloat16()

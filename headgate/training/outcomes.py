@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ from headgate.routing.cascade import HELD_TOKENS, QUANTILES, quantile_of
 from headgate.routing.core import MOST_CORES, cores
 from headgate.routing.outcomes import Attempt, Confidence, Outcome, OutcomeTable, Part
 from headgate.routing.types import Vector
-from headgate.training.evaluate import LONGEST_ANSWER, distinct
+from headgate.training.evaluate import LONGEST_ANSWER, all_of, distinct
 from headgate.training.turns import tool
 
 _NO_ANSWER = -100.0
@@ -47,7 +47,6 @@ _REFERENCES: Mapping[Grading, str] = {
     "call": "a <tool_call> block with JSON in it",
 }
 
-T = TypeVar("T")
 Told = Callable[[str], None]
 
 
@@ -222,30 +221,20 @@ async def _turn(
 ) -> list[tuple[Outcome, Vector]]:
     names = [f"prompt-{start + place}" for place in range(len(samples))]
     prompts = [await small.render_chat(*sample.conversation) for sample in samples]
-    plain = await _all(_answer(small, p, f"{n}/plain") for n, p in zip(names, prompts, strict=True))
-    probed = await _all(_probed(small, p, n) for n, p in zip(names, prompts, strict=True))
-    scores = await _all(small.score(n, p, a.ids, tenant=n) for n, p, a in zip(names, prompts, plain, strict=True))
+    plain = await all_of(_answer(small, p, f"{n}/plain") for n, p in zip(names, prompts, strict=True))
+    probed = await all_of(_probed(small, p, n) for n, p in zip(names, prompts, strict=True))
+    scores = await all_of(small.score(n, p, a.ids, tenant=n) for n, p, a in zip(names, prompts, plain, strict=True))
     left = [at for at, answer in enumerate(plain) if answer.hands_over]
-    alone = await _all(_answer(small, prompts[at], f"{names[at]}/own", alone=True) for at in left)
+    alone = await all_of(_answer(small, prompts[at], f"{names[at]}/own", alone=True) for at in left)
     own = dict(zip(left, alone, strict=True))
     prompts = [await large.render_chat(*sample.conversation) for sample in samples]
-    better = await _all(_answer(large, p, n) for n, p in zip(names, prompts, strict=True))
+    better = await all_of(_answer(large, p, n) for n, p in zip(names, prompts, strict=True))
     return [
         (_outcome(sample, answer, probe, again.device_s, score, other, own.get(at)), probe.state)
         for at, (sample, answer, (probe, again), score, other) in enumerate(
             zip(samples, plain, probed, scores, better, strict=True)
         )
     ]
-
-
-async def _all(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All at once; the first that fails cancels the others."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(request) for request in requests]
-    except BaseExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
 
 
 @dataclass(frozen=True, slots=True)

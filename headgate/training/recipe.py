@@ -153,7 +153,7 @@ def run_stages(run: Run, stages: Sequence[Stage]) -> None:
     fresh = run.start is None
     above: _Instructor | None = None
     if "teacher" in stages or (fresh and {"assistant", "student"}.intersection(stages)):
-        model, curves["teacher"] = _stage(run, tokenizer, "teacher", TEACHER, balanced_loss(), run.seed)
+        model, curves["teacher"] = _stage(run, tokenizer, "teacher", TEACHER, balanced_loss, run.seed)
         above = _Instructor("teacher", model)
     # The students learn from other data than the teacher saw, so that its answers there are not remembered. All see
     # the same data; the student and its twin start from the same weights: they differ by the loss alone.

@@ -188,7 +188,7 @@ def test_interrupted_training_resumes_to_the_same_weights(tokenizer, tmp_path, k
         model = prepare(build(TINY_EXPERTS if kind == "teacher" else TINY, tokenizer, seed=0))
         if kind == "student":
             attach(model, frozen)
-        loss = balanced_loss() if kind == "teacher" else distillation_loss(frozen)
+        loss = balanced_loss if kind == "teacher" else distillation_loss(frozen)
         return model, train(model, _stream(), loss, settings, tmp_path / name, report=report)
 
     def stop_in_step_two(step: int, _loss: float, _speed: float) -> None:

@@ -56,6 +56,14 @@ class SamplingParams:
         return min(max(self.repetition_penalty, 1 / _FARTHEST_PENALTY), _FARTHEST_PENALTY)
 
     @property
+    def biases(self) -> dict[int, float]:
+        """What is added to logits, by token: the sum of what `logit_bias` says of it."""
+        biases: dict[int, float] = {}
+        for token, addend in self.logit_bias:
+            biases[token] = biases.get(token, 0.0) + addend
+        return biases
+
+    @property
     def changes_logits(self) -> bool:
         """Whether bias or penalties change what is likely."""
         return bool(self.logit_bias) or self.looks_back

@@ -69,9 +69,7 @@ class SamplingRow:
     def biases(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Tokens with a bias, each once, and what is added to their logits: [n] each. Worked out once."""
         if self._biases is None:
-            addends: dict[int, float] = {}
-            for token, addend in self.params.logit_bias:
-                addends[token] = addends.get(token, 0.0) + addend
+            addends = self.params.biases
             size = len(addends)
             self._biases = np.fromiter(addends, np.int64, size), np.fromiter(addends.values(), np.float64, size)
         return self._biases

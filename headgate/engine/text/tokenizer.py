@@ -42,13 +42,13 @@ class Tokenizer:
         config: dict[str, Any] = json.loads(backend.to_str())
         self.spelling: Spelling = spelling_of(config.get("decoder"))
         self.vocab_size = ids_end(config)
-        self.bos_id = self._id_of(folder.special_tokens.get("bos_token"))
-        own_eos = self._id_of(folder.special_tokens.get("eos_token"))
+        self.bos_id = self.token(folder.special_tokens.get("bos_token"))
+        own_eos = self.token(folder.special_tokens.get("eos_token"))
         # Who tunes a model for chat often names the new end in the tokenizer only, beside the base model's other files.
         own = () if own_eos is None else (own_eos,)
         self.eos_ids: tuple[int, ...] = tuple(dict.fromkeys((*folder.eos_token_ids, *own)))
         self.known_eos_ids = tuple(token for token in self.eos_ids if backend.id_to_token(token) is not None)
-        named = (self._id_of(text) for text in (*folder.special_tokens.values(), *folder.additional_special_tokens))
+        named = (self.token(text) for text in (*folder.special_tokens.values(), *folder.additional_special_tokens))
         added = (token for token, entry in backend.get_added_tokens_decoder().items() if entry.special)
         self.special_ids = frozenset({*added, *self.eos_ids, *(token for token in named if token is not None)})
         self._longest = longest_token(config)
@@ -57,7 +57,7 @@ class Tokenizer:
 
     def showing(self, texts: Collection[str]) -> Tokenizer:
         """The same tokenizer, for which special tokens with these texts are shown; end-of-sequence tokens never are."""
-        shown = {token for text in texts if (token := self._id_of(text)) is not None} & self.special_ids
+        shown = {token for text in texts if (token := self.token(text)) is not None} & self.special_ids
         shown.difference_update(self.eos_ids)
         if not shown:
             return self
@@ -98,9 +98,10 @@ class Tokenizer:
         except TokenizerError as error:
             raise TokenizerError(f"{path}: {error}") from error
 
-    def token(self, text: str) -> int | None:
+    def token(self, text: str | None) -> int | None:
         """The token that is spelled so, if there is one."""
-        return self._id_of(text)
+        token: int | None = None if text is None else self._backend.token_to_id(text)
+        return token
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Token ids of `text`. Special tokens spelled out in it are recognised, as rendered chat templates need.
@@ -151,12 +152,6 @@ class Tokenizer:
     def visible(self, ids: Sequence[int]) -> list[int]:
         """`ids` without special tokens."""
         return [token for token in ids if token not in self.special_ids]
-
-    def _id_of(self, text: str | None) -> int | None:
-        if text is None:
-            return None
-        token: int | None = self._backend.token_to_id(text)
-        return token
 
 
 class _TokenBytes(dict[int, bytes]):
