@@ -61,9 +61,9 @@ class StepRates:
     """Fits a model's rates to the work it reports. Belongs to one thread.
 
     Each report is one equation, which weighs as much as the work that it is about, and half of that after each
-    `_HALF_LIFE_S`. What is usual weighs `_USUAL_S` seconds of work all the time and follows what is measured slowly. So a
-    rate that the present traffic says nothing about stays as it was, and a destination that was slow for a moment, and
-    gets no requests since, is believed to be what it usually is: otherwise it would never be tried again.
+    `_HALF_LIFE_S`. What is usual weighs `_USUAL_S` seconds of work all the time and follows what is measured slowly. So
+    a rate that the present traffic says nothing about stays as it was, and a destination that was slow for a moment,
+    and gets no requests since, is believed to be what it usually is: otherwise it would never be tried again.
     """
 
     def __init__(self, first: Rates, clock: Callable[[], float]) -> None:

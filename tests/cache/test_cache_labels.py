@@ -1,4 +1,4 @@
-"""Labels: who decides, what likelihood may say, and the calibration that ships."""
+"""Labels: who decides, what likelihood may say, the calibration that ships, and their log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headgate.cache.label_log import LabelLog, LabelRecord
 from headgate.cache.labels import KINDS, Calibration, Label, Rate, label, load_calibration
+from headgate.cache.store.journal import FileJournal
 
 RATES = {kind: Rate(1, 100, 0.05) for kind in (*KINDS, "any")}
 CALIBRATION = Calibration(1, "m", "2026-11-21", "c", -0.5, -2.0, RATES, RATES)
@@ -64,3 +66,20 @@ def test_a_calibration_of_ones_own_is_checked(tmp_path: Path) -> None:
             load_calibration(file)
     with pytest.raises(OSError, match="none"):
         load_calibration(tmp_path / "none")
+
+
+async def test_the_log_is_bounded_and_leaves_out_what_others_wrote(tmp_path: Path) -> None:
+    journal = FileJournal(tmp_path)
+    log = LabelLog(journal, capacity=5)
+    for number in range(9):
+        log.add(LabelRecord("k", 1.0, 0.8, None, True, "identical", "audit", float(number)))
+    assert [r.at for r in log] == [4.0, 5.0, 6.0, 7.0, 8.0]
+    await log.write()
+    await journal.append(b"\xc1")
+    await journal.append(
+        msgspec.msgpack.encode(LabelRecord("k", 1.0, 0.8, None, True, "identical", "audit", 9.0, schema=1))
+    )
+    copy = LabelLog(journal)
+    await copy.load()
+    assert list(copy) == list(log)
+    journal.close()

@@ -10,7 +10,7 @@ from redis_process import running_redis
 
 from headgate.cache.audit import Auditor
 from headgate.cache.bound import Evidence, HitModel
-from headgate.cache.label_log import LabelLog, LabelRecord
+from headgate.cache.label_log import LabelLog
 from headgate.cache.labels import Label
 from headgate.cache.standing import VOTES
 from headgate.cache.store.base import StoreDownError
@@ -382,21 +382,4 @@ async def test_a_journal_that_is_away_loses_nothing_that_matters(tmp_path: Path)
     later = world.watch(journal=journal)
     await later.resume("rule", MODEL)
     assert (later.threshold, len(later.log)) == (0.8, number)
-    journal.close()
-
-
-async def test_the_log_is_bounded_and_leaves_out_what_others_wrote(tmp_path: Path) -> None:
-    journal = FileJournal(tmp_path)
-    log = LabelLog(journal, capacity=5)
-    for number in range(9):
-        log.add(LabelRecord("k", 1.0, 0.8, None, True, "identical", "audit", float(number)))
-    assert [r.at for r in log] == [4.0, 5.0, 6.0, 7.0, 8.0]
-    await log.write()
-    await journal.append(b"\xc1")
-    await journal.append(
-        msgspec.msgpack.encode(LabelRecord("k", 1.0, 0.8, None, True, "identical", "audit", 9.0, schema=1))
-    )
-    copy = LabelLog(journal)
-    await copy.load()
-    assert list(copy) == list(log)
     journal.close()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from engine_site import StartLine, serving
 
 from headgate.engine.ahead import AheadDecoder
 from headgate.engine.engine import Engine, EngineSettings
-from headgate.engine.graphs import Bucket, Buckets, GraphRecorder, sizes
 from headgate.engine.kernels.choice import choose_kernels
 from headgate.engine.kernels.device_rows import POSITION, RowState
 from headgate.engine.kernels.reference import ReferenceKernels
@@ -235,129 +232,6 @@ def test_it_is_refused_where_there_are_no_such_steps() -> None:
         pytest.skip(native.why)
     with pytest.raises(ValueError, match="decode_ahead is true, which the compiled kernels of the CPU do not know"):
         Engine(replace(AHEAD, kernels="auto"))
-
-
-def test_buckets_hold_any_number_and_little_more() -> None:
-    assert sizes(1) == [1]
-    assert sizes(5) == [1, 2, 4, 5]
-    assert sizes(130) == [1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128, 130]
-    for most in (1, 2, 7, 64, 200):
-        buckets = Buckets(most, 999, CPU, lambda *_: None, None)
-        for rows in range(1, most + 1):
-            held = buckets.of(rows).rows
-            assert rows <= held <= min(most, 2 * rows)
-
-
-def test_rows_that_a_bucket_does_not_need_are_the_spare_one() -> None:
-    bucket = Bucket(4, 9, CPU, lambda *_: None)
-    bucket.place([3, 1])
-    assert bucket.order.tolist() == [3, 1, 9, 9]
-    bucket.place([2, 3, 1])
-    assert bucket.order.tolist() == [2, 3, 1, 9]
-
-
-def recorded_buckets(broken: int = 0) -> tuple[Buckets, list[str]]:
-    """Buckets up to 4, and what is done with them; those of `broken` rows cannot be recorded."""
-    log: list[str] = []
-
-    def record(steps: Seq[Callable[[], None]]) -> Callable[[], None]:
-        log.append("record")
-        for step in steps:
-            step()
-        if log[-1] == f"step of {broken}":
-            raise RuntimeError("cudaErrorStreamCaptureUnsupported")
-        return lambda: log.append("replay")
-
-    def step(bucket: Bucket, way: int) -> None:
-        assert bucket.order.tolist() == [9] * bucket.rows or "record" not in log[-1:]
-        log.append(f"step of {bucket.rows}" + (f" by {way}" if way else ""))
-
-    return Buckets(4, 9, CPU, step, record, lambda rows: (0, 7) if rows == 1 else (0,)), log
-
-
-def test_steps_are_recorded_one_by_one_when_nothing_else_is_to_be_done() -> None:
-    buckets, log = recorded_buckets()
-    buckets.of(2).place([1, 2])
-    buckets.of(2).launch()
-    assert not buckets.record_one(idle=False)
-    assert buckets.left == 3
-    assert [buckets.record_one(idle=True) for _ in range(4)] == [True, True, True, False]
-    assert buckets.left == 0
-    assert log == ["step of 2", "record", "step of 1", "step of 1 by 7", "record", "step of 2", "record", "step of 4"]
-    buckets.of(3).place([1, 2, 3])
-    buckets.of(3).launch()
-    assert log[-1] == "replay"
-    assert buckets.of(3).order.tolist() == [1, 2, 3, 9]
-
-
-def test_a_step_that_is_much_wanted_is_recorded_first_and_while_others_wait() -> None:
-    buckets, log = recorded_buckets()
-    buckets.of(4).misses = 128
-    buckets.of(2).misses = 3
-    assert buckets.record_one(idle=False)
-    assert log == ["record", "step of 4"]
-    assert not buckets.record_one(idle=False)
-    assert buckets.record_one(idle=True)
-    assert log[-1] == "step of 2"
-
-
-def test_a_step_that_cannot_be_recorded_stays_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    buckets, log = recorded_buckets(broken=2)
-    with caplog.at_level(logging.ERROR):
-        while buckets.record_one(idle=True):
-            pass
-    assert "a step of 2 rows cannot be recorded" in caplog.text
-    buckets.of(2).launch()
-    assert log[-1] == "step of 2"
-    buckets.of(1).launch()
-    assert log[-1] == "replay"
-
-
-def test_rows_that_cannot_be_placed_before_a_recording_harm_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(*_: object) -> None:
-        raise RuntimeError("an illegal memory access")
-
-    buckets, log = recorded_buckets()
-    monkeypatch.setattr(Bucket, "place", gone)
-    assert [buckets.record_one(idle=True) for _ in range(4)] == [True, True, True, False]
-    assert not log
-
-
-def test_graphs_are_captured_after_a_step_that_compiles_and_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    log: list[str] = []
-
-    class Stream:
-        def wait_stream(self, _: object) -> None:
-            log.append("wait")
-
-    class Graph:
-        def pool(self) -> str:
-            return "pool"
-
-        def replay(self) -> None:
-            log.append("replay")
-
-    @contextmanager
-    def entered(name: str, **options: object) -> Iterator[None]:
-        log.append(f"{name} with {options.get('pool')}" if options else name)
-        yield
-        log.append("end")
-
-    cuda = torch.cuda
-    monkeypatch.setattr(cuda, "Stream", Stream)
-    monkeypatch.setattr(cuda, "current_stream", Stream)
-    monkeypatch.setattr(cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(cuda, "stream", lambda _: entered("stream"))
-    monkeypatch.setattr(cuda, "graph", lambda _, **options: entered("graph", **options))
-    record = GraphRecorder()
-    replay = record([lambda: log.append("step")])
-    warm = ["wait", "stream", "step", "end", "wait"]
-    assert log == [*warm, "stream", "graph with None", "step", "end", "end"]
-    record([lambda: log.append("other")])
-    assert "graph with pool" in log
-    del log[:]
-    replay()
-    assert log == ["replay"]
 
 
 @pytest.fixture

@@ -1,7 +1,13 @@
-"""Block tables: what is found of a prompt, for how long and by whom."""
+"""Block tables: what is found of a prompt, for how long and by whom; and the pool behind them."""
 
 from __future__ import annotations
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.cache.prefix import PrefixIndex
+from headgate.engine.kv.pool import BlockPool, OutOfBlocks
 from headgate.engine.kv.tables import KVTables
 
 
@@ -43,3 +49,49 @@ def test_the_end_of_a_probed_prompt_is_for_one_who_goes_on_from_it() -> None:
     for table in (longer, first, second):
         tables.release(table)
     tables.check([])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["take", "share", "release", "publish"]), st.integers(0, 2)),
+        min_size=40,
+        max_size=120,
+    )
+)
+def test_pool_against_a_list(actions: list[tuple[str, int]]) -> None:
+    """The free list against a plain list: least recently used first, blocks that hold nothing before all others."""
+    index = PrefixIndex(b"key")
+    pool = BlockPool(3, index)
+    free = [0, 1, 2]
+    references = dict.fromkeys(free, 0)
+    for number, (action, pick) in enumerate(actions):
+        block = pick % 3
+        if action == "take":
+            if not free:
+                with pytest.raises(OutOfBlocks):
+                    pool.take()
+                continue
+            taken = pool.take()
+            assert taken == free.pop(0)
+            assert not index.holds(taken)
+            references[taken] = 1
+        elif action == "share" and (references[block] or index.holds(block)):
+            pool.share(block)
+            if references[block] == 0:
+                free.remove(block)
+            references[block] += 1
+        elif action == "publish" and references[block]:
+            index.publish(number.to_bytes(2), block)
+        elif action == "release":
+            if not references[block]:
+                with pytest.raises(ValueError, match="no reference"):
+                    pool.release(block)
+                continue
+            pool.release(block)
+            references[block] -= 1
+            if references[block] == 0:
+                free.insert(len(free) if index.holds(block) else 0, block)
+        pool.check()
+        assert pool.free == len(free)
+        assert {b: pool.references(b) for b in range(3)} == references

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
-import pytest
 from draft_edits import Edit, edited, edits_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from lane_memory import BLOCK_SIZE, BLOCKS, EOS, LIMITS, following, lane_of
 
-from headgate.cache.prefix import PrefixIndex
-from headgate.engine.kv.pool import BlockPool, OutOfBlocks
 from headgate.engine.limits import Limits
 from headgate.engine.request import Delta, Priority, Request, TokenScore
 from headgate.engine.sampling.params import SamplingParams
@@ -356,49 +353,3 @@ def test_several_steps_in_a_row_leave_everything_as_each_by_itself(data: st.Data
             n = 1 if score else data.draw(st.integers(1, 3))
             for lane in (both.hasty, both.calm):
                 lane.submit(Request(f"u{number}", "m", prompt, sampling, n, tenant, weight, score=score), 0.0)
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["take", "share", "release", "publish"]), st.integers(0, 2)),
-        min_size=40,
-        max_size=120,
-    )
-)
-def test_pool_against_a_list(actions: list[tuple[str, int]]) -> None:
-    """The free list against a plain list: least recently used first, blocks that hold nothing before all others."""
-    index = PrefixIndex(b"key")
-    pool = BlockPool(3, index)
-    free = [0, 1, 2]
-    references = dict.fromkeys(free, 0)
-    for number, (action, pick) in enumerate(actions):
-        block = pick % 3
-        if action == "take":
-            if not free:
-                with pytest.raises(OutOfBlocks):
-                    pool.take()
-                continue
-            taken = pool.take()
-            assert taken == free.pop(0)
-            assert not index.holds(taken)
-            references[taken] = 1
-        elif action == "share" and (references[block] or index.holds(block)):
-            pool.share(block)
-            if references[block] == 0:
-                free.remove(block)
-            references[block] += 1
-        elif action == "publish" and references[block]:
-            index.publish(number.to_bytes(2), block)
-        elif action == "release":
-            if not references[block]:
-                with pytest.raises(ValueError, match="no reference"):
-                    pool.release(block)
-                continue
-            pool.release(block)
-            references[block] -= 1
-            if references[block] == 0:
-                free.insert(len(free) if index.holds(block) else 0, block)
-        pool.check()
-        assert pool.free == len(free)
-        assert {b: pool.references(b) for b in range(3)} == references
