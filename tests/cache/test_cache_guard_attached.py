@@ -4,8 +4,7 @@ how often: near misses that once passed, and beside them what means the same."""
 from __future__ import annotations
 
 import pytest
-
-from headgate.cache.guards import check
+from verdicts import check
 
 
 @pytest.mark.parametrize(("kind", "stored", "asked"), [

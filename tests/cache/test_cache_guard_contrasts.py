@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from headgate.cache.guards import check
+from verdicts import check
 
 
 @pytest.mark.parametrize(("stored", "asked"), [

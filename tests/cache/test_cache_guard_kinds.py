@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from verdicts import check
 
-from headgate.cache.guards import check, compare, reading_of
+from headgate.cache.guards import compare, reading_of
 
 
 @pytest.mark.parametrize(("stored", "asked"), [

@@ -6,12 +6,13 @@ from itertools import combinations, product
 from pathlib import Path
 
 import pytest
+from verdicts import certain, check
 
 from headgate.bench.cache.edits import draw_pairs
 from headgate.bench.cache.intents import deal
 from headgate.bench.cache.pairs import File, hand_written_pairs
 from headgate.bench.cache.written import written_groups
-from headgate.cache.guards import certain, check, compare, reading_of
+from headgate.cache.guards import compare, reading_of
 from headgate.cache.guards.questions import apart
 
 

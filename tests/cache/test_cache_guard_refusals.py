@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from verdicts import check
 
 from headgate.cache.freshness import time_sensitive
-from headgate.cache.guards import check
 
 
 @pytest.mark.parametrize(("stored", "asked"), [

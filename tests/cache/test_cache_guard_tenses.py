@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from verdicts import check
 
-from headgate.cache.guards import check, compare, reading_of
+from headgate.cache.guards import compare, reading_of
 from headgate.cache.guards.reading import read, words_of
 from headgate.cache.guards.tenses import clash, times_of
 

@@ -1,10 +1,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from verdicts import certain, check
 
 from headgate.bench.cache.edits import draw_pairs
 from headgate.bench.cache.intents import deal
-from headgate.cache.guards import KINDS, certain, check, compare, reading_of
+from headgate.cache.guards import KINDS, compare, reading_of
 
 NEAR_MISSES = [
     ("What happened in 2019?", "What happened in 2020?", "numbers"),

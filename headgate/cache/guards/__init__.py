@@ -1,8 +1,7 @@
 """Typed guards: may the answer to one text be served for another?
 
 Similarity of embeddings cannot tell "in 2019" from "in 2020" or "enable" from "disable", so every semantic candidate
-passes these first. `check` vetoes what contradicts, `compare` gives the evidence by kind for a decision that is
-learned, and `certain` is the cautious verdict without one.
+passes these first. `compare` vetoes what contradicts, and gives the evidence by kind for a decision that is learned.
 
 `reading` turns a text into tokens, `numbers`, `dates` and `series` give quantities one form, `wording` takes
 politeness off, `meaning` brings what is left to base forms (`inflection`), one word per synonym and one form per
@@ -17,7 +16,7 @@ order, `temporal` and `tenses` at when, and `rules` compares.
 from headgate.cache.guards.comparison import KINDS, WEIGHED, Comparison
 from headgate.cache.guards.evidence import Reading, reading_of
 from headgate.cache.guards.foreign import foreign
-from headgate.cache.guards.rules import certain, check, compare
+from headgate.cache.guards.rules import compare
 from headgate.cache.guards.seal import broken, comparable, seal_of, sealed, unsealed
 from headgate.cache.guards.spelling import NOTHING_STRANGE, Spelling, spelled_apart, spelling_of
 
@@ -29,8 +28,6 @@ __all__ = [
     "Reading",
     "Spelling",
     "broken",
-    "certain",
-    "check",
     "comparable",
     "compare",
     "foreign",

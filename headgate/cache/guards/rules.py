@@ -9,7 +9,7 @@ from headgate.cache.guards.comparison import KINDS, WEIGHED, Comparison
 from headgate.cache.guards.conditions import narrowed
 from headgate.cache.guards.content import Alignment, align, one_word_exchanged, replaced, said_otherwise
 from headgate.cache.guards.doers import doer_exchanged
-from headgate.cache.guards.evidence import Reading, Verdict, reading_of
+from headgate.cache.guards.evidence import Reading, Verdict
 from headgate.cache.guards.facts import Judge, dates, facts, language, names_agree, numbers, written
 from headgate.cache.guards.inflection import base_form
 from headgate.cache.guards.polarity import same_bounds
@@ -19,25 +19,6 @@ from headgate.cache.guards.subject import subject
 from headgate.cache.guards.temporal import temporal
 from headgate.cache.guards.tenses import clash
 from headgate.cache.guards.vocabulary import kept, part_of_speech, parts_of_speech, weight
-
-
-def check(stored: str | Reading, asked: str | Reading) -> str | None:
-    """The kind of evidence that forbids serving the answer to `stored` for `asked`; None if nothing speaks against.
-
-    That nothing speaks against is no reason to serve yet: `compare` gives the evidence, `certain` a cautious verdict.
-    Who asks for one text again and again passes what `reading_of` made of it.
-    """
-    return compare(_read(stored), _read(asked), whole=False).veto
-
-
-def certain(stored: str | Reading, asked: str | Reading) -> str | None:
-    """As `check`, but for what is only weighed there, and for `wording`: a text must read alike to the last word."""
-    seen = compare(_read(stored), _read(asked))
-    return next((kind for kind in KINDS if kind in seen.conflict), None if seen.same else "wording")
-
-
-def _read(text: str | Reading) -> Reading:
-    return text if isinstance(text, Reading) else reading_of(text)
 
 
 def compare(stored: Reading, asked: Reading, *, whole: bool = True) -> Comparison:
