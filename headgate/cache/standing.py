@@ -62,7 +62,7 @@ def standing(notes: Iterable[bytes], created: float, rule: str, model: HitModel 
         b = argmax  sum_i log P(y_i | l_i + b) - b^2 / (2 v),   P(1 | x) = 1 / (1 + exp(-x))
 
     over its labels `y_i`, 1 for right, with the log odds `l_i` that the model gave before each. The variance `v` is
-    that of the entries the model was fitted on, by marginal likelihood (`fit_model`): the fewer the labels and the more
+    that of the entries the model was fitted on, by marginal likelihood: the fewer the labels and the more
     alike entries are, the closer `b` is to 0 (empirical Bayes: Efron and Morris, JASA 68 (1973)).
 
     Args:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.bench.cache.hit_fit import fit_model
 from headgate.bench.cache.intents import deal
 from headgate.bench.cache.wording import draw_wording, render
-from headgate.cache.bound import fit_model
 from headgate.cache.embedder import default_folder
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import compare, reading_of

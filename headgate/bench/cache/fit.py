@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from headgate.bench.cache.certify import LADDER
 from headgate.bench.cache.comparator_net import Net, Padded, fit, log_odds
 from headgate.bench.cache.edits import edit_types, edited
+from headgate.bench.cache.hit_fit import fit_model
 from headgate.bench.cache.intents import Share
 from headgate.bench.cache.streams import noisy
 from headgate.bench.cache.wording import Question, draw_wording, join, pieces
 from headgate.bench.cache.written import Group
-from headgate.cache.bound import HitModel, fit_model
+from headgate.cache.bound import HitModel
 from headgate.cache.comparator import MAX_TOKENS, Comparator
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.guards import compare, reading_of
