@@ -8,15 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.cache.binomial import upper_bound
 from headgate.engine.request import FORECAST
 from headgate.routing.calibration import ALWAYS_LARGE, ALWAYS_SMALL, Calibration
 from headgate.routing.cascade import QUANTILES
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import SOURCES, Estimator, FittedQuality, Source, readings
 from headgate.routing.quality_features import SURENESS, SURFACE
-from headgate.routing.regression import FOLDS, Array, Rows, fit, folds_of
+from headgate.routing.regression import Array, Rows
+from headgate.training.binomial import upper_bound
 from headgate.training.mean_bound import mean_upper_bound
+from headgate.training.regression import FOLDS, fit, folds_of
 
 CONFIDENCE = 0.95
 """That a target holds that was chosen by the bounds."""

@@ -37,8 +37,9 @@ from headgate.bench.routing.targets import hold
 from headgate.bench.routing.trial import held_out, in_domain
 from headgate.bench.routing.wordings import told_by_wordings, wordings
 from headgate.routing.core import cores
-from headgate.routing.regression import Array, folds_of
+from headgate.routing.regression import Array
 from headgate.training.quality import design, fit_pair, fit_quality
+from headgate.training.regression import folds_of
 
 ONCE = np.ones((1, 4))
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.cache.audit import Audit, Auditor, Interval
-from headgate.cache.binomial import lower_bound, upper_bound
+from headgate.training.binomial import lower_bound, upper_bound
 
 SECRET = b"a secret of some length"
 

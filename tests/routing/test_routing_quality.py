@@ -11,15 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from outcome_tables import handing_over, made_table
 
-from headgate.cache.binomial import upper_bound
 from headgate.routing.calibration import Calibration, Infeasible
 from headgate.routing.core import cores
 from headgate.routing.quality import FittedQuality, StaleQuality
 from headgate.routing.quality_features import SURFACE, sureness, surface
-from headgate.routing.regression import fit, folds_of, platt, sigmoid
+from headgate.routing.regression import sigmoid
 from headgate.routing.types import Quality, RouteFeatures
+from headgate.training.binomial import upper_bound
 from headgate.training.mean_bound import mean_upper_bound
 from headgate.training.quality import Design, Keeping, calibrate, fit_pair, fit_quality, grid
+from headgate.training.regression import fit, folds_of, platt
 
 
 def test_a_regression_finds_the_law_that_made_the_data() -> None:

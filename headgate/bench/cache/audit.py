@@ -19,7 +19,6 @@ from pathlib import Path
 import msgspec
 
 from headgate.bench.engine import started
-from headgate.cache.binomial import upper_bound
 from headgate.cache.canonical import same_answer
 from headgate.cache.labels import KINDS, Calibration, LabelKind, Rate, by_likelihood, label
 from headgate.engine.demo.tasks import Sample, grade, variants
@@ -27,6 +26,7 @@ from headgate.engine.demo.tasks.draw import Split
 from headgate.engine.engine import EngineSettings, ModelSpec
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.params import SamplingParams
+from headgate.training.binomial import upper_bound
 
 _LONGEST_ANSWER = 192
 _CONCURRENCY = 16

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.cache.binomial import at_most, upper_bound
 from headgate.cache.judge import LEVELS, Certified, Thresholds
+from headgate.training.binomial import at_most, upper_bound
 
 LADDER = (8.0, 7.0, 6.0, 5.5, 5.0, 4.5, 4.0, 3.5, *(0.125 * step for step in range(24, -1, -1)), -1.0, -2.0)
 """Thresholds tried, in log odds, from strict to loose; fixed before anything is labelled."""

@@ -16,6 +16,7 @@ from headgate.cache.binomial import lower_bound, upper_bound
 from headgate.cache.encoder import BertEncoder
 from headgate.cache.judge import LEVELS, Judge, Thresholds
 from headgate.cache.semantic import CANDIDATES, MARGIN, SemanticRule
+from headgate.training.binomial import lower_bound
 
 KINDS: tuple[Kind, ...] = ("natural", "heavy", "adversarial")
 COSINES = tuple(round(0.995 - 0.04 * step, 3) for step in range(10))

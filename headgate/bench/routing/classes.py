@@ -21,11 +21,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from headgate.cache.binomial import lower_bound, upper_bound
 from headgate.cache.embedder import SentenceEmbedder, default_folder
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import BACKGROUND, UNKNOWN, Task, load_tasks
 from headgate.routing.types import RouteFeatures, Vector
+from headgate.training.binomial import lower_bound, upper_bound
 
 SETS = ("prompts_first.tsv", "prompts_second.tsv", "prompts_third.tsv", "prompts_fourth.tsv")
 _NEIGHBOURS = 3

@@ -11,8 +11,9 @@ from headgate.bench.routing.curves import Changes, Measured, Policy
 from headgate.bench.routing.knn import fit_neighbours
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import SOURCES, Source
-from headgate.routing.regression import FOLDS, Array, fit, folds_of
+from headgate.routing.regression import Array
 from headgate.training.quality import Design, alone_costs, cascade_costs, costs, design, fit_pair
+from headgate.training.regression import FOLDS, fit, folds_of
 
 NAMES: dict[Source, str] = {"probe": "probe", "embedding": "logistic", "cores": "logistic, cores"}
 """What the estimates are called beside the baselines."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.cache.binomial import upper_bound
 from headgate.routing.calibration import Calibration, Infeasible
 from headgate.routing.cascade import Cascade
 from headgate.routing.outcomes import OutcomeTable
 from headgate.routing.quality import FittedQuality
 from headgate.routing.regression import Array
+from headgate.training.binomial import upper_bound
 from headgate.training.quality import (
     CONFIDENCE,
     Keeping,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.cache.binomial import at_most, lower_bound, upper_bound
+from headgate.training.binomial import at_most, lower_bound, upper_bound
 
 COUNTS = st.integers(0, 40).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 ALPHAS = st.floats(1e-6, 0.999)
