@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -172,11 +168,3 @@ def test_refuses_what_does_not_fit() -> None:
         torch.ops.headgate.int4_pack(torch.ones(2, 2, dtype=torch.float64), None)
     with pytest.raises(RuntimeError, match=r"importance must be float32 \[30\]"):
         torch.ops.headgate.int4_pack(torch.ones(2, 30), torch.ones(2))
-
-
-@pytest.mark.skipif(os.environ.get("HEADGATE_VECTORS") is not None, reason="this is the inner run")
-@pytest.mark.parametrize("vectors", ["avx2", "avx512"])
-def test_other_processors_pass_the_same_tests(vectors: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-x", __file__]
-    done = subprocess.run(command, env=os.environ | {"HEADGATE_VECTORS": vectors}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:]
