@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 from headgate.engine.text.chat_template import ChatTemplate, NoChatTemplate, TemplateError
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.training.batches import Encoded
+from headgate.training.runs import whole
 from headgate.training.turns import tool, turn
 
 DEFAULT_SPLIT = "train"
@@ -281,8 +281,7 @@ def write_demo_tasks(path: Path, *, samples: int, seed: int) -> None:
     from headgate.engine.demo.tasks import generate
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
+    with whole(path) as place, place.open("w", encoding="utf-8") as file:
         for sample in (
             *generate(samples, seed=seed, split="train"),
             *generate(max(1, samples // 10), seed=seed, split="calibration"),
@@ -292,7 +291,6 @@ def write_demo_tasks(path: Path, *, samples: int, seed: int) -> None:
             if tools:
                 record["tools"] = tools
             file.write(json.dumps({**record, "split": sample.split}, ensure_ascii=False) + "\n")
-    temporary.replace(path)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from headgate.training.forward import products
 from headgate.training.losses import Loss
 from headgate.training.optimizer import optimizers
 from headgate.training.parallel import GradientMean, mean, rank, shared
+from headgate.training.runs import whole
 
 Report = Callable[[int, float, float], None]
 """Called after each step with the step's number, its loss and tokens per second so far."""
@@ -154,16 +153,12 @@ def save_state(state: dict[str, Any], path: Path) -> None:
 
     Raises `UnsavedStateError` naming the file if it cannot be written; nothing half written stays.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(state, temporary)
-        temporary.replace(path)
+        with whole(path) as file:
+            torch.save(state, file)
     except OSError as error:
         raise UnsavedStateError(f"{path}: cannot be written: {error.strerror or error}") from error
     except RuntimeError as error:
         # Of what failed torch's writer tells only that it stands at another place than it should.
         raise UnsavedStateError(f"{path}: cannot be written; is the disk full?") from error
-    finally:
-        with suppress(OSError):  # where nothing can be written, as on a disk that has become read-only
-            temporary.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +131,22 @@ class Run:
             raise RunError(f"{subject} with other settings: {'; '.join(differences)}; {advice}")
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a JSON object so that a crash leaves either the old file or the new one."""
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A file to write that becomes `path` in the end. What breaks off leaves the old one, and nothing half written."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):  # where nothing can be written, as on a disk that has become read-only
+            temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Writes a JSON object, whole or not at all."""
+    with whole(path) as file:
+        file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _read(path: Path) -> dict[str, Any] | None:
