@@ -124,9 +124,6 @@ class Background:
             return None
         tables.extend(sequence.table, len(sequence.tokens))
         self.waiting.remove(sequence)
-        sequence.computed = cached
-        if sequence.preemptions == 0:
-            sequence.cached = cached
-        sequence.admitted = True
+        sequence.admit(cached)
         insort(self.running, sequence, key=lambda s: s.arrival)
         return sequence

@@ -353,11 +353,9 @@ class Scheduler:
         self.tables.extend(sequence.table, len(sequence.tokens))
         self._unqueue(sequence)
         if sequence.preemptions == 0:
-            sequence.cached = cached
             self.queried_tokens += sequence.prompt_length
             self.hit_tokens += cached
-        sequence.computed = cached
-        sequence.admitted = True
+        sequence.admit(cached)
         insort(self.running, sequence, key=lambda s: s.arrival)
         return True
 

@@ -123,6 +123,13 @@ class Sequence:
             return 0
         return self.prompt_length
 
+    def admit(self, cached: int) -> None:
+        """Out of the queue: so many of its tokens were computed before."""
+        self.computed = cached
+        if not self.preemptions:
+            self.cached = cached
+        self.admitted = True
+
     def reset(self) -> None:
         """Back to the queue: its blocks were taken, so that all of it must be computed again."""
         self.admitted = False
