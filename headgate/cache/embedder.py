@@ -262,10 +262,10 @@ class SentenceEmbedder:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._timed, list(texts))
 
     async def close(self) -> None:
-        """Finish what is queued and end the worker thread."""
+        """Finish what is queued and end the worker thread; one that still reads the model is not waited for."""
         while self._pending:
             await asyncio.wait(self._pending.values())
-        self._thread.shutdown(wait=True)
+        self._thread.shutdown(wait=self._dim > 0)
 
     def _wake(self) -> None:
         """Have the worker thread look at the queue."""

@@ -12,6 +12,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -118,17 +119,7 @@ def _apart(kernels: Kernels, device: torch.device, shapes: Sequence[Shapes], lim
         if kept.exists():
             return ""
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", __name__],
-            # It imports what this process does: no more, as from the folder it is started in, and no less.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
-            input=json.dumps(task),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=limit_s,
-            check=False,
-        )
+        done = _run(json.dumps(task), limit_s)
     except subprocess.TimeoutExpired:
         return f"not done after {limit_s:.0f} s"
     except OSError as error:
@@ -141,6 +132,26 @@ def _apart(kernels: Kernels, device: torch.device, shapes: Sequence[Shapes], lim
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.touch()
     return wrong
+
+
+def _run(task: str, limit_s: float) -> subprocess.CompletedProcess[str]:
+    watched, held = os.pipe()
+    try:
+        return subprocess.run(
+            [sys.executable, "-P", "-m", __name__, str(watched)],
+            pass_fds=(watched,),
+            # It imports what this process does: no more, as from the folder it is started in, and no less.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+            input=task,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            check=False,
+        )
+    finally:
+        os.close(watched)
+        os.close(held)
 
 
 def _kept(task: str, device: torch.device) -> Path:
@@ -157,7 +168,14 @@ def _kept(task: str, device: torch.device) -> Path:
     return cache / f"headgate-{known.hexdigest()[:32]}"
 
 
+def _end_with_parent(watched: int) -> None:
+    """End once nobody holds the other end of the pipe: a server that is ended meanwhile leaves no process behind."""
+    os.read(watched, 1)
+    os._exit(1)
+
+
 def _main() -> None:
+    threading.Thread(target=_end_with_parent, args=(int(sys.argv[1]),), daemon=True).start()
     task: dict[str, Any] = json.loads(sys.stdin.read())
     from headgate.engine.kernels.triton.kernels import TritonKernels
 

@@ -34,6 +34,7 @@ from headgate.gateway.embeddings import Embeddings
 from headgate.gateway.lessons import Pair
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.local_destination import LocalDestination
+from headgate.gateway.own_thread import in_own_thread
 from headgate.gateway.parts import (
     StartError,
     cache_policy,
@@ -189,7 +190,7 @@ class Loader:
             QualityError: what was learned of the models cannot be used as the settings want it.
         """
         started = time.monotonic()
-        await asyncio.to_thread(self._load_models)
+        await in_own_thread(self._load_models, "load models")
         self._engine.start()
         answers, routes = self._open()
         await self._measure(routes)

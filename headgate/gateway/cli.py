@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import entry_points
@@ -86,6 +87,10 @@ def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
             uvloop.run(run_server(settings, _listening, _ready, main_file))
     except StartError as error:
         raise click.ClickException(str(error)) from None
+    if threading.active_count() > 1:
+        # All is closed and written. What still reads weights cannot be interrupted, and who stops a server that loads
+        # need not wait for it.
+        os._exit(0)
 
 
 def _have_streams() -> None:
@@ -103,9 +108,10 @@ def _signals_of_the_start() -> Iterator[None]:
     """Follow signals until the server does.
 
     The first process of a container gets none that it has no handler for, and could not be stopped while it starts.
-    What SIGHUP asks to be read again is read anyway.
+    Python's own of SIGINT raises in the midst of an import. What SIGHUP asks to be read again is read anyway.
     """
-    handlers = ((signal.SIGTERM, lambda *_: os._exit(0)), (signal.SIGHUP, signal.SIG_IGN))
+    ending = [(number, lambda *_: os._exit(0)) for number in (signal.SIGTERM, signal.SIGINT)]
+    handlers = (*ending, (signal.SIGHUP, signal.SIG_IGN))
     before = [(number, signal.signal(number, handler)) for number, handler in handlers]
     try:
         yield

@@ -20,6 +20,8 @@ class Lifecycle:
         self._parts: dict[str, tuple[State, str]] = {}
         self._required: set[str] = set()
         self._ready = asyncio.Event()
+        self._over = asyncio.Event()
+        """Nobody has to wait for the parts any more: they are there, or will not be."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._in_flight = 0
@@ -59,8 +61,10 @@ class Lifecycle:
             self._required.add(part)
         if all(self._parts[name][0] == "ready" for name in self._required):
             self._ready.set()
+            self._over.set()
         else:
             self._ready.clear()
+            self._over.clear()
 
     async def wait_until_ready(self) -> None:
         """Wait for the parts, however long they take."""
@@ -68,16 +72,15 @@ class Lifecycle:
 
     async def wait_ready(self, timeout_s: float) -> None:
         """Wait for the parts; ApiError 503 when they take longer or the server is shutting down."""
+        if not self._over.is_set():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._over.wait()
+            except TimeoutError:
+                loading = [name for name, (state, _) in sorted(self._parts.items()) if state == "loading"]
+                raise overloaded(f"The server is starting: {', '.join(loading)} still loading.") from None
         if self._draining:
             raise overloaded("The server is shutting down.")
-        if self._ready.is_set():
-            return
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._ready.wait()
-        except TimeoutError:
-            loading = [name for name, (state, _) in sorted(self._parts.items()) if state == "loading"]
-            raise overloaded(f"The server is starting: {', '.join(loading)} still loading.") from None
 
     def enter(self) -> None:
         """Count a request that is on the road from now on; ApiError 503 while draining."""
@@ -102,8 +105,10 @@ class Lifecycle:
             self.leave()
 
     async def drain(self, deadline_s: float) -> bool:
-        """Refuse new requests and wait for those in flight; False where some were left at the deadline."""
+        """Refuse new requests and those that wait for the parts, and wait for the others in flight; False where some
+        were left at the deadline."""
         self._draining = True
+        self._over.set()
         try:
             async with asyncio.timeout(deadline_s):
                 await self._idle.wait()

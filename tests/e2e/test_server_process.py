@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -213,6 +214,22 @@ def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(start: Start)
 def test_sigterm_while_models_load_ends_the_server(start: Start) -> None:
     with start(**PLAIN) as server:
         assert server.terminate() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_loads_for_long_is_not_waited_for(
+    start: Start, tmp_path: Path, tiny_checkpoint: Path, number: int
+) -> None:
+    model = shutil.copytree(tiny_checkpoint, tmp_path / "model")
+    (model / "generation_config.json").unlink()
+    os.mkfifo(model / "generation_config.json")  # nobody writes to it: who reads it is never done
+    config = tmp_path / "headgate.yaml"
+    config.write_text(json.dumps({"models": [{"id": "m", "path": str(model)}]}))
+    with start("--config", str(config), **PLAIN) as server:
+        server.process.send_signal(number)
+        assert server.process.wait(timeout=30) == 0
+        assert "Traceback" not in server.log.read_text()
+        assert "stopping: 0 requests in flight" in server.log.read_text(), "what was said last is lost"
 
 
 def _refusal(client: openai.OpenAI) -> Any:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -100,6 +103,15 @@ def test_neither_the_name_of_tritons_distribution_nor_a_useless_folder_ends_the_
     monkeypatch.setattr("importlib.metadata.distribution", unknown)
     monkeypatch.setenv("TRITON_CACHE_DIR", "/" + "x" * 300)
     assert "not done after 0 s" in proved(untried(), CPU, [SMALL], limit_s=0.0).why
+
+
+def test_the_process_ends_with_the_one_that_started_it() -> None:
+    watched, held = os.pipe()
+    command = [sys.executable, "-P", "-m", "headgate.engine.trial", str(watched)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(watched,)) as process:  # it waits for its task
+        os.close(watched)
+        os.close(held)
+        assert process.wait(timeout=60) == 1
 
 
 def test_where_no_process_can_be_started_plain_torch_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,6 +44,21 @@ async def test_a_request_waits_for_loading_parts_and_no_longer_than_told() -> No
     await waiting
 
 
+async def test_draining_refuses_who_waits_for_parts_that_load() -> None:
+    lifecycle = Lifecycle()
+    lifecycle.set("model a", "loading")
+
+    async def ask() -> None:
+        with lifecycle.request():
+            await lifecycle.wait_ready(60.0)
+
+    asked = asyncio.create_task(ask())
+    await asyncio.sleep(0)
+    assert await lifecycle.drain(60.0)
+    with pytest.raises(ApiError, match="shutting down"):
+        await asked
+
+
 async def test_draining_refuses_new_requests_and_waits_for_the_old() -> None:
     lifecycle = Lifecycle()
     with lifecycle.request():

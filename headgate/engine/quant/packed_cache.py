@@ -1,9 +1,10 @@
 """Quantised weights on disk beside their checkpoint, so that the next start maps them instead of quantising again.
 
 One safetensors file per format and dtype, `<checkpoint>/.headgate/int4-bfloat16.safetensors`, or in the user's cache
-folder where the checkpoint's cannot be written. It is written under another name and renamed, so it is whole or not
-there. It names what it was made of (`identity`); another checkpoint, format or layout is stale and is replaced. It also
-holds a sum over every tensor's words: a damaged file is made again. No failure here keeps a model from loading.
+folder where the checkpoint's cannot be written. It is written without a name, or under another, and renamed, so it is
+whole or not there. It names what it was made of (`identity`); another checkpoint, format or layout is stale and is
+replaced. It also holds a sum over every tensor's words: a damaged file is made again. No failure here keeps a model
+from loading.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import json
 import logging
 import os
+import secrets
 import struct
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -197,7 +200,7 @@ def _write(path: Path, tensors: Mapping[str, Tensor], identity: str, files: Sequ
         offset += tensor.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    descriptor, unfinished = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    descriptor, name = _unfinished(path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
@@ -205,13 +208,26 @@ def _write(path: Path, tensors: Mapping[str, Tensor], identity: str, files: Sequ
                 file.write(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
             file.flush()
             os.fsync(file.fileno())
-        if files is not None:
-            # A temporary file is its owner's alone; who may read the checkpoint may read this.
-            Path(unfinished).chmod(_permissions(files, Path(unfinished).stat().st_gid))
-        Path(unfinished).replace(path)
+            if files is not None:
+                # A temporary file is its owner's alone; who may read the checkpoint may read this.
+                os.fchmod(file.fileno(), _permissions(files, os.fstat(file.fileno()).st_gid))
+            if name is None:
+                name = path.with_name(f"{secrets.token_hex(8)}.part")  # nothing else takes the place of a file
+                os.link(f"/proc/self/fd/{file.fileno()}", name, src_dir_fd=file.fileno())  # else that link is linked
+        name.replace(path)
     except BaseException:
-        Path(unfinished).unlink(missing_ok=True)
+        if name is not None:
+            name.unlink(missing_ok=True)
         raise
+
+
+def _unfinished(folder: Path) -> tuple[int, Path | None]:
+    """A file to write, and its name: none where there can be one without, of which nothing is left if we are ended."""
+    if hasattr(os, "O_TMPFILE") and Path("/proc/self/fd").exists():
+        with suppress(OSError):  # a file system that has no such files, or is full, which the next says
+            return os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), None
+    descriptor, name = tempfile.mkstemp(dir=folder, suffix=".part")
+    return descriptor, Path(name)
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -155,6 +155,22 @@ def test_full_disk_leaves_nothing_behind(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+def test_a_process_that_is_killed_while_it_writes_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda _: seen.extend(tmp_path.rglob("*")))
+    cache(tmp_path).save(TENSORS)
+    assert seen == [path_of(tmp_path).parent], "what was written until then has a name"
+
+
+def test_where_every_file_has_a_name_it_is_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "O_TMPFILE")  # as on NFS
+    cache(tmp_path).save(TENSORS)
+    assert [*path_of(tmp_path).parent.iterdir()] == [path_of(tmp_path)]
+    assert cache(tmp_path).load() is not None
+
+
 def test_leftovers_of_a_killed_process_are_removed_when_old(tmp_path: Path) -> None:
     folder = path_of(tmp_path).parent
     folder.mkdir()
