@@ -33,6 +33,7 @@ from headgate.gateway.api import (
     tokenize,
 )
 from headgate.gateway.backend import Loader
+from headgate.gateway.computing import Computing
 from headgate.gateway.dashboard.files import page_files
 from headgate.gateway.dashboard.history import History
 from headgate.gateway.dashboard.live import Watched
@@ -281,18 +282,20 @@ async def _pinning(app: web.Application) -> AsyncIterator[None]:
 
 
 async def _resting(app: web.Application) -> AsyncIterator[None]:
-    """Have models sleep that had nothing to do for long."""
+    """Have models sleep that had nothing to do for long, and see whether those compute whose requests fail."""
 
     async def follow() -> None:
         await app[keys.LIFECYCLE].wait_until_ready()
-        models = app[keys.LOADER].backend.routes.destinations.values()
+        routes = app[keys.LOADER].backend.routes
+        models = {d.id: d for d in routes.destinations.values() if isinstance(d, LocalDestination)}
+        computing = Computing(models, routes.breakers, app[keys.LIFECYCLE])
         while True:
-            for model in models:
-                if isinstance(model, LocalDestination):
-                    await model.sleep.look()
+            for model in models.values():
+                await model.sleep.look()
+            await computing.look()
             await asyncio.sleep(LOOK_S)
 
-    task = asyncio.create_task(follow(), name="have idle models sleep")
+    task = asyncio.create_task(follow(), name="look after models")
     yield
     task.cancel()
     await asyncio.wait([task])

@@ -29,6 +29,7 @@ from headgate.gateway.answers import Answers
 from headgate.gateway.audits import Audits
 from headgate.gateway.checkpoints import adapter_path, model_path
 from headgate.gateway.comparisons import Comparisons, compared_pair
+from headgate.gateway.computing import part_of
 from headgate.gateway.destinations import Destination
 from headgate.gateway.embeddings import Embeddings
 from headgate.gateway.lessons import Pair
@@ -109,7 +110,7 @@ class Loader:
         self._backend: Backend | None = None
         self.remembers: dict[str, Remembers] = {}
         """What remembers ended requests, as far as it is loaded."""
-        self._required = [f"model {m.id}" for m in settings.models] + [f"upstream {u.id}" for u in settings.upstreams]
+        self._required = [part_of(m.id) for m in settings.models] + [f"upstream {u.id}" for u in settings.upstreams]
         self._calibration = certified_labels(settings.cache.semantic)
         try:
             self.embeddings = Embeddings(settings.embeddings, lifecycle, admission)

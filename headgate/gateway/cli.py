@@ -110,9 +110,11 @@ def _signals_of_the_start() -> Iterator[None]:
     The first process of a container gets none that it has no handler for, and could not be stopped while it starts.
     Python's own of SIGINT raises in the midst of an import. What SIGHUP asks to be read again is read anyway.
     """
-    ending = [(number, lambda *_: os._exit(0)) for number in (signal.SIGTERM, signal.SIGINT)]
-    handlers = (*ending, (signal.SIGHUP, signal.SIG_IGN))
-    before = [(number, signal.signal(number, handler)) for number, handler in handlers]
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = [(number, signal.getsignal(number)) for number in numbers]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(0))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from headgate.gateway.wire.errors import overloaded
 
-Phase = Literal["loading", "ready", "draining"]
+Phase = Literal["loading", "ready", "failing", "draining"]
 State = Literal["loading", "ready", "off", "failed"]
 
 
@@ -34,15 +34,22 @@ class Lifecycle:
 
     @property
     def ready(self) -> bool:
-        """Whether requests are answered now."""
-        return self._ready.is_set() and not self._draining
+        """Whether requests are answered now, whatever they ask for."""
+        return self.phase == "ready"
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the required parts have been there."""
+        return self._ready.is_set()
 
     @property
     def phase(self) -> Phase:
         """Where in its life the server is."""
         if self._draining:
             return "draining"
-        return "ready" if self._ready.is_set() else "loading"
+        if not self._ready.is_set():
+            return "loading"
+        return "ready" if self._complete else "failing"
 
     @property
     def in_flight(self) -> int:
@@ -55,16 +62,23 @@ class Lifecycle:
         return self._parts
 
     def set(self, part: str, state: State, detail: str = "", *, required: bool = True) -> None:
-        """Note a part's state; the server is ready once every required part is."""
+        """Note a part's state; the server is ready once every required part is.
+
+        Where one fails later, requests go on: they tell who asks what is wrong, and others may be answered.
+        """
         self._parts[part] = (state, detail)
         if required:
             self._required.add(part)
-        if all(self._parts[name][0] == "ready" for name in self._required):
+        if self._complete:
             self._ready.set()
             self._over.set()
-        else:
+        elif required and state == "loading":
             self._ready.clear()
             self._over.clear()
+
+    @property
+    def _complete(self) -> bool:
+        return all(self._parts[name][0] == "ready" for name in self._required)
 
     async def wait_until_ready(self) -> None:
         """Wait for the parts, however long they take."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 _LATELY_S = 0.1
 """Rates change slowly, and each request asks for them."""
+_TRY_S = 30.0
+"""A step of one token comes sooner, whatever else is computed."""
 
 
 class LocalDestination:
@@ -173,6 +176,17 @@ class LocalDestination:
             async for _ in generated:
                 pass
             self.live()
+
+    async def try_step(self) -> str:
+        """What is wrong with a step that nobody asked for; empty where it is computed."""
+        try:
+            async with asyncio.timeout(_TRY_S):
+                await self._model.probe("try", (0,), tenant="\0try")
+        except EngineError as error:
+            return str(error)
+        except TimeoutError:
+            return f"a step was not computed in {_TRY_S:g} s"
+        return ""
 
     @property
     def idle(self) -> bool:

@@ -200,7 +200,7 @@ def _write(path: Path, tensors: Mapping[str, Tensor], identity: str, files: Sequ
         offset += tensor.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    descriptor, name = _unfinished(path.parent)
+    descriptor, unfinished = _unfinished(path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
@@ -211,13 +211,15 @@ def _write(path: Path, tensors: Mapping[str, Tensor], identity: str, files: Sequ
             if files is not None:
                 # A temporary file is its owner's alone; who may read the checkpoint may read this.
                 os.fchmod(file.fileno(), _permissions(files, os.fstat(file.fileno()).st_gid))
-            if name is None:
-                name = path.with_name(f"{secrets.token_hex(8)}.part")  # nothing else takes the place of a file
-                os.link(f"/proc/self/fd/{file.fileno()}", name, src_dir_fd=file.fileno())  # else that link is linked
-        name.replace(path)
+            if unfinished is None:
+                unfinished = path.with_name(f"{secrets.token_hex(8)}.part")  # nothing else takes the place of a file
+                os.link(
+                    f"/proc/self/fd/{file.fileno()}", unfinished, src_dir_fd=file.fileno()
+                )  # else the link is linked
+        unfinished.replace(path)
     except BaseException:
-        if name is not None:
-            name.unlink(missing_ok=True)
+        if unfinished is not None:
+            unfinished.unlink(missing_ok=True)
         raise
 
 

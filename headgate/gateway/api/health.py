@@ -15,7 +15,10 @@ async def health(_: web.Request) -> web.Response:
 
 
 async def ready(http: web.Request) -> web.Response:
-    """200 when requests are answered; 503 while loading or shutting down. Names the state of each part."""
+    """200 when requests are answered; 503 while loading or shutting down, and where a model computes nothing any more.
+
+    Names the state of each part.
+    """
     lifecycle = http.app[keys.LIFECYCLE]
     parts = {name: Part(state, detail) for name, (state, detail) in lifecycle.parts.items()}
     return web.Response(

@@ -189,7 +189,7 @@ def _cache(watched: Watched, reading: Reading) -> LiveCache:
     state = watched.loader.cache_state()
     lookups = reading.by("headgate_cache_lookups_total", "verdict", "reason")
     return LiveCache(
-        watched.loader.backend.answers.kind if watched.lifecycle.ready else "",
+        watched.loader.backend.answers.kind if watched.lifecycle.loaded else "",
         state.entries,
         state.bytes,
         state.max_bytes,
@@ -204,7 +204,7 @@ def _cache(watched: Watched, reading: Reading) -> LiveCache:
 
 
 def _error(watched: Watched) -> MeasuredError | None:
-    audits = watched.loader.backend.audits if watched.lifecycle.ready else None
+    audits = watched.loader.backend.audits if watched.lifecycle.loaded else None
     if audits is None:
         return None
     watch = audits.watch

@@ -23,5 +23,5 @@ class Part(Struct):
 class Readiness(Struct):
     """Whether requests are answered, and the state of each part."""
 
-    status: Literal["ready", "loading", "draining"]
+    status: Literal["ready", "loading", "failing", "draining"]
     parts: dict[str, Part]

@@ -206,7 +206,7 @@ class Live(Struct):
     at: float
     uptime_s: float
     version: str
-    phase: Literal["loading", "ready", "draining"]
+    phase: Literal["loading", "ready", "failing", "draining"]
     traffic: Traffic
     models: list[LiveModel]
     cache: LiveCache
