@@ -18,6 +18,7 @@ from headgate.gateway.checkpoints import model_path
 from headgate.gateway.destinations import Destination, Live, Prepared
 from headgate.gateway.local_destination import LocalDestination, start_rates
 from headgate.gateway.quality import learned
+from headgate.gateway.request import ChatRequest
 from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.settings import EngineSection, ModelSection, Settings
 from headgate.gateway.teams.keys import Principal
@@ -114,6 +115,18 @@ async def configured_routes(settings: Settings, embedder_folder: Path | None) ->
         await embedder.load()
         await routes.understand(embedder)
     return routes
+
+
+async def explained(routes: Routes, request: ChatRequest, principal: Principal, config: str) -> RouteReport:
+    """Where a request would go, let in as it is. ApiError where it would be refused, as it would be."""
+    routes.candidates(request.model, principal)
+    plan = await routes.plan(request, None, principal)
+    model = plan.route.model
+    if model in plan.refusals:
+        raise plan.refusals[model]
+    if model not in plan.prepared:  # one that is named is not weighed
+        await routes.destinations[model].prepare(request)
+    return route_report(plan, config)
 
 
 def route_report(plan: Plan, config: str) -> RouteReport:

@@ -74,7 +74,7 @@ def _by_configuration(path: Path | None, body: bytes, team: str | None, key_id: 
 
     from headgate.engine.errors import EngineError
     from headgate.engine.text.folder import TokenizerError
-    from headgate.gateway.explain import configured_routes, route_report
+    from headgate.gateway.explain import configured_routes, explained
     from headgate.gateway.parts import StartError, embedder_folder
     from headgate.gateway.request import CacheControl
     from headgate.gateway.teams.admission import capped
@@ -87,10 +87,7 @@ def _by_configuration(path: Path | None, body: bytes, team: str | None, key_id: 
         roster = read_roster(settings, os.environ)
         who = roster.principal(team, key_id)
         request = capped(as_team(parse_chat(body, CacheControl()), who)[0], who.policy.limits)
-        routes.candidates(request.model, who)
-        report: dict[str, Any] = msgspec.to_builtins(
-            route_report(await routes.plan(request, None, who), roster.revision)
-        )
+        report: dict[str, Any] = msgspec.to_builtins(await explained(routes, request, who, roster.revision))
         return report
 
     try:

@@ -130,6 +130,28 @@ async def test_a_request_is_explained_as_its_team_has_it(
     assert (await explained(model="auto", n=3))["error"]["code"] == "above_limit"
 
 
+@pytest.mark.parametrize("model", ["auto", "small", "tiny"])
+async def test_what_no_model_takes_is_refused_as_it_would_be(serve: Serve, model: str) -> None:
+    client = await serve()
+    long = {"model": model, "messages": [{"role": "user", "content": "Hello! " * 600}]}
+    told, answer = [await client.post(path, json=long) for path in ("/admin/route", "/v1/chat/completions")]
+    assert (told.status, answer.status) == (400, 400)
+    assert await told.json() == await answer.json()
+
+
+@pytest.mark.parametrize("on_exceed", ["block", "downgrade", "queue"])
+async def test_a_spent_budget_turns_as_it_says_when_explained_too(serve: Serve, on_exceed: str) -> None:
+    client = await serve(defaults={"budgets": {"daily_usd": 0, "on_exceed": on_exceed}})
+    told = await client.post("/admin/route", json={**HELLO, "model": "tiny-2"})
+    report = await told.json()
+    if on_exceed == "block":
+        answer = await client.post("/v1/chat/completions", json={**HELLO, "model": "tiny-2"})
+        assert (told.status, answer.status) == (429, 429)
+        assert report["error"]["code"] == "insufficient_quota"
+    else:
+        assert (told.status, report["model"]) == (200, {"downgrade": "tiny", "queue": "tiny-2"}[on_exceed])
+
+
 async def test_the_command_asks_a_server(serve: Serve, tmp_path: Path) -> None:
     client = await serve()
     url = str(client.make_url("")).rstrip("/")
@@ -164,7 +186,12 @@ def test_the_command_needs_no_server(tmp_path: Path, tiny_checkpoint: Path, monk
     assert all(entry["price"]["queue_s"] == 0 for entry in report["destinations"])
     kept = run(tmp_path, HELLO, "--config", str(config), "--key", "k")
     assert "tiny-2 (fallback:not_allowed)" in kept.output
-    for body, said in (({**HELLO, "model": "gpt"}, "does not exist"), ({**HELLO, "tools": [1]}, "'tools[0]'")):
+    long = {**HELLO, "messages": [{"role": "user", "content": "Hello! " * 600}]}
+    for body, said in (
+        ({**HELLO, "model": "gpt"}, "does not exist"),
+        (long, "maximum context length"),
+        ({**HELLO, "tools": [1]}, "'tools[0]'"),
+    ):
         refused = run(tmp_path, body, "--config", str(config))
         assert refused.exit_code == 1
         assert said in refused.output

@@ -6,9 +6,8 @@ import msgspec
 from aiohttp import web
 
 from headgate.gateway import keys
-from headgate.gateway.explain import route_report
+from headgate.gateway.explain import explained
 from headgate.gateway.middleware import read_body
-from headgate.gateway.teams.admission import capped
 from headgate.gateway.teams.entry import as_team
 from headgate.gateway.wire.chat import parse_chat
 from headgate.gateway.wire.errors import invalid
@@ -17,7 +16,10 @@ from headgate.gateway.wire.query import read_query
 
 
 async def explain(http: web.Request) -> web.Response:
-    """The decision about a chat completion's body, for the team and key of the query, else for who asks."""
+    """The decision about a chat completion's body, for the team and key of the query, else for who asks.
+
+    What would be refused is refused.
+    """
     request = parse_chat(await read_body(http), cache_control(http.headers), session(http.headers))
     roster, who = http.app[keys.TEAMS].roster, http[keys.PRINCIPAL]
     if query := read_query(http.query, ("team", "key")):
@@ -26,7 +28,6 @@ async def explain(http: web.Request) -> web.Response:
         except LookupError as error:
             raise invalid(f"Nobody to explain for: {error.args[0]}.", "team") from None
     routes = (await keys.backend(http)).routes
-    request = capped(as_team(request, who)[0], who.policy.limits)
-    routes.candidates(request.model, who)
-    body = route_report(await routes.plan(request, None, who), roster.revision)
+    request = http.app[keys.ADMISSION].foreseen(as_team(request, who)[0], who)
+    body = await explained(routes, request, who, roster.revision)
     return web.Response(body=msgspec.json.encode(body), content_type="application/json")

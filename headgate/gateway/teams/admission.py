@@ -246,11 +246,20 @@ class Admission:
         if scopes and (refusal := await self.book.enter(scopes)) is not None:
             raise refused(refusal)
         exhausted, record.budget = self.accounts.standing(principal)
-        if exhausted and principal.policy.budgets.on_exceed == "downgrade":
-            request = replace(request, model="small")
-        elif exhausted and principal.policy.budgets.on_exceed == "queue":
-            request = replace(request, priority="background")
+        if exhausted:
+            request = exceeding(request, principal)
         return Ticket(self, scopes, request, payer(principal, record.request_id, request), record)
+
+    def foreseen(self, request: ChatRequest, principal: Principal) -> ChatRequest:
+        """A request as it would be let in now, whatever it costs; ApiError 400 for what is beyond a cap, 429 where
+        nothing is left of a budget that blocks. Nothing is counted."""
+        request, accounts = capped(request, principal.policy.limits), self.accounts
+        if not accounts.standing(principal).exhausted:
+            return request
+        over = accounts.budgets.over(principal.team, principal.policy.budgets)
+        if over is not None:
+            raise over_budget(principal.team, over)
+        return exceeding(request, principal)
 
     def standing(self, principal: Principal, user: str | None = None) -> Standing:
         """How the limits of a team, its key and its end user stand."""
@@ -271,6 +280,14 @@ class Admission:
         """A request ended with this. Where it is a refusal that is counted, once, however many models were sought."""
         if isinstance(error, Refused):
             self.accounts.metrics.refused(principal.team, error.reason)
+
+
+def exceeding(request: ChatRequest, principal: Principal) -> ChatRequest:
+    """The request of a team whose budget is spent, as it turns then; one that blocks is refused where it is charged."""
+    turns = principal.policy.budgets.on_exceed
+    if turns == "downgrade":
+        return replace(request, model="small")
+    return replace(request, priority="background") if turns == "queue" else request
 
 
 def capped(request: ChatRequest, caps: LimitsSection) -> ChatRequest:

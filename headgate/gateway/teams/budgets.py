@@ -214,6 +214,10 @@ class Budgets:
         """The same by what this process knows."""
         return self._over(team, section, cost) or self._hold(team, section, cost)
 
+    def over(self, team: str, section: BudgetsSection) -> Over | None:
+        """The budget of which nothing is left, where that blocks, by what this process knows."""
+        return self._over(team, section, NOTHING)
+
     def settle(self, hold: Hold, cost: Cost) -> None:
         """What was set aside has cost this."""
         for period in periods(hold.day):
