@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from headgate.cache.embedder import SentenceEmbedder
@@ -19,10 +20,11 @@ from headgate.gateway.destinations import Destination, Live, Prepared
 from headgate.gateway.local_destination import LocalDestination, start_rates
 from headgate.gateway.quality import learned
 from headgate.gateway.request import ChatRequest
-from headgate.gateway.routes import Plan, Routes
+from headgate.gateway.routes import AUTO, Plan, Routes
 from headgate.gateway.settings import EngineSection, ModelSection, Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.upstream.destination import UpstreamDestination
+from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.route import PriceBody, QualityBody, RouteReport, WeighedBody
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.explain import counterfactuals, lines, rule
@@ -125,7 +127,12 @@ async def explained(routes: Routes, request: ChatRequest, principal: Principal, 
     if model in plan.refusals:
         raise plan.refusals[model]
     if model not in plan.prepared:  # one that is named is not weighed
-        await routes.destinations[model].prepare(request)
+        try:
+            await routes.destinations[model].prepare(request)
+        except ApiError:
+            if not request.arm:
+                raise
+            return await explained(routes, replace(request, model=AUTO, arm=False), principal, config)
     return route_report(plan, config)
 
 

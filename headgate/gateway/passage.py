@@ -151,6 +151,8 @@ class Passage:
         try:
             self._ticket = ticket = await gate.admission.enter(asked.request, principal, record)
             record.admitted_s = gate.clock() - record.arrived
+            if not ticket.request.arm:
+                record.experiment = ""  # a spent budget has it answered by the small model
             self._answer = await self._answered(asked, ticket)
             return self._answer
         except BaseException as error:

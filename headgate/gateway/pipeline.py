@@ -11,6 +11,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from headgate.cache.answers import Lookup
+from headgate.cache.embedder import Vector
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
 from headgate.cache.verdict import Hit, Miss, Near
 from headgate.gateway.answers import Answers
@@ -23,7 +24,7 @@ from headgate.gateway.passage import Gate, Job, Passage
 from headgate.gateway.question import Bypass, Question
 from headgate.gateway.readings import Reading
 from headgate.gateway.request import ChatRequest, Chunk, Draft, Joiner
-from headgate.gateway.routes import Plan, Routes
+from headgate.gateway.routes import AUTO, Plan, Routes
 from headgate.gateway.shadows import Answered, Shadows
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
@@ -32,6 +33,7 @@ from headgate.gateway.teams.retries import Retries
 from headgate.gateway.telemetry.cache_metrics import Kept
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import Chosen, RequestRecord
+from headgate.gateway.upstream.failures import cause_of
 from headgate.gateway.wire.errors import OVERLOADED, ApiError, not_cached, overloaded
 from headgate.routing.budget import Claim
 from headgate.routing.savings import saving, spent
@@ -93,6 +95,8 @@ class Road:
             # Nobody joins what is further behind than he is.
             priority = job.request.priority
             key = question.flight_key if priority == "foreground" else f"{question.flight_key}:{priority}"
+            if job.request.arm:
+                key += ":arm"  # another model may answer, which who names this one is not to have
             return self._flights.subscribe(key, partial(self._produce, job))
         if job.request.n == 1:
             asks = isinstance(question, Question) or job.request.cache.only_if_cached
@@ -157,11 +161,14 @@ class Road:
     async def _generate(self, job: Job, found: Lookup | None, looked_s: float | None = None) -> AsyncGenerator[Event]:
         asked = self._clock()
         job = _drafted(job, found)
-        plan = await self._routes.plan(job.request, found.vector if found is not None else None, job.principal)
+        vector = found.vector if found is not None else None
+        plan = await self._routes.plan(job.request, vector, job.principal)
         claim = self._routes.claim(plan)
         began = self._clock()
         try:
-            begun = await self._begin(job, plan, claim)
+            begun = await (
+                self._begin_arm(job, plan, claim, vector) if job.request.arm else self._begin(job, plan, claim)
+            )
         except BaseException:
             claim.drop()
             raise
@@ -172,7 +179,7 @@ class Road:
         self._routes.begun(plan, claim, destination.id)
         self._metrics.routing.decided(plan, destination.id, begun.reason)
         verdict, why, similarity = _told(job, found)
-        stopgap = _stopgap(plan, begun)
+        stopgap = _stopgap(plan, begun) or (job.request.arm and destination.id != job.request.model)
         key = found.fingerprint.exact_key if found is not None and not stopgap else None
         fingerprint = self._routes.fingerprint(destination.id)
         joiner = Joiner()
@@ -239,6 +246,26 @@ class Road:
         pieces = await metered(destination, prepared, job.id, job.principal, job.ticket, self._metrics.cut)
         self._routes.breakers[route.model].begin()
         return Begun(destination, route.reason, pieces, self._clock())
+
+    async def _begin_arm(self, job: Job, plan: Plan, claim: Claim, vector: Vector | None) -> Begun:
+        """The answer of an experiment's model or, where that cannot give one, of whom the router chooses then."""
+        name, failure = plan.route.model, None
+        if self._routes.breakers[name].allows and not self._routes.destinations[name].down:
+            try:
+                begun = await self._attempts.begin(Ask(job.id, job.request, job.principal, job.ticket), plan, claim)
+                return replace(begun, reason="experiment")
+            except ApiError as error:
+                failure = error
+        left = dataclasses.replace(job.request, model=AUTO, arm=False)
+        try:
+            other = await self._routes.plan(left, vector, job.principal, without=name)
+        except ApiError:  # there is nobody else
+            if failure is not None:
+                raise failure from None
+            return await self._begin(job, plan, claim)
+        begun = await self._begin(replace(job, request=left), other, claim)
+        cause = "down" if failure is None else cause_of(failure)
+        return replace(begun, reason=f"fallback:{cause}")
 
     def _chosen(self, plan: Plan) -> Chosen | None:
         """What the log is told of a decision; nothing where the request named its model."""

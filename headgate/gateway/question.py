@@ -24,7 +24,8 @@ KEY_EPOCH = "5"
 Share = Literal["team", "user"]
 
 _NO_MATTER = (
-    "model", "stream", "include_usage", "cache", "user", "session", "service_tier", "priority", "metadata", "draft"
+    "model", "stream", "include_usage", "cache", "user", "session", "service_tier", "priority", "metadata", "draft",
+    "arm",
 )  # fmt: skip
 """Fields of a request that do not change its answer, or that the key has elsewhere. All others are in it."""
 _GREEDY_NO_MATTER = ("temperature", "top_p", "top_k", "min_p", "seed")

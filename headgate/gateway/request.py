@@ -211,6 +211,8 @@ class ChatRequest:
     """Fields of the body that nobody here knows, with their JSON: for servers that are sent them on."""
     drops: bool = False
     """Whether those are left out where they cannot be sent on, instead of refused."""
+    arm: bool = False
+    """Whether `model` is an experiment's choice for a client who left it to us."""
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:

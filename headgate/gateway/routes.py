@@ -193,8 +193,9 @@ class Routes:
         """OpenAI's `system_fingerprint`: changes with the weights."""
         return f"hg-{self._by_id[model_id].revision[:10]}"
 
-    async def plan(self, request: ChatRequest, vector: Vector | None, principal: Principal) -> Plan:
-        """Where to generate and why. `vector` embeds the last user text, where the cache computed it for the team.
+    async def plan(self, request: ChatRequest, vector: Vector | None, principal: Principal, without: str = "") -> Plan:
+        """Where to generate and why. `vector` embeds the last user text, where the cache computed it for the team;
+        `without` is a model that has failed, which an `auto` is not weighed with.
 
         Nothing is counted but by `claim`. ApiError 404 where the name leads nowhere, 403 where the principal
         may use no model, 503 where nothing is ready; what every destination refuses in the prompt is refused.
@@ -206,7 +207,8 @@ class Routes:
         ends: Vector | None = None
         if request.model == AUTO and self._embedder is not None and text.strip():
             vector, ends = await self._embed(self._embedder, text, vector, principal.team)
-        prepared, refusals = await self._prepare(request)
+        candidates = [d for d in self.candidates(request.model) if d.id != without]
+        prepared, refusals = await self._prepare(request, candidates)
         state = await self._probe(prepared, principal) if request.model == AUTO else None
         started = self._clock()
         features = features_of(request, vector, state, ends)
@@ -218,7 +220,7 @@ class Routes:
             decision = self._router.decide(
                 judgement,
                 request.model,
-                self._weigh(request, judgement, prepared, refusals, principal),
+                self._weigh(request, candidates, judgement, prepared, refusals, principal),
                 in_force.policy,
                 needs=needs_of(request),
                 incumbent=self._sessions.destination(session) if session else "",
@@ -259,11 +261,13 @@ class Routes:
         if plan.decision.requested in POLICIES:
             self._lengths.learn(plan.route.task, tokens)
 
-    async def _prepare(self, request: ChatRequest) -> tuple[dict[str, Prepared], dict[str, ApiError]]:
+    async def _prepare(
+        self, request: ChatRequest, candidates: Sequence[Destination]
+    ) -> tuple[dict[str, Prepared], dict[str, ApiError]]:
         prepared: dict[str, Prepared] = {}
         refusals: dict[str, ApiError] = {}
         read: Read = {}
-        for destination in self.candidates(request.model):
+        for destination in candidates:
             try:
                 prepared[destination.id] = await destination.prepare(request, read)
             except ApiError as error:
@@ -273,6 +277,7 @@ class Routes:
     def _weigh(
         self,
         request: ChatRequest,
+        candidates: Sequence[Destination],
         judgement: Judgement,
         prepared: Mapping[str, Prepared],
         refusals: Mapping[str, ApiError],
@@ -281,7 +286,7 @@ class Routes:
         live = {name: destination.live() for name, destination in self._by_id.items()}
         expected = self._lengths.expected(judgement.task, request.max_tokens)
         found = []
-        for name in (d.id for d in self.candidates(request.model)):
+        for name in (d.id for d in candidates):
             destination, stands = self._by_id[name], live[name]
             refusal = refusals.get(name)
             refused = "" if refusal is None else "context" if refusal.code == "context_length_exceeded" else "refused"

@@ -10,6 +10,7 @@ from headgate.routing.types import Price
 
 _RULES = {
     "requested": "the request names this model",
+    "experiment": "an experiment sends this conversation there",
     "tier": "the request names this tier",
     "task": "the task class's tier, for there is no estimate of quality",
     "escalate": "the text holds source code, which the large tier answers",

@@ -106,6 +106,7 @@ NO_MATTER: dict[str, st.SearchStrategy[Any]] = {
     "service_tier": st.sampled_from(["auto", "default", "flex", "priority"]),
     "metadata": st.lists(st.tuples(WORDS, WORDS), max_size=2).map(tuple),
     "draft": st.none() | st.builds(Draft, st.just("prediction"), WORDS),
+    "arm": st.booleans(),
 }
 REQUESTS = st.fixed_dictionaries(MATTERS)
 

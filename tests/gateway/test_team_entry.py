@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gateway_fakes import FakeDestination
 from gateway_site import forget_environment, site
+from road_site import Site
 from team_files import key, roster, write_team
 
 from headgate.gateway.document import ConfigError
-from headgate.gateway.request import ChatRequest, Message, ServiceTier
+from headgate.gateway.request import CacheControl, ChatRequest, Chunk, Message, ServiceTier
 from headgate.gateway.teams.entry import as_team, scheduled
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import TeamPolicy
-from headgate.gateway.wire.errors import ApiError
+from headgate.gateway.wire.errors import ApiError, context_exceeded, overloaded, server_error
 
 ASK = ChatRequest("chat.completions", "auto", (Message("user", "hello"),))
 
@@ -51,6 +53,52 @@ def test_keys_with_fewer_models_are_of_the_arms_that_they_may_ask_or_of_none() -
         request = replace(ASK, user=f"user {n}")
         assert as_team(request, replace(who, models=frozenset({"l"})))[1] == "l"
         assert as_team(request, replace(who, models=frozenset({"other"}))) == (request, "")
+
+
+def dealt(error: ApiError, **sections: Any) -> tuple[Site, FakeDestination, Principal]:
+    """A road where an experiment deals everybody to `small`, which fails, and its team."""
+    arm = FakeDestination("small", pieces=(error,))
+    who = team(experiments={"weights": {"small": 1}}, **sections)
+    return Site(arm, FakeDestination("large")), arm, who
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [(server_error(), "failed"), (context_exceeded(10, 20, None), "context"), (overloaded("full"), "overloaded")],
+)
+async def test_where_an_arm_gives_no_answer_another_model_does_and_it_is_told(error: ApiError, cause: str) -> None:
+    site, arm, who = dealt(error)
+    for _ in range(2):
+        text, verdict, record = await site.ask(ASK, who)
+        assert (text, verdict) == ("ab", "miss"), "it is not kept as the arm's answer"
+        assert (record.model, record.route, record.experiment) == ("large", f"fallback:{cause}", "small")
+    assert site.count(f'headgate_routes_total{{model="large",reason="fallback:{cause}"}} 2.0')
+    arm.pieces = (Chunk(0, "c", finish_reason="stop"),)
+    text, _, record = await site.ask(ASK, who)
+    assert (text, record.model, record.route) == ("c", "small", "experiment")
+    arm.pieces = (error,)
+    with pytest.raises(ApiError):
+        await site.ask(replace(ASK, model="small", user="other", cache=CacheControl(no_cache=True)), who)
+
+
+async def test_an_arm_that_is_left_alone_is_not_asked() -> None:
+    site, arm, who = dealt(server_error())
+    for _ in range(5):
+        _, _, record = await site.ask(ASK, who)
+    assert (record.route, arm.begun) == ("fallback:down", 3)
+
+
+async def test_where_there_is_nobody_else_the_arm_says_what_is_wrong() -> None:
+    site, _, who = dealt(overloaded("full"))
+    with pytest.raises(ApiError, match="full"):
+        await site.ask(ASK, replace(who, models=frozenset({"small"})))
+
+
+async def test_what_a_spent_budget_turns_is_of_no_arm() -> None:
+    arm, large = FakeDestination("large"), FakeDestination("small")
+    budgets = {"daily_usd": 0, "on_exceed": "downgrade"}
+    _, _, record = await Site(arm, large).ask(ASK, team(experiments={"weights": {"large": 1}}, budgets=budgets))
+    assert (record.model, record.experiment) == ("small", "")
 
 
 @pytest.mark.parametrize(

@@ -286,7 +286,7 @@ def exceeding(request: ChatRequest, principal: Principal) -> ChatRequest:
     """The request of a team whose budget is spent, as it turns then; one that blocks is refused where it is charged."""
     turns = principal.policy.budgets.on_exceed
     if turns == "downgrade":
-        return replace(request, model="small")
+        return replace(request, model="small", arm=False)
     return replace(request, priority="background") if turns == "queue" else request
 
 

@@ -26,7 +26,7 @@ def as_team(request: ChatRequest, principal: Principal) -> tuple[ChatRequest, st
         request = replace(request, drops=True)
     weights = _open_arms(principal) if request.model == AUTO else {}
     arm = arm_of(request, principal, weights) if weights else ""
-    return prompted(replace(request, model=arm) if arm else request, principal), arm
+    return prompted(replace(request, model=arm, arm=True) if arm else request, principal), arm
 
 
 def _open_arms(principal: Principal) -> Mapping[str, float]:
