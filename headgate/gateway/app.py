@@ -242,6 +242,7 @@ def _watch(app: web.Application) -> None:
     app[dashboard.FILES] = page_files()
     app.cleanup_ctx.append(dashboard.watching)
     app.router.add_get("/dashboard", dashboard.page)
+    app.router.add_get("/dashboard/", dashboard.page)
     app.router.add_get("/dashboard/{file}", dashboard.file)
     app.router.add_get("/admin/live", dashboard.live_state)
     app.router.add_get("/admin/requests", dashboard.list_requests)

@@ -12,6 +12,7 @@ import click
 from headgate.gateway.config import CONFIG_VARIABLE, read_settings
 from headgate.gateway.document import ConfigError
 from headgate.gateway.teams.key_store import KeyStore, KeyStoreError, MadeKey
+from headgate.gateway.teams.moments import moment
 from headgate.gateway.teams.sections import Role
 
 T = TypeVar("T")
@@ -100,10 +101,9 @@ def _store(config_path: Path | None, teams: Path | None) -> KeyStore:
 
 def _time(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        return moment(text)
     except ValueError:
         raise click.BadParameter(f"'{text}' is no time; expected such as 2027-06-30", param_hint="--expires") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _done(work: Callable[[], T]) -> T:

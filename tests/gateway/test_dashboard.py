@@ -205,6 +205,7 @@ async def test_requests_are_explained_by_their_ids_for_administrators(serve: Ser
 
     # The page itself is for all: it holds nothing, and runs nothing but its own scripts.
     page = await client.get("/dashboard")
+    assert await (await client.get("/dashboard/")).text() == await page.text()
     assert (page.status, page.content_type) == (200, "text/html")
     policy = page.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy

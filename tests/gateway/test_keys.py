@@ -268,12 +268,20 @@ async def test_administration_over_http_does_so_at_once(client: TestClient[Any, 
     assert told == [("boss", "ops", "admin", "reference", False), ("r", "red", "member", "hash", False)]
     _, rotated = await admin("/rotate", id="r")
     assert [await allowed(s) for s in (made["secret"], rotated["secret"])] == [401, 200]
+    for at, expires in enumerate(("2127-01-31", "2127-01-31T00:00:00Z", "2127-01-31T02:00:00+02:00")):
+        assert (await admin("", team="red", id=f"e{at}", expires=expires))[0] == 200
+    listed = await (await client.get("/admin/keys", headers=BOSS)).json()
+    assert {k["expires"] for k in listed["data"] if k["id"][0] == "e"} <= {
+        "2127-01-31T00:00:00Z",
+        "2127-01-31T02:00:00+02:00",
+    }
     assert await admin("/revoke", id="r") == (200, {"id": "r", "revoked": True})
     assert await allowed(rotated["secret"]) == 401
     for path, body, status, said in (
         ("", {"team": "red", "id": "boss"}, 409, "there is a key 'boss' already"),
         ("/rotate", {"id": "r"}, 409, "there is no key 'r'"),
         ("", {"team": "red"}, 400, "Missing required parameter: 'id'"),
+        ("", {"team": "red", "id": "y", "expires": "soon"}, 400, "Invalid 'expires': 'soon'"),
         ("", {"team": "../x", "id": "y"}, 400, "'team'"),
         ("/revoke", {"id": "r", "now": True}, 400, "Unknown parameter: 'now'"),
         ("/rotate", {"id": "boss", "grace_s": 1e12}, 400, "'grace_s'"),

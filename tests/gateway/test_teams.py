@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,12 @@ def test_a_key_may_be_in_a_file(tmp_path: Path) -> None:
     assert roster(folder).authenticate("Bearer key-of-a", 0).key_id == "a"
 
 
-def test_a_key_is_refused_from_the_moment_it_expires(tmp_path: Path) -> None:
-    write_team(tmp_path, "red", key("a", expires="2027-01-01T00:00:00+00:00"))
+@pytest.mark.parametrize(
+    "expires",
+    ["2027-01-01T00:00:00+00:00", "2027-01-01", date(2027, 1, 1), "2027-01-01T00:00:00", "2027-01-01T02:00:00+02:00"],
+)
+def test_a_key_is_refused_from_the_moment_it_expires(tmp_path: Path, expires: Any) -> None:
+    write_team(tmp_path, "red", key("a", expires=expires))
     found, end = roster(tmp_path, SECRETS), 1798761600.0
     assert found.authenticate("Bearer key-of-a", end - 0.001).key_id == "a"
     with pytest.raises(ApiError, match=r"The API key 'a' expired at 2027-01-01T00:00:00\+00:00") as caught:
@@ -110,7 +115,7 @@ def test_a_key_is_refused_from_the_moment_it_expires(tmp_path: Path) -> None:
         ("team: {name: red}\nkeys:\n  - {id: a, hash: 'sha256:00'}\n", 3, ["'keys[0].hash'"]),
         ("team: {name: red}\nkeys:\n  - {id: a, secret: 'env:NOBODY'}\n", 3, ["the variable NOBODY is not set"]),
         ("team: {name: red}\nkeys:\n  - {id: a, secret: 'file:/no/where'}\n", 3, ["/no/where cannot be read"]),
-        ("team: {name: red}\nkeys: [{id: a, secret: 'env:A_KEY', expires: 2027-01-01}]\n", 2, ["expires", "timezone"]),
+        ("team: {name: red}\nkeys: [{id: a, secret: 'env:A_KEY', expires: soon}]\n", 2, ["expires", "valid datetime"]),
         ("team: {name: red}\nkeys: [{id: a, secret: 'env:A_KEY'}, {id: a, secret: 'env:B_KEY'}]\n", 2, ["given twice"]),
         ("team: {name: red}\nteam: {name: blue}\n", 2, ["the key 'team' is given twice"]),
         (

@@ -49,7 +49,8 @@ async def list_keys(http: web.Request) -> web.Response:
 async def create(http: web.Request) -> web.Response:
     """Make a key; it holds when the reply is there."""
     wanted, store = parse_new_key(await read_body(http)), _store(http)
-    made = await _changed(http, lambda: store.create(wanted.team, wanted.id, wanted.role, wanted.expires))
+    ends = wanted.ends()
+    made = await _changed(http, lambda: store.create(wanted.team, wanted.id, wanted.role, ends))
     return _json(KeySecret(made.id, made.team, made.secret))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
@@ -11,6 +12,7 @@ from pydantic import AwareDatetime, ByteSize, Field, field_validator, model_vali
 from headgate.gateway.routing_settings import Names, PolicySection, each_once
 from headgate.gateway.secret_reference import REFERENCE
 from headgate.gateway.section import Section, TeamName
+from headgate.gateway.teams.moments import moment
 
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Role = Literal["member", "admin"]
@@ -59,10 +61,22 @@ class TeamKeySection(Section):
     )
     role: Role = Field(default="member", description="admin may use /admin; member may not.")
     created: AwareDatetime | None = Field(default=None, description="When it was made; for the reader.")
-    expires: AwareDatetime | None = Field(default=None, description="From then on the key is refused; null: never.")
+    expires: AwareDatetime | None = Field(
+        default=None, description="From then on the key is refused, such as 2027-06-30 (of UTC); null: never."
+    )
     models: Names | None = Field(default=None, description="Ids of the models it may ask, of its team's; null: all.")
     limits: KeyLimitsSection = KeyLimitsSection()
     routing: PolicySection = PolicySection()
+
+    @field_validator("created", "expires", mode="before")
+    @classmethod
+    def _moment(cls, given: object) -> object:
+        if not isinstance(given, str | date):
+            return given
+        try:
+            return moment(given)
+        except ValueError:
+            return given  # which is refused in words that do not repeat it
 
     @field_validator("secret")
     @classmethod

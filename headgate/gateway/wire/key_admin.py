@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from headgate.gateway.teams.moments import moment
 from headgate.gateway.wire.decode import decode
+from headgate.gateway.wire.errors import invalid
 
 MOST_GRACE_S = 3_153_600_000
 """A hundred years: what is meant to hold for good is a key of its own."""
@@ -20,7 +22,26 @@ class NewKey(Struct, forbid_unknown_fields=True, omit_defaults=True):
     team: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Its file is made if need be.")]
     id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Nobody else's.")]
     role: Literal["member", "admin"] = "member"
-    expires: Annotated[datetime, Meta(tz=True, description="From then on it is refused.")] | None = None
+    expires: (
+        Annotated[
+            str,
+            Meta(
+                description="From then on it is refused: a time, or the beginning of a day, in UTC without a zone.",
+                extra_json_schema={"anyOf": [{"format": "date-time"}, {"format": "date"}]},
+            ),
+        ]
+        | None
+    ) = None
+
+    def ends(self) -> datetime | None:
+        """When it expires; ApiError 400 where that is no time."""
+        if self.expires is None:
+            return None
+        try:
+            return moment(self.expires)
+        except ValueError:
+            message = f"Invalid 'expires': '{self.expires[:80]}'. Expected such as 2027-06-30 or 2027-06-30T12:00:00Z."
+            raise invalid(message, "expires", "invalid_value") from None
 
 
 class Rotation(Struct, forbid_unknown_fields=True, omit_defaults=True):
