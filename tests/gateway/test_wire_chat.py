@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 
 from headgate.gateway.request import CacheControl, ChatRequest, Draft, Message, ResponseFormat, Tool, ToolCall, ToolUse
 from headgate.gateway.wire.chat import parse_chat
+from headgate.gateway.wire.completions import parse_completion
+from headgate.gateway.wire.embeddings import parse_embedding
 from headgate.gateway.wire.errors import ApiError
+from headgate.gateway.wire.messages import parse_messages
+from headgate.gateway.wire.responses import read_responses
 
 F = {"type": "function", "function": {"name": "f"}}
 DEEP: dict[str, Any] = {"type": "object"}
@@ -268,6 +273,43 @@ def test_the_form_of_the_answer_arrives() -> None:
     schema = {"type": "object", "properties": {"b": {}, "a": {}}}
     asked = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}}
     assert parse(response_format=asked).response_format == ResponseFormat("json_schema", schema, "x", strict=True)
+
+
+CREATE = {"model": "m", "input": "hello"}
+SAY = {"model": "m", "messages": HELLO["messages"], "max_tokens": 4}
+LABELLED: list[tuple[Callable[[bytes], object], dict[str, Any], str]] = [
+    (lambda body: parse_chat(body, CacheControl()), HELLO, "user"),
+    (lambda body: parse_chat(body, CacheControl()), HELLO, "safety_identifier"),
+    (lambda body: parse_completion(body, CacheControl()), {"model": "m", "prompt": "hello"}, "user"),
+    (read_responses, CREATE, "user"),
+    (read_responses, CREATE, "safety_identifier"),
+    (parse_embedding, CREATE, "user"),
+    (lambda body: parse_messages(body, CacheControl()), SAY, "metadata.user_id"),
+]
+
+
+@pytest.mark.parametrize(("read", "body", "field"), LABELLED)
+def test_what_the_ledger_keeps_has_a_longest_length(
+    read: Callable[[bytes], object], body: dict[str, Any], field: str
+) -> None:
+    def sent(length: int) -> bytes:
+        name, _, inner = field.partition(".")
+        return json.dumps({**body, name: {inner: "x" * length} if inner else "x" * length}).encode()
+
+    read(sent(512))
+    with pytest.raises(ApiError, match="at most 512 characters") as caught:
+        read(sent(513))
+    assert (caught.value.status, caught.value.param, caught.value.code) == (400, field, "string_above_max_length")
+
+
+def test_labels_are_as_long_as_openai_takes_them() -> None:
+    assert parse(metadata={"k" * 64: "v" * 512}).metadata == (("k" * 64, "v" * 512),)
+    for metadata, said in (
+        ({"k" * 65: "v"}, "Invalid key in 'metadata': expected at most 64 characters."),
+        ({"k": "v" * 513}, "Invalid 'metadata': expected at most 512 characters."),
+    ):
+        error = refused(json.dumps({**HELLO, "metadata": metadata}).encode())
+        assert (error.message, error.param, error.code) == (said, "metadata", "string_above_max_length")
 
 
 def test_arguments_of_earlier_calls_reach_templates_as_objects_where_they_are() -> None:

@@ -11,6 +11,7 @@ from multidict import MultiMapping
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import ApiError, invalid
 from headgate.gateway.wire.files import LEAST_EXPIRY_S, MOST_EXPIRY_S
+from headgate.gateway.wire.labels import Metadata
 from headgate.gateway.wire.query import page_size, read_query
 
 Endpoint = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings"]
@@ -22,9 +23,6 @@ WINDOW_S = 24 * 3600
 LIST_PARAMETERS = ("after", "limit")
 DEFAULT_PAGE, MAX_PAGE = 20, 100
 MAX_CUSTOM_ID = 512
-
-MetadataKey = Annotated[str, Meta(max_length=64)]
-MetadataValue = Annotated[str, Meta(max_length=512)]
 
 
 class ExpiresAfter(Struct, forbid_unknown_fields=True):
@@ -40,7 +38,7 @@ class BatchRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaul
     input_file_id: Annotated[str, Meta(min_length=1, description="Of a file uploaded for `batch`.")]
     endpoint: Annotated[str, Meta(extra_json_schema={"enum": list(ENDPOINTS)})]
     completion_window: Annotated[str, Meta(extra_json_schema={"enum": [WINDOW]})]
-    metadata: Annotated[dict[MetadataKey, MetadataValue], Meta(max_length=16)] | None = None
+    metadata: Metadata | None = None
     output_expires_after: ExpiresAfter | None = None
 
 

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from headgate.gateway.request import CacheControl, ChatRequest, Draft, Message, ServiceTier, ToolCall
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.labels import EndUser, Metadata
 from headgate.gateway.wire.neutral import CHAT_NEUTRAL, refuse_unsupported
 from headgate.gateway.wire.response_format import ResponseFormatBody, parse_response_format
 from headgate.gateway.wire.sampling import SamplingFields, StreamOptions, check_stream_options, stop_strings
@@ -88,8 +89,8 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     # Accepted: they do not change the answer.
-    metadata: Annotated[dict[str, str], Meta(max_length=16)] | None = None
-    safety_identifier: str | None = None
+    metadata: Metadata | None = None
+    safety_identifier: EndUser | None = None
     prompt_cache_key: str | None = None
     tools: Annotated[list[ToolBody], Meta(max_length=MAX_TOOLS)] | None = None
     tool_choice: ToolChoiceBody | None = None

@@ -13,7 +13,7 @@ from headgate.gateway.wire.errors import ApiError, invalid
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_PATH = re.compile(r" - at `(?P<key>key in )?\$(?P<path>[^`]*)`$|^(?P<bare>)$")
+_PATH = re.compile(r" - at (?P<key>`key` in )?`\$(?P<path>[^`]*)`$|^(?P<bare>)$")
 _MISSING = re.compile(r"Object missing required field `(?P<field>[^`]+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*?)`(?: - at|$)", re.DOTALL)
 _TYPE = re.compile(r"Expected `(?P<want>[^`]+)`, got `(?P<got>[^`]+)`")
@@ -66,7 +66,11 @@ def _explain(text: str, body: bytes, kind: type[msgspec.Struct]) -> ApiError:
         got = _TYPE.search(text)
         what = got.group("got") if got else "something else"
         return invalid(f"The request body must be a JSON object, but it is {_word(what)}.", code="invalid_json")
-    return _explain_value(text, path, _value_at(body, path))
+    wrong = _explain_value(text, path, _value_at(body, path))
+    if located is not None and located.group("key"):
+        message = wrong.message.replace("Invalid '", "Invalid key in '", 1)
+        return invalid(message, wrong.param, wrong.code)
+    return wrong
 
 
 def _explain_value(text: str, path: str, value: str) -> ApiError:

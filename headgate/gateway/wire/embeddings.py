@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Raw, Struct
 from headgate.cache.embedder import Vector
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.labels import EndUser
 
 _ROWS_AT_A_TIME = 64
 """Vectors written before others get their turn: some hundred of them are a megabyte of JSON."""
@@ -25,7 +26,7 @@ class EmbeddingRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
     input: Annotated[str | list[Any], Meta(description="A text or a list of texts. Token ids are refused.")]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[Any, Meta(description="Not supported: leave it out or give null.")] = UNSET
-    user: str | None = None
+    user: EndUser | None = None
     truncate_prompt_tokens: Annotated[
         Literal[-1] | None, Meta(description="-1 embeds the beginning of a text that is too long, as in vLLM.")
     ] = None

@@ -21,6 +21,7 @@ from headgate.gateway.request import (
 )
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.labels import EndUser
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.response_format import by_schema
 from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools
@@ -98,7 +99,7 @@ class AnthropicToolChoice(Struct, forbid_unknown_fields=True, omit_defaults=True
 class MessageMetadata(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Who asks."""
 
-    user_id: str | None = None
+    user_id: EndUser | None = None
 
 
 class OutputFormat(Struct, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ from headgate.gateway.request import (
 )
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.labels import EndUser, Metadata
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.response_format import KINDS, by_schema
 from headgate.gateway.wire.responses_items import ResponseItem, given, given_items, identified, turns_of
@@ -109,11 +110,11 @@ class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_de
         Annotated[int, Meta(ge=1, description="Most calls of tools that the server runs; it runs none.")] | None
     ) = None
     # Accepted: they do not change the answer.
-    metadata: Annotated[dict[str, str], Meta(max_length=16)] | None = None
+    metadata: Metadata | None = None
     client_metadata: Annotated[dict[str, str] | None, Meta(description="What Codex says of itself; not read.")] = None
     prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
-    user: str | None = None
+    safety_identifier: EndUser | None = None
+    user: EndUser | None = None
     service_tier: ServiceTier | None = None
     # Known to OpenAI's clients; served only at values that change nothing (see neutral.py).
     context_management: Any = UNSET

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from headgate.gateway.request import Sampling
 from headgate.gateway.wire.errors import invalid
+from headgate.gateway.wire.labels import EndUser
 
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 StopString = Annotated[str, Meta(min_length=1)]
@@ -39,7 +40,7 @@ class SamplingFields(Struct, forbid_unknown_fields=True, kw_only=True, omit_defa
     n: Annotated[int, Meta(ge=1, le=16)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: str | None = None
+    user: EndUser | None = None
     top_k: Annotated[int, Meta(ge=-1, description="Keep the k likeliest tokens; 0 or -1 keeps all.")] | None = None
     min_p: Annotated[float, Meta(ge=0, lt=1)] | None = None
     repetition_penalty: Annotated[float, Meta(gt=0, le=2)] | None = None
