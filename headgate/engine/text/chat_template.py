@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from headgate.engine.text.folder import TokenizerError, TokenizerFolder
+
+_SHORT_ID = re.compile("[A-Za-z0-9]{9}")
 
 
 class NoChatTemplate(ValueError):
@@ -130,16 +135,14 @@ class ChatTemplate:
             "add_generation_prompt": add_generation_prompt,
         }
         try:
-            try:
-                return template.render(variables)
-            except TypeError:
-                # Most templates write calls' arguments as JSON themselves; some, as DeepSeek's, join texts.
-                texts = [_with_arguments_as_text(message) for message in variables["messages"]]
-                return template.render({**variables, "messages": texts})
+            return _rendered(template, variables)
         except TemplateError:
+            short = [_with_short_ids(message) for message in variables["messages"]]
+            if short != variables["messages"]:
+                # Mistral's take no ids of calls but nine letters and digits, and another model may have called before.
+                with suppress(TemplateError):
+                    return _rendered(template, {**variables, "messages": short})
             raise
-        except Exception as error:  # a template can fail in any way a program can
-            raise TemplateError(f"the chat template cannot render these messages: {error}") from error
 
     def _name(self, *, with_tools: bool) -> str | None:
         if with_tools and "tool_use" in self._templates:
@@ -154,6 +157,20 @@ class ChatTemplate:
             names = ", ".join(sorted(self._templates))
             raise NoChatTemplate(f"{self._source} has chat templates {names}, but none named default")
         return name
+
+
+def _rendered(template: jinja2.Template, variables: Mapping[str, Any]) -> str:
+    try:
+        try:
+            return template.render(variables)
+        except TypeError:
+            # Most templates write calls' arguments as JSON themselves; some, as DeepSeek's, join texts.
+            texts = [_with_arguments_as_text(message) for message in variables["messages"]]
+            return template.render({**variables, "messages": texts})
+    except TemplateError:
+        raise
+    except Exception as error:  # a template can fail in any way a program can
+        raise TemplateError(f"the chat template cannot render these messages: {error}") from error
 
 
 def _environment() -> jinja2.Environment:
@@ -198,6 +215,22 @@ def _with_arguments_as_text(message: Mapping[str, Any]) -> Mapping[str, Any]:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
         written.append({**call, "function": {**function, "arguments": text}})
     return {**message, "tool_calls": written}
+
+
+def _with_short_ids(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message with ids of calls as Mistral's templates take them: equal ones stay equal, in every request."""
+    short = dict(message)
+    if "tool_call_id" in short:
+        short["tool_call_id"] = _short_id(str(short["tool_call_id"]))
+    if short.get("tool_calls"):
+        short["tool_calls"] = [{**call, "id": _short_id(str(call.get("id")))} for call in short["tool_calls"]]
+    return short
+
+
+def _short_id(given: str) -> str:
+    if _SHORT_ID.fullmatch(given):
+        return given
+    return blake2b(given.encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()[:9]
 
 
 def _asks_for_null_content(tree: Template) -> bool:

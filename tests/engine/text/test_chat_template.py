@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -267,3 +268,40 @@ def test_named_templates_in_files_of_their_own_as_transformers_saves_them(saved:
     named.write_bytes(b"\xff")
     with pytest.raises(TokenizerError, match=r"tool_use\.jinja: cannot be read"):
         ChatTemplate.load(path)
+
+
+SHORT_IDS = """{%- for m in messages %}
+{%- if m.tool_calls %}{% for call in m.tool_calls %}
+{%- if call.id | length != 9 %}{{ raise_exception("IDs should have length 9!") }}{% endif %}<{{ call.id }}>{% endfor %}
+{%- elif m.role == "tool" %}
+{%- if m.tool_call_id | length != 9 %}{{ raise_exception("IDs should have length 9!") }}{% endif %}
+{{- m.tool_call_id }}={{ m.content }};{% else %}{{ m.content }}{% endif %}{% endfor %}"""
+"""As Mistral's templates look at ids."""
+
+
+def called(*ids: str) -> list[dict[str, Any]]:
+    """A turn that calls, and the results in another order."""
+    calls = [{"id": i, "type": "function", "function": {"name": "f", "arguments": {}}} for i in ids]
+    results = [{"role": "tool", "tool_call_id": i, "content": str(at)} for at, i in reversed(list(enumerate(ids)))]
+    return [{"role": "assistant", "content": "", "tool_calls": calls}, *results]
+
+
+def test_ids_of_another_models_calls_are_short_where_a_template_takes_no_others() -> None:
+    template = ChatTemplate({"default": SHORT_IDS}, {}, "here")
+    text = template.render(called("call_00112233445566778899aabb", "0aB9x7Zq1", "toolu_é"))
+    found = re.fullmatch(r"<(\w{9})><0aB9x7Zq1><(\w{9})>(\w{9})=2;0aB9x7Zq1=1;(\w{9})=0;", text)
+    assert found is not None, text
+    first, last, last_result, first_result = found.groups()
+    assert (first, last) == (first_result, last_result)
+    assert first != last
+    assert template.render(called("call_00112233445566778899aabb")) == f"<{first}>{first}=0;", "as in any other request"
+
+
+def test_ids_stay_as_they_are_where_a_template_takes_them_and_its_refusals_are_its_own() -> None:
+    lenient = ChatTemplate({"default": SHORT_IDS.replace("!= 9", "> 99")}, {}, "here")
+    assert lenient.render(called("call_1")) == "<call_1>call_1=0;"
+    strict = ChatTemplate(
+        {"default": SHORT_IDS + "{{ raise_exception('no ' ~ messages[0].tool_calls[0].id) }}"}, {}, "here"
+    )
+    with pytest.raises(TemplateError, match="IDs should have length 9"):
+        strict.render(called("call_1"))
