@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -285,6 +286,34 @@ async def stalling(request: web.Request, _: dict[str, Any]) -> web.StreamRespons
     await response.write(text_event("", role="assistant"))
     await asyncio.Event().wait()
     return response
+
+
+def commenting(*begun: bytes) -> Script:
+    """Nothing but comments behind these events."""
+
+    async def script(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for one in begun:
+            await response.write(one)
+        while True:
+            await response.write(b": keep-alive\n\n")
+            await asyncio.sleep(0.02)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("begun", "code", "longest_s"), [((), "upstream_timeout", 0.3), ((text_event("Hel"),), "upstream_stalled", 0.6)]
+)
+async def test_comments_alone_have_a_bound(begun: tuple[bytes, ...], code: str, longest_s: float) -> None:
+    timeouts = {"first_token_s": 0.3, "stall_s": 0.1, "total_s": 0.6}
+    async with upstream_server() as fake, before(fake, timeouts=timeouts, retries={"most": 0}) as client:
+        fake.script = commenting(*begun)
+        began = time.monotonic()
+        _, _, told = await post(client)
+        assert told["error"]["code"] == code
+        assert time.monotonic() - began >= longest_s, "they are signs of life until then"
 
 
 async def cut(request: web.Request, _: dict[str, Any]) -> web.StreamResponse:

@@ -25,7 +25,9 @@ class UpstreamTimeoutsSection(Section):
     connect_s: float = Field(default=5.0, gt=0, description="To a connection, TLS included.")
     attempt_s: float = Field(default=30.0, gt=0, description="From there to the head of the reply.")
     first_token_s: float = Field(default=30.0, gt=0, description="From sending to the first piece of the answer.")
-    stall_s: float = Field(default=30.0, gt=0, description="Between two pieces of the answer.")
+    stall_s: float = Field(
+        default=30.0, gt=0, description="Between two pieces of the answer, or comments that say it goes on."
+    )
     total_s: float = Field(default=600.0, gt=0, description="The whole answer, with every attempt at it.")
 
 
