@@ -41,15 +41,17 @@ class Computing:
         for name, model in self._models.items():
             breaker, trial = self._breakers[name], self._trials[name]
             if breaker.state == "closed":
-                if trial.state != "closed":  # a request was answered meanwhile
-                    self._works(name)
-            elif model.sleep.awake and trial.allows and (breaker.state == "open" or trial.state != "closed"):
+                self._cleared(name, "computes again")  # a request was answered meanwhile
+            elif not model.sleep.awake:
+                # Where requests went elsewhere for what is said here, none would come to wake it.
+                self._cleared(name, "sleeps, and is tried once it is awake")
+            elif trial.allows and (breaker.state == "open" or trial.state != "closed"):
                 trial.begin()
                 wrong = await model.try_step()
                 if wrong:
                     self._fails(name, wrong)
-                elif trial.state != "closed":
-                    self._works(name)
+                else:
+                    self._cleared(name, "computes again")
 
     def _fails(self, name: str, wrong: str) -> None:
         if self._trials[name].state == "closed":
@@ -57,10 +59,11 @@ class Computing:
         self._trials[name].failed()
         self._lifecycle.set(part_of(name), "failed", wrong)
 
-    def _works(self, name: str) -> None:
-        logger.info("the model %s computes again", name)
-        self._trials[name].succeeded()
-        self._lifecycle.set(part_of(name), "ready")
+    def _cleared(self, name: str, why: str) -> None:
+        if self._trials[name].state != "closed":
+            logger.info("the model %s %s", name, why)
+            self._trials[name].succeeded()
+            self._lifecycle.set(part_of(name), "ready")
 
 
 def part_of(model: str) -> str:

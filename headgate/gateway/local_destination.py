@@ -182,6 +182,8 @@ class LocalDestination:
         try:
             async with asyncio.timeout(_TRY_S):
                 await self._model.probe("try", (0,), tenant="\0try")
+        except EngineStopped:
+            return ""  # the server ends
         except EngineError as error:
             return str(error)
         except TimeoutError:

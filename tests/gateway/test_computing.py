@@ -83,6 +83,24 @@ async def test_a_request_that_is_answered_says_that_it_works(serve: Serve, monke
     assert await ready(client) == (200, "ready", "ready")
 
 
+async def test_a_model_that_falls_asleep_is_tried_once_it_is_awake(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, clock = Device(monkeypatch), [0.0]
+    client = await serve(routing={"breaker": {"failures": 1, "open_s": 600, "longest_s": 600}})
+    computing = watched(client, clock)
+    device.refuses = lambda _: True
+    assert await ask(client) == 500
+    await computing.look()
+    assert await ready(client) == (503, "failing", "failed")
+    assert (await client.post("/admin/models/sleep", json={"model": "tiny"})).status == 200
+    await computing.look()
+    assert await ready(client) == (200, "ready", "ready"), "nobody would ever wake it"
+    assert (await client.post("/admin/models/wake", json={"model": "tiny"})).status == 200
+    await computing.look()
+    assert await ready(client) == (503, "failing", "failed")
+
+
 async def test_requests_that_fail_by_themselves_leave_the_server_ready(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
