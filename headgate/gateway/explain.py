@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from headgate.gateway.routes import AUTO, Plan, Routes
 from headgate.gateway.settings import EngineSection, ModelSection, Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.upstream.destination import UpstreamDestination
+from headgate.gateway.upstream.failures import cause_of
 from headgate.gateway.wire.errors import ApiError
 from headgate.gateway.wire.route import PriceBody, QualityBody, RouteReport, WeighedBody
 from headgate.routing.classes import TaskClassifier
@@ -123,17 +125,28 @@ async def explained(routes: Routes, request: ChatRequest, principal: Principal, 
     """Where a request would go, let in as it is. ApiError where it would be refused, as it would be."""
     routes.candidates(request.model, principal)
     plan = await routes.plan(request, None, principal)
+    if request.arm and (cause := await _keeps(routes, request)):
+        left = replace(request, model=AUTO, arm=False)
+        with suppress(ApiError):  # where there is nobody else the arm is asked all the same
+            plan = await routes.plan(left, None, principal, without=request.model)
+            request, plan = left, plan.because(f"fallback:{cause}")
     model = plan.route.model
     if model in plan.refusals:
         raise plan.refusals[model]
     if model not in plan.prepared:  # one that is named is not weighed
-        try:
-            await routes.destinations[model].prepare(request)
-        except ApiError:
-            if not request.arm:
-                raise
-            return await explained(routes, replace(request, model=AUTO, arm=False), principal, config)
+        await routes.destinations[model].prepare(request)
     return route_report(plan, config)
+
+
+async def _keeps(routes: Routes, request: ChatRequest) -> str:
+    """What keeps an experiment's model from answering, as far as that is known before it is asked."""
+    if not routes.up(request.model):
+        return "down"
+    try:
+        await routes.destinations[request.model].prepare(request)
+    except ApiError as error:
+        return cause_of(error)
+    return ""
 
 
 def route_report(plan: Plan, config: str) -> RouteReport:

@@ -250,10 +250,9 @@ class Road:
     async def _begin_arm(self, job: Job, plan: Plan, claim: Claim, vector: Vector | None) -> Begun:
         """The answer of an experiment's model or, where that cannot give one, of whom the router chooses then."""
         name, failure = plan.route.model, None
-        if self._routes.breakers[name].allows and not self._routes.destinations[name].down:
+        if self._routes.up(name):
             try:
-                begun = await self._attempts.begin(Ask(job.id, job.request, job.principal, job.ticket), plan, claim)
-                return replace(begun, reason="experiment")
+                return await self._attempts.begin(Ask(job.id, job.request, job.principal, job.ticket), plan, claim)
             except ApiError as error:
                 failure = error
         left = dataclasses.replace(job.request, model=AUTO, arm=False)

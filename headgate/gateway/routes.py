@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -60,6 +60,10 @@ class Plan:
     def route(self) -> Route:
         """The decision's."""
         return self.decision.route
+
+    def because(self, reason: str) -> Plan:
+        """The same for another reason."""
+        return replace(self, decision=replace(self.decision, route=replace(self.route, reason=reason)))
 
     def tier_of(self, model: str) -> Tier | None:
         """The tier of a model that was weighed."""
@@ -202,7 +206,7 @@ class Routes:
         """
         named = self._named.get(request.model)
         if named is not None:
-            return named
+            return named.because("experiment") if request.arm else named
         text = request.last_user_text or ""
         ends: Vector | None = None
         if request.model == AUTO and self._embedder is not None and text.strip():
@@ -249,10 +253,14 @@ class Routes:
             self._sessions.keep(plan.session, model)
         claim.settle(large=self._tiers.get(model) == "large")
 
+    def up(self, name: str) -> bool:
+        """Whether a model is asked where there are others: it is not left alone, and not known to be down."""
+        return self._breakers[name].allows and not self._by_id[name].down
+
     def reachable(self, name: str) -> Destination:
         """The destination of an id. ApiError 503 where it is another server that is known to be down."""
         destination = self._by_id[name]
-        if destination.facts.remote and (not self._breakers[name].allows or destination.down):
+        if destination.facts.remote and not self.up(name):
             raise upstream_down(name, self._breakers[name].pause_s)
         return destination
 
@@ -310,7 +318,7 @@ class Routes:
                     self._tiers.get(name, "large"),
                     estimated=name in self._estimated,
                     ready=stands is None or stands.ready,
-                    down=not self._breakers[name].allows or destination.down,
+                    down=not self.up(name),
                     queue_depth=0 if stands is None or not self._signals.queue else stands.load.waiting,
                     refusal=refused,
                     context_length=destination.facts.context_length,

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from gateway_site import Serve, forget_environment
 from team_files import key, write_team
 
+from headgate.gateway import keys
 from headgate.gateway.cli import main
 
 STAY = {"sessions": {"switch_gain": 1}}
@@ -126,7 +127,15 @@ async def test_a_request_is_explained_as_its_team_has_it(
     assert (alias["requested"], alias["model"], price(alias)["output_tokens"]) == ("large", "tiny-2", 3)
     assert price(bare)["computed_tokens"] < price(alias)["computed_tokens"]
     assert (await explained())["model"] == "tiny", "the default"
-    assert (await explained(model="auto"))["requested"] == "tiny-2", "the experiment's arm"
+    dealt = await explained(model="auto")
+    assert (dealt["requested"], dealt["reason"]) == ("tiny-2", "experiment"), "its arm"
+    assert dealt["rule"] == "an experiment sends this conversation there"
+    app: Any = client.app
+    breaker = app[keys.LOADER].backend.routes.breakers["tiny-2"]
+    for _ in range(3):
+        breaker.failed()
+    down = await explained(model="auto")
+    assert (down["model"], down["reason"]) == ("tiny", "fallback:down")
     assert (await explained(model="auto", n=3))["error"]["code"] == "above_limit"
 
 
