@@ -126,13 +126,14 @@ class StepLoop:
     def stop(self, deadline_s: float = 0.0) -> None:
         """Take no more requests, give the present ones `deadline_s` to finish, cancel the rest, end the thread."""
         self._admitting = False
-        if self._thread is None:
+        thread = self._thread  # somebody else may wait for its end, too
+        if thread is None:
             return
         self._draining.set()
         self.call(list)  # it looks whether there is anything left
         self._drained.wait(timeout=deadline_s)
         self._tell(None)
-        self._thread.join()
+        thread.join()
         self._thread = None
 
     def submit(self, request: Request, listener: Listener) -> None:

@@ -69,6 +69,8 @@ logger = logging.getLogger("headgate.gateway")
 
 INSERT_WINDOW_S = 3600.0
 """Over how long the answers that a key makes are counted."""
+STOP_S = 5.0
+"""How long the step that is computed when the server ends is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +216,11 @@ class Loader:
     async def cancel(self) -> None:
         """End what the engine and upstreams still answer; requests on the road fail with 503."""
         self._upstreams.stop()
-        await asyncio.to_thread(self._engine.stop, deadline_s=0.0)
+        try:
+            async with asyncio.timeout(STOP_S):
+                await in_own_thread(self._engine.stop, "stop engine")
+        except TimeoutError:  # what hangs on a device cannot be interrupted
+            logger.warning("a step has not ended within %g s, and is left", STOP_S)
 
     async def close(self) -> None:
         """Stop the engine, the index and the embedder's thread, and leave Redis."""

@@ -6,12 +6,14 @@ import asyncio
 import gc
 import signal
 import sys
+import threading
 from typing import Any
 
 import pytest
 from aiohttp import web
-from gateway_site import forget_environment
+from gateway_site import Serve, forget_environment
 
+from headgate.engine.runner import Runner
 from headgate.gateway import keys
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.server import run_server
@@ -109,3 +111,28 @@ async def test_after_the_first_signal_to_end_the_second_is_not_handled(monkeypat
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+async def test_a_step_that_hangs_does_not_keep_the_server_from_ending(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, goes_on = await serve(), threading.Event()
+    loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+    def hanging(*_: Any, **__: Any) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        goes_on.wait()
+        raise RuntimeError("the device is back")
+
+    monkeypatch.setattr(Runner, "run", hanging)
+    monkeypatch.setattr("headgate.gateway.backend.STOP_S", 0.01)
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
+    asked = asyncio.create_task(client.post("/v1/chat/completions", json=body))
+    await begun.wait()
+    app: Any = client.app
+    try:
+        async with asyncio.timeout(10):
+            await app[keys.LOADER].cancel()
+    finally:
+        goes_on.set()
+    await asked
