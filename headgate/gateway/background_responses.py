@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -51,7 +52,8 @@ class Making:
         self.items = items
         self.stream = stream
         self.body = reply.empty("queued")
-        self.alive_until = 0.0
+        self.said_at = -math.inf
+        """When it was last said that it is being made."""
         self.whole = False
         self.given_up = False
         """Whether somebody wants no more of it."""
@@ -99,9 +101,9 @@ class BackgroundResponses:
         stored: SharedResponses,
         lifecycle: Lifecycle,
         ended: Callable[[RequestRecord], None],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`ended` is told of each that has ended; `clock`: seconds since the epoch, as other processes have it."""
+        """`ended` is told of each that has ended; `clock`: monotonic seconds."""
         self._stored = stored
         self._lifecycle = lifecycle
         self._told = ended
@@ -143,7 +145,7 @@ class BackgroundResponses:
             StoreDownError: it cannot be looked up.
         """
         found = await self._stored.get(team, response_id)
-        if found is None or not 0 < found.alive_until < self._clock() or self.making(team, response_id) is not None:
+        if found is None or found.silent_s < _LEASE_S or self.making(team, response_id) is not None:
             return found
         return StoredResponse(restated(found.body, "failed", _GONE), found.items)
 
@@ -221,9 +223,9 @@ class BackgroundResponses:
             self._stored.keep(
                 making.team, making.id, StoredResponse(making.body, making.items, told), unless_ended=True
             )
-        elif not making.events or now > making.alive_until - _LEASE_S / 2:
-            making.alive_until = now + _LEASE_S
-            going = StoredResponse(making.body, making.items, (), making.alive_until)
+        elif not making.events or now > making.said_at + _LEASE_S / 2:
+            making.said_at = now
+            going = StoredResponse(making.body, making.items, kept_ms=self._stored.kept_ms)
             self._stored.keep(making.team, making.id, going, unless_ended=True)
 
     def _fail(self, making: Making, error: ApiError) -> None:
@@ -252,7 +254,7 @@ class BackgroundResponses:
                 continue
             if found is None:
                 # Redis began anew, or made room.
-                making.alive_until = 0.0
+                making.said_at = -math.inf
             self._keep(making)
 
     async def _keep_following(self) -> None:

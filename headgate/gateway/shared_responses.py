@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from headgate.cache.store.base import StoreDownError
 from headgate.gateway.stored_responses import StoredResponse, StoredResponses
@@ -72,6 +73,11 @@ class SharedResponses:
         """Whether other processes may have a hand in them."""
         return self._redis is not None
 
+    @property
+    def kept_ms(self) -> int:
+        """For how many milliseconds Redis keeps one."""
+        return self._ttl_ms
+
     def share(self, redis: RedisStore | None) -> None:
         """From now on keep them in Redis, if there is one."""
         self._redis = redis
@@ -97,7 +103,7 @@ class SharedResponses:
         try:
             name = self._name(team, response_id)
             size = await self._redis.ask(partial(self._redis.client.strlen, name))
-            found = await self._redis.ask(partial(self._redis.client.get, name), carries=size) if size else None
+            found, left_ms = await self._redis.ask(partial(self._read, name), carries=size) if size else (None, 0)
         except StoreDownError:
             if (own := self._own.get(team, response_id)) is not None:
                 return own
@@ -105,9 +111,22 @@ class SharedResponses:
         if not isinstance(found, bytes):
             return self._own.get(team, response_id)
         try:
-            return self._decoder.decode(found)
+            response = self._decoder.decode(found)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None  # another version's
+        if not response.kept_ms:
+            return response
+        # What Redis has left of its time tells its age. Clocks of gateways may differ by minutes.
+        return replace(response, silent_s=max(0, response.kept_ms - left_ms) / 1e3)
+
+    async def _read(self, name: str) -> tuple[bytes | None, int]:
+        """What is kept under a name, and for how many milliseconds it still is."""
+        assert self._redis is not None, "it is shared"
+        pipe = self._redis.client.pipeline(transaction=False)
+        pipe.get(name)
+        pipe.pttl(name)
+        found, left_ms = await pipe.execute()
+        return found, int(left_ms)
 
     async def delete(self, team: str, response_id: str) -> bool:
         """Forget it; False where it was not there.

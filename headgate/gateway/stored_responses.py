@@ -20,8 +20,10 @@ class StoredResponse(msgspec.Struct, frozen=True):
     """The conversation up to it: a JSON list of items."""
     events: tuple[bytes, ...] = ()
     """Of one that was answered in the background as a stream, in the order of their numbers."""
-    alive_until: float = 0.0
-    """Of one that is being made: when, in seconds since the epoch, its process must have said that it still is."""
+    kept_ms: int = 0
+    """Of one that is being made: for how long Redis keeps it each time that its process says that it still is."""
+    silent_s: float = 0.0
+    """How long ago its process said so, by the clock of the Redis that it was found in."""
 
     @property
     def size(self) -> int:

@@ -162,6 +162,15 @@ def redis(tmp_path: Path) -> Iterator[RedisProcess]:
         yield running
 
 
+def pass_in_redis(redis: RedisProcess, name: str, seconds: int) -> None:
+    """Have a response become so much older there."""
+    with Redis(port=redis.port) as client:
+        key = f"headgate:response:3:red:{name}"
+        left_ms = client.pttl(key)
+        assert isinstance(left_ms, int)
+        client.pexpire(key, left_ms - seconds * 1000)
+
+
 async def test_processes_that_share_a_redis_share_responses(redis: RedisProcess) -> None:
     stores = [RedisStore(redis.url, lambda: 1000.0, timeout_s=10.0) for _ in range(2)]
     one, two = (Gateway(store) for store in stores)
@@ -197,14 +206,16 @@ async def test_processes_that_share_a_redis_share_responses(redis: RedisProcess)
         assert (await one.stands("resp_2"), await two.stands("resp_2")) == (None, None)
         # As long as a process says that it goes on, it does; one that says nothing is gone.
         making = await one.begin("resp_3")
-        one.now = two.now = 1020.0
+        await one.stored.written("red", "resp_3")
+        pass_in_redis(redis, "resp_3", 20)
+        one.now = 1020.0
         await one.background.follow()
         await one.stored.written("red", "resp_3")
-        two.now = 1045.0
+        pass_in_redis(redis, "resp_3", 25)
         body = await two.stands("resp_3")
         assert body is not None
         assert body["status"] == "in_progress"
-        two.now = 1051.0
+        pass_in_redis(redis, "resp_3", 6)
         body = await two.stands("resp_3")
         assert body is not None
         assert (body["status"], body["error"]["code"]) == ("failed", "server_error")
@@ -238,6 +249,18 @@ async def begin_anew(redis: RedisProcess, stores: list[RedisStore]) -> None:
     for store in stores:
         while await store.ping() is not None:
             pass  # it was a connection that is closed
+
+
+async def test_clocks_that_differ_end_no_response(stores: list[RedisStore]) -> None:
+    one, two = map(Gateway, stores)
+    two.now += 120.0
+    making = await one.begin()
+    await one.stored.written("red", "resp_1")
+    assert await two.status() == "in_progress"
+    one.let.set()
+    await until_ended(making)
+    await one.stored.close()
+    assert (await one.status(), await two.status()) == ("completed", "completed")
 
 
 async def test_it_is_made_on_though_redis_forgot_it(redis: RedisProcess, stores: list[RedisStore]) -> None:
