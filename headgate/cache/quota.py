@@ -30,7 +30,8 @@ class InsertShare:
             share: of a scope's new entries that one principal may make, from 0.5, so that two who make as many do not
                 hold each other back for ever, to 1, which sets no bound.
             window_s: seconds over which they are counted.
-            clock: seconds on any scale that rarely goes back.
+            clock: seconds on any scale that rarely goes back. Where it does, what was counted later than now is
+                forgotten: it would stay until the clock is there again.
             most: entries that one principal may make in the window; None sets no bound.
 
         Raises:
@@ -58,7 +59,7 @@ class InsertShare:
         now = int(self._clock() // self._slice_s)
         self._sweep(now)
         slices = self._scopes.setdefault(scope, deque())
-        _forget_before(slices, now - SLICES)
+        _forget_outside(slices, now)
         own = sum(counts[principal] for _, counts in slices)
         total = sum(counts.total() for _, counts in slices)
         if self._most is not None and own >= self._most:
@@ -75,11 +76,14 @@ class InsertShare:
             return
         self._swept = now
         for scope, slices in list(self._scopes.items()):
-            _forget_before(slices, now - SLICES)
+            _forget_outside(slices, now)
             if not slices:
                 del self._scopes[scope]
 
 
-def _forget_before(slices: deque[tuple[int, Counter[str]]], oldest: int) -> None:
-    while slices and slices[0][0] <= oldest:
+def _forget_outside(slices: deque[tuple[int, Counter[str]]], now: int) -> None:
+    """Drop those that are not of the window that ends now."""
+    while slices and slices[0][0] <= now - SLICES:
         slices.popleft()
+    while slices and slices[-1][0] > now:
+        slices.pop()

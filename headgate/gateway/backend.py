@@ -20,7 +20,7 @@ from headgate.cache.quota import InsertShare
 from headgate.cache.semantic import SemanticRule
 from headgate.cache.store.base import Store
 from headgate.cache.store.journal import FileJournal
-from headgate.cache.store.memory import MemoryStore
+from headgate.cache.store.memory import MemoryStore, elapsed
 from headgate.engine.engine import Engine, ModelSpec
 from headgate.engine.errors import EngineError
 from headgate.engine.local import LocalModel
@@ -296,7 +296,7 @@ class Loader:
         )
         self._metrics.routing.watch(routes.breakers)
         if self._redis is None and settings.cache.exact.enabled:
-            self._memory = MemoryStore(int(settings.cache.exact.max_bytes), time.time)
+            self._memory = MemoryStore(int(settings.cache.exact.max_bytes), time.time, elapsed)
         store: Store | None = self._redis or self._memory
         journal = self._journal
         share = InsertShare(settings.cache.insert_share, INSERT_WINDOW_S, time.time, settings.cache.inserts_per_hour)

@@ -232,6 +232,20 @@ async def test_tags_drop_together() -> None:
     assert len(store) == 1
 
 
+@pytest.mark.parametrize("set_by", [-3600.0, 3600.0])
+async def test_entries_live_as_long_as_they_were_put_for_whatever_the_clock_is_set_to(set_by: float) -> None:
+    wall, elapsed = 1000.0, 5.0
+    store = MemoryStore(10**6, lambda: wall, lambda: elapsed)
+    await store.put(entry("a", created=wall, expires=wall + 60.0), frozenset({"t"}))
+    wall += set_by
+    assert await store.get("a") is not None
+    await store.put(entry("b", created=wall, expires=wall + 60.0), frozenset({"t"}))
+    elapsed += 59.0
+    assert await store.count_tagged("t") == 2
+    elapsed += 1.0
+    assert (await store.get("a"), store.packed("b"), await store.count_tagged("t")) == (None, None, 0)
+
+
 async def test_an_answer_on_its_way_when_its_tag_was_purged_is_not_kept() -> None:
     now = [100.0]
     store = MemoryStore(10 * SIZE, lambda: now[0])

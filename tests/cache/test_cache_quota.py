@@ -47,6 +47,17 @@ def test_the_window_moves_on_and_leaves_nothing_behind() -> None:
     assert len(quota) == 1
 
 
+def test_a_clock_that_was_ahead_holds_nobody_back() -> None:
+    clock = Clock()
+    quota = InsertShare(0.5, WINDOW, clock, most=3)
+    clock.now += 1e8
+    assert made(quota, "a", 5) == 3
+    clock.now -= 1e8
+    assert made(quota, "a", 5) == 3
+    clock.now += WINDOW + WINDOW / 12
+    assert made(quota, "a", 5) == 3
+
+
 def test_two_who_make_as_many_never_hold_each_other_back() -> None:
     quota = InsertShare(0.5, WINDOW, Clock())
     assert sum(quota.admit("team", "ab"[turn % 2]) for turn in range(1000)) == 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 
@@ -26,6 +27,13 @@ _NOTE_BYTES = 64
 
 _Choice = tuple[str, str, tuple[int, ...], bytes, bytes]
 _Fields = tuple[str, tuple[_Choice, ...], str, int, int, float, float, float, bytes, bytes]
+
+
+def elapsed() -> float:
+    """Seconds since the machine was started, whatever its clock is set to; those that it slept for included."""
+    if sys.platform == "linux":
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return time.monotonic()
 
 
 class _Group:
@@ -55,18 +63,20 @@ class MemoryStore:
     some 64 at a time at most.
     """
 
-    def __init__(self, max_bytes: int, clock: Callable[[], float]) -> None:
+    def __init__(self, max_bytes: int, clock: Callable[[], float], elapsed: Callable[[], float] | None = None) -> None:
         """An empty store.
 
         Args:
             max_bytes: bound on `bytes_used`; 0 stores nothing.
-            clock: seconds since the epoch, on the same scale as `Entry.expires`.
+            clock: seconds since the epoch, on the same scale as `Entry.expires`. It may be set forward and back.
+            elapsed: seconds on any scale that is never set: by it entries get older. None: by `clock`.
         """
         if max_bytes < 0:
             raise ValueError(f"max_bytes is {max_bytes}; 0 or more is accepted")
         self.max_bytes = max_bytes
         """The bound on `bytes_used`."""
         self._clock = clock
+        self._elapsed = clock if elapsed is None else elapsed
         self._row_of: dict[str, int] = {}
         # By row, as are the two heaps. A free row keeps its numbers until it is used again.
         self._keys: list[str] = []
@@ -125,7 +135,7 @@ class MemoryStore:
         row = self._row_of.get(key)
         if row is None:
             return None
-        if self._expiry.numbers[row] <= self._clock():
+        if self._expiry.numbers[row] <= self._elapsed():
             self._drop(key)
             return None
         self._uses[row] = uses = self._uses[row] + 1
@@ -150,8 +160,8 @@ class MemoryStore:
         full store, or was `asked` for before a purge of one of its tags. Nobody else looks into this store, so nobody
         is told of its `place`; room is made for what an index here will take for it.
         """
-        now = self._clock()
-        self._expire(now)
+        self._expire()
+        lifetime = entry.expires - self._clock()
         if asked is not None and any(self._purged.get(tag, asked - 1.0) >= asked for tag in tags):
             return False
         packed = _encode(entry)
@@ -180,7 +190,7 @@ class MemoryStore:
         self._stamp = self._stamps[row] = self._stamp + 1
         self._ranks[row] = rank = self._level + uses * self._device_s[row] / charge
         self._worth.add(row, rank, self._stamp)
-        self._expiry.add(row, entry.expires, self._stamp)
+        self._expiry.add(row, self._elapsed() + lifetime, self._stamp)
         if group is not None:
             self._join(row, group)
         self._make_room(placed)
@@ -205,7 +215,7 @@ class MemoryStore:
     async def notes(self, key: str) -> tuple[bytes, ...]:
         """An entry's notes, the oldest first."""
         row = self._row_of.get(key)
-        if row is None or self._expiry.numbers[row] <= self._clock():
+        if row is None or self._expiry.numbers[row] <= self._elapsed():
             return ()
         return tuple(note for note, _ in self._notes.get(row, ()))
 
@@ -228,7 +238,7 @@ class MemoryStore:
 
     async def count_tagged(self, tag: str) -> int:
         """How many entries have this tag and have not expired."""
-        self._expire(self._clock())
+        self._expire()
         return sum(group.size for group in self._tagged.get(tag, ()))
 
     def _make_room(self, coming: int) -> None:
@@ -252,7 +262,8 @@ class MemoryStore:
             seen.append(row)
         return min(seen, key=lambda row: (self._ranks[row], self._stamps[row]))
 
-    def _expire(self, now: float) -> None:
+    def _expire(self) -> None:
+        now = self._elapsed()
         while self._row_of and self._expiry.numbers[row := self._expiry.lowest()] <= now:
             self._drop(self._keys[row])
 
