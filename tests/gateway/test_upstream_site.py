@@ -405,7 +405,7 @@ async def test_an_upstream_that_is_down_is_left_alone_and_tried_again() -> None:
         assert (await post(client))[0] == 200
 
 
-async def test_health_checks_take_an_upstream_out_and_back() -> None:
+async def test_health_checks_take_an_upstream_out_and_back(caplog: pytest.LogCaptureFixture) -> None:
     health = {"path": "/health", "interval_s": 0.01, "failures": 2}
     async with upstream_server() as fake, before(fake, health=health) as client:
         fake.well = False
@@ -415,10 +415,35 @@ async def test_health_checks_take_an_upstream_out_and_back() -> None:
         status, headers, body = await post(client)
         assert (status, body["error"]["code"]) == (503, "upstream_down")
         assert "Retry-After" in headers
+        assert "the upstream 'up' is not well: /health answers with 503" in caplog.messages
         fake.well = True
         async with asyncio.timeout(10):
             while (await post(client))[0] != 200:
                 pass
+
+
+async def test_the_log_alone_says_why_an_upstream_cannot_be_reached(caplog: pytest.LogCaptureFixture) -> None:
+    def upstream(name: str, url: str, **more: Any) -> dict[str, Any]:
+        return {"id": name, "base_url": url, "model": "m", "retries": {"most": 0}, **more}
+
+    async with upstream_server() as fake:
+        nobody = "http://127.0.0.1:9/v1"
+        upstreams = [
+            upstream("closed", nobody),
+            upstream("ill", nobody, health={"path": "/health", "interval_s": 0.01}, breaker={"failures": 10**6}),
+            # As with a certificate that ran out: there is a server, and TLS with it fails.
+            upstream("plain", fake.url.replace("http", "https", 1)),
+        ]
+        async with site(Path("unused"), models=[], upstreams=upstreams) as client:
+            for name in ("closed", "plain"):
+                status, _, body = await post(client, model=name)
+                assert (status, body["error"]["message"]) == (502, f"The upstream '{name}' could not be reached.")
+            async with asyncio.timeout(10):
+                while (await post(client, model="ill"))[2]["error"]["code"] != "upstream_down":
+                    pass
+    assert "the upstream 'closed' could not be reached: [Errno 111]" in caplog.text
+    assert "the upstream 'plain' could not be reached: [SSL" in caplog.text
+    assert "the upstream 'ill' is not well: /health cannot be asked: [Errno 111]" in caplog.text
 
 
 async def test_a_team_that_waits_a_moment_for_a_turn_waits_longer_for_the_end(tmp_path: Path) -> None:

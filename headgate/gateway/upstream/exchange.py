@@ -209,8 +209,8 @@ class Exchange:
             if left_s < connect_s:
                 raise
             raise Failure("unreachable", "could not be reached in time.") from None
-        except OSError:
-            raise Failure("unreachable", "could not be reached.") from None
+        except OSError as error:
+            raise Failure("unreachable", "could not be reached.", cause=str(error) or type(error).__name__) from None
 
     async def _refusal(self, connection: Connection) -> Failure:
         try:

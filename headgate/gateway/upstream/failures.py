@@ -82,6 +82,7 @@ class Failure(Exception):
         again: whether it says that asking again is of use; None: it says nothing.
         status: of its reply, where that is the cause.
         param, code: as the upstream names them, where it refuses the request.
+        cause: what the system says of it, for the log alone: it has addresses of ours.
     """
 
     kind: Kind
@@ -91,9 +92,10 @@ class Failure(Exception):
     status: int | None = None
     param: str | None = None
     code: str | None = None
+    cause: str = ""
 
     def __str__(self) -> str:
-        return self.message
+        return f"{self.message.rstrip('.')}: {self.cause}" if self.cause else self.message
 
     @property
     def retriable(self) -> bool:

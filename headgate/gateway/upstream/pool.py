@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from yarl import URL
 
-from headgate.gateway.upstream.connection import NotHttpError
+from headgate.gateway.upstream.connection import Connection, NotHttpError
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.destination import UpstreamDestination
 from headgate.gateway.upstream.exchange import head_of
@@ -82,24 +82,26 @@ class Upstreams:
         headers = {**self._headers[section.id], **({} if key is None else {"Authorization": f"Bearer {key}"})}
         request = head_of("GET", url, headers) + b"\r\n"
         while True:
-            well = await _well(connections, request, section.health.timeout_s)
-            if standing.checked(well=well):
-                logger.warning("the upstream '%s' is %s", section.id, "well again" if well else "not well")
+            why_not = await _ill(connections, request, section.health.timeout_s)
+            if standing.checked(well=why_not is None):
+                how = "well again" if why_not is None else f"not well: {section.health.path} {why_not}"
+                logger.warning("the upstream '%s' is %s", section.id, how)
             await asyncio.sleep(section.health.interval_s)
 
 
-async def _well(connections: Connections, request: bytes, timeout_s: float) -> bool:
-    """Whether the answer to a check says that all is well."""
+async def _ill(connections: Connections, request: bytes, timeout_s: float) -> str | None:
+    """None where the answer to a check says that all is well, else why not."""
     due = time.monotonic() + timeout_s
+    connection: Connection | None = None
     try:
         connection = await connections.open(timeout_s)
-    except OSError:  # as those of time are
-        return False
-    try:
         connection.send(request)
         await connection.head(due)
-        return connection.status < 300
-    except (OSError, NotHttpError):
-        return False
+        return None if connection.status < 300 else f"answers with {connection.status}"
+    except TimeoutError:
+        return f"does not answer within {timeout_s:g} s"
+    except (OSError, NotHttpError) as error:
+        return f"cannot be asked: {str(error) or type(error).__name__}"
     finally:
-        connection.close()
+        if connection is not None:
+            connection.close()
