@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import threading
 from collections.abc import Iterator
@@ -68,6 +69,7 @@ def main() -> None:
 def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
     """Serve models. Without a configuration: the bundled demo pair on 127.0.0.1:8000."""
     _have_streams()
+    _have_files()
     click.get_current_context().with_resource(_signals_of_the_start())
     if host == "":
         raise click.BadParameter("an empty address would listen everywhere; say 0.0.0.0 for that", param_hint="--host")
@@ -101,6 +103,13 @@ def _have_streams() -> None:
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
+
+
+def _have_files() -> None:
+    """Take as many open files as this process may have: a request that is passed on has two, and usual are 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # where the system says that there is no bound, and means another
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 @contextmanager

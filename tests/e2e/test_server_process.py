@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -93,14 +94,14 @@ def test_a_server_whose_words_nothing_takes_serves_all_the_same(tmp_path: Path) 
         process.wait()
 
 
-def test_a_server_without_standard_streams_serves_and_ends(tmp_path: Path) -> None:
+def test_a_server_without_standard_streams_serves_with_all_files_it_may_have_and_ends(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "headgate.gateway.cli", "serve", "--port", str(port)]
     apart = {"HEADGATE_CACHE__REDIS": "off", "HEADGATE_STORAGE__FOLDER": str(tmp_path / "data")}
     process = subprocess.Popen(
-        ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command],
+        ["/bin/sh", "-c", 'ulimit -Sn 300; exec "$@" <&- >&- 2>&-', "sh", *command],
         cwd=Path(__file__).parents[2], env={**os.environ, **apart, **PLAIN},
     )  # fmt: skip
     try:
@@ -110,6 +111,8 @@ def test_a_server_without_standard_streams_serves_and_ends(tmp_path: Path) -> No
             with suppress(openai.APIConnectionError):
                 found = len(client.models.list().data)
         assert found
+        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        assert soft == hard
         process.terminate()
         assert process.wait(timeout=30) == 0
     finally:
