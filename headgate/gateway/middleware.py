@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
 
 from headgate import __version__
 from headgate.gateway import keys
@@ -112,9 +112,13 @@ class Reception:
             # A stream that broke off has set its own status.
             entry.status = entry.status or response.status
             return response
-        except (asyncio.CancelledError, ConnectionResetError):
+        except asyncio.CancelledError:
             entry.status = CLIENT_LEFT
             raise
+        except ConnectionResetError:
+            # For nobody: what was raised would be logged as a fault of ours.
+            entry.status = CLIENT_LEFT
+            return web.Response(status=CLIENT_LEFT)
         finally:
             if entered:
                 self._lifecycle.leave()
@@ -217,6 +221,9 @@ async def on_prepare(request: web.Request, response: web.StreamResponse) -> None
     """Set the headers of every reply when its head is written."""
     if keys.RECORD in request:
         response.headers.update(fields(request))
+    if request.version < HttpVersion11 and response.content_length is None:
+        # Its body ends with the connection, also for a client that would go on with it.
+        response.force_close()
 
 
 async def read_body(request: web.Request) -> bytes:

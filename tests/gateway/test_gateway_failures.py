@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import openai
 import pytest
 import torch
+from aiohttp import ClientConnectionResetError, web
 from gateway_site import Serve, break_third_step, events, gauges, until
 from team_files import key, write_team
 
@@ -261,6 +264,38 @@ async def test_a_client_that_leaves_frees_everything(serve: Serve) -> None:
     assert done["headgate_requests_waiting"] == 0
     text = await (await client.get("/metrics")).text()
     assert 'code="499"' in text
+
+
+async def test_a_client_that_has_left_before_the_head_of_a_reply_is_no_fault(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await serve()
+    prepare = web.StreamResponse.prepare
+
+    async def left(response: web.StreamResponse, http: web.BaseRequest) -> Any:
+        if type(response) is web.StreamResponse:
+            raise ClientConnectionResetError("Cannot write to closing transport")
+        return await prepare(response, http)
+
+    monkeypatch.setattr(web.StreamResponse, "prepare", left)
+    body = {"model": "tiny", "input": "hello", "max_output_tokens": 4, "background": True, "stream": True}
+    await client.post("/v1/responses", json=body)
+    assert [record.levelname for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert 'code="499"' in await (await client.get("/metrics")).text()
+
+
+@pytest.mark.parametrize("more", [{"stream": True}, {"stream": True, "background": True}])
+async def test_older_clients_that_keep_connections_see_where_a_stream_ends(serve: Serve, more: dict[str, Any]) -> None:
+    server = (await serve()).server
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    body = json.dumps({"model": "tiny", "input": "hello", "max_output_tokens": 4, **more}).encode()
+    head = b"POST /v1/responses HTTP/1.0\r\nConnection: keep-alive\r\nContent-Type: application/json\r\n"
+    writer.write(head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+    async with asyncio.timeout(10):
+        reply = await reader.read()
+    writer.close()
+    assert b"keep-alive" not in reply.partition(b"\r\n\r\n")[0]
+    assert b"response.completed" in reply or b"response.incomplete" in reply
 
 
 async def test_a_client_that_leaves_before_the_first_token_frees_everything(serve: Serve) -> None:
