@@ -18,7 +18,7 @@ from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.teams.budgets import Budgets
 from headgate.gateway.teams.costs import Cost
 from headgate.gateway.teams.ledger import FILE, PART, Ledger, open_ledger
-from headgate.gateway.teams.ledger_file import Entry, Intent, LedgerFile, Settled, read_usage
+from headgate.gateway.teams.ledger_file import Entry, Intent, LedgerFile, Settled, read_spent, read_usage
 from headgate.gateway.teams.sections import BudgetsSection
 
 ENTRY = Entry(
@@ -59,6 +59,31 @@ def test_an_intent_becomes_an_account_or_nothing(tmp_path: Path) -> None:
         ("generated",): (1, 10, 0, 2, 3, 40, 1),
     }
     file.close()
+
+
+def test_what_was_spent_before_a_clock_that_is_ahead_is_known_when_it_is_set_right(tmp_path: Path) -> None:
+    file = LedgerFile(tmp_path / "l")
+    file.gateway()
+    for number, day in enumerate(("2026-01-05", "2026-10-25", "2026-11-22", "2028-11-20"), 1):
+        file.write([Intent(number, ENTRY), Settled(number, replace(SPENT, day=day))])
+    days = ["2026-10-25", "2026-11-22", "2028-11-20"]
+    assert [day for _, day, _ in file.sums("2028-10-21")] == days
+    assert [day for _, day, _ in read_spent(tmp_path / "l", "2028-10-21")[1]] == days
+    assert [day for _, day, _ in file.sums("2025-12-01")] == ["2026-01-05", *days]
+    file.close()
+
+
+def test_a_ledger_of_before_a_column_was_added_can_be_read(tmp_path: Path) -> None:
+    file = LedgerFile(tmp_path / "l")
+    file.write([Intent(1, ENTRY), Settled(1, SPENT)])
+    file.close()
+    with sqlite3.connect(tmp_path / "l") as connection:
+        connection.execute("DROP VIEW usage")
+        for table in ("generations", "hits", "intents"):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN drafted_tokens")
+        connection.execute("CREATE VIEW usage AS SELECT * FROM generations UNION ALL SELECT * FROM hits")
+    connection.close()
+    assert rows(tmp_path / "l", "cause") == {("generated",): (1, 10, 0, 2, 3, 40, 0)}
 
 
 def test_a_batch_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -96,6 +96,10 @@ INSERT INTO hits VALUES ({_MARKS}) ON CONFLICT DO UPDATE SET {", ".join(f"{c} = 
 """
 
 
+# Of a day that may not be today: the month before what is older. A clock that is months ahead is set right in the end.
+_SINCE = "(SELECT COALESCE(date(MAX(day), '-32 days'), :since) FROM generations WHERE day < :since)"
+
+
 class LedgerFile:
     """One connection to the ledger. Use it from one thread at a time."""
 
@@ -155,9 +159,11 @@ class LedgerFile:
                         execute(_ADD, astuple(op.retried))
 
     def sums(self, since: str) -> Iterator[tuple[str, str, Cost]]:
-        """Team, day and what it spent, from a day on."""
-        query = "SELECT team, day, SUM(nano_usd), SUM(device_us) FROM generations WHERE day >= ? GROUP BY team, day"
-        for team, day, nano_usd, device_us in self._connection.execute(query, (since,)):
+        """Team, day and what it spent, from a day on, and in the last 32 days before it that have something."""
+        query = (
+            f"SELECT team, day, SUM(nano_usd), SUM(device_us) FROM generations WHERE day >= {_SINCE} GROUP BY team, day"
+        )
+        for team, day, nano_usd, device_us in self._connection.execute(query, {"since": since}):
             yield team, day, Cost(nano_usd, device_us)
 
     def gateway(self, fresh: str | None = None) -> str:
@@ -234,7 +240,7 @@ class _Transaction:
 
 
 def read_spent(path: Path, since: str) -> tuple[str, list[tuple[str, str, Cost]]]:
-    """Of a ledger that cannot be written: its gateway, and what teams spent, day by day, what was left open included.
+    """Of a ledger that cannot be written: its gateway, and what teams spent, as `sums`, what was left open included.
 
     One that no gateway got to name gets a name, which `LateLedgerFile` writes.
 
@@ -244,14 +250,14 @@ def read_spent(path: Path, since: str) -> tuple[str, list[tuple[str, str, Cost]]
     spent = "SELECT team, day, nano_usd, device_us FROM"
     query = (
         f"SELECT team, day, SUM(nano_usd), SUM(device_us) FROM ({spent} generations UNION ALL {spent} intents) "
-        "WHERE day >= ? GROUP BY team, day"
+        f"WHERE day >= {_SINCE} GROUP BY team, day"
     )
 
     def read(how: str) -> tuple[str, list[tuple[str, str, Cost]]]:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
         try:
             (gateway,) = connection.execute("SELECT MAX(id) FROM gateway").fetchone()
-            rows = connection.execute(query, (since,))
+            rows = connection.execute(query, {"since": since})
             gateway = gateway or secrets.token_hex(8)
             return str(gateway), [(team, day, Cost(nano_usd, device_us)) for team, day, nano_usd, device_us in rows]
         finally:
@@ -287,13 +293,16 @@ def read_usage(path: Path, by: Sequence[str], team: str | None, since: str | Non
     if wrong := [name for name in by if name not in allowed]:
         raise ValueError(f"'{wrong[0]}' is no column to sum by; expected some of {', '.join(allowed)}")
     columns = ", ".join(f'"{name}"' for name in by)
-    query = f"SELECT {columns}, {', '.join(f'SUM({name})' for name in COUNTS)} FROM usage"
     conditions: Iterable[tuple[str, str | None]] = (("team = ?", team), ("day >= ?", since))
     given = [(text, value) for text, value in conditions if value is not None]
-    if given:
-        query += " WHERE " + " AND ".join(text for text, _ in given)
     connection = _reader(path)
     try:
+        # A copy of before a column was added has none of it until a server writes there.
+        had = {row[1] for row in connection.execute("PRAGMA table_info(usage)")}
+        counts = ", ".join(f"SUM({name})" if name in had or not had else "0" for name in COUNTS)
+        query = f"SELECT {columns}, {counts} FROM usage"
+        if given:
+            query += " WHERE " + " AND ".join(text for text, _ in given)
         rows = connection.execute(f"{query} GROUP BY {columns} ORDER BY {columns}", [value for _, value in given])
         return [tuple(row) for row in rows]
     finally:
