@@ -161,6 +161,17 @@ async def test_an_answer_on_its_way_when_its_tag_was_purged_is_not_kept_by_any(o
     assert (await one.count_tagged("t"), await one.count_tagged("u"), await one.count_tagged("v")) == (1, 2, 0)
 
 
+@pytest.mark.parametrize("ahead", [-300.0, 300.0])
+async def test_a_purge_is_known_to_come_later_though_clocks_differ(open_store: Open, time: Time, ahead: float) -> None:
+    one, two = open_store(), open_store()
+    asked = time.now
+    time.now += ahead
+    await one.delete_tagged("t")
+    time.now += 1.0 - ahead
+    assert not await two.put(entry("a"), frozenset({"t"}), asked=asked)
+    assert await two.put(entry("a"), frozenset({"t"}), asked=time.now + 1.0)
+
+
 async def test_a_full_server_can_be_purged(open_store: Open, server: Redis) -> None:
     store = open_store()
     await store.put(entry("a"), frozenset({"t"}))

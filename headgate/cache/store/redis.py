@@ -32,6 +32,8 @@ _CONNECTIONS = 16
 _BYTES_S = 4 * 1024 * 1024
 """That a connection carries in a second, at least."""
 _PURGE_S = 5.0
+_ON_ITS_WAY_S = 0.5
+"""That a call may take to the server, at most."""
 _MAX_TTL_S = 10 * 365 * 86400
 
 FEED_RECORDS = 10_000
@@ -172,7 +174,8 @@ class RedisStore:
 
         With a place, the indexes of other processes learn of it; without one, they forget the key. False is where it
         is too large, has expired, holds text that is not Unicode, was `asked` for before a purge of one of its tags, by
-        whichever process (their clocks should agree), or the server is full.
+        whichever process, or the server is full. Which came first is told by the server's clock and by how long ago it
+        was asked for; an answer that was asked for while a call may take after a purge is taken for one of before.
 
         Raises:
             StoreDownError: the server does not answer.
@@ -189,8 +192,13 @@ class RedisStore:
         names = [*self._names(entry.key), *(self._tag_prefix + tag for tag in sorted(tags))]
         milliseconds = max(1, int(ttl_s * 1000))
         arguments: list[bytes | int | str] = [packed, milliseconds, entry.key, record, self._feed_records]
-        arguments.append("" if asked is None else repr(asked))
-        if not await self.ask(partial(self._keep, partial(self._put_script, keys=names, args=arguments))):
+
+        async def write() -> object:
+            # Here, where it is no longer waited for a connection.
+            ago = "" if asked is None else repr(self._clock() - asked + min(self._timeout_s, _ON_ITS_WAY_S))
+            return await self._put_script(keys=names, args=[*arguments, ago])
+
+        if not await self.ask(partial(self._keep, write)):
             return False
         self._expires.pop(entry.key, None)
         self._expires[entry.key] = entry.expires
@@ -217,7 +225,7 @@ class RedisStore:
         """
         names = [self._tag_prefix + tag, self.stream]
         arguments: list[str | int] = [self._entry_prefix, self.vector_prefix, self._notes_prefix]
-        arguments += [self._feed_records, _PURGE_KEYS, repr(self._clock()), round(PURGE_MEMORY_S * 1000)]
+        arguments += [self._feed_records, _PURGE_KEYS, round(PURGE_MEMORY_S * 1000)]
         script = partial(self._delete_tagged_script, keys=names, args=arguments)
         # Nobody's answer waits for a purge, and it may be large.
         deadline_s, dropped, more = max(_PURGE_S, self._timeout_s), 0, 1

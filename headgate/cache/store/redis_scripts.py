@@ -5,16 +5,17 @@ from __future__ import annotations
 # A tag is a sorted set of keys by the time they expire, so that expired ones can be swept out; it lives as long as the
 # last of them. All times are the server's. The first write must be one that a full server refuses: it lets a script go
 # on that has written. KEYS: the entry, its vector, its notes, the stream, its tags. ARGV: value, milliseconds to live,
-# key, the vector's record or nothing, records the stream keeps, when it was asked for or nothing. Beside a tag is when
-# it was purged, by the clock of who purged it. Gives 0 where a purge came after the asking.
+# key, the vector's record or nothing, records the stream keeps, how many seconds ago it was asked for or nothing.
+# Beside a tag is when it was purged. Gives 0 where a purge came after the asking.
 PUT = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local ms = tonumber(ARGV[2])
 if ARGV[6] ~= '' then
+  local asked = time[1] + time[2] / 1000000 - ARGV[6]
   for i = 5, #KEYS do
     local purged = redis.call('GET', KEYS[i] .. ':purged')
-    if purged and tonumber(purged) >= tonumber(ARGV[6]) then return 0 end
+    if purged and tonumber(purged) >= asked then return 0 end
   end
 end
 for i = 5, #KEYS do
@@ -46,7 +47,7 @@ return {gone, redis.call('XREVRANGE', KEYS[4], '+', '-', 'COUNT', 1)}
 """
 
 # KEYS: a tag, the stream. ARGV: what precedes an entry's key, a vector's, and notes'; records the stream keeps; keys to
-# take; the time, and for how many milliseconds it is remembered. Gives the keys it dropped, whether the tag has more,
+# take; for how many milliseconds the time is remembered. Gives the keys it dropped, whether the tag has more,
 # and the last record.
 DELETE_TAGGED = """
 local gone, told = {}, {}
@@ -58,7 +59,8 @@ for _, key in ipairs(keys) do
 end
 if #told > 0 then redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[4], '*', 'gone', cmsgpack.pack(told)) end
 if #keys > 0 then redis.call('ZREM', KEYS[1], unpack(keys)) end
-redis.pcall('SET', KEYS[1] .. ':purged', ARGV[6], 'PX', ARGV[7])
+local time = redis.call('TIME')
+redis.pcall('SET', KEYS[1] .. ':purged', string.format('%d.%06d', time[1], time[2]), 'PX', ARGV[6])
 return {gone, redis.call('EXISTS', KEYS[1]), redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)}
 """
 
