@@ -59,6 +59,13 @@ async def test_two_stores_on_a_server_share_entries_replacements_and_deletions(o
     assert await two.get("a") is None
 
 
+async def test_the_name_in_a_certificate_is_checked_by_every_version_of_the_client() -> None:
+    for url, checked in (("rediss://localhost", True), ("redis://localhost", None)):
+        store = RedisStore(url, lambda: NOW)
+        assert store.client.connection_pool.connection_kwargs.get("ssl_check_hostname") is checked
+        await store.close()
+
+
 async def test_prefixes_keep_stores_apart(open_store: Open, server: Redis) -> None:
     store = open_store(prefix="one:")
     await store.put(entry("a"), frozenset({"t"}))

@@ -83,6 +83,8 @@ class RedisStore:
             monotonic: seconds on any scale that never goes back; times the pause after a failure.
             changed: called with the reason when the server stops answering, and with None when it answers again.
         """
+        # Older clients check the name in the server's certificate only where they are told to.
+        tls = {"ssl_check_hostname": True} if url.startswith("rediss:") else {}
         pool = ConnectionPool.from_url(
             url,
             # One deadline covers connecting and the command; see `_within`.
@@ -90,6 +92,7 @@ class RedisStore:
             socket_connect_timeout=None,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
+            **tls,
         )
         self.client: Redis = Redis(connection_pool=pool)
         """The connections, for `IndexFeed`: commands given here wait as long as they like."""
