@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from headgate.engine.ahead import AheadDecoder
+from headgate.engine.cpu_time import bounded_threads
 from headgate.engine.device import computing_on, open_device
 from headgate.engine.errors import CheckpointError, ModelsTooLarge, UnknownArchitecture, lacks_memory
 from headgate.engine.graphs import GraphRecorder
@@ -120,7 +121,10 @@ class Engine:
         self._tensors = tensors
         self._models: dict[str, LocalModel] = {}
         self.device = open_device(settings.device)
-        self._loop = StepLoop(threads=settings.threads, device=self.device, clock=clock)
+        threads = settings.threads
+        if threads is None and (threads := bounded_threads()) is not None:
+            logger.info("%d threads for a step: the container has the time of no more processors", threads)
+        self._loop = StepLoop(threads=threads, device=self.device, clock=clock)
         self._kernels = choose_kernels(settings.kernels, self.device)
         self._row_kernels = row_kernels(self._kernels, settings.decode_ahead, self.device)
         if not self._kernels.untried:

@@ -101,7 +101,10 @@ class EngineSection(Section):
         default=0.0, ge=0, description="What an hour of the device costs: prices what the answer cache saves."
     )
     threads: int | None = Field(
-        default=None, ge=1, le=1024, description="CPU threads of a step; null leaves torch's choice."
+        default=None,
+        ge=1,
+        le=1024,
+        description="CPU threads of a step; null: torch's choice, or fewer by a container's CPU limit.",
     )
     prefix_cache: bool = Field(default=True, description="Reuse the KV blocks of equal prefixes within a team.")
     kernels: Literal["auto", "reference", "triton"] = Field(
