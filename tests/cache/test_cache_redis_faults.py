@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -105,6 +106,32 @@ async def test_a_server_that_is_slow_costs_one_timeout_and_then_nothing(
     said = [str(error) for error in tried]
     assert sum("no answer within" in s for s in said) == 1, "one tries for all"
     assert sum("a moment ago" in s for s in said) == 9
+
+
+async def test_a_call_that_began_before_an_outage_and_fails_after_it_begins_no_other(
+    process: RedisProcess, open_store: Open, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, given_up = open_store(timeout_s=0.05), asyncio.Event()
+
+    async def unanswered() -> None:
+        await given_up.wait()
+        raise ConnectionResetError("its connection is gone")
+
+    slow = asyncio.create_task(store.ask(unanswered, 60.0))
+    await asyncio.sleep(0)
+    with process.paused(), pytest.raises(StoreDownError, match="no answer within 50 ms"):
+        await store.get("a")
+    time.monotonic += PAUSE_S
+    async with asyncio.timeout(20):
+        while "answers again" not in caplog.text:
+            with suppress(StoreDownError):
+                await store.get("a")
+            time.monotonic += PAUSE_S
+    given_up.set()
+    with pytest.raises(StoreDownError, match="its connection is gone"):
+        await slow
+    assert await store.get("a") is None
+    assert caplog.text.count("left alone") == 1
 
 
 async def test_what_is_large_has_the_time_that_it_takes(process: RedisProcess, open_store: Open) -> None:

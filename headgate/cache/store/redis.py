@@ -122,6 +122,8 @@ class RedisStore:
         self._changed = changed or (lambda _: None)
         self._turns = asyncio.Semaphore(_CONNECTIONS)
         self._down = False
+        self._outages = 0
+        """Those that are over."""
         self._full = False
         self._retry_at = 0.0
         self._forget: list[Forget] = []
@@ -313,20 +315,23 @@ class RedisStore:
             raise StoreDownError(f"{self.address}: no connection was free in time") from None
         try:
             self._refuse_in_pause()
-            trial = self._down
+            trial, outages = self._down, self._outages
             if trial:
                 # This call tries; others that come meanwhile need not wait for it to fail.
                 self._retry_at = self._monotonic() + PAUSE_S
             try:
                 result = await self._within((timeout_s or self._timeout_s) + carries / _BYTES_S, command)
             except Exception as error:
-                self._fail(_reason(error))
+                # Not where the call began before an outage that is over.
+                if outages == self._outages:
+                    self._fail(_reason(error))
                 raise StoreDownError(f"{self.address}: {_reason(error)}") from error
         finally:
             self._turns.release()
         # Not after a call that began before the failure: it says nothing of the time since.
         if trial and self._down:
             self._down = False
+            self._outages += 1
             logger.warning("%s answers again", self.address)
             self._changed(None)
         return result
