@@ -70,6 +70,9 @@ def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
     """Serve models. Without a configuration: the bundled demo pair on 127.0.0.1:8000."""
     _have_streams()
     _have_files()
+    # Each text is tokenized by itself, so that threads for several are of no use. Where the system gives none, the
+    # library panics, and no model answers.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     click.get_current_context().with_resource(_signals_of_the_start())
     if host == "":
         raise click.BadParameter("an empty address would listen everywhere; say 0.0.0.0 for that", param_hint="--host")

@@ -19,7 +19,10 @@ from typing import Any
 
 import openai
 import pytest
+from click.testing import CliRunner
 from server_process import ServerProcess, Start, run_server
+
+from headgate.gateway.cli import main
 
 # The embedding model takes seconds to load, and these tests do not need it.
 PLAIN = {"HEADGATE_CACHE__SEMANTIC__ENABLED": "false"}
@@ -118,6 +121,18 @@ def test_a_server_without_standard_streams_serves_with_all_files_it_may_have_and
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize(("said", "holds"), [(None, "false"), ("true", "true")])
+def test_tokenizers_are_to_take_no_threads_unless_told_to(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, holds: str
+) -> None:
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", said or "")  # so that what is set meanwhile is taken back
+    if said is None:
+        monkeypatch.delenv("TOKENIZERS_PARALLELISM")
+    result = CliRunner().invoke(main, ["serve", "--host", ""])
+    assert result.exit_code == 2, result.output
+    assert os.environ["TOKENIZERS_PARALLELISM"] == holds
 
 
 def test_an_address_that_is_none_is_said_plainly() -> None:
