@@ -134,6 +134,21 @@ async def test_a_call_that_began_before_an_outage_and_fails_after_it_begins_no_o
     assert caplog.text.count("left alone") == 1
 
 
+async def test_after_a_failover_it_is_connected_to_anew(open_store: Open, mortal: RedisProcess, time: Time) -> None:
+    store = open_store(mortal.url)
+    await store.put(entry("a"), frozenset())
+    with Redis(port=mortal.port) as client:
+        client.execute_command("REPLICAOF", "127.0.0.1", "9")
+        before = client.info("stats")["total_connections_received"]
+        with pytest.raises(StoreDownError, match="read only"):
+            await store.put(entry("b"), frozenset())
+        time.monotonic += PAUSE_S
+        assert await store.get("a") == entry("a")
+        assert client.info("stats")["total_connections_received"] == before + 1, "the name may lead elsewhere now"
+        client.execute_command("REPLICAOF", "NO", "ONE")
+    assert await store.put(entry("b"), frozenset())
+
+
 async def test_what_is_large_has_the_time_that_it_takes(process: RedisProcess, open_store: Open) -> None:
     store = open_store(timeout_s=0.05)
     with process.paused():

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ import msgspec
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import OutOfMemoryError, ResponseError
+from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
 
 from headgate.cache.index import Place
 from headgate.cache.store import redis_scripts
@@ -325,6 +326,8 @@ class RedisStore:
                 # Not where the call began before an outage that is over.
                 if outages == self._outages:
                     self._fail(_reason(error))
+                if isinstance(error, ReadOnlyError):
+                    await self._leave_replica()
                 raise StoreDownError(f"{self.address}: {_reason(error)}") from error
         finally:
             self._turns.release()
@@ -346,6 +349,11 @@ class RedisStore:
             self._down = True
             logger.warning("%s is left alone until it answers: %s", self.address, reason)
             self._changed(reason)
+
+    async def _leave_replica(self) -> None:
+        """Connect anew: after a failover the name leads to another server, and what is connected stays connected."""
+        with suppress(Exception):
+            await self.client.connection_pool.disconnect(inuse_connections=False)
 
     async def _within(self, timeout_s: float, command: Callable[[], Awaitable[T]]) -> T:
         try:
