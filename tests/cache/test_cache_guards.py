@@ -10,6 +10,11 @@ from headgate.cache.guards import KINDS, compare, reading_of
 NEAR_MISSES = [
     ("What happened in 2019?", "What happened in 2020?", "numbers"),
     ("Write three tips for sleeping", "Write four tips for sleeping", "numbers"),
+    ("Who won game 1 in season 2?", "Who won game 2 in season 2?", "numbers"),
+    ("Explain step 1 of plan 2", "Explain step 2 of plan 2", "numbers"),
+    ("Summarize chapter 1 of book 2", "Summarize chapter 2 of book 2", "numbers"),
+    ("How much is 2 times 4 plus 4?", "How much is 4 times 4 plus 4?", "numbers"),
+    ("Convert 1 cup and 3 spoons to ml", "Convert 3 cups and 3 spoons to ml", "numbers"),
     ("Convert 90 min to hours", "Convert 9 min to hours", "numbers"),
     ("How long is 5 km?", "How long is 5 miles?", "numbers"),
     ("What is new in Python 3.1", "What is new in Python 3.10", "numbers"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from fractions import Fraction
 from itertools import repeat
@@ -39,6 +40,8 @@ def numbers(one: Reading, other: Reading) -> Verdict:
     """Numbers with their units, in one form."""
     if one.facts["numbers"] == other.facts["numbers"]:
         return True if any(form != "#1" for form, _ in one.facts["numbers"]) else None
+    if _exchanged(one.facts["numbers"], other.facts["numbers"]):
+        return False
     # One is an article in other words.
     ours, theirs = ({form for form, _ in seen.facts["numbers"]} - {"#1"} for seen in (one, other))
     for mine, yours in ((ours, theirs), (theirs, ours)):
@@ -54,6 +57,22 @@ def numbers(one: Reading, other: Reading) -> Verdict:
         # What comes first may be early, and who comes first the former.
         return "one side"
     return either_way(ours, theirs)
+
+
+def _exchanged(one: Counted, other: Counted) -> bool:
+    """Whether each says a number more often than the other, and one of these is in both texts: 2 times 4 plus 4, and
+    4 times 4 plus 4; game 1 of season 2, and game 2 of season 2."""
+    ours, theirs = Counter(dict(one)), Counter(dict(other))
+    more, fewer = ours - theirs, theirs - ours
+    if not more or not fewer or any(form.endswith("gbp") for form in more | fewer):
+        return False
+    both = {_value(form) for form in ours} & {_value(form) for form in theirs} - {"#1"}
+    return any(_value(form) in both for form in more | fewer)
+
+
+def _value(form: str) -> str:
+    """Of a number, whether it counts or orders: a game 2 and a season 2."""
+    return form.removesuffix("th")
 
 
 def either_way(ours: Set[str], theirs: Set[str]) -> Verdict:
