@@ -215,6 +215,26 @@ async def test_a_restart_goes_on_from_every_state(tmp_path: Path) -> None:
     assert [body.request_counts.completed for body in ended] == [10, 0, 0]
 
 
+async def test_a_batch_of_a_later_version_is_left_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    oracle = Oracle()
+    oracle.gate = asyncio.Event()
+    async with batch_site(tmp_path, oracle) as site:
+        later, own = [await site.begin(TEN) for _ in range(2)]
+        for begun in (later, own):
+            await site.until(begun.id, "in_progress")
+    _rewrite(tmp_path, later.id, "paused")
+    async with batch_site(tmp_path, Oracle()) as site:
+        await site.until(own.id, "completed")
+        assert [body.id for body in (await site.batches.page("red", None, 10)).data] == [own.id]
+        with pytest.raises(ApiError) as caught:
+            await site.batches.get(later.id, "red")
+        assert (caught.value.status, caught.value.code) == (409, "unreadable_batch")
+    assert f"the batch {later.id} cannot be read" in caplog.text
+    _rewrite(tmp_path, later.id, "in_progress")
+    async with batch_site(tmp_path, Oracle()) as site:
+        await site.until(later.id, "completed")
+
+
 def _rewrite(folder: Path, batch_id: str, status: str) -> None:
     with sqlite3.connect(folder / "catalog.sqlite3") as db:
         (record,) = db.execute("SELECT record FROM batches WHERE id = ?", (batch_id,)).fetchone()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -10,7 +12,7 @@ from msgspec import Struct
 
 from headgate.gateway.storage.database import Database
 from headgate.gateway.wire.batches import ACTIVE, BatchBody
-from headgate.gateway.wire.errors import ApiError, invalid, not_found
+from headgate.gateway.wire.errors import ApiError, conflict, invalid, not_found
 
 
 class Batch(Struct):
@@ -26,6 +28,8 @@ class Batch(Struct):
         """Whether it has not ended."""
         return self.body.status in ACTIVE
 
+
+logger = logging.getLogger("headgate.gateway")
 
 _DECODER = msgspec.json.Decoder(Batch)
 
@@ -73,10 +77,13 @@ class Catalog:
         row = await self._database.run(lambda db: db.execute(query, (batch_id, team)).fetchone())
         if row is None:
             raise not_found("Batch", batch_id)
-        return _DECODER.decode(row[0])
+        if (batch := _read(batch_id, row[0])) is None:
+            message = f"The batch '{batch_id}' was stored by another version of the server, and only that can read it."
+            raise conflict(message, "batch_id", "unreadable_batch")
+        return batch
 
     async def page(self, team: str, after: str | None, limit: int) -> tuple[list[Batch], bool]:
-        """The team's, the newest first, and whether more follow; ApiError 400 where `after` is none of them."""
+        """The team's that can be read, the newest first, and whether more follow; ApiError 400 for a wrong `after`."""
 
         def read(db: sqlite3.Connection) -> list[Any]:
             seq = 2**62
@@ -85,16 +92,29 @@ class Catalog:
                 if found is None:
                     raise invalid(f"Invalid 'after': there is no batch '{after[:80]}'.", "after", "invalid_value")
                 seq = found[0]
-            query = "SELECT record FROM batches WHERE team = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
+            query = "SELECT id, record FROM batches WHERE team = ? AND seq < ? ORDER BY seq DESC LIMIT ?"
             return db.execute(query, (team, seq, limit + 1)).fetchall()
 
         rows = await self._database.run(read)
-        return [_DECODER.decode(row[0]) for row in rows[:limit]], len(rows) > limit
+        return _readable(rows[:limit]), len(rows) > limit
 
     async def active(self) -> list[Batch]:
-        """All that have not ended, the oldest first."""
-        query = "SELECT record FROM batches WHERE active ORDER BY seq"
-        return [_DECODER.decode(row[0]) for row in await self._database.run(lambda db: db.execute(query).fetchall())]
+        """All that have not ended and can be read, the oldest first."""
+        query = "SELECT id, record FROM batches WHERE active ORDER BY seq"
+        return _readable(await self._database.run(lambda db: db.execute(query).fetchall()))
+
+
+def _readable(rows: Iterable[tuple[str, bytes]]) -> list[Batch]:
+    return [batch for row in rows if (batch := _read(*row)) is not None]
+
+
+def _read(batch_id: str, record: bytes) -> Batch | None:
+    """A batch as it was stored; None for one of a later version, from which somebody went back to this."""
+    try:
+        return _DECODER.decode(record)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        logger.error("the batch %s cannot be read and is left as it is: %s", batch_id, error)
+        return None
 
 
 def _changing(batch: Batch) -> tuple[Any, ...]:
