@@ -169,7 +169,7 @@ class MemoryStore:
         charge = 0 if packed is None else ENTRY_BYTES + len(packed) + placed
         group = self._group(tags)
         own = charge if group is None else charge + group.charge
-        if packed is None or own > self.max_bytes or entry.expires <= now:
+        if packed is None or own > self.max_bytes or lifetime <= 0:
             # The older answer goes all the same: a newer one exists.
             self._drop(entry.key)
             return False
