@@ -312,6 +312,7 @@ class Engine:
         )
         self._loop.attach(spec.name, lane, sleeper.rouse)
         template = ChatTemplate.load(spec.path)
+        thinking = thinks(template, tokenizer)
         info = ModelInfo(
             name=spec.name,
             path=str(spec.path),
@@ -331,8 +332,8 @@ class Engine:
             revision=loaded.revision,
             defaults=sampling_defaults(spec.path, decoder.spec.vocab_size),
             text_revision=text_revision(spec.path),
-            tool_calls=tool_format(template, spec.tool_calls),
-            thinks=thinks(template, tokenizer),
+            tool_calls=tool_format(template, spec.tool_calls, harmony=thinking == "harmony"),
+            thinks=thinking,
             hand_over=hand_over(spec.path),
             max_running=settings.max_running,
             max_step_tokens=settings.max_step_tokens,

@@ -26,13 +26,18 @@ from headgate.engine.sampling.params import SamplingParams
 from headgate.engine.sleeper import Sleeper
 from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Tally
+from headgate.engine.text import harmony
+from headgate.engine.text.answer_reader import AnswerReader, MarkedReader
 from headgate.engine.text.chat_template import ChatTemplate
+from headgate.engine.text.harmony_reader import HarmonyReader
 from headgate.engine.text.prompt_reader import PromptReader
-from headgate.engine.text.reasoning import CLOSE, OPEN, ReasoningReader
+from headgate.engine.text.reasoning import CLOSE, OPEN, ReasoningReader, Thinking
 from headgate.engine.text.stream import ChoiceText, TextLogprob, described
 from headgate.engine.text.tokenizer import Tokenizer
-from headgate.engine.text.tool_calls import MARKS, ToolFormat
+from headgate.engine.text.tool_calls import MARKS, CallFormat, ToolCallReader
 
+_HEADER = 64
+"""Tokens that a header of harmony is shorter than."""
 _LEAVE_S = 2.0
 """How long the account of work that was ended is waited for."""
 
@@ -60,10 +65,10 @@ class ModelInfo:
     defaults: SamplingDefaults
     text_revision: str = ""
     """Models of one revision turn a conversation into the same tokens."""
-    tool_calls: ToolFormat | None = None
+    tool_calls: CallFormat | None = None
     """How it writes calls of functions; None where it is told of none."""
-    thinks: bool = False
-    """Whether it thinks aloud before its answer."""
+    thinks: Thinking | None = None
+    """How it thinks aloud before its answer; None where it does not."""
     hand_over: str = ""
     """How an answer of it begins that leaves the question to a larger model; empty where it was not taught that."""
     max_running: int = 64
@@ -95,11 +100,13 @@ class LocalModel:
         self.info = info
         self.sleeper = sleeper
         self._tokenizer = tokenizer
-        self._marked = tokenizer.showing(MARKS)
+        in_harmony = info.thinks == "harmony"
+        self._marked = tokenizer.showing(harmony.MARKS, harmony.APART) if in_harmony else tokenizer.showing(MARKS)
         self._chat_template = chat_template
         self._reader = PromptReader(tokenizer, chat_template, info.context_length)
         self._loop = loop
-        self._grammars = Grammars(self._marked, info.vocab_size)
+        # Harmony's marks stand beside texts, and no text of a form may have one in it.
+        self._grammars = Grammars(tokenizer if in_harmony else self._marked, info.vocab_size)
         self._serial = itertools.count()
         self._mailboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = weakref.WeakKeyDictionary()
 
@@ -124,16 +131,42 @@ class LocalModel:
         """Whether a variable of the chat template, such as `enable_thinking`, makes a difference."""
         return self._chat_template.reads(variable, with_tools=False)
 
-    def thinking(self, prompt: Sequence[int]) -> ReasoningReader | None:
-        """Reads what a continuation of the prompt thinks first; None for a model that does not think aloud."""
+    def reader(
+        self,
+        prompt: Sequence[int],
+        tools: Sequence[Mapping[str, Any]],
+        *,
+        most: int | None = None,
+        stops: tuple[str, ...] = (),
+    ) -> AnswerReader | None:
+        """Reads a continuation of a conversation's prompt; None where all of it is text.
+
+        Args:
+            prompt: of the conversation.
+            tools: the functions that it may call, as OpenAI's tool definitions.
+            most: calls at most.
+            stops: stop strings that `generate` does not look for.
+        """
+        if self.info.thinks == "harmony":
+            names = {tool["function"]["name"] for tool in tools}
+            return HarmonyReader(self._marked, names, self._begun(prompt), most=most, stops=stops)
+        thoughts, calls = None, None
         close = self._tokenizer.token(CLOSE)
-        if not self.info.thinks or close is None:
-            return None
-        return ReasoningReader(close, opened=self.opens_thinking(prompt))
+        if self.info.thinks and close is not None:
+            thoughts = ReasoningReader(close, opened=self.opens_thinking(prompt))
+        if tools and self.info.tool_calls is not None and self.info.tool_calls != "harmony":
+            calls = ToolCallReader(self.info.tool_calls, tools, most=most)
+        return None if thoughts is None and calls is None else MarkedReader(thoughts, calls)
 
     def opens_thinking(self, prompt: Sequence[int]) -> bool:
         """Whether the prompt ends with the mark that begins thinking."""
-        return self._marked.decode(prompt[-4:]).rstrip().endswith(OPEN)
+        opened = harmony.OPENED if self.info.thinks == "harmony" else OPEN
+        return self._marked.decode(prompt[-4:]).rstrip().endswith(opened)
+
+    def _begun(self, prompt: Sequence[int]) -> Sequence[int]:
+        """The end of a prompt, from the message on that the answer goes on with."""
+        tail, start = prompt[-_HEADER:], self._tokenizer.token(harmony.START)
+        return next((tail[at:] for at in range(len(tail) - 1, -1, -1) if tail[at] == start), ())
 
     async def render_chat(
         self,

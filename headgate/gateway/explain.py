@@ -65,6 +65,7 @@ def configured_model(section: ModelSection, engine: EngineSection) -> Configured
     facts = read_facts(folder)
     read_bytes = facts.active_parameters * _WIDTHS[section.weights]
     template, tokenizer = ChatTemplate.load(folder), Tokenizer.load(folder)
+    thinking = thinks(template, tokenizer)
     info = ModelInfo(
         name=section.id,
         path=str(folder),
@@ -86,8 +87,8 @@ def configured_model(section: ModelSection, engine: EngineSection) -> Configured
         text_revision=text_revision(folder),
         max_running=engine.max_running,
         max_step_tokens=engine.max_step_tokens,
-        tool_calls=tool_format(template, section.tool_calls),
-        thinks=thinks(template, tokenizer),
+        tool_calls=tool_format(template, section.tool_calls, harmony=thinking == "harmony"),
+        thinks=thinking,
     )
     model = LocalModel(info, tokenizer, template, StepLoop())
     return ConfiguredModel(model, lacks=section.lacks)

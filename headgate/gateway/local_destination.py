@@ -259,7 +259,7 @@ class LocalDestination:
                 prepared.prompt,
                 prepared.sampling,
                 n=request.n,
-                stop=request.stop,
+                stop=spoken.stop,
                 tenant=principal.team,
                 weight=principal.policy.scheduling.weight,
                 priority=request.priority,

@@ -10,7 +10,10 @@ from headgate.gateway.request import ADAPTIVE, ChatRequest
 from headgate.gateway.wire.errors import invalid, unsupported
 
 _SWITCH, _LEVEL = "enable_thinking", "reasoning_effort"
+_MOST = ("high", "xhigh", "max")
 _OFF, _USUAL = ("none", "minimal"), "medium"
+_LEVELS = {"minimal": "low", "low": "low", ADAPTIVE: "medium", "medium": "medium", **dict.fromkeys(_MOST, "high")}
+"""What models that speak harmony were taught, by what is asked; they always think."""
 
 
 async def prompt_of(request: ChatRequest, model: LocalModel, most: int | None = None) -> tuple[int, ...]:
@@ -39,6 +42,11 @@ def _thinking(request: ChatRequest, model: LocalModel) -> dict[str, Any]:
     effort = request.reasoning_effort
     if effort is None:
         return {}
+    if model.info.thinks == "harmony" and effort not in _LEVELS:
+        message = f"'reasoning_effort' is '{effort}', but the model '{model.info.name}' always thinks; 'low' is least."
+        raise unsupported("reasoning_effort", message)
+    if model.info.thinks == "harmony" and model.reads(_LEVEL):
+        return {_LEVEL: _LEVELS[effort]}
     if model.reads(_LEVEL):
         return {_LEVEL: _USUAL if effort == ADAPTIVE else effort}
     if model.reads(_SWITCH):

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from headgate.engine.choice import TextDelta
 from headgate.engine.local import LocalModel
-from headgate.engine.text.reasoning import ReasoningReader
-from headgate.engine.text.tool_calls import CallPiece, ToolCallReader, ToolFormat
+from headgate.engine.text.answer_reader import AnswerReader
+from headgate.engine.text.tool_calls import CallFormat, CallPiece
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, ToolCallDelta
 from headgate.gateway.structured import cannot_follow
 from headgate.gateway.wire.errors import asleep, out_of_memory, overloaded, server_error
@@ -27,61 +27,57 @@ class Spoken:
         tools = [tool.for_template() for tool in request.callable_tools]
         most = None if request.tool_use.parallel else 1
         fmt = self._fmt = model.info.tool_calls if tools else None
-        self.bounded = fmt is not None and most is not None
+        # In harmony stop strings would be found in headers and marks, too: its reader looks for them.
+        apart = bool(request.messages) and model.info.thinks == "harmony"
+        stops = request.stop if apart else ()
+        self.stop = () if apart else request.stop
+        """Stop strings that the model's own stream has to look for."""
+        self.bounded = (fmt is not None and most is not None) or bool(stops)
         """Whether a choice may be complete before the model ends it."""
-        self._calls: list[ToolCallReader] = []
-        self._thoughts: list[ReasoningReader] = []
-        if fmt is not None:
-            self._calls = [ToolCallReader(fmt, tools, most=most) for _ in range(request.n)]
+        self._readers: list[AnswerReader] = []
         if request.messages:
-            thinking = (model.thinking(prompt) for _ in range(request.n))
-            self._thoughts = [reader for reader in thinking if reader is not None]
+            readers = (model.reader(prompt, tools, most=most, stops=stops) for _ in range(request.n))
+            self._readers = [reader for reader in readers if reader is not None]
 
     @property
     def marked(self) -> bool:
         """Whether the marks of calls and of thinking have to be seen."""
-        return bool(self._calls or self._thoughts)
+        return bool(self._readers)
 
     @property
     def reasoning_tokens(self) -> int:
         """Tokens of what was thought, all choices together."""
-        return sum(reader.tokens for reader in self._thoughts)
+        return sum(reader.tokens for reader in self._readers)
 
     def complete(self, index: int) -> bool:
-        """Whether a choice has said all that it may: after its only call nothing counts."""
-        return bool(self._calls) and self._calls[index].full
+        """Whether a choice has said all that it may: after its only call, or a stop string, nothing counts."""
+        return bool(self._readers) and self._readers[index].full
 
     def chunk(self, delta: TextDelta) -> Chunk:
         """A piece of the answer. ApiError where the model failed, or cannot go on in the form that is asked for."""
         reason = _reason(delta, self._request)
         chunk = Chunk(delta.index, delta.text, delta.logprobs, reason, delta.token_ids, delta.queue_s, stop=delta.stop)
-        if self._thoughts:
-            reader = self._thoughts[delta.index]
-            chunk.reasoning, chunk.text = reader.push(delta.text, delta.token_ids, last=reason is not None)
-            chunk.reasoning_tokens = 0 if reason is None else reader.tokens
-        if self._calls:
-            self._read_calls(self._calls[delta.index], chunk)
+        if not self._readers:
+            return chunk
+        reader = self._readers[delta.index]
+        said = reader.push(delta.text, delta.token_ids, last=reason is not None)
+        chunk.text, chunk.reasoning = said.text, said.reasoning
+        chunk.tool_calls = tuple(_identified(piece, self._fmt) for piece in said.calls)
+        if reason is not None:
+            chunk.reasoning_tokens = reader.tokens
+            if reader.calls and (reader.full or reason == "stop"):
+                chunk.finish_reason = "tool_calls"
+            elif reader.stop is not None:
+                chunk.finish_reason, chunk.stop = "stop", reader.stop
         return chunk
 
-    def _read_calls(self, reader: ToolCallReader, chunk: Chunk) -> None:
-        said = reader.push(chunk.text)
-        text, pieces = said.text, said.calls
-        if chunk.finish_reason is not None:
-            # Asked first: what is cut has no end, and finishing forgets that it had begun.
-            full = reader.full
-            rest = reader.finish()
-            text, pieces = text + rest.text, pieces + rest.calls
-            if full or (chunk.finish_reason == "stop" and reader.calls):
-                chunk.finish_reason = "tool_calls"
-        chunk.text, chunk.tool_calls = text, tuple(_identified(piece, self._fmt) for piece in pieces)
 
-
-def _identified(piece: CallPiece, fmt: ToolFormat | None) -> ToolCallDelta:
+def _identified(piece: CallPiece, fmt: CallFormat | None) -> ToolCallDelta:
     made = None if piece.name is None else _call_id(fmt)
     return ToolCallDelta(piece.index, piece.arguments, made, piece.name)
 
 
-def _call_id(fmt: ToolFormat | None) -> str:
+def _call_id(fmt: CallFormat | None) -> str:
     if fmt == "mistral":
         return "".join(secrets.choice(_LETTERS) for _ in range(_SHORT))
     return f"call_{secrets.token_hex(12)}"

@@ -15,8 +15,9 @@ from headgate.engine.text.answer_grammar import (
     arguments_grammar,
     json_grammar,
 )
+from headgate.engine.text.harmony_grammar import harmony_grammar
 from headgate.engine.text.tagged_grammar import FormError
-from headgate.engine.text.tool_calls import ToolFormat
+from headgate.engine.text.tool_calls import CallFormat
 from headgate.gateway.request import ChatRequest, Tool
 from headgate.gateway.wire.errors import ApiError, invalid, unsupported
 
@@ -40,15 +41,24 @@ async def grammar_of(request: ChatRequest, model: LocalModel, prompt: Sequence[i
     if schema is not None:
         await _checked(json_grammar(schema), model, SCHEMA)
     calls = await _calls(request, model) if request.callable_tools else None
+    text = _written(schema, calls, model, prompt, most)
+    return None if text is None else await _checked(text, model, _path(request))
+
+
+def _written(
+    schema: Mapping[str, Any] | None, calls: CallForm | None, model: LocalModel, prompt: Sequence[int], most: int | None
+) -> str | None:
+    """The grammar's text. What the model thinks first is free, but for how much; `most`: tokens of it."""
+    if model.info.thinks == "harmony":
+        return harmony_grammar(schema, calls, opened=model.opens_thinking(prompt), most=most)
     text = answer_grammar(schema, calls)
     if text is None:
         if most is None:
             return None
         text = any_text()
-    if model.info.thinks:
-        # What it thinks is free, but for how much.
-        text = after_thinking(text, opened=model.opens_thinking(prompt), most=most)
-    return await _checked(text, model, _path(request))
+    if model.info.thinks is None:
+        return text
+    return after_thinking(text, opened=model.opens_thinking(prompt), most=most)
 
 
 def cannot_follow(request: ChatRequest, why: str) -> ApiError:
@@ -78,7 +88,7 @@ async def _calls(request: ChatRequest, model: LocalModel) -> CallForm:
     return CallForm(fmt, functions, required=use.mode == "required", several=use.parallel)
 
 
-async def _arguments(tool: Tool, fmt: ToolFormat, model: LocalModel, path: str) -> Mapping[str, Any]:
+async def _arguments(tool: Tool, fmt: CallFormat, model: LocalModel, path: str) -> Mapping[str, Any]:
     """The schema of a call's arguments; any object where it is not strict and its schema cannot be followed."""
     if not tool.parameters:
         return _NO_ARGUMENTS
@@ -93,7 +103,7 @@ async def _arguments(tool: Tool, fmt: ToolFormat, model: LocalModel, path: str) 
     return schema
 
 
-def _form(fmt: ToolFormat, schema: Mapping[str, Any], path: str) -> str:
+def _form(fmt: CallFormat, schema: Mapping[str, Any], path: str) -> str:
     try:
         return arguments_grammar(fmt, schema)
     except FormError as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from headgate.engine.text.tagged_grammar import tagged_arguments
-from headgate.engine.text.tool_calls import ToolFormat
+from headgate.engine.text.tool_calls import CallFormat
 from headgate.engine.text.written import Schema, json_value, literal
 
 
@@ -21,7 +21,7 @@ class CallForm:
         several: whether there may be more than one.
     """
 
-    fmt: ToolFormat
+    fmt: CallFormat
     functions: Mapping[str, Schema]
     required: bool
     several: bool
@@ -38,7 +38,7 @@ class _Frame:
     close: str
 
 
-_FRAMES: Mapping[ToolFormat, _Frame] = {
+_FRAMES: Mapping[CallFormat, _Frame] = {
     "hermes": _Frame("", '<tool_call>\n{"name": "%s", "arguments": ', "}\n</tool_call>", "\n", ""),
     "llama3": _Frame("", '{"name": "%s", "parameters": ', "}", "; ", ""),
     "mistral": _Frame("[TOOL_CALLS][", '{"name": "%s", "arguments": ', "}", ", ", "]"),
@@ -58,7 +58,7 @@ _FRAMES: Mapping[ToolFormat, _Frame] = {
     ),
     "qwen3-coder": _Frame("", "<tool_call>\n<function=%s>\n", "</function>\n</tool_call>", "\n", ""),
 }
-_MARKS: Mapping[ToolFormat, Mapping[str, str]] = {
+_MARKS: Mapping[CallFormat, Mapping[str, str]] = {
     "hermes": {"<tool_call>": ""},
     "llama3": {"<|python_tag|>": ""},
     "mistral": {"[TOOL_CALLS]": ""},
@@ -69,7 +69,7 @@ _MARKS: Mapping[ToolFormat, Mapping[str, str]] = {
 """What text that is no call does not contain, as `ToolCallReader` reads it; with what comes between a mark and the
 place to which all of a format's lead."""
 _TEXT = r"/(.|\n)*/"
-_TEXTS: Mapping[ToolFormat, str] = {"llama3": r"/[\s\x1c-\x1f]*([^{\s\x1c-\x1f](.|\n)*)?/"}
+_TEXTS: Mapping[CallFormat, str] = {"llama3": r"/[\s\x1c-\x1f]*([^{\s\x1c-\x1f](.|\n)*)?/"}
 """Where a brace at the beginning is a call's without any mark."""
 
 
@@ -78,7 +78,7 @@ def json_grammar(schema: Schema) -> str:
     return f"start: value\nvalue: %json {json_value(schema)}\n"
 
 
-def arguments_grammar(fmt: ToolFormat, schema: Schema) -> str:
+def arguments_grammar(fmt: CallFormat, schema: Schema) -> str:
     """A grammar of a call's arguments alone, as the model writes them.
 
     Raises:
@@ -118,6 +118,8 @@ def after_thinking(grammar: str, *, opened: bool, most: int | None = None) -> st
 
 def answer_grammar(schema: Schema | None, calls: CallForm | None) -> str | None:
     """The grammar of an answer that is JSON by the schema, or calls, or where calls are optional text; None: any text.
+
+    Of models whose answers are one text: `harmony_grammar` is for the others.
 
     Raises:
         FormError: a function's arguments are written in a way that cannot be held to their schema.
@@ -160,5 +162,5 @@ def _rules(start: str, calls: CallForm, frame: _Frame, *others: str) -> str:
     return "\n".join(rules) + "\n"
 
 
-def _arguments(rule: str, fmt: ToolFormat, schema: Schema) -> Iterable[str]:
+def _arguments(rule: str, fmt: CallFormat, schema: Schema) -> Iterable[str]:
     return tagged_arguments(rule, schema) if fmt == "qwen3-coder" else (f"{rule}: %json {json_value(schema)}",)

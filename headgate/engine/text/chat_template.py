@@ -19,6 +19,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from headgate.engine.text.folder import TokenizerError, TokenizerFolder
+from headgate.engine.text.harmony import writes_harmony
+from headgate.engine.text.harmony_turns import harmony_tools, harmony_turns
 
 _SHORT_ID = re.compile("[A-Za-z0-9]{9}")
 
@@ -126,10 +128,14 @@ class ChatTemplate:
         """
         name = self._chosen(with_tools=tools is not None)
         template, null = self._templates[name], self._knows_null[name]
+        turns: Sequence[Mapping[str, Any]]
+        turns = [_with_plain_content(index, message, null=null) for index, message in enumerate(messages)]
+        if writes_harmony(self._sources[name]):
+            turns, tools = harmony_turns(turns), None if tools is None else harmony_tools(tools)
         variables = {
             **self._special_tokens,
             **extra,
-            "messages": [_with_plain_content(index, message, null=null) for index, message in enumerate(messages)],
+            "messages": turns,
             "tools": None if tools is None else list(tools),
             "documents": extra.get("documents"),
             "add_generation_prompt": add_generation_prompt,

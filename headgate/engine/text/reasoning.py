@@ -1,21 +1,26 @@
-"""What a model thinks before its answer: the text between `<think>` and `</think>`."""
+"""What a model thinks before its answer: the text between `<think>` and `</think>`, or messages of harmony."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from headgate.engine.text.chat_template import ChatTemplate
+from headgate.engine.text.harmony import speaks_harmony
 from headgate.engine.text.tokenizer import Tokenizer
 from headgate.engine.text.tool_calls import overlap
 
 OPEN, CLOSE = "<think>", "</think>"
+Thinking = Literal["tags", "harmony"]
 
 
-def thinks(template: ChatTemplate, tokenizer: Tokenizer) -> bool:
-    """Whether a model thinks aloud: its chat template knows the marks, and each of them is one token."""
+def thinks(template: ChatTemplate, tokenizer: Tokenizer) -> Thinking | None:
+    """How a model thinks aloud: its chat template knows the marks, and each of them is one token. None: it does not."""
+    if speaks_harmony(template, tokenizer):
+        return "harmony"
     source = template.source(with_tools=False)
     marked = CLOSE in source or "enable_thinking" in source
-    return marked and all(tokenizer.token(mark) is not None for mark in (OPEN, CLOSE))
+    return "tags" if marked and all(tokenizer.token(mark) is not None for mark in (OPEN, CLOSE)) else None
 
 
 class ReasoningReader:

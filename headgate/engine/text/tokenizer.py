@@ -11,6 +11,7 @@ from typing import Any
 import tokenizers
 
 from headgate.engine.text.folder import TokenizerError, TokenizerFolder
+from headgate.engine.text.harmony import ENDS, MARKS
 from headgate.engine.text.token_bytes import (
     Spelling,
     byte_alphabet,
@@ -45,7 +46,10 @@ class Tokenizer:
         self.bos_id = self.token(folder.special_tokens.get("bos_token"))
         own_eos = self.token(folder.special_tokens.get("eos_token"))
         # Who tunes a model for chat often names the new end in the tokenizer only, beside the base model's other files.
-        own = () if own_eos is None else (own_eos,)
+        own = [] if own_eos is None else [own_eos]
+        # Files of models that were tuned may name one end of harmony; without the other it answers its own calls.
+        if all(self.token(mark) is not None for mark in (*MARKS, *ENDS)):
+            own += [token for mark in ENDS if (token := self.token(mark)) is not None]
         self.eos_ids: tuple[int, ...] = tuple(dict.fromkeys((*folder.eos_token_ids, *own)))
         self.known_eos_ids = tuple(token for token in self.eos_ids if backend.id_to_token(token) is not None)
         named = (self.token(text) for text in (*folder.special_tokens.values(), *folder.additional_special_tokens))
@@ -55,8 +59,11 @@ class Tokenizer:
         self._bytes = _TokenBytes(backend, self.spelling, frozenset())
         self._shown_bytes = _TokenBytes(backend, self.spelling, self.special_ids)
 
-    def showing(self, texts: Collection[str]) -> Tokenizer:
-        """The same tokenizer, for which special tokens with these texts are shown; end-of-sequence tokens never are."""
+    def showing(self, texts: Collection[str], apart: str = "") -> Tokenizer:
+        """The same tokenizer, for which special tokens with these texts are shown; end-of-sequence tokens never are.
+
+        `apart`: what stands before each in shown bytes, to tell it from the same text in letters.
+        """
         shown = {token for text in texts if (token := self.token(text)) is not None} & self.special_ids
         shown.difference_update(self.eos_ids)
         if not shown:
@@ -64,6 +71,8 @@ class Tokenizer:
         other = copy(self)
         other.special_ids = self.special_ids - shown
         other._shown_bytes = _TokenBytes(self._backend, self.spelling, other.special_ids)
+        if apart:
+            other._shown_bytes.update({token: apart.encode() + self.token_bytes(token) for token in shown})
         return other
 
     @staticmethod

@@ -17,6 +17,8 @@ from headgate.engine.text.xml_call import TaggedCall
 
 ToolFormat = Literal["hermes", "llama3", "mistral", "qwen3-coder", "deepseek", "deepseek-v3"]
 TOOL_FORMATS: tuple[ToolFormat, ...] = get_args(ToolFormat)
+CallFormat = ToolFormat | Literal["harmony"]
+"""Those, which stand in text, and the one of messages of their own."""
 Schemas = Mapping[str, Mapping[str, Any]]
 """JSON schemas of the arguments, by function."""
 
@@ -32,10 +34,11 @@ class CallPiece:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a part of an answer says: text, and pieces of calls."""
+    """What a part of an answer says: text, pieces of calls, and what was thought."""
 
     text: str = ""
     calls: tuple[CallPiece, ...] = ()
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +108,17 @@ MARKS = frozenset(
 """Texts that are special tokens of some vocabularies, which have to be seen in an answer all the same."""
 
 
-def tool_format(template: ChatTemplate, asked: ToolFormat | Literal["auto"] = "auto") -> ToolFormat | None:
-    """How a model writes calls: as asked, or as its chat template teaches it.
+def tool_format(
+    template: ChatTemplate, asked: ToolFormat | Literal["auto"] = "auto", *, harmony: bool = False
+) -> CallFormat | None:
+    """How a model writes calls: as asked, or as its chat template teaches it. `harmony`: all that it writes is that.
 
     None where the template tells the model of no functions, or teaches what is not known here.
     """
     if not template.reads("tools", with_tools=True):
         return None
+    if harmony:
+        return "harmony"
     if asked != "auto":
         return asked
     source = template.source(with_tools=True)
