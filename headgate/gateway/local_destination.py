@@ -273,7 +273,10 @@ class LocalDestination:
                 async for delta in stream:
                     if delta.finish is not None:
                         finishes.append(delta.finish)
-                    if (yield spoken.chunk(delta)):
+                    ended_early = False
+                    for chunk in spoken.chunks(delta):
+                        ended_early = bool((yield chunk)) or ended_early
+                    if ended_early:
                         finishes.extend(await _ended(stream))
                         break
             finally:

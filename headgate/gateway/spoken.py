@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from headgate.engine.choice import TextDelta
 from headgate.engine.local import LocalModel
 from headgate.engine.text.answer_reader import AnswerReader
-from headgate.engine.text.tool_calls import CallFormat, CallPiece
+from headgate.engine.text.tool_calls import CallFormat, CallPiece, Said
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, ToolCallDelta
 from headgate.gateway.structured import cannot_follow
 from headgate.gateway.wire.errors import asleep, out_of_memory, overloaded, server_error
@@ -53,23 +53,28 @@ class Spoken:
         """Whether a choice has said all that it may: after its only call, or a stop string, nothing counts."""
         return bool(self._readers) and self._readers[index].full
 
-    def chunk(self, delta: TextDelta) -> Chunk:
-        """A piece of the answer. ApiError where the model failed, or cannot go on in the form that is asked for."""
+    def chunks(self, delta: TextDelta) -> list[Chunk]:
+        """Pieces of the answer. ApiError where the model failed, or cannot go on in the form that is asked for."""
         reason = _reason(delta, self._request)
-        chunk = Chunk(delta.index, delta.text, delta.logprobs, reason, delta.token_ids, delta.queue_s, stop=delta.stop)
         if not self._readers:
-            return chunk
-        reader = self._readers[delta.index]
-        said = reader.push(delta.text, delta.token_ids, last=reason is not None)
-        chunk.text, chunk.reasoning = said.text, said.reasoning
-        chunk.tool_calls = tuple(_identified(piece, self._fmt) for piece in said.calls)
+            told = (delta.index, delta.text, delta.logprobs, reason, delta.token_ids, delta.queue_s)
+            return [Chunk(*told, stop=delta.stop)]
+        reader, stop = self._readers[delta.index], delta.stop
+        said = reader.push(delta.text, delta.token_ids, last=reason is not None) or (Said(),)
+        chunks = [Chunk(delta.index, one.text, reasoning=one.reasoning, tool_calls=self._calls(one)) for one in said]
+        first, last = chunks[0], chunks[-1]
+        first.logprobs, first.token_ids, first.queue_s = delta.logprobs, delta.token_ids, delta.queue_s
         if reason is not None:
-            chunk.reasoning_tokens = reader.tokens
+            last.reasoning_tokens = reader.tokens
             if reader.calls and (reader.full or reason == "stop"):
-                chunk.finish_reason = "tool_calls"
+                reason = "tool_calls"
             elif reader.stop is not None:
-                chunk.finish_reason, chunk.stop = "stop", reader.stop
-        return chunk
+                reason, stop = "stop", reader.stop
+        last.finish_reason, last.stop = reason, stop
+        return chunks
+
+    def _calls(self, said: Said) -> tuple[ToolCallDelta, ...]:
+        return tuple(_identified(piece, self._fmt) for piece in said.calls)
 
 
 def _identified(piece: CallPiece, fmt: CallFormat | None) -> ToolCallDelta:

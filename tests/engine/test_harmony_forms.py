@@ -70,9 +70,11 @@ def read(tokenizer: Tokenizer, tokens: list[int], begun: str = BEGUN) -> tuple[s
     shown = tokenizer.showing(MARKS, APART)
     reader = HarmonyReader(shown, FUNCTIONS, tokenizer.encode(begun, add_special_tokens=False))
     said = reader.push(shown.shown_bytes(tokens).decode(), tokens, last=True)
-    names = [piece.name for piece in said.calls if piece.name is not None]
-    made = ["".join(piece.arguments for piece in said.calls if piece.index == at) for at in range(len(names))]
-    return said.reasoning, said.text, list(zip(names, made, strict=True)), reader.tokens
+    pieces = [piece for one in said for piece in one.calls]
+    names = [piece.name for piece in pieces if piece.name is not None]
+    made = ["".join(piece.arguments for piece in pieces if piece.index == at) for at in range(len(names))]
+    thoughts, text = "".join(one.reasoning for one in said), "".join(one.text for one in said)
+    return thoughts, text, list(zip(names, made, strict=True)), reader.tokens
 
 
 @settings(max_examples=25, deadline=None)

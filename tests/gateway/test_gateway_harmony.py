@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from openai import AsyncOpenAI, BadRequestError
 from tiny_models import COMMON, MakeCheckpoint
 from tokenizers import Tokenizer
 
+from headgate.engine.choice import TextDelta
 from headgate.engine.local import LocalModel
 from headgate.engine.sampling.grammar import Grammar
 from headgate.gateway import local_destination
@@ -176,6 +178,32 @@ async def test_other_protocols_tell_thoughts_and_calls_in_their_own_way(
         response = await openai(client).responses.create(model="tiny", input=history, tools=[function])
         assert response.output_text == "Yes."
         assert response.output[0].type == "reasoning"
+
+
+@pytest.mark.parametrize("merged", [False, True])
+async def test_what_is_thought_between_is_told_between_however_the_stream_is_cut(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, merged: bool
+) -> None:
+    generate = LocalModel.generate
+
+    async def at_once(self: LocalModel, *arguments: Any, **options: Any) -> AsyncIterator[TextDelta]:
+        deltas = [delta async for delta in generate(self, *arguments, **options)]
+        tokens = tuple(token for delta in deltas for token in delta.token_ids)
+        yield replace(deltas[-1], text="".join(delta.text for delta in deltas), token_ids=tokens)
+
+    if merged:
+        monkeypatch.setattr(LocalModel, "generate", at_once)
+    remark = "<|channel|>commentary<|message|>I look.<|end|>"
+    scripted(monkeypatch, BEGUN.join([THOUGHT, remark, THOUGHT, CALL]))
+    async with speaking(checkpoint) as client:
+        function = {"type": "function", "strict": False, **FIND}
+        stream = await openai(client).responses.create(model="tiny", input="Hi", tools=[function], stream=True)
+        events = [event async for event in stream]
+        made = [event.item for event in events if event.type == "response.output_item.done"]
+        assert [item.type for item in made] == ["reasoning", "message", "reasoning", "function_call"]
+        assert made[3].arguments == '{"q": "a"}'
+        assert events[-1].type == "response.completed"
+        assert events[-1].response.usage.output_tokens_details.reasoning_tokens > 0
 
 
 async def test_forms_are_followed_after_the_thinking(checkpoint: Path, likely: dict[str, int]) -> None:

@@ -32,8 +32,8 @@ class AnswerReader(Protocol):
         """The stop string that ended it, of a reader that looks for them."""
         ...
 
-    def push(self, text: str, token_ids: Sequence[int] = (), *, last: bool = False) -> Said:
-        """What a piece says. `last`: nothing will come any more."""
+    def push(self, text: str, token_ids: Sequence[int] = (), *, last: bool = False) -> Sequence[Said]:
+        """What a piece says, in its order: in each thoughts come first, then text, then calls. `last`: no more comes."""
         ...
 
 
@@ -58,17 +58,17 @@ class MarkedReader:
         """Calls that were told of."""
         return 0 if self._calls is None else self._calls.calls
 
-    def push(self, text: str, token_ids: Sequence[int] = (), *, last: bool = False) -> Said:
-        """What a piece says. `last`: nothing will come any more."""
+    def push(self, text: str, token_ids: Sequence[int] = (), *, last: bool = False) -> Sequence[Said]:
+        """What a piece says. `last`: no more comes."""
         reasoning = ""
         if self._thoughts is not None:
             reasoning, text = self._thoughts.push(text, token_ids, last=last)
         if self._calls is None:
-            return Said(text, reasoning=reasoning)
+            return (Said(text, reasoning=reasoning),)
         said = self._calls.push(text)
         # Asked now: what is cut has no end, and finishing forgets that it had begun.
         self.full = self._calls.full
         if not last:
-            return Said(said.text, said.calls, reasoning)
+            return (Said(said.text, said.calls, reasoning),)
         rest = self._calls.finish()
-        return Said(said.text + rest.text, said.calls + rest.calls, reasoning)
+        return (Said(said.text + rest.text, said.calls + rest.calls, reasoning),)

@@ -79,16 +79,14 @@ class HarmonyReader:
         """A text between messages: who reads on knows what it is."""
         self._begun = set[str]()
         """Kinds of which there was something."""
-        self._thoughts: list[str] = []
-        self._texts: list[str] = []
-        self._pieces: list[CallPiece] = []
+        self._said: list[Said] = []
         self.calls = 0
         """Calls that were told of."""
         self.stop: str | None = None
         """The stop string that ended it."""
         self._read()
         # What the prompt says of a message is not the answer's.
-        self._told()
+        self._said.clear()
         self._begun.clear()
         self._stopper, self.stop = StopMatcher(stops), None
 
@@ -103,25 +101,21 @@ class HarmonyReader:
         called = self._most is not None and self.calls >= self._most and (self._whole or self._arguments is None)
         return called or self.stop is not None
 
-    def push(self, text: str, token_ids: Sequence[int] = (), *, last: bool = False) -> Said:
-        """What a piece says. `last`: nothing will come any more."""
+    def push(self, text: str, token_ids: Sequence[int] = (), *, last: bool = False) -> Sequence[Said]:
+        """What a piece says, in its order. `last`: no more comes."""
         self._counter.count(token_ids)
         self._buffer += text
         self._read()
         if last:
             self._finish(called=bool(token_ids) and token_ids[-1] == self._call_id)
-        return self._told()
+        said, self._said = self._said, []
+        return said
 
     def _read(self) -> None:
         while self._buffer and not self.full and (self._head() if self._header is None else self._body()):
             pass
         if self.full:
             self._buffer = ""
-
-    def _told(self) -> Said:
-        said = Said("".join(self._texts), tuple(self._pieces), "".join(self._thoughts))
-        self._texts, self._thoughts, self._pieces = [], [], []
-        return said
 
     def _head(self) -> bool:
         """A header, up to the mark after it."""
@@ -187,10 +181,17 @@ class HarmonyReader:
 
     def _write(self, kind: Kind, text: str) -> None:
         if text:
-            parts = self._thoughts if kind == "thought" else self._texts
-            parts += self._lead, text
-            self._lead = ""
+            text, self._lead = self._lead + text, ""
+            self._add(Said(reasoning=text) if kind == "thought" else Said(text))
             self._begun.add(kind)
+
+    def _add(self, said: Said) -> None:
+        before = self._said.pop() if self._said else Said()
+        if said.calls or not (before.calls or (before.text and said.reasoning)):
+            said = Said(before.text + said.text, before.calls + said.calls, before.reasoning + said.reasoning)
+        else:
+            self._said.append(before)
+        self._said.append(said)
 
     def _argue(self, text: str, of: Header) -> None:
         """More of a call's body."""
@@ -215,7 +216,7 @@ class HarmonyReader:
     def _tell(self, arguments: str, name: str | None = None) -> None:
         self.calls += name is not None
         if name is not None or arguments:
-            self._pieces.append(CallPiece(self.calls - 1, name, arguments))
+            self._add(Said(calls=(CallPiece(self.calls - 1, name, arguments),)))
 
     def _close(self, *, called: bool) -> None:
         """The body has ended. `called`: by a mark."""

@@ -34,7 +34,7 @@ class CallPiece:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a part of an answer says: text, pieces of calls, and what was thought."""
+    """What a part of an answer says: what was thought, text, and pieces of calls."""
 
     text: str = ""
     calls: tuple[CallPiece, ...] = ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from harmony_model import SPECIALS, TEMPLATE, WORDS, write_harmony
@@ -29,6 +30,15 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     return Tokenizer.load(write_harmony(tmp_path_factory.mktemp("harmony")))
 
 
+class Read(NamedTuple):
+    thoughts: str
+    text: str
+    calls: list[tuple[str, str]]
+    order: str
+    """Of what there was: reasoning, text, calls."""
+    tokens: int
+
+
 def said(
     tokenizer: Tokenizer,
     pieces: Sequence[Sequence[int]],
@@ -37,14 +47,16 @@ def said(
     begun: str = BEGUN,
     most: int | None = None,
     stops: tuple[str, ...] = (),
-) -> tuple[str, str, list[tuple[str, str]], int]:
-    """Thoughts, text, calls and tokens of thoughts, as they come out of a choice's stream."""
+) -> Read:
+    """What comes out of a choice's stream."""
     shown = tokenizer.showing(MARKS, APART)
     before = tokenizer.encode(begun, add_special_tokens=False)
     reader, text = HarmonyReader(shown, functions, before, most=most, stops=stops), ChoiceText(shown)
-    told = [reader.push(text.push(tokens).text, tokens) for tokens in pieces[:-1]]
+    told = [one for tokens in pieces[:-1] for one in reader.push(text.push(tokens).text, tokens)]
     last = pieces[-1] if pieces else ()
-    told.append(reader.push(text.push(last).text + text.finish().text, last, last=True))
+    told += reader.push(text.push(last).text + text.finish().text, last, last=True)
+    kinds = [kind for one in told for kind in ("reasoning", "text", "calls") if getattr(one, kind)]
+    order = "".join(kind[0] for kind, _ in groupby(kinds))
     calls: list[tuple[str, str]] = []
     for piece in (piece for one in told for piece in one.calls):
         if piece.name is not None:
@@ -53,15 +65,15 @@ def said(
         calls[-1] = (calls[-1][0], calls[-1][1] + piece.arguments)
     thoughts, texts = "".join(one.reasoning for one in told), "".join(one.text for one in told)
     assert APART not in thoughts + texts
-    return thoughts, texts, calls, reader.tokens
+    return Read(thoughts, texts, calls, order, reader.tokens)
 
 
 def read(tokenizer: Tokenizer, answer: str, **more: Any) -> tuple[str, str, list[tuple[str, str]]]:
     """What an answer says, cut between all tokens and not at all."""
     tokens = tokenizer.encode(answer, add_special_tokens=False)
-    whole = said(tokenizer, [tokens], **more)[:3]
-    assert said(tokenizer, [[token] for token in tokens], **more)[:3] == whole
-    return whole
+    whole = said(tokenizer, [tokens], **more)
+    assert said(tokenizer, [[token] for token in tokens], **more) == whole
+    return whole[:3]
 
 
 THOUGHT, FINAL = "<|channel|>analysis<|message|>Hm.\n<|end|>", "<|channel|>final<|message|>"
@@ -143,6 +155,13 @@ def test_after_the_only_call_nothing_counts(tokenizer: Tokenizer) -> None:
     assert read(tokenizer, CALL, functions=()) == ("", 'to=functions.find {"a": "}"}', [])
 
 
+def test_what_is_thought_between_texts_and_calls_stays_between_them(tokenizer: Tokenizer) -> None:
+    remark = "<|channel|>commentary<|message|>I look.<|end|>"
+    answer = BEGUN.join([THOUGHT, remark, THOUGHT, CALL.replace("<|call|>", "<|end|>"), THOUGHT, f"{FINAL}A"])
+    tokens = tokenizer.encode(answer, add_special_tokens=False)
+    assert said(tokenizer, [tokens]).order == said(tokenizer, [[token] for token in tokens]).order == "rtrcrt"
+
+
 def test_a_stop_string_ends_thoughts_as_it_ends_answers(tokenizer: Tokenizer) -> None:
     assert read(tokenizer, f"{THOUGHT}{BEGUN}{FINAL}A\nB", stops=("\nB",)) == ("Hm.\n", "A", [])
     assert read(tokenizer, f"{THOUGHT}{BEGUN}{FINAL}A", stops=("m.",)) == ("H", "", [])
@@ -167,7 +186,7 @@ def test_tokens_of_thoughts_are_counted_with_their_marks(
     tokenizer: Tokenizer, answer: str, begun: str, tokens: int
 ) -> None:
     ids = tokenizer.encode(answer, add_special_tokens=False)
-    assert said(tokenizer, [ids[:3], ids[3:]], begun=begun)[3] == tokens
+    assert said(tokenizer, [ids[:3], ids[3:]], begun=begun).tokens == tokens
 
 
 PARTS = [
@@ -185,7 +204,9 @@ def test_any_cutting_reads_the_same_and_shows_no_mark(
     pieces = [tokens[a:b] for a, b in zip([0, *cuts], [*cuts, len(tokens)], strict=True)]
     stops = ("m.\n", ": ") if stopped else ()
     whole = said(tokenizer, [tokens], stops=stops)
-    assert said(tokenizer, [piece for piece in pieces if piece], stops=stops)[:3] == whole[:3]
+    cut = said(tokenizer, [piece for piece in pieces if piece], stops=stops)
+    assert cut[:4] == whole[:4]
+    assert cut.tokens == whole.tokens or stopped, "who looks for stop strings asks at each token if there was one"
 
 
 BODIES = st.text(alphabet="ab{}<|> \né", min_size=1, max_size=8).map(lambda text: f"x{text}x")
