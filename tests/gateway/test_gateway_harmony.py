@@ -206,6 +206,29 @@ async def test_what_is_thought_between_is_told_between_however_the_stream_is_cut
         assert events[-1].response.usage.output_tokens_details.reasoning_tokens > 0
 
 
+async def test_logprobs_of_a_response_are_those_of_its_text(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The answer's letters are the header's, too.
+    scripted(monkeypatch, f"{THOUGHT}{BEGUN}<|channel|>final<|message|>as")
+    wanted: dict[str, Any] = {"model": "tiny", "input": "Hi", "include": ["message.output_text.logprobs"]}
+    async with speaking(checkpoint) as client:
+        made = await post(client, "/v1/responses", **wanted)
+        (part,) = made["output"][1]["content"]
+        assert part["text"] == "".join(entry["token"] for entry in part["logprobs"]) == "as"
+        stream = await openai(client).responses.create(**wanted, stream=True, extra_headers=FRESH)
+        told = [event.logprobs async for event in stream if event.type == "response.output_text.delta"]
+        assert "".join(entry.token for entries in told for entry in entries) == "as"
+
+
+async def test_a_stop_string_is_told_and_ends_the_answer(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, f"{THOUGHT}{BEGUN}{FINAL}")
+    async with speaking(checkpoint) as client:
+        for stops, told, text in ((["final", "es"], "es", "Y"), (["message", "<|end|>"], None, "Yes.")):
+            message = await post(client, "/v1/messages", messages=[USER], max_tokens=99, stop_sequences=stops)
+            assert message["stop_sequence"] == told
+            assert message["stop_reason"] == ("end_turn" if told is None else "stop_sequence")
+            assert message["content"][-1] == {"type": "text", "text": text}
+
+
 async def test_forms_are_followed_after_the_thinking(checkpoint: Path, likely: dict[str, int]) -> None:
     ask = {**ASK, "logit_bias": likely}
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}

@@ -284,7 +284,9 @@ def _spoken(chunk: Chunk) -> tuple[tuple[TextLogprob, ...], tuple[TextLogprob, .
         return chunk.logprobs, ()
     text, thought = chunk.text.encode(), chunk.reasoning.encode()
     written = b"".join([bytes(token.bytes) for token in chunk.logprobs])
-    begins = written.find(text, max(0, written.find(thought)) + len(thought))
+    # What stands between thoughts and text, as headers of harmony, may have the text's letters; nothing is behind it.
+    last = written.rfind if not chunk.tool_calls else written.find
+    begins = last(text, max(0, written.find(thought)) + len(thought))
     if begins < 0:
         return chunk.logprobs, ()
     spoken: list[TextLogprob] = []
