@@ -33,7 +33,7 @@ class AnswerReader(Protocol):
         ...
 
     def push(self, text: str, token_ids: Sequence[int] = (), *, last: bool = False) -> Sequence[Said]:
-        """What a piece says, in its order: in each thoughts come first, then text, then calls. `last`: no more comes."""
+        """What a piece says, in its order; in each thoughts come first, then text, then calls. `last`: no more."""
         ...
 
 

@@ -46,11 +46,17 @@ class Tokenizer:
         self.bos_id = self.token(folder.special_tokens.get("bos_token"))
         own_eos = self.token(folder.special_tokens.get("eos_token"))
         # Who tunes a model for chat often names the new end in the tokenizer only, beside the base model's other files.
-        own = [] if own_eos is None else [own_eos]
-        # Files of models that were tuned may name one end of harmony; without the other it answers its own calls.
-        if all(self.token(mark) is not None for mark in (*MARKS, *ENDS)):
-            own += [token for mark in ENDS if (token := self.token(mark)) is not None]
-        self.eos_ids: tuple[int, ...] = tuple(dict.fromkeys((*folder.eos_token_ids, *own)))
+        own = () if own_eos is None else (own_eos,)
+        self.eos_ids: tuple[int, ...] = (*folder.eos_token_ids, *own)
+        marks, ends = ([self.token(text) for text in texts] for texts in (MARKS, ENDS))
+        if None not in (*marks, *ends):
+            # Files of tuned models may name one end of harmony, and its model would answer its own calls; or the end of
+            # a message, behind which the answer is yet to come.
+            self.eos_ids = (
+                *(token for token in self.eos_ids if token not in marks),
+                *(end for end in ends if end is not None),
+            )
+        self.eos_ids = tuple(dict.fromkeys(self.eos_ids))
         self.known_eos_ids = tuple(token for token in self.eos_ids if backend.id_to_token(token) is not None)
         named = (self.token(text) for text in (*folder.special_tokens.values(), *folder.additional_special_tokens))
         added = (token for token, entry in backend.get_added_tokens_decoder().items() if entry.special)

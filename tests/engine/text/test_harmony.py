@@ -244,7 +244,7 @@ def test_answers_and_calls_end_whatever_the_files_name(tmp_path: Path, tokenizer
     named = {tokenizer.token(mark) for mark in ("<|return|>", "<|call|>", "<|endoftext|>")}
     assert set(tokenizer.eos_ids) == named
     assert tokenizer.token("<|end|>") not in tokenizer.eos_ids
-    tuned = Tokenizer.load(write_harmony(tmp_path, ends=("<|return|>",)))
+    tuned = Tokenizer.load(write_harmony(tmp_path, ends=("<|end|>", "<|return|>")))
     assert set(tuned.eos_ids) == {tuned.token("<|return|>"), tuned.token("<|call|>")}
 
 
