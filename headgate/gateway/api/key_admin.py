@@ -15,16 +15,9 @@ from headgate.gateway import keys
 from headgate.gateway.document import ConfigError
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.key_store import KeyStore, KeyStoreError, KeysUnwritableError
+from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import ApiError, disk_failed
-from headgate.gateway.wire.key_admin import (
-    KeyBody,
-    KeyList,
-    KeySecret,
-    Revoked,
-    parse_new_key,
-    parse_revocation,
-    parse_rotation,
-)
+from headgate.gateway.wire.key_admin import KeyBody, KeyList, KeySecret, NewKey, Revocation, Revoked, Rotation
 
 T = TypeVar("T")
 
@@ -48,7 +41,7 @@ async def list_keys(http: web.Request) -> web.Response:
 
 async def create(http: web.Request) -> web.Response:
     """Make a key; it holds when the reply is there."""
-    wanted, store = parse_new_key(await read_body(http)), _store(http)
+    wanted, store = decode(await read_body(http), NewKey), _store(http)
     ends = wanted.ends()
     made = await _changed(http, lambda: store.create(wanted.team, wanted.id, wanted.role, ends))
     return _json(KeySecret(made.id, made.team, made.secret))
@@ -56,14 +49,14 @@ async def create(http: web.Request) -> web.Response:
 
 async def rotate(http: web.Request) -> web.Response:
     """Give a key a new secret."""
-    wanted, store = parse_rotation(await read_body(http)), _store(http)
+    wanted, store = decode(await read_body(http), Rotation), _store(http)
     made = await _changed(http, lambda: store.rotate(wanted.id, wanted.grace_s))
     return _json(KeySecret(made.id, made.team, made.secret))
 
 
 async def revoke(http: web.Request) -> web.Response:
     """Take a key away; requests that run end as they would have."""
-    wanted, store = parse_revocation(await read_body(http)), _store(http)
+    wanted, store = decode(await read_body(http), Revocation), _store(http)
     await _changed(http, lambda: store.revoke(wanted.id))
     return _json(Revoked(wanted.id))
 

@@ -9,8 +9,9 @@ from headgate.engine.errors import EngineError, ModelBusy
 from headgate.gateway import keys
 from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.middleware import read_body
+from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import asleep, conflict, model_not_found, overloaded
-from headgate.gateway.wire.model_admin import ModelState, ModelStates, parse_choice
+from headgate.gateway.wire.model_admin import ModelChoice, ModelState, ModelStates
 
 
 async def report(http: web.Request) -> web.Response:
@@ -42,7 +43,7 @@ async def wake(http: web.Request) -> web.Response:
 
 
 async def _chosen(http: web.Request) -> LocalDestination:
-    wanted, models = parse_choice(await read_body(http)).model, await _models(http)
+    wanted, models = decode(await read_body(http), ModelChoice).model, await _models(http)
     if wanted not in models:
         raise model_not_found(wanted, ", ".join(models) or "none, all are upstreams")
     return models[wanted]

@@ -11,8 +11,9 @@ from headgate.gateway import keys
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.tokenizing import reader
+from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid
-from headgate.gateway.wire.tokenize import Detokenized, Tokenized, parse_detokenize, parse_tokenize
+from headgate.gateway.wire.tokenize import Detokenized, DetokenizeRequest, Tokenized, parse_tokenize
 
 
 async def tokenize(http: web.Request) -> web.Response:
@@ -31,7 +32,7 @@ async def tokenize(http: web.Request) -> web.Response:
 
 async def detokenize(http: web.Request) -> web.Response:
     """The text of tokens."""
-    wanted = parse_detokenize(await read_body(http))
+    wanted = decode(await read_body(http), DetokenizeRequest)
     destination = reader((await keys.backend(http)).routes, wanted.model or "", http[keys.PRINCIPAL])
     model = destination.model
     size = model.info.vocab_size

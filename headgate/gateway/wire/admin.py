@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
 from headgate.gateway.wire.decode import decode
@@ -114,13 +113,9 @@ class CacheReport(Struct):
     saved: dict[str, float]
 
 
-_INVALIDATION = msgspec.json.Decoder(Invalidation)
-_LIFT = msgspec.json.Decoder(Lift)
-
-
 def parse_invalidation(body: bytes) -> Invalidation:
     """The request in `body`; ApiError 400 where it does not say exactly what to forget."""
-    wire = decode(body, Invalidation, _INVALIDATION)
+    wire = decode(body, Invalidation)
     # An epoch may be called nothing, as that of the default configuration is.
     given = [name for name in TARGETS if getattr(wire, name) or (name == "epoch" and wire.epoch is not None)]
     if len(given) != 1 and given not in (["tag", "team"], ["author", "team"]):
@@ -134,7 +129,7 @@ def parse_invalidation(body: bytes) -> Invalidation:
 
 def parse_lift(body: bytes) -> Lift:
     """The request in `body`; ApiError 400 where it does not say exactly what to lift."""
-    wire = decode(body, Lift, _LIFT)
+    wire = decode(body, Lift)
     given = [name for name in LIFTED if getattr(wire, name)]
     if len(given) != 1:
         raise _not_one(LIFTED, given)

@@ -158,13 +158,9 @@ class ResultLine(Struct):
     error: LineError | None
 
 
-_REQUEST = msgspec.json.Decoder(BatchRequest)
-_LINE = msgspec.json.Decoder(InputLine)
-
-
 def parse_batch(body: bytes) -> BatchRequest:
     """The request in `body`; ApiError 400 where it is malformed or asks for what is not done here."""
-    wire = decode(body, BatchRequest, _REQUEST)
+    wire = decode(body, BatchRequest)
     if wire.endpoint not in ENDPOINTS:
         raise _not_among("endpoint", wire.endpoint, ENDPOINTS)
     if wire.completion_window != WINDOW:
@@ -176,7 +172,7 @@ def parse_batch(body: bytes) -> BatchRequest:
 
 def parse_line(line: bytes, endpoint: str) -> InputLine:
     """A line of an input file; ApiError 400 where it is no request to the endpoint. The body is not looked into."""
-    wire = decode(line, InputLine, _LINE)
+    wire = decode(line, InputLine)
     if wire.method != "POST":
         raise _not_among("method", wire.method, ("POST",))
     if wire.url != endpoint:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from headgate.gateway.request import CacheControl, ChatRequest, Draft, Message, ServiceTier, ToolCall
@@ -115,9 +114,6 @@ class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=
     web_search_options: Any = UNSET
 
 
-_DECODER = msgspec.json.Decoder(ChatCompletionRequest)
-
-
 def parse_chat(
     body: bytes, cache: CacheControl, session: str | None = None, *, take_unknown: bool = False
 ) -> ChatRequest:
@@ -127,9 +123,9 @@ def parse_chat(
     here knows.
     """
     if take_unknown:
-        wire, unknown = decode_open(body, ChatCompletionRequest, _DECODER, CHAT_NEUTRAL)
+        wire, unknown = decode_open(body, ChatCompletionRequest, CHAT_NEUTRAL)
     else:
-        wire, unknown = decode(body, ChatCompletionRequest, _DECODER), ()
+        wire, unknown = decode(body, ChatCompletionRequest), ()
     refuse_unsupported(wire, CHAT_NEUTRAL)
     check_stream_options(wire.stream, wire.stream_options)
     if wire.top_logprobs is not None and not wire.logprobs:

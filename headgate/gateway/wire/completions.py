@@ -81,9 +81,6 @@ class Completion(Struct):
     usage: UsageBody | UnsetType | None = UNSET
 
 
-_DECODER = msgspec.json.Decoder(CompletionRequest)
-
-
 def parse_completion(
     body: bytes, cache: CacheControl, session: str | None = None, *, take_unknown: bool = False
 ) -> list[ChatRequest]:
@@ -92,9 +89,9 @@ def parse_completion(
     `take_unknown`: as `parse_chat`.
     """
     if take_unknown:
-        wire, unknown = decode_open(body, CompletionRequest, _DECODER, COMPLETION_NEUTRAL)
+        wire, unknown = decode_open(body, CompletionRequest, COMPLETION_NEUTRAL)
     else:
-        wire, unknown = decode(body, CompletionRequest, _DECODER), ()
+        wire, unknown = decode(body, CompletionRequest), ()
     refuse_unsupported(wire, COMPLETION_NEUTRAL)
     check_stream_options(wire.stream, wire.stream_options)
     n = wire.n or 1

@@ -27,10 +27,11 @@ _WORDS = {"int": "an integer", "float": "a number", "str": "a string", "bool": "
           "object": "an object", "null": "null"}  # fmt: skip
 
 
-def decode(body: bytes, kind: type[T], decoder: msgspec.json.Decoder[T]) -> T:
+def decode(body: bytes, kind: type[T]) -> T:
     """The typed request in `body`, or ApiError 400 naming the field, the value and what would be accepted."""
     try:
-        return decoder.decode(body)
+        wire: T = _decoder(kind).decode(body)
+        return wire
     except msgspec.ValidationError as error:
         raise _explain(str(error), body, kind) from None
     except UnicodeDecodeError:
@@ -41,6 +42,12 @@ def decode(body: bytes, kind: type[T], decoder: msgspec.json.Decoder[T]) -> T:
         if not body.strip():
             raise invalid("The request body is empty. Send a JSON object.", code="invalid_json") from None
         raise invalid(f"We could not parse the JSON body of your request: {error}.", code="invalid_json") from None
+
+
+@cache
+def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+    """Kept, as making one takes far longer than using it."""
+    return msgspec.json.Decoder(kind)
 
 
 def nearest(name: str, known: list[str], alike: float = 0.6) -> str:

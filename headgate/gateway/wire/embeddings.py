@@ -56,12 +56,9 @@ class EmbeddingList(Struct):
     object: Literal["list"] = "list"
 
 
-_DECODER = msgspec.json.Decoder(EmbeddingRequest)
-
-
 def parse_embedding(body: bytes) -> tuple[EmbeddingRequest, list[str]]:
     """The request in `body` and its texts; ApiError 400 where it is malformed or asks for something not done here."""
-    wire = decode(body, EmbeddingRequest, _DECODER)
+    wire = decode(body, EmbeddingRequest)
     if wire.dimensions not in (UNSET, None):
         message = "'dimensions' is not supported: the model is not trained to give shorter vectors. Leave it out."
         raise unsupported("dimensions", message)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
@@ -50,12 +49,9 @@ class FeedbackLine(FeedbackBody):
     """That brought it."""
 
 
-_DECODER = msgspec.json.Decoder(FeedbackRequest)
-
-
 def parse_feedback(body: bytes) -> tuple[FeedbackRequest, float]:
     """The feedback in `body` and its score; ApiError 400 where it is malformed."""
-    wire = decode(body, FeedbackRequest, _DECODER)
+    wire = decode(body, FeedbackRequest)
     if (wire.score is None) == (wire.good is None):
         code = "missing_required_parameter" if wire.score is None else "invalid_value"
         raise invalid("Expected exactly one of 'score' and 'good'.", "score", code)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from headgate.gateway.teams.moments import moment
-from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid
 
 MOST_GRACE_S = 3_153_600_000
@@ -93,23 +91,3 @@ class Revoked(Struct):
 
     id: str
     revoked: bool = True
-
-
-_NEW = msgspec.json.Decoder(NewKey)
-_ROTATION = msgspec.json.Decoder(Rotation)
-_REVOCATION = msgspec.json.Decoder(Revocation)
-
-
-def parse_new_key(body: bytes) -> NewKey:
-    """The key in `body`; ApiError 400 where it is none."""
-    return decode(body, NewKey, _NEW)
-
-
-def parse_rotation(body: bytes) -> Rotation:
-    """The rotation in `body`; ApiError 400 where it is none."""
-    return decode(body, Rotation, _ROTATION)
-
-
-def parse_revocation(body: bytes) -> Revocation:
-    """The revocation in `body`; ApiError 400 where it is none."""
-    return decode(body, Revocation, _REVOCATION)

@@ -164,16 +164,12 @@ class CountTokensRequest(ConversationFields, forbid_unknown_fields=True, kw_only
     """The body of `POST /v1/messages/count_tokens`."""
 
 
-_MESSAGES = msgspec.json.Decoder(MessagesRequest)
-_COUNT = msgspec.json.Decoder(CountTokensRequest)
-
-
 def parse_messages(body: bytes, cache: CacheControl, session: str | None = None) -> ChatRequest:
     """The request in `body`; ApiError 400 where it is malformed or asks for something not implemented.
 
     `cache` and `session` are what its headers say.
     """
-    wire = decode(body, MessagesRequest, _MESSAGES)
+    wire = decode(body, MessagesRequest)
     _refuse(wire)
     tools = _tools(wire.tools)
     return ChatRequest(
@@ -198,7 +194,7 @@ def parse_messages(body: bytes, cache: CacheControl, session: str | None = None)
 
 def parse_count(body: bytes) -> ChatRequest:
     """The conversation in `body` whose tokens are to be counted; ApiError 400 where it is malformed."""
-    wire = decode(body, CountTokensRequest, _COUNT)
+    wire = decode(body, CountTokensRequest)
     _refuse(wire)
     tools = _tools(wire.tools)
     _format(wire.output_config)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
-
-from headgate.gateway.wire.decode import decode
 
 
 class ModelChoice(Struct, forbid_unknown_fields=True):
@@ -35,11 +32,3 @@ class ModelStates(Struct):
     """All of them."""
 
     models: list[ModelState]
-
-
-_CHOICE = msgspec.json.Decoder(ModelChoice)
-
-
-def parse_choice(body: bytes) -> ModelChoice:
-    """The request in `body`; ApiError 400 where it is none."""
-    return decode(body, ModelChoice, _CHOICE)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct
 
 from headgate.gateway.request import (
@@ -136,12 +135,9 @@ class ToRespond:
     """The conversation without instructions, which hold for one response only; each with an id of its own."""
 
 
-_DECODER = msgspec.json.Decoder(ResponsesRequest)
-
-
 def read_responses(body: bytes) -> ResponsesRequest:
     """The request in `body`; ApiError 400 where it is malformed or asks for something not implemented."""
-    wire = decode(body, ResponsesRequest, _DECODER)
+    wire = decode(body, ResponsesRequest)
     refuse_unsupported(wire, RESPONSES_NEUTRAL)
     check_stream_options(wire.stream, wire.stream_options)
     if wire.background and wire.store is False:

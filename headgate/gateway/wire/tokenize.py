@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import UNSET, Meta, Struct
 
 from headgate.gateway.request import ChatRequest
@@ -78,13 +77,9 @@ class ToTokenize:
     strings: bool
 
 
-_TOKENIZE = msgspec.json.Decoder(TokenizeRequest)
-_DETOKENIZE = msgspec.json.Decoder(DetokenizeRequest)
-
-
 def parse_tokenize(body: bytes) -> ToTokenize:
     """What `body` asks to have tokenized; ApiError 400 where that is unclear."""
-    wire = decode(body, TokenizeRequest, _TOKENIZE)
+    wire = decode(body, TokenizeRequest)
     refuse_unsupported(wire, TOKENIZE_NEUTRAL)
     if (wire.prompt is None) == (wire.messages is None):
         message = "Expected exactly one of 'prompt' and 'messages'."
@@ -97,8 +92,3 @@ def parse_tokenize(body: bytes) -> ToTokenize:
         raise invalid(message, "add_special_tokens", "unsupported_parameter")
     request = ChatRequest("chat.completions", wire.model or "", conversation(wire.messages))
     return ToTokenize(wire.model or "", request, "", special=False, strings=strings)
-
-
-def parse_detokenize(body: bytes) -> DetokenizeRequest:
-    """The request in `body`; ApiError 400 where it is malformed."""
-    return decode(body, DetokenizeRequest, _DETOKENIZE)

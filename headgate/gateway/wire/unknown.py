@@ -15,13 +15,13 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _REFUSALS = ("unknown_parameter", "unsupported_parameter")
 
 
-def decode_open(body: bytes, kind: type[T], decoder: msgspec.json.Decoder[T], neutral: Neutral) -> tuple[T, Unknown]:
+def decode_open(body: bytes, kind: type[T], neutral: Neutral) -> tuple[T, Unknown]:
     """The typed request in `body`, and what it has besides: unknown fields, and known ones not implemented.
 
     ApiError 400 as `decode`; what is unknown within a field that is known is refused.
     """
     try:
-        wire = decode(body, kind, decoder)
+        wire = decode(body, kind)
         if not changes(wire, neutral):
             return wire, ()
     except ApiError as error:
@@ -30,5 +30,5 @@ def decode_open(body: bytes, kind: type[T], decoder: msgspec.json.Decoder[T], ne
     fields = _OBJECT.decode(body)
     unknown = {name: raw for name, raw in fields.items() if name not in kind.__struct_fields__ or name in neutral}
     known = {name: raw for name, raw in fields.items() if name not in unknown}
-    wire = decode(msgspec.json.encode(known), kind, decoder)
+    wire = decode(msgspec.json.encode(known), kind)
     return wire, tuple((name, bytes(raw).decode()) for name, raw in unknown.items())
