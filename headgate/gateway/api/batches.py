@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import msgspec
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.batches.answerer import Answerer
 from headgate.gateway.batches.service import Batches
 from headgate.gateway.middleware import read_body
@@ -22,25 +22,25 @@ BATCHES = web.AppKey[Batches]("batches")
 async def create(http: web.Request) -> web.Response:
     """Begin a batch; its file is checked in the background."""
     batches = _batches(http)
-    return _json(await batches.create(parse_batch(await read_body(http)), http[keys.PRINCIPAL]))
+    return json_reply(await batches.create(parse_batch(await read_body(http)), http[keys.PRINCIPAL]))
 
 
 async def list_batches(http: web.Request) -> web.Response:
     """The team's batches."""
     after, limit = parse_batch_query(http.query)
-    return _json(await _batches(http).page(http[keys.PRINCIPAL].team, after, limit))
+    return json_reply(await _batches(http).page(http[keys.PRINCIPAL].team, after, limit))
 
 
 async def get_batch(http: web.Request) -> web.Response:
     """One batch as it stands."""
     read_query(http.query, ())
-    return _json(await _batches(http).get(http.match_info["batch_id"], http[keys.PRINCIPAL].team))
+    return json_reply(await _batches(http).get(http.match_info["batch_id"], http[keys.PRINCIPAL].team))
 
 
 async def cancel(http: web.Request) -> web.Response:
     """Answer no further line."""
     read_query(http.query, ())
-    return _json(await _batches(http).cancel(http.match_info["batch_id"], http[keys.PRINCIPAL].team))
+    return json_reply(await _batches(http).cancel(http.match_info["batch_id"], http[keys.PRINCIPAL].team))
 
 
 async def running(app: web.Application) -> AsyncIterator[None]:
@@ -70,7 +70,3 @@ async def running(app: web.Application) -> AsyncIterator[None]:
 def _batches(http: web.Request) -> Batches:
     keys.storage(http)
     return http.app[BATCHES]
-
-
-def _json(body: msgspec.Struct) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -6,11 +6,10 @@ from collections.abc import Awaitable
 from itertools import count
 from typing import TypeVar
 
-import msgspec
 from aiohttp import web
-from msgspec import Struct
 
 from headgate.gateway import keys
+from headgate.gateway.api.json_reply import json_lines, json_reply
 from headgate.gateway.audits import Audits
 from headgate.gateway.middleware import read_body
 from headgate.gateway.wire.admin import (
@@ -48,7 +47,7 @@ async def report(http: web.Request) -> web.Response:
         {name: int(count) for name, count in counts.items() if not name.startswith("saved_")},
         {name.removeprefix("saved_"): count for name, count in counts.items() if name.startswith("saved_")},
     )
-    return _json(body)
+    return json_reply(body)
 
 
 async def invalidate(http: web.Request) -> web.Response:
@@ -67,14 +66,14 @@ async def invalidate(http: web.Request) -> web.Response:
         gone = await answers.turn_epoch(wanted.epoch)
     else:
         gone = await answers.invalidate_all()
-    return _json(Invalidated(gone))
+    return json_reply(Invalidated(gone))
 
 
 async def audits(http: web.Request) -> web.Response:
     """What the audits found: the interval, the threshold, and the answers that are held back."""
     watch = (await _audits(http)).watch
     found, held = watch.interval(), await _asked(watch.quarantine())
-    return _json(
+    return json_reply(
         AuditReport(
             watch.rule,
             watch.threshold,
@@ -94,9 +93,9 @@ async def lift(http: web.Request) -> web.Response:
     wanted = parse_lift(await read_body(http))
     watch = (await _audits(http)).watch
     if wanted.threshold:
-        return _json(Lifted(0, await _asked(watch.lower())))
+        return json_reply(Lifted(0, await _asked(watch.lower())))
     held = [wanted.key] if wanted.key is not None else [e.key for e in await _asked(watch.quarantine())]
-    return _json(Lifted(sum([await _asked(watch.lift(key)) for key in held]), threshold_lowered=False))
+    return json_reply(Lifted(sum([await _asked(watch.lift(key)) for key in held]), threshold_lowered=False))
 
 
 async def labels(http: web.Request) -> web.Response:
@@ -110,7 +109,7 @@ async def labels(http: web.Request) -> web.Response:
         )
         for r in watch.log
     ]  # fmt: skip
-    return web.Response(body=msgspec.json.Encoder().encode_lines(lines), content_type="application/x-ndjson")
+    return json_lines(lines)
 
 
 async def _audits(http: web.Request) -> Audits:
@@ -130,7 +129,3 @@ async def _asked(answer: Awaitable[T]) -> T:
 
 def _teams(http: web.Request, named: str | None) -> list[str]:
     return sorted(http.app[keys.TEAMS].roster.names) if named is None else [named]
-
-
-def _json(body: Struct) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

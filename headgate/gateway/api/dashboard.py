@@ -9,19 +9,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import get_args
 
-import msgspec
 from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.api.batches import BATCHES
+from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.dashboard.files import PAGE, PageFile
 from headgate.gateway.dashboard.live import Watched, live
 from headgate.gateway.dashboard.traces import outcome
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import ApiError
-from headgate.gateway.wire.live import Live
 from headgate.gateway.wire.query import one_of, page_size, read_query
-from headgate.gateway.wire.traces import RequestList, RequestOutcome, RequestTrace
+from headgate.gateway.wire.traces import RequestList, RequestOutcome
 
 WATCHED = web.AppKey("watched", Watched)
 FILES = web.AppKey[dict[str, PageFile]]("dashboard files")
@@ -29,6 +28,7 @@ FILES = web.AppKey[dict[str, PageFile]]("dashboard files")
 _NUMBER_DIGITS = 12
 _MOST_LINES = 500
 _FILTERS = ("team", "model", "verdict", "status")
+_NOW = {"Cache-Control": "no-store"}
 
 
 async def page(http: web.Request) -> web.Response:
@@ -50,7 +50,7 @@ async def live_state(http: web.Request) -> web.Response:
     if not (after.isascii() and after.isdigit() and len(after) <= _NUMBER_DIGITS):
         message = f"Invalid 'after': '{after[:80]}'. Expected a number of at most {_NUMBER_DIGITS} digits."
         raise ApiError(400, message, param="after", code="invalid_value")
-    return _json(live(http.app[WATCHED], http.app.get(BATCHES), int(after)))
+    return json_reply(live(http.app[WATCHED], http.app.get(BATCHES), int(after)), _NOW)
 
 
 async def list_requests(http: web.Request) -> web.Response:
@@ -66,7 +66,7 @@ async def list_requests(http: web.Request) -> web.Response:
             status is None or status == outcome(record)
         )
 
-    return _json(RequestList(list(traces.lines(wanted, most)), len(traces)))
+    return json_reply(RequestList(list(traces.lines(wanted, most)), len(traces)), _NOW)
 
 
 async def get_request(http: web.Request) -> web.Response:
@@ -77,7 +77,7 @@ async def get_request(http: web.Request) -> web.Response:
     if found is None:
         message = f"No request '{wanted[:80]}' is remembered: the last {len(http.app[keys.TRACES])} are."
         raise ApiError(404, message, param="request_id", code="request_not_found")
-    return _json(found)
+    return json_reply(found, _NOW)
 
 
 async def watching(app: web.Application) -> AsyncIterator[None]:
@@ -86,9 +86,3 @@ async def watching(app: web.Application) -> AsyncIterator[None]:
     yield
     task.cancel()
     await asyncio.wait([task])
-
-
-def _json(body: Live | RequestList | RequestTrace) -> web.Response:
-    return web.Response(
-        body=msgspec.json.encode(body), content_type="application/json", headers={"Cache-Control": "no-store"}
-    )

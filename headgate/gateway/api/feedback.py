@@ -7,17 +7,16 @@ import logging
 import sqlite3
 from collections.abc import AsyncIterator
 
-import msgspec
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.json_reply import json_lines, json_reply
 from headgate.gateway.feedback.book import Book
 from headgate.gateway.feedback.service import Feedback
 from headgate.gateway.middleware import read_body
 from headgate.gateway.telemetry.feedback_metrics import FeedbackMetrics
 from headgate.gateway.wire.errors import disk_failed, not_found
 from headgate.gateway.wire.feedback import (
-    FeedbackBody,
     feedback_body,
     feedback_line,
     feedback_off,
@@ -61,7 +60,7 @@ async def give(http: web.Request) -> web.Response:
         rating, updated = await feedback.rate(http[keys.PRINCIPAL], said, score)
     except sqlite3.Error as error:
         raise disk_failed("The feedback could not be kept", error) from None
-    return _json(feedback_body(rating, updated=updated))
+    return json_reply(feedback_body(rating, updated=updated))
 
 
 async def get(http: web.Request) -> web.Response:
@@ -74,7 +73,7 @@ async def get(http: web.Request) -> web.Response:
         raise disk_failed("The feedback could not be read", error) from None
     if found is None:
         raise not_found("feedback", answer_id)
-    return _json(feedback_body(found, updated=False))
+    return json_reply(feedback_body(found, updated=False))
 
 
 async def export(http: web.Request) -> web.Response:
@@ -84,8 +83,7 @@ async def export(http: web.Request) -> web.Response:
         found = await _feedback(http).book.ratings(http.query.get("team"))
     except sqlite3.Error as error:
         raise disk_failed("The feedback could not be read", error) from None
-    body = msgspec.json.Encoder().encode_lines([feedback_line(one) for one in found])
-    return web.Response(body=body, content_type="application/x-ndjson")
+    return json_lines([feedback_line(one) for one in found])
 
 
 def _feedback(http: web.Request) -> Feedback:
@@ -93,7 +91,3 @@ def _feedback(http: web.Request) -> Feedback:
     if found is None:
         raise feedback_off()
     return found
-
-
-def _json(body: FeedbackBody) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-import msgspec
 from aiohttp import BodyPartReader, MultipartReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from headgate.gateway import keys
+from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.storage.files import StoredFile, Upload
 from headgate.gateway.wire.errors import ApiError, disk_failed, invalid, too_large
 from headgate.gateway.wire.files import (
@@ -55,21 +55,21 @@ async def upload(http: web.Request) -> web.Response:
             raise invalid("Missing required parameter: 'file'.", "file", "missing_required_parameter")
         purpose, name = check_purpose(form.fields.get("purpose")), check_name(form.filename)
         stored = await incoming.keep(name, purpose, check_expiry(form.fields))
-    return _json(file_body(stored))
+    return json_reply(file_body(stored))
 
 
 async def list_files(http: web.Request) -> web.Response:
     """The team's files, the newest first unless the query has it otherwise."""
     asked = parse_file_query(http.query)
     files = keys.storage(http).files
-    return _json(
+    return json_reply(
         file_list(await files.page(http[keys.PRINCIPAL].team, asked.after, asked.limit, asked.order, asked.purpose))
     )
 
 
 async def get_file(http: web.Request) -> web.Response:
     """What is known of a file."""
-    return _json(file_body(await _file(http)))
+    return json_reply(file_body(await _file(http)))
 
 
 async def content(http: web.Request) -> web.StreamResponse:
@@ -95,7 +95,7 @@ async def delete_file(http: web.Request) -> web.Response:
     read_query(http.query, ())
     file_id = http.match_info["file_id"]
     await keys.storage(http).files.delete(file_id, http[keys.PRINCIPAL].team)
-    return _json(FileDeleted(file_id))
+    return json_reply(FileDeleted(file_id))
 
 
 async def _file(http: web.Request) -> StoredFile:
@@ -129,7 +129,3 @@ async def _short(part: BodyPartReader, name: str) -> str:
         if len(value) > _MAX_FIELD:
             raise invalid(f"Invalid '{name}': expected at most {_MAX_FIELD} bytes.", name, "string_above_max_length")
     return value.decode()
-
-
-def _json(body: msgspec.Struct) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
-import msgspec
 from aiohttp import web
-from msgspec import Struct
 
 from headgate.gateway import keys
+from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.document import ConfigError
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.key_store import KeyStore, KeyStoreError, KeysUnwritableError
@@ -26,7 +25,7 @@ async def list_keys(http: web.Request) -> web.Response:
     """Every key, without its secret."""
     now = datetime.now(UTC)
     found = await _done(_store(http).keys)
-    return _json(
+    return json_reply(
         KeyList(
             [
                 KeyBody(
@@ -44,21 +43,21 @@ async def create(http: web.Request) -> web.Response:
     wanted, store = decode(await read_body(http), NewKey), _store(http)
     ends = wanted.ends()
     made = await _changed(http, lambda: store.create(wanted.team, wanted.id, wanted.role, ends))
-    return _json(KeySecret(made.id, made.team, made.secret))
+    return json_reply(KeySecret(made.id, made.team, made.secret))
 
 
 async def rotate(http: web.Request) -> web.Response:
     """Give a key a new secret."""
     wanted, store = decode(await read_body(http), Rotation), _store(http)
     made = await _changed(http, lambda: store.rotate(wanted.id, wanted.grace_s))
-    return _json(KeySecret(made.id, made.team, made.secret))
+    return json_reply(KeySecret(made.id, made.team, made.secret))
 
 
 async def revoke(http: web.Request) -> web.Response:
     """Take a key away; requests that run end as they would have."""
     wanted, store = decode(await read_body(http), Revocation), _store(http)
     await _changed(http, lambda: store.revoke(wanted.id))
-    return _json(Revoked(wanted.id))
+    return json_reply(Revoked(wanted.id))
 
 
 def _store(http: web.Request) -> KeyStore:
@@ -96,7 +95,3 @@ async def _changed(http: web.Request, work: Callable[[], T]) -> T:
 
 def _unusable(message: str) -> ApiError:
     return ApiError(409, message, code="bad_configuration", headers={"x-should-retry": "false"})
-
-
-def _json(body: Struct) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 from aiohttp import web
 
 from headgate.gateway import keys
 from headgate.gateway.api.hearing import heard
+from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.api.reply import identify, send
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.prompts import prompted
@@ -46,4 +46,4 @@ async def count_tokens(http: web.Request) -> web.Response:
     request = parse_count(await read_body(http))
     destination = reader((await keys.backend(http)).routes, request.model, http[keys.PRINCIPAL])
     body = TokensCount(len(await destination.tokens(prompted(request, http[keys.PRINCIPAL]))))
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+    return json_reply(body)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import msgspec
 from aiohttp import web
 
 from headgate.engine.errors import EngineError, ModelBusy
 from headgate.gateway import keys
+from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.middleware import read_body
 from headgate.gateway.wire.decode import decode
@@ -17,7 +17,7 @@ from headgate.gateway.wire.model_admin import ModelChoice, ModelState, ModelStat
 async def report(http: web.Request) -> web.Response:
     """Every model of this server."""
     body = ModelStates([_state(model) for model in (await _models(http)).values()])
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+    return json_reply(body)
 
 
 async def sleep(http: web.Request) -> web.Response:
@@ -29,7 +29,7 @@ async def sleep(http: web.Request) -> web.Response:
         raise conflict(f"It cannot sleep: {error}.", "model", "model_busy") from None
     except Exception as error:
         raise overloaded(f"The model '{model.id}' stays awake: {error}.") from None
-    return _told(model)
+    return json_reply(_state(model))
 
 
 async def wake(http: web.Request) -> web.Response:
@@ -39,7 +39,7 @@ async def wake(http: web.Request) -> web.Response:
         await model.sleep.wake()
     except EngineError as error:
         raise asleep(f"It does not wake: {error}.", 1.0) from None
-    return _told(model)
+    return json_reply(_state(model))
 
 
 async def _chosen(http: web.Request) -> LocalDestination:
@@ -52,10 +52,6 @@ async def _chosen(http: web.Request) -> LocalDestination:
 async def _models(http: web.Request) -> dict[str, LocalDestination]:
     found = (await keys.backend(http)).routes.destinations.values()
     return {model.id: model for model in found if isinstance(model, LocalDestination)}
-
-
-def _told(model: LocalDestination) -> web.Response:
-    return web.Response(body=msgspec.json.encode(_state(model)), content_type="application/json")
 
 
 def _state(model: LocalDestination) -> ModelState:

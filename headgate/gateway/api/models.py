@@ -8,6 +8,7 @@ import msgspec
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.destinations import Destination
 from headgate.gateway.routes import AUTO, POLICIES, Routes
 from headgate.gateway.wire.errors import model_not_found
@@ -19,7 +20,7 @@ STARTED = web.AppKey("started", int)
 async def list_models(http: web.Request) -> web.Response:
     """Every model that this key may ask, by the order of the configuration; names that leave a choice; aliases."""
     body = ModelList(await _visible(http))
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+    return json_reply(body)
 
 
 async def get_model(http: web.Request) -> web.Response:
@@ -28,7 +29,7 @@ async def get_model(http: web.Request) -> web.Response:
     found = next((body for body in visible if body.id == name), None)
     if found is None:
         raise model_not_found(name, ", ".join(body.id for body in visible))
-    return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+    return json_reply(found)
 
 
 async def note_start(app: web.Application) -> None:

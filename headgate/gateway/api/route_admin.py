@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.explain import explained
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.entry import as_team
@@ -29,5 +29,4 @@ async def explain(http: web.Request) -> web.Response:
             raise invalid(f"Nobody to explain for: {error.args[0]}.", "team") from None
     routes = (await keys.backend(http)).routes
     request = http.app[keys.ADMISSION].foreseen(as_team(request, who)[0], who)
-    body = await explained(routes, request, who, roster.revision)
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+    return json_reply(await explained(routes, request, who, roster.revision))

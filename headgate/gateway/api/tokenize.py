@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 from aiohttp import web
 
 from headgate.gateway import keys
+from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.middleware import read_body
 from headgate.gateway.teams.prompts import prompted
 from headgate.gateway.tokenizing import reader
@@ -27,7 +27,7 @@ async def tokenize(http: web.Request) -> web.Response:
         tokens = await model.encode(wanted.text, special=wanted.special)
     strings = model.pieces(tokens) if wanted.strings else None
     body = Tokenized(len(tokens), model.info.context_length, list(tokens), strings)
-    return web.Response(body=msgspec.json.encode(body), content_type="application/json")
+    return json_reply(body)
 
 
 async def detokenize(http: web.Request) -> web.Response:
@@ -41,4 +41,4 @@ async def detokenize(http: web.Request) -> web.Response:
         raise invalid(message, "tokens", "invalid_value")
     # A body may hold a million of them.
     text = await asyncio.to_thread(model.decode, wanted.tokens, special=True)
-    return web.Response(body=msgspec.json.encode(Detokenized(text)), content_type="application/json")
+    return json_reply(Detokenized(text))
