@@ -18,8 +18,8 @@ from headgate.gateway.dashboard.files import PAGE, PageFile
 from headgate.gateway.dashboard.live import Watched, live
 from headgate.gateway.dashboard.traces import outcome
 from headgate.gateway.telemetry.record import RequestRecord
-from headgate.gateway.wire.errors import ApiError
-from headgate.gateway.wire.query import one_of, page_size, read_query
+from headgate.gateway.wire.errors import ApiError, one_of
+from headgate.gateway.wire.query import page_size, read_query
 from headgate.gateway.wire.traces import RequestList, RequestOutcome
 
 WATCHED = web.AppKey("watched", Watched)

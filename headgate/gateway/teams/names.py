@@ -6,15 +6,13 @@ from dataclasses import replace
 
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.wire.errors import invalid, not_permitted
+from headgate.gateway.wire.errors import given, not_permitted
 
 
 def model_name(asked: str, principal: Principal) -> str:
     """What a name means to a team: its aliases are followed, and no name is its default. ApiError 400 without one."""
     models = principal.policy.models
-    name = asked or models.default
-    if name is None:
-        raise invalid("Missing required parameter: 'model'.", "model", "missing_required_parameter")
+    name = given(asked or models.default, "model")
     return models.aliases.get(name, name)
 
 

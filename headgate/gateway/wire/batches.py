@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from multidict import MultiMapping
 
 from headgate.gateway.wire.decode import decode
-from headgate.gateway.wire.errors import ApiError, invalid
+from headgate.gateway.wire.errors import ApiError, invalid, one_of
 from headgate.gateway.wire.files import LEAST_EXPIRY_S, MOST_EXPIRY_S
 from headgate.gateway.wire.labels import Metadata
 from headgate.gateway.wire.query import page_size, read_query
@@ -161,20 +161,17 @@ class ResultLine(Struct):
 def parse_batch(body: bytes) -> BatchRequest:
     """The request in `body`; ApiError 400 where it is malformed or asks for what is not done here."""
     wire = decode(body, BatchRequest)
-    if wire.endpoint not in ENDPOINTS:
-        raise _not_among("endpoint", wire.endpoint, ENDPOINTS)
-    if wire.completion_window != WINDOW:
-        raise _not_among("completion_window", wire.completion_window, (WINDOW,))
-    if wire.output_expires_after is not None and wire.output_expires_after.anchor != "created_at":
-        raise _not_among("output_expires_after.anchor", wire.output_expires_after.anchor, ("created_at",))
+    one_of("endpoint", wire.endpoint, ENDPOINTS)
+    one_of("completion_window", wire.completion_window, (WINDOW,))
+    if wire.output_expires_after is not None:
+        one_of("output_expires_after.anchor", wire.output_expires_after.anchor, ("created_at",))
     return wire
 
 
 def parse_line(line: bytes, endpoint: str) -> InputLine:
     """A line of an input file; ApiError 400 where it is no request to the endpoint. The body is not looked into."""
     wire = decode(line, InputLine)
-    if wire.method != "POST":
-        raise _not_among("method", wire.method, ("POST",))
+    one_of("method", wire.method, ("POST",))
     if wire.url != endpoint:
         raise invalid(f"Invalid value for 'url': '{wire.url[:80]}', but the batch is for '{endpoint}'.", "url",
                       "mismatched_url")  # fmt: skip
@@ -197,9 +194,3 @@ def batch_list(batches: list[BatchBody], *, more: bool) -> BatchList:
 def refused(error: ApiError, request_id: str) -> LineResponse:
     """What a client would have got for a request that was refused."""
     return LineResponse(error.status, request_id, msgspec.Raw(error.encode()))
-
-
-def _not_among(name: str, given: str, accepted: tuple[str, ...]) -> ApiError:
-    supported = ", ".join(f"'{value}'" for value in accepted)
-    message = f"Invalid value for '{name}': '{given[:80]}'. Supported values are: {supported}."
-    return invalid(message, name, "invalid_value")

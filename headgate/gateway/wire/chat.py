@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from headgate.gateway.request import CacheControl, ChatRequest, Draft, Message, ServiceTier, ToolCall
 from headgate.gateway.wire.decode import decode
-from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.errors import given, invalid, one_of, unsupported
 from headgate.gateway.wire.labels import EndUser, Metadata
 from headgate.gateway.wire.neutral import CHAT_NEUTRAL, refuse_unsupported
 from headgate.gateway.wire.response_format import ResponseFormatBody, parse_response_format
@@ -181,17 +181,9 @@ def _max_tokens(wire: ChatCompletionRequest) -> int | None:
 
 
 def _message(wire: ChatMessage, path: str) -> Message:
-    if wire.role not in ROLES:
-        supported = ", ".join(f"'{r}'" for r in ROLES)
-        raise invalid(
-            f"Invalid value for '{path}.role': '{wire.role}'. Supported values are: {supported}.",
-            f"{path}.role",
-            "invalid_value",
-        )
-    if wire.role == "tool" and wire.tool_call_id is None:
-        raise invalid(
-            f"Missing required parameter: '{path}.tool_call_id'.", f"{path}.tool_call_id", "missing_required_parameter"
-        )
+    one_of(f"{path}.role", wire.role, ROLES)
+    if wire.role == "tool":
+        given(wire.tool_call_id, f"{path}.tool_call_id")
     if wire.role != "assistant" and wire.tool_calls:
         message = f"'{path}.tool_calls' is only allowed in messages of the assistant."
         raise invalid(message, f"{path}.tool_calls", "invalid_value")
@@ -226,9 +218,4 @@ def _part(part: ContentPart, path: str) -> str:
     if part.type not in PART_TYPES:
         message = f"'{path}': content parts of type '{part.type}' are not supported by this server. Supported: 'text'."
         raise unsupported(f"{path}.type", message)
-    text = part.text if part.type == "text" else part.refusal
-    if text is None:
-        raise invalid(
-            f"Missing required parameter: '{path}.{part.type}'.", f"{path}.{part.type}", "missing_required_parameter"
-        )
-    return text
+    return given(part.text if part.type == "text" else part.refusal, f"{path}.{part.type}")

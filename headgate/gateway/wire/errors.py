@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 if TYPE_CHECKING:
     from headgate.gateway.request import ChatRequest
 
+V = TypeVar("V")
 
 OVERLOADED = "overloaded"
 ASLEEP = "model_asleep"
@@ -100,6 +101,22 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
 def unsupported(param: str, message: str) -> ApiError:
     """400: a known parameter at a value this server does not implement. Never dropped in silence."""
     return ApiError(400, message, param=param, code="unsupported_parameter")
+
+
+def given(value: V | None, param: str) -> V:
+    """A value that must be there; ApiError 400 where it is not."""
+    if value is None:
+        raise invalid(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
+    return value
+
+
+def one_of(param: str, value: str | None, accepted: tuple[str, ...]) -> str | None:
+    """The value, where it is one of those accepted or not there; ApiError 400 where it is another."""
+    if value is not None and value not in accepted:
+        supported = ", ".join(f"'{name}'" for name in accepted)
+        message = f"Invalid value for '{param}': '{value[:80]}'. Supported values are: {supported}."
+        raise invalid(message, param, "invalid_value")
+    return value
 
 
 def refuse_unknown(request: ChatRequest) -> None:

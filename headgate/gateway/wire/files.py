@@ -9,8 +9,8 @@ from msgspec import Meta, Struct
 from multidict import MultiMapping
 
 from headgate.gateway.storage.files import Order, Page, Purpose, StoredFile
-from headgate.gateway.wire.errors import invalid, unsupported
-from headgate.gateway.wire.query import one_of, page_size, read_query
+from headgate.gateway.wire.errors import given, invalid, one_of, unsupported
+from headgate.gateway.wire.query import page_size, read_query
 
 PURPOSES = ("batch", "batch_output")
 FORM_FIELDS = ("file", "purpose", "expires_after[anchor]", "expires_after[seconds]")
@@ -82,26 +82,25 @@ def file_list(page: Page) -> FileList:
 
 def parse_file_query(query: MultiMapping[str]) -> FileQuery:
     """The query of a list; ApiError 400 for what it may not say."""
-    given = read_query(query, LIST_PARAMETERS)
-    order = one_of("order", given.get("order"), ("asc", "desc")) or "desc"
-    purpose = one_of("purpose", given.get("purpose"), PURPOSES)
+    asked = read_query(query, LIST_PARAMETERS)
+    order = one_of("order", asked.get("order"), ("asc", "desc")) or "desc"
+    purpose = one_of("purpose", asked.get("purpose"), PURPOSES)
     return FileQuery(
-        given.get("after"), page_size(given.get("limit"), MAX_PAGE, MAX_PAGE), cast("Order", order), purpose
+        asked.get("after"), page_size(asked.get("limit"), MAX_PAGE, MAX_PAGE), cast("Order", order), purpose
     )
 
 
-def check_purpose(given: str | None) -> Purpose:
+def check_purpose(wanted: str | None) -> Purpose:
     """The purpose of an upload; ApiError 400 where nothing here reads such files."""
-    if given is None:
-        raise invalid("Missing required parameter: 'purpose'.", "purpose", "missing_required_parameter")
-    if given != "batch":
-        raise unsupported("purpose", f"'purpose' is '{given[:80]}', but only files for 'batch' are read here.")
+    purpose = given(wanted, "purpose")
+    if purpose != "batch":
+        raise unsupported("purpose", f"'purpose' is '{purpose[:80]}', but only files for 'batch' are read here.")
     return "batch"
 
 
-def check_name(given: str | None) -> str:
+def check_name(wanted: str | None) -> str:
     """The name of an upload; it is only told again, never a path."""
-    name = given or "upload"
+    name = wanted or "upload"
     if len(name) > MAX_NAME or not name.isprintable():
         message = f"Invalid 'file': expected a file name of at most {MAX_NAME} printable characters."
         raise invalid(message, "file", "invalid_value")

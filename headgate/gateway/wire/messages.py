@@ -20,11 +20,11 @@ from headgate.gateway.request import (
     ToolUse,
 )
 from headgate.gateway.wire.decode import decode
-from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.errors import given, invalid, unsupported
 from headgate.gateway.wire.labels import EndUser
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.response_format import by_schema
-from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools
+from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools, check_use
 
 _MODEL = Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
 BLOCK_TYPES = ("text", "tool_use", "tool_result", "thinking", "redacted_thinking")
@@ -263,18 +263,18 @@ def _turns(wire: AnthropicMessage, path: str) -> Iterator[Message]:
     for at, block in enumerate(wire.content):
         place = f"{path}.content[{at}]"
         if block.type == "text":
-            texts.append(_given(block.text, f"{place}.text"))
+            texts.append(given(block.text, f"{place}.text"))
         elif block.type == "tool_use" and wire.role == "assistant":
             arguments = msgspec.json.encode(block.input or {}).decode()
-            calls.append(ToolCall(_given(block.id, f"{place}.id"), _given(block.name, f"{place}.name"), arguments))
+            calls.append(ToolCall(given(block.id, f"{place}.id"), given(block.name, f"{place}.name"), arguments))
         elif block.type == "tool_result" and wire.role == "user":
             if texts:
                 yield Message("user", "\n".join(texts))
                 texts = []
-            called = _given(block.tool_use_id, f"{place}.tool_use_id")
+            called = given(block.tool_use_id, f"{place}.tool_use_id")
             yield Message("tool", _result(block, f"{place}.content"), tool_call_id=called)
         elif block.type == "thinking" and wire.role == "assistant":
-            thoughts.append(_given(block.thinking, f"{place}.thinking"))
+            thoughts.append(given(block.thinking, f"{place}.thinking"))
         elif block.type != "redacted_thinking" or wire.role != "assistant":
             supported = "'text', 'tool_use'" if wire.role == "assistant" else "'text', 'tool_result'"
             message = f"'{place}': blocks of type '{block.type}' are not supported here. Supported: {supported}."
@@ -306,14 +306,8 @@ def _text(blocks: Sequence[ContentBlock], path: str) -> str:
             place = f"{path}[{at}]"
             message = f"'{place}': blocks of type '{block.type}' are not supported here. Supported: 'text'."
             raise unsupported(f"{place}.type", message)
-        texts.append(_given(block.text, f"{path}[{at}].text"))
+        texts.append(given(block.text, f"{path}[{at}].text"))
     return "\n".join(texts)
-
-
-def _given(value: str | None, path: str) -> str:
-    if value is None:
-        raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
-    return value
 
 
 def _tools(wire: Sequence[AnthropicTool] | None) -> tuple[Tool, ...]:
@@ -326,21 +320,18 @@ def _tools(wire: Sequence[AnthropicTool] | None) -> tuple[Tool, ...]:
         for name, accepted in (("input_examples", None), ("defer_loading", False), ("allowed_callers", ["direct"])):
             if getattr(tool, name) not in (None, accepted):
                 raise unsupported(f"{path}.{name}", f"'{path}.{name}' is not supported by this server. Leave it out.")
-        if tool.input_schema is None:
-            path = f"{path}.input_schema"
-            raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
-        tools.append(Tool(tool.name, tool.description, tool.input_schema, bool(tool.strict)))
-    return check_tools(tools, "input_schema")
+        schema = given(tool.input_schema, f"{path}.input_schema")
+        tools.append(Tool(tool.name, tool.description, schema, bool(tool.strict)))
+    return check_tools(tools, "name", "input_schema")
 
 
 def _tool_use(wire: AnthropicToolChoice | None, tools: Sequence[Tool]) -> ToolUse:
     if wire is None:
         return ToolUse()
-    parallel = not wire.disable_parallel_tool_use
-    if wire.type in ("any", "tool") and not tools:
-        raise invalid("'tool_choice' is only allowed when 'tools' are specified.", "tool_choice", "invalid_value")
-    if wire.type != "tool":
-        if wire.name is not None:
-            raise invalid("'tool_choice.name' is only allowed with type 'tool'.", "tool_choice.name", "invalid_value")
-        return ToolUse("required" if wire.type == "any" else wire.type, parallel=parallel)
-    return check_named(_given(wire.name, "tool_choice.name"), "tool_choice.name", tools)
+    if wire.type == "tool":
+        return check_named(given(wire.name, "tool_choice.name"), "tool_choice.name", tools)
+    if wire.name is not None:
+        raise invalid("'tool_choice.name' is only allowed with type 'tool'.", "tool_choice.name", "invalid_value")
+    return check_use(
+        "required" if wire.type == "any" else wire.type, tools, parallel=not wire.disable_parallel_tool_use
+    )

@@ -29,12 +29,3 @@ def page_size(given: str | None, default: int, most: int) -> int:
         message = f"Invalid 'limit': '{given[:80]}'. Expected an integer from 1 to {most}."
         raise invalid(message, "limit", "invalid_value")
     return int(given)
-
-
-def one_of(name: str, given: str | None, accepted: tuple[str, ...]) -> str | None:
-    """The value, where it is one of those accepted; ApiError 400 where it is another."""
-    if given is not None and given not in accepted:
-        supported = ", ".join(f"'{value}'" for value in accepted)
-        message = f"Invalid value for '{name}': '{given[:80]}'. Supported values are: {supported}."
-        raise invalid(message, name, "invalid_value")
-    return given

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from headgate.gateway.request import ResponseFormat
-from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.errors import given, invalid, unsupported
 from headgate.gateway.wire.tools import nested_deeper
 
 KINDS = ("text", "json_object", "json_schema")
@@ -33,24 +33,29 @@ class ResponseFormatBody(Struct, forbid_unknown_fields=True, omit_defaults=True)
 
 def parse_response_format(body: ResponseFormatBody | None) -> ResponseFormat:
     """The form; ApiError 400 for other kinds and for a schema that is missing or nested too deeply."""
-    if body is None or body.type == "text":
+    if body is None:
         return ResponseFormat()
-    if body.type == "json_object":
-        return ResponseFormat("json_object", {"type": "object"})
-    if body.type != "json_schema":
-        known = ", ".join(f"'{kind}'" for kind in KINDS)
-        raise unsupported("response_format.type", f"'response_format.type' is '{body.type}'. Supported: {known}.")
-    if body.json_schema is None:
-        path = "response_format.json_schema"
-        raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
-    wanted = body.json_schema
+    if (plain := without_schema(body.type, "response_format.type")) is not None:
+        return plain
+    wanted = given(body.json_schema, "response_format.json_schema")
     return by_schema(wanted.schema, "response_format.json_schema.schema", wanted.name, strict=bool(wanted.strict))
+
+
+def without_schema(kind: str, path: str) -> ResponseFormat | None:
+    """The form of a kind, which is found at `path`; None where a schema says it; ApiError 400 for other kinds."""
+    if kind == "text":
+        return ResponseFormat()
+    if kind == "json_object":
+        return ResponseFormat("json_object", {"type": "object"})
+    if kind != "json_schema":
+        known = ", ".join(f"'{one}'" for one in KINDS)
+        raise unsupported(path, f"'{path}' is '{kind}'. Supported: {known}.")
+    return None
 
 
 def by_schema(schema: dict[str, Any] | None, path: str, name: str = "answer", *, strict: bool = True) -> ResponseFormat:
     """JSON that follows the schema found at `path`; ApiError 400 where it is missing or nested too deeply."""
-    if schema is None:
-        raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
+    schema = given(schema, path)
     if nested_deeper(schema, MAX_NESTING):
         raise invalid(f"Invalid '{path}': nested more than {MAX_NESTING} levels deep.", path, "invalid_value")
     return ResponseFormat("json_schema", schema, name, strict)

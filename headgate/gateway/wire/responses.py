@@ -19,13 +19,13 @@ from headgate.gateway.request import (
     ToolUse,
 )
 from headgate.gateway.wire.decode import decode
-from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.errors import given, invalid, unsupported
 from headgate.gateway.wire.labels import EndUser, Metadata
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
-from headgate.gateway.wire.response_format import KINDS, by_schema
-from headgate.gateway.wire.responses_items import ResponseItem, given, given_items, identified, turns_of
+from headgate.gateway.wire.response_format import KINDS, by_schema, without_schema
+from headgate.gateway.wire.responses_items import ResponseItem, given_items, identified, turns_of
 from headgate.gateway.wire.sampling import StreamOptions, check_stream_options
-from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools
+from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools, check_use
 
 _MODEL = Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
 LOGPROBS = "message.output_text.logprobs"
@@ -195,13 +195,10 @@ def _logprobs(wire: ResponsesRequest) -> int | None:
 
 def _format(text: TextConfig | None) -> ResponseFormat:
     wanted = None if text is None else text.format
-    if wanted is None or wanted.type == "text":
+    if wanted is None:
         return ResponseFormat()
-    if wanted.type == "json_object":
-        return ResponseFormat("json_object", {"type": "object"})
-    if wanted.type != "json_schema":
-        known = ", ".join(f"'{kind}'" for kind in KINDS)
-        raise unsupported("text.format.type", f"'text.format.type' is '{wanted.type}'. Supported: {known}.")
+    if (plain := without_schema(wanted.type, "text.format.type")) is not None:
+        return plain
     given(wanted.name, "text.format.name")
     return by_schema(wanted.schema, "text.format.schema", wanted.name or "answer", strict=bool(wanted.strict))
 
@@ -216,13 +213,11 @@ def _tools(wire: Sequence[ResponseTool] | None) -> tuple[Tool, ...]:
         name = given(tool.name, f"{path}.name")
         parameters: Mapping[str, Any] = tool.parameters or {}
         tools.append(Tool(name, tool.description, parameters, bool(tool.strict)))
-    return check_tools(tools, "parameters")
+    return check_tools(tools, "name", "parameters")
 
 
 def _tool_use(wire: ResponsesRequest, tools: Sequence[Tool]) -> ToolUse:
     choice = wire.tool_choice
-    if not tools and choice not in (None, "none", "auto"):
-        raise invalid("'tool_choice' is only allowed when 'tools' are specified.", "tool_choice", "invalid_value")
     if isinstance(choice, ResponseNamedTool):
         return check_named(choice.name, "tool_choice.name", tools)
-    return ToolUse(choice or "auto", parallel=wire.parallel_tool_calls is not False)
+    return check_use(choice or "auto", tools, parallel=wire.parallel_tool_calls is not False)

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from headgate.gateway.request import Message, ToolCall
-from headgate.gateway.wire.errors import invalid, unsupported
+from headgate.gateway.wire.errors import given, invalid, one_of, unsupported
 
 _PREFIXES = {"message": "msg", "function_call": "fc", "function_call_output": "fco", "reasoning": "rs"}
 """What the ids of items begin with, by the type."""
@@ -99,10 +99,7 @@ def _add(turns: list[Message], item: ResponseItem, path: str, thoughts: str | No
     """An item as a turn of chat templates, where calls of functions belong to the assistant's message."""
     if item.type == "message":
         role = given(item.role, f"{path}.role")
-        if role not in ROLES:
-            supported = ", ".join(f"'{known}'" for known in ROLES)
-            message = f"Invalid value for '{path}.role': '{role}'. Supported values are: {supported}."
-            raise invalid(message, f"{path}.role", "invalid_value")
+        one_of(f"{path}.role", role, ROLES)
         text = _text(item.content, f"{path}.content")
         thought = thoughts if role == "assistant" else None
         turns.append(Message("system" if role == "developer" else role, text, reasoning=thought))
@@ -145,10 +142,3 @@ def _text(content: str | Sequence[ResponsePart] | None, path: str) -> str:
         name = "refusal" if part.type == "refusal" else "text"
         texts.append(given(part.refusal if name == "refusal" else part.text, f"{place}.{name}"))
     return "\n".join(texts)
-
-
-def given(value: str | None, path: str) -> str:
-    """A value that must be there; ApiError 400 where it is not."""
-    if value is None:
-        raise invalid(f"Missing required parameter: '{path}'.", path, "missing_required_parameter")
-    return value

@@ -8,8 +8,8 @@ from typing import Literal
 from msgspec import Struct
 from multidict import MultiDict, MultiMapping
 
-from headgate.gateway.wire.errors import invalid, unsupported
-from headgate.gateway.wire.query import one_of, page_size, read_query
+from headgate.gateway.wire.errors import invalid, one_of, unsupported
+from headgate.gateway.wire.query import page_size, read_query
 from headgate.gateway.wire.responses import INCLUDED, LOGPROBS
 from headgate.gateway.wire.responses_body import CallItem, OutputText, ReasoningItem, ReasoningText
 from headgate.gateway.wire.responses_items import ResponseItem, ResponsePart

@@ -52,40 +52,26 @@ ToolChoiceBody = Literal["none", "auto", "required"] | NamedTool
 
 def parse_tools(bodies: Sequence[ToolBody] | None) -> tuple[Tool, ...]:
     """The functions; ApiError 400 for other kinds of tools, names that are no names or are given twice."""
-    tools = tuple(_tool(body, f"tools[{at}]") for at, body in enumerate(bodies or ()))
-    seen: set[str] = set()
-    for at, tool in enumerate(tools):
-        if tool.name in seen:
-            message = f"Invalid 'tools[{at}].function.name': '{tool.name}' is given twice."
-            raise invalid(message, f"tools[{at}].function.name", "invalid_value")
-        seen.add(tool.name)
-    return tools
+    tools = [_tool(body, f"tools[{at}]") for at, body in enumerate(bodies or ())]
+    return check_tools(tools, "function.name", "function.parameters")
 
 
 def parse_tool_use(choice: ToolChoiceBody | None, parallel: bool | None, tools: Sequence[Tool]) -> ToolUse:
     """Whether and which functions must be called; ApiError 400 where that does not fit the functions given."""
-    several = parallel is not False
-    if not tools and choice not in (None, "none", "auto"):
-        raise invalid("'tool_choice' is only allowed when 'tools' are specified.", "tool_choice", "invalid_value")
     if isinstance(choice, NamedTool):
-        name = choice.function.name
-        if all(tool.name != name for tool in tools):
-            known = ", ".join(f"'{tool.name}'" for tool in tools)
-            message = f"Invalid 'tool_choice.function.name': '{name}' is not among the functions given: {known}."
-            raise invalid(message, "tool_choice.function.name", "invalid_value")
-        return ToolUse("required", name, parallel=False)
-    return ToolUse(choice or "auto", parallel=several)
+        return check_named(choice.function.name, "tool_choice.function.name", tools)
+    return check_use(choice or "auto", tools, parallel=parallel is not False)
 
 
-def check_tools(tools: Sequence[Tool], schema: str) -> tuple[Tool, ...]:
-    """Functions whose protocol has `name` and their parameters, called `schema`, in the tool itself.
+def check_tools(tools: Sequence[Tool], name: str, schema: str) -> tuple[Tool, ...]:
+    """Functions whose protocol has their name and the schema of their parameters at these places in a tool.
 
     ApiError 400 for a name that is given twice and for parameters that are nested too deeply.
     """
     seen: set[str] = set()
     for at, tool in enumerate(tools):
         if tool.name in seen:
-            param = f"tools[{at}].name"
+            param = f"tools[{at}].{name}"
             raise invalid(f"Invalid '{param}': '{tool.name}' is given twice.", param, "invalid_value")
         seen.add(tool.name)
         if nested_deeper(tool.parameters, MAX_NESTING):
@@ -95,8 +81,16 @@ def check_tools(tools: Sequence[Tool], schema: str) -> tuple[Tool, ...]:
     return tuple(tools)
 
 
+def check_use(mode: Literal["none", "auto", "required"], tools: Sequence[Tool], *, parallel: bool) -> ToolUse:
+    """Whether any function must be called; ApiError 400 where one must and none is given."""
+    if mode == "required":
+        _check_given(tools)
+    return ToolUse(mode, parallel=parallel)
+
+
 def check_named(name: str, param: str, tools: Sequence[Tool]) -> ToolUse:
     """That one function must be called; ApiError 400 where it is not among those given."""
+    _check_given(tools)
     if all(tool.name != name for tool in tools):
         known = ", ".join(f"'{tool.name}'" for tool in tools)
         message = f"Invalid '{param}': '{name}' is not among the functions given: {known}."
@@ -110,6 +104,11 @@ def nested_deeper(value: object, levels: int) -> bool:
     return levels < 0 or any(nested_deeper(part, levels - 1) for part in inner if isinstance(part, dict | list))
 
 
+def _check_given(tools: Sequence[Tool]) -> None:
+    if not tools:
+        raise invalid("'tool_choice' is only allowed when 'tools' are specified.", "tool_choice", "invalid_value")
+
+
 def _tool(body: ToolBody, path: str) -> Tool:
     if body.type != "function":
         message = f"'{path}': tools of type '{body.type}' are not supported by this server. Supported: 'function'."
@@ -118,8 +117,4 @@ def _tool(body: ToolBody, path: str) -> Tool:
     if not _NAME.fullmatch(function.name):
         message = f"Invalid '{path}.function.name': expected 1 to 64 letters, digits, '_' or '-'."
         raise invalid(message, f"{path}.function.name", "invalid_value")
-    parameters = function.parameters or {}
-    if nested_deeper(parameters, MAX_NESTING):
-        message = f"Invalid '{path}.function.parameters': nested more than {MAX_NESTING} levels deep."
-        raise invalid(message, f"{path}.function.parameters", "invalid_value")
-    return Tool(function.name, function.description, parameters, bool(function.strict))
+    return Tool(function.name, function.description, function.parameters or {}, bool(function.strict))
