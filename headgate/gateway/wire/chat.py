@@ -12,7 +12,7 @@ from headgate.gateway.wire.errors import given, invalid, one_of, unsupported
 from headgate.gateway.wire.labels import EndUser, Metadata
 from headgate.gateway.wire.neutral import CHAT_NEUTRAL, refuse_unsupported
 from headgate.gateway.wire.response_format import ResponseFormatBody, parse_response_format
-from headgate.gateway.wire.sampling import SamplingFields, StreamOptions, check_stream_options, stop_strings
+from headgate.gateway.wire.sampling import ModelName, SamplingFields, StreamOptions, check_stream_options, stop_strings
 from headgate.gateway.wire.tools import MAX_TOOLS, ToolBody, ToolChoiceBody, parse_tool_use, parse_tools
 from headgate.gateway.wire.unknown import decode_open
 
@@ -77,12 +77,7 @@ class Prediction(Struct, forbid_unknown_fields=True):
 class ChatCompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The body of `POST /v1/chat/completions`. Parameters not listed are refused, never dropped."""
 
-    model: (
-        Annotated[
-            str, Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
-        ]
-        | UnsetType
-    ) = UNSET
+    model: ModelName | UnsetType = UNSET
     messages: Annotated[list[ChatMessage], Meta(min_length=1)]
     max_completion_tokens: Annotated[int, Meta(ge=1)] | None = None
     logprobs: bool | None = None

@@ -17,7 +17,7 @@ from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import invalid, unsupported
 from headgate.gateway.wire.identity import Identity
 from headgate.gateway.wire.neutral import COMPLETION_NEUTRAL, refuse_unsupported
-from headgate.gateway.wire.sampling import SamplingFields, TokenId, check_stream_options, stop_strings
+from headgate.gateway.wire.sampling import ModelName, SamplingFields, TokenId, check_stream_options, stop_strings
 from headgate.gateway.wire.text_slot import TextSlot
 from headgate.gateway.wire.unknown import decode_open
 from headgate.gateway.wire.usage import UsageBody, usage_body
@@ -31,12 +31,7 @@ MAX_PROMPTS = 64
 class CompletionRequest(SamplingFields, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The body of `POST /v1/completions`. Parameters not listed are refused, never dropped."""
 
-    model: (
-        Annotated[
-            str, Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
-        ]
-        | UnsetType
-    ) = UNSET
+    model: ModelName | UnsetType = UNSET
     prompt: Annotated[
         str | list[str | TokenId | list[TokenId]],
         Meta(description="A text, a list of texts, a list of token ids, or a list of lists of token ids."),

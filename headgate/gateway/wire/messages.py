@@ -24,9 +24,9 @@ from headgate.gateway.wire.errors import given, invalid, unsupported
 from headgate.gateway.wire.labels import EndUser
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.response_format import by_schema
+from headgate.gateway.wire.sampling import ModelName
 from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools, check_use
 
-_MODEL = Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
 BLOCK_TYPES = ("text", "tool_use", "tool_result", "thinking", "redacted_thinking")
 
 MESSAGES_NEUTRAL: Neutral = {
@@ -129,7 +129,7 @@ class Thinking(Struct, forbid_unknown_fields=True, omit_defaults=True):
 class ConversationFields(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """What the prompt is made of."""
 
-    model: Annotated[str, _MODEL] | None = None
+    model: ModelName | None = None
     messages: Annotated[list[AnthropicMessage], Meta(min_length=1)]
     system: str | list[ContentBlock] | None = None
     tools: Annotated[list[AnthropicTool], Meta(max_length=MAX_TOOLS)] | None = None

@@ -24,10 +24,9 @@ from headgate.gateway.wire.labels import EndUser, Metadata
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.response_format import KINDS, by_schema, without_schema
 from headgate.gateway.wire.responses_items import ResponseItem, given_items, identified, turns_of
-from headgate.gateway.wire.sampling import StreamOptions, check_stream_options
+from headgate.gateway.wire.sampling import ModelName, StreamOptions, check_stream_options
 from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools, check_use
 
-_MODEL = Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
 LOGPROBS = "message.output_text.logprobs"
 INCLUDED = (LOGPROBS, "reasoning.encrypted_content")
 """What `include` may ask for; there never is encrypted reasoning here."""
@@ -87,7 +86,7 @@ class Reasoning(Struct, forbid_unknown_fields=True, omit_defaults=True):
 class ResponsesRequest(Struct, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """The body of `POST /v1/responses`. Parameters not listed are refused, never dropped."""
 
-    model: Annotated[str, _MODEL] | None = None
+    model: ModelName | None = None
     input: str | Annotated[list[ResponseItem], Meta(min_length=1)]
     instructions: str | None = None
     previous_response_id: Annotated[str | None, Meta(description="Go on after a response that is stored.")] = None

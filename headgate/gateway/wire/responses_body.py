@@ -146,95 +146,75 @@ class DeletedResponse(Struct):
     object: Literal["response"] = "response"
 
 
-class ResponseCreated(Struct, tag_field="type", tag="response.created"):
+class _OfResponse(Struct):
+    sequence_number: int
+    response: ResponseBody
+
+
+class _OfItem(Struct):
+    sequence_number: int
+    output_index: int
+    item: OutputItem
+
+
+class _OfContent(Struct):
+    sequence_number: int
+    item_id: str
+    output_index: int
+    content_index: int
+
+
+class ResponseCreated(_OfResponse, tag_field="type", tag="response.created"):
     """The first event."""
 
-    sequence_number: int
-    response: ResponseBody
 
-
-class ResponseInProgress(Struct, tag_field="type", tag="response.in_progress"):
+class ResponseInProgress(_OfResponse, tag_field="type", tag="response.in_progress"):
     """The second event."""
 
-    sequence_number: int
-    response: ResponseBody
 
-
-class ItemAdded(Struct, tag_field="type", tag="response.output_item.added"):
+class ItemAdded(_OfItem, tag_field="type", tag="response.output_item.added"):
     """An item begins, empty."""
 
-    sequence_number: int
-    output_index: int
-    item: OutputItem
 
-
-class ItemDone(Struct, tag_field="type", tag="response.output_item.done"):
+class ItemDone(_OfItem, tag_field="type", tag="response.output_item.done"):
     """An item is whole."""
 
-    sequence_number: int
-    output_index: int
-    item: OutputItem
 
-
-class PartAdded(Struct, tag_field="type", tag="response.content_part.added"):
+class PartAdded(_OfContent, tag_field="type", tag="response.content_part.added"):
     """An item's content begins, empty."""
 
-    sequence_number: int
-    item_id: str
-    output_index: int
-    content_index: int
     part: OutputText | ReasoningText
 
 
-class PartDone(Struct, tag_field="type", tag="response.content_part.done"):
+class PartDone(_OfContent, tag_field="type", tag="response.content_part.done"):
     """An item's content is whole."""
 
-    sequence_number: int
-    item_id: str
-    output_index: int
-    content_index: int
     part: OutputText | ReasoningText
 
 
-class OutputTextDelta(Struct, tag_field="type", tag="response.output_text.delta"):
+class OutputTextDelta(_OfContent, tag_field="type", tag="response.output_text.delta"):
     """Text to add."""
 
-    sequence_number: int
-    item_id: str
-    output_index: int
-    content_index: int
     delta: str
     logprobs: list[LogprobBody]
 
 
-class OutputTextDone(Struct, tag_field="type", tag="response.output_text.done"):
+class OutputTextDone(_OfContent, tag_field="type", tag="response.output_text.done"):
     """The whole text."""
 
-    sequence_number: int
-    item_id: str
-    output_index: int
-    content_index: int
     text: str
     logprobs: list[LogprobBody]
 
 
-class ReasoningDelta(Struct, tag_field="type", tag="response.reasoning_text.delta"):
+class ReasoningDelta(_OfContent, tag_field="type", tag="response.reasoning_text.delta"):
     """Reasoning to add."""
 
-    sequence_number: int
-    item_id: str
-    output_index: int
-    content_index: int
     delta: str
 
 
-class ReasoningDone(Struct, tag_field="type", tag="response.reasoning_text.done"):
+class ReasoningDone(_OfContent, tag_field="type", tag="response.reasoning_text.done"):
     """All of the reasoning."""
 
-    sequence_number: int
-    item_id: str
-    output_index: int
-    content_index: int
     text: str
 
 
@@ -257,25 +237,16 @@ class ArgumentsDone(Struct, tag_field="type", tag="response.function_call_argume
     arguments: str
 
 
-class ResponseCompleted(Struct, tag_field="type", tag="response.completed"):
+class ResponseCompleted(_OfResponse, tag_field="type", tag="response.completed"):
     """The last event of an answer that came to its end."""
 
-    sequence_number: int
-    response: ResponseBody
 
-
-class ResponseIncomplete(Struct, tag_field="type", tag="response.incomplete"):
+class ResponseIncomplete(_OfResponse, tag_field="type", tag="response.incomplete"):
     """The last event of an answer that was cut."""
 
-    sequence_number: int
-    response: ResponseBody
 
-
-class ResponseFailed(Struct, tag_field="type", tag="response.failed"):
+class ResponseFailed(_OfResponse, tag_field="type", tag="response.failed"):
     """The last event of an answer that broke off."""
-
-    sequence_number: int
-    response: ResponseBody
 
 
 RESPONSE_EVENTS: tuple[type, ...] = (

@@ -1,4 +1,4 @@
-"""Fields that chat completions and plain completions share."""
+"""Fields that protocols share."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from headgate.gateway.request import Sampling
 from headgate.gateway.wire.errors import invalid
 from headgate.gateway.wire.labels import EndUser
 
+ModelName = Annotated[
+    str, Meta(min_length=1, description="auto, small, large, or a name from GET /v1/models; none: the default.")
+]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 StopString = Annotated[str, Meta(min_length=1)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
