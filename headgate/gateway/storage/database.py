@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -59,15 +60,22 @@ class Database:
         self._thread.shutdown()
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            result = work(self._connection)
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
-        return result
+        with transaction(self._connection):
+            return work(self._connection)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commits at the end of what is done inside; leaves nothing of it behind where that or this fails."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # SQLite has done it itself where the disk is full.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _connect(path: Path) -> sqlite3.Connection:

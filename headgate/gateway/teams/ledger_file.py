@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import astuple
 
+from headgate.gateway.storage.database import transaction
 from headgate.gateway.teams.costs import Cost
 
 Cause = Literal["generated", "cancelled", "rejected", "cut", "retried", "exact", "semantic", "shadow"]
@@ -137,7 +138,7 @@ class LedgerFile:
     def recover(self) -> int:
         """Have what a process before left open count as it was set aside; gives how many there were."""
         columns = ", ".join("'cut'" if name == "cause" else name for name in NAMES)
-        with self._transaction():
+        with transaction(self._connection):
             count = self._connection.execute(f"INSERT INTO generations SELECT {columns} FROM intents").rowcount
             self._connection.execute("DELETE FROM intents")
         return count
@@ -145,7 +146,7 @@ class LedgerFile:
     def write(self, batch: Sequence[Op]) -> None:
         """Commit all of it, or nothing. `sqlite3.Error` where it cannot be, as on a full disk."""
         execute = self._connection.execute
-        with self._transaction():
+        with transaction(self._connection):
             for op in batch:
                 if isinstance(op, Intent):
                     execute(f"INSERT INTO intents VALUES (?, {_MARKS})", (op.id, *astuple(op.entry)))
@@ -171,7 +172,7 @@ class LedgerFile:
 
         `fresh`: what a file without one gets; None: a name of its own.
         """
-        with self._transaction():
+        with transaction(self._connection):
             if (row := self._connection.execute("SELECT id FROM gateway").fetchone()) is None:
                 row = (fresh or secrets.token_hex(8),)
                 self._connection.execute("INSERT INTO gateway VALUES (?)", row)
@@ -180,9 +181,6 @@ class LedgerFile:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._connection)
 
 
 class LateLedgerFile:
@@ -212,31 +210,6 @@ class LateLedgerFile:
         """Close the file, if it was opened."""
         if self._file is not None:
             self._file.close()
-
-
-class _Transaction:
-    """Commits at the end, or leaves nothing behind."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            try:
-                self._connection.execute("COMMIT")
-                return
-            except sqlite3.Error:
-                self._roll_back()
-                raise
-        self._roll_back()
-
-    def _roll_back(self) -> None:
-        # SQLite has done it itself where the disk is full.
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
 
 
 def read_spent(path: Path, since: str) -> tuple[str, list[tuple[str, str, Cost]]]:
