@@ -12,7 +12,6 @@ import logging
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, runtime_checkable
 
@@ -25,16 +24,18 @@ from headgate.cache.verdict import Hit, Near
 from headgate.cache.watch import Watch
 from headgate.engine.errors import EngineError
 from headgate.engine.judged import Score
-from headgate.gateway.destinations import Outcome, Pieces, Prepared, Read
-from headgate.gateway.request import ChatRequest, Choice, Joiner
+from headgate.gateway.backlog import Backlog
+from headgate.gateway.destinations import Pieces, Prepared, Read, whole
+from headgate.gateway.request import ChatRequest, Choice
 from headgate.gateway.routes import Routes
+from headgate.gateway.settings import AuditSection
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import ApiError
 
 logger = logging.getLogger("headgate.gateway")
 
 State = Literal["drawn", "done", "undecided", "dropped", "failed"]
-_WORKERS = 4
+_AT_ONCE = 4
 """Audits on their way at once: enough that one model's do not wait for another's users."""
 
 
@@ -72,16 +73,6 @@ class Examiner(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AuditPolicy:
-    """How much is audited. `share` of hits, `idle_share` while no user waits; `queue`: audits that may wait."""
-
-    enabled: bool = True
-    share: float = 0.05
-    idle_share: float = 1.0
-    queue: int = 64
-
-
-@dataclass(frozen=True, slots=True)
 class _Ticket:
     """A hit that was drawn, and what is needed to answer its question again."""
 
@@ -92,24 +83,23 @@ class _Ticket:
     vector: Vector | None
 
 
-class Audits:
+class Audits(Backlog[_Ticket]):
     """Draws hits, has them examined, and tells the watch. All calls come from one event loop."""
 
-    def __init__(self, watch: Watch, calibration: Calibration, routes: Routes, policy: AuditPolicy) -> None:
+    def __init__(self, watch: Watch, calibration: Calibration, routes: Routes, section: AuditSection) -> None:
         """Audits that begin with `start`.
 
         Args:
             watch: whom the labels are for.
             calibration: how far labels are to be trusted, and where likelihood decides.
             routes: which model would have answered.
-            policy: how much is audited.
+            section: how much is audited.
         """
+        super().__init__("audits", section.queue, _AT_ONCE)
         self.watch = watch
         self._calibration = calibration
         self._routes = routes
-        self._policy = policy
-        self._queue: asyncio.Queue[_Ticket] = asyncio.Queue(policy.queue)
-        self._workers: list[asyncio.Task[None]] = []
+        self._section = section
         self._states: Counter[State] = Counter()
         self._labels: Counter[tuple[Source, LabelKind, bool]] = Counter()
         self._device_s = 0.0
@@ -130,35 +120,28 @@ class Audits:
         """Device seconds that audits have taken."""
         return self._device_s
 
-    def start(self) -> None:
-        """Begin to work off the queue."""
-        self._workers = [asyncio.create_task(self._work(), name=f"audits {n}") for n in range(_WORKERS)]
-
     async def close(self) -> None:
         """Drop what waits and end what runs."""
-        for task in (*self._workers, *self._noting):
+        for task in self._noting:
             task.cancel()
-        await asyncio.gather(*self._workers, *self._noting, return_exceptions=True)
-        self._workers = []
+        await asyncio.gather(super().close(), *self._noting, return_exceptions=True)
 
     async def drained(self) -> None:
         """Wait until every audit drawn by now has been made, and every label taken."""
-        await self._queue.join()
+        await super().drained()
         await asyncio.gather(*self._noting)
 
     def served(self, hit: Hit, request: ChatRequest, principal: Principal, vector: Vector | None) -> None:
         """A hit by meaning was served: count it, and queue its audit if it was drawn. Never waits."""
-        if not self._policy.enabled:
+        if not self._section.enabled:
             return
         # Not the client's request id: that may repeat, and whoever chooses it must not choose what is audited.
-        share = self._policy.idle_share if self._idle() else None
+        share = self._section.idle_share if self._idle() else None
         audit = self.watch.draw(hit.entry.key, secrets.token_hex(16), share)
         if not audit.audited:
             return
         self._states["drawn"] += 1
-        try:
-            self._queue.put_nowait(_Ticket(audit, hit, request, principal, vector))
-        except asyncio.QueueFull:
+        if not self._put(_Ticket(audit, hit, request, principal, vector)):
             self._states["dropped"] += 1
 
     def answered(self, near: Near, question: str, model: str, choices: Sequence[Choice]) -> None:
@@ -183,19 +166,15 @@ class Audits:
         # Models share the device: one model's users are in the way of every audit.
         return all(d.idle for d in self._routes.destinations.values() if isinstance(d, Examiner))
 
-    async def _work(self) -> None:
-        while True:
-            ticket = await self._queue.get()
-            try:
-                await self._audit(ticket)
-            except (ApiError, EngineError, OSError) as error:
-                self._states["failed"] += 1
-                logger.info("an audit could not be made: %s", error)
-            except Exception:
-                self._states["failed"] += 1
-                logger.exception("an audit failed")
-            finally:
-                self._queue.task_done()
+    async def _do(self, item: _Ticket) -> None:
+        try:
+            await self._audit(item)
+        except (ApiError, EngineError, OSError) as error:
+            self._states["failed"] += 1
+            logger.info("an audit could not be made: %s", error)
+        except Exception:
+            self._states["failed"] += 1
+            logger.exception("an audit failed")
 
     async def _audit(self, ticket: _Ticket) -> None:
         found = await self._examine(ticket)
@@ -224,7 +203,8 @@ class Audits:
         # Another model's tokens lack the end token, and penalties would change what is likeliest.
         if own and score.greedy and not prepared.sampling.changes_logits:
             return Label("identical", True)
-        generated = await self._generate(model, prepared, request_id, principal)
+        (generated, *_), outcome = await whole(model.generate(prepared, request_id, principal))
+        self._device_s += outcome.device_s
         return label(
             self._calibration,
             identical=own and generated.token_ids == tokens,
@@ -233,13 +213,3 @@ class Audits:
             question=request.last_user_text or "",
             mean_logprob=score.mean,
         )
-
-    async def _generate(self, model: Examiner, prepared: Prepared, request_id: str, principal: Principal) -> Choice:
-        joiner = Joiner()
-        async with aclosing(model.generate(prepared, request_id, principal)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Outcome):
-                    self._device_s += piece.device_s
-                else:
-                    joiner.add(piece)
-        return joiner.choices()[0]

@@ -1,4 +1,4 @@
-"""Work that nobody waits for: a bounded queue and one task that works it off."""
+"""Work that nobody waits for: a bounded queue and a few tasks that work it off."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ Item = TypeVar("Item")
 class Backlog(ABC, Generic[Item]):
     """Does one thing after the other, from `start` to `close`. All calls come from one event loop."""
 
-    def __init__(self, name: str, most: int) -> None:
-        """`name` of the task; `most`: items that may wait."""
+    def __init__(self, name: str, most: int, at_once: int = 1) -> None:
+        """`name` of the tasks; `most`: items that may wait; `at_once`: items that are done side by side."""
         self._name = name
+        self._at_once = at_once
         self._queue: asyncio.Queue[Item] = asyncio.Queue(most)
-        self._worker: asyncio.Task[None] | None = None
+        self._workers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin to work off the queue."""
-        self._worker = asyncio.create_task(self._work(), name=self._name)
+        self._workers = [asyncio.create_task(self._work(), name=f"{self._name} {n}") for n in range(self._at_once)]
 
     async def close(self) -> None:
         """Drop what waits and end what runs."""
-        if self._worker is not None:
-            self._worker.cancel()
-            await asyncio.gather(self._worker, return_exceptions=True)
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
 
     async def drained(self) -> None:
         """Wait until everything that was put by now is done."""

@@ -12,7 +12,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from pathlib import Path
@@ -26,9 +25,9 @@ from headgate.engine.errors import EngineError
 from headgate.gateway.audits import Examiner
 from headgate.gateway.backlog import Backlog
 from headgate.gateway.checkpoints import model_identity
-from headgate.gateway.destinations import Outcome
+from headgate.gateway.destinations import Outcome, whole
 from headgate.gateway.lessons import Lessons, Pair
-from headgate.gateway.request import ChatRequest, Choice, Joiner
+from headgate.gateway.request import ChatRequest, Choice
 from headgate.gateway.routes import AUTO, Plan, Routes
 from headgate.gateway.routing_settings import OutcomesSection
 from headgate.gateway.settings import Settings
@@ -183,15 +182,9 @@ class Comparisons(Backlog[_Ticket]):
     async def _answer(
         self, model: Examiner, request: ChatRequest, principal: Principal, plan: Plan
     ) -> tuple[Choice, float]:
-        joiner, device_s = Joiner(), 0.0
         prepared = await model.prepare(request)
-        async with aclosing(model.generate(prepared, _id(plan), principal)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Outcome):
-                    device_s = piece.device_s
-                else:
-                    joiner.add(piece)
-        return joiner.choices()[0], device_s
+        choices, outcome = await whole(model.generate(prepared, _id(plan), principal))
+        return choices[0], outcome.device_s
 
 
 def _id(plan: Plan) -> str:

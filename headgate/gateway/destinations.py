@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +11,7 @@ import msgspec
 
 from headgate.engine.sampling.grammar import Grammar
 from headgate.engine.sampling.params import SamplingParams
-from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
+from headgate.gateway.request import ChatRequest, Choice, Chunk, Joiner, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.routing.price import Load, Rates
 from headgate.routing.types import Need, Vector
@@ -50,6 +51,19 @@ class Outcome(msgspec.Struct, frozen=True):
 Pieces = AsyncGenerator[Chunk | Outcome, bool | None]
 Read = dict[str, tuple[int, ...]]
 """A request's prompt by the revision of tokenizer and template that made it."""
+
+
+async def whole(pieces: Pieces) -> tuple[tuple[Choice, ...], Outcome]:
+    """An answer that nobody reads while it is made, and its account."""
+    joiner, outcome = Joiner(), None
+    async with aclosing(pieces):
+        async for piece in pieces:
+            if isinstance(piece, Outcome):
+                outcome = piece
+            else:
+                joiner.add(piece)
+    assert outcome is not None, "an answer ends with its account"
+    return joiner.choices(), outcome
 
 
 class Live(msgspec.Struct, frozen=True):

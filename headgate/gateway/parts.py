@@ -15,7 +15,7 @@ from headgate.cache.store.base import Store
 from headgate.cache.store.journal import Journal
 from headgate.cache.watch import Watch
 from headgate.engine.engine import Engine, EngineSettings
-from headgate.gateway.audits import AuditPolicy, Audits
+from headgate.gateway.audits import Audits
 from headgate.gateway.embedding_model import model_folder
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
@@ -88,8 +88,7 @@ def make_audits(
         false_reject=calibration.false_reject_bound,
     )
     watch = Watch(store, auditor, _LADDER, _LADDER[0], LabelLog(journal), time.time, journal, voices)
-    audit = section.audit
-    return Audits(watch, calibration, routes, AuditPolicy(audit.enabled, audit.share, audit.idle_share, audit.queue))
+    return Audits(watch, calibration, routes, section.audit)
 
 
 def cache_policy(section: CacheSection) -> CachePolicy:

@@ -11,7 +11,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -20,8 +19,8 @@ from prometheus_client import CollectorRegistry
 from headgate.cache.canonical import same_answer
 from headgate.engine.errors import EngineError
 from headgate.gateway.backlog import Backlog
-from headgate.gateway.destinations import Outcome
-from headgate.gateway.request import ChatRequest, Choice, Joiner
+from headgate.gateway.destinations import Outcome, whole
+from headgate.gateway.request import ChatRequest, Choice
 from headgate.gateway.routes import Routes
 from headgate.gateway.teams.accounts import Accounts, payer
 from headgate.gateway.teams.keys import Principal
@@ -103,18 +102,12 @@ class Shadows(Backlog[tuple[Answered, str]]):
     async def _answer(self, answered: Answered, shadow: str) -> None:
         destination, principal = self._routes.destinations[shadow], answered.principal
         request = replace(answered.request, model=shadow, priority="background")
-        began, joiner, outcome = self._clock(), Joiner(), None
+        began = self._clock()
         prepared = await destination.prepare(request)
-        async with aclosing(destination.generate(prepared, f"shadow-{answered.id}", principal)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Outcome):
-                    outcome = piece
-                else:
-                    joiner.add(piece)
-        assert outcome is not None, "an answer ends with its account"
+        choices, outcome = await whole(destination.generate(prepared, f"shadow-{answered.id}", principal))
         seconds = self._clock() - began
         self._accounts.shadow(payer(principal, answered.id, request), shadow, outcome.usage, outcome.device_s)
-        result = agreement(request, answered.choices, joiner.choices())
+        result = agreement(request, answered.choices, choices)
         self._count(answered, shadow, result)
         line = {
             "message": "shadow",

@@ -24,12 +24,13 @@ from headgate.cache.watch import Watch
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.answers import Answers
-from headgate.gateway.audits import AuditPolicy, Audits
+from headgate.gateway.audits import Audits
 from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.pipeline import Road
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.request import CacheControl, ChatRequest, Message, Sampling
 from headgate.gateway.routes import Routes
+from headgate.gateway.settings import AuditSection
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.metrics import Metrics
@@ -60,7 +61,7 @@ class OneVector:
 
 
 class Site:
-    def __init__(self, engine: Engine, policy: AuditPolicy) -> None:
+    def __init__(self, engine: Engine, policy: AuditSection) -> None:
         self.engine = engine
         self.store = MemoryStore(1 << 20, lambda: 1000.0)
         routes = Routes([LocalDestination(engine.models["m"])], {}, TaskClassifier(load_tasks()))
@@ -94,11 +95,11 @@ class Site:
 
 
 @asynccontextmanager
-async def site(checkpoint: Path, policy: AuditPolicy | None = None, *, start: bool = True) -> AsyncIterator[Site]:
+async def site(checkpoint: Path, policy: AuditSection | None = None, *, start: bool = True) -> AsyncIterator[Site]:
     engine = Engine(EngineSettings(kv_bytes=4 << 20, threads=1))
     engine.load(ModelSpec("m", checkpoint))
     engine.start()
-    made = Site(engine, policy or AuditPolicy())
+    made = Site(engine, policy or AuditSection())
     if start:
         made.audits.start()
     try:
@@ -158,7 +159,7 @@ async def test_what_the_model_would_write_itself_stays(tiny_checkpoint: Path) ->
 
 
 async def test_a_full_queue_drops_audits_and_says_so(tiny_checkpoint: Path) -> None:
-    async with site(tiny_checkpoint, AuditPolicy(queue=2), start=False) as world:
+    async with site(tiny_checkpoint, AuditSection(queue=2), start=False) as world:
         await world.ask(FRANCE)
         for _ in range(5):
             assert (await world.ask(AGAIN))[0] == "semantic"
@@ -171,7 +172,7 @@ async def test_a_full_queue_drops_audits_and_says_so(tiny_checkpoint: Path) -> N
 
 
 async def test_while_users_wait_only_the_share_is_audited(tiny_checkpoint: Path) -> None:
-    async with site(tiny_checkpoint, AuditPolicy(share=1e-9), start=False) as world:
+    async with site(tiny_checkpoint, AuditSection(share=1e-9), start=False) as world:
         await world.ask(FRANCE)
         await world.ask(AGAIN)
         assert dict(world.audits.states) == {"drawn": 1}
@@ -201,7 +202,7 @@ async def test_a_near_neighbour_is_labelled_by_the_answer_that_is_made_anyway(ti
 
 
 async def test_audits_can_be_switched_off(tiny_checkpoint: Path) -> None:
-    async with site(tiny_checkpoint, AuditPolicy(enabled=False)) as world:
+    async with site(tiny_checkpoint, AuditSection(enabled=False)) as world:
         await world.ask(FRANCE)
         assert (await world.ask(AGAIN))[0] == "semantic"
         assert dict(world.audits.states) == {}
