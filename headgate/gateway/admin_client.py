@@ -14,10 +14,6 @@ import click
 
 _TIMEOUT_S = 60.0
 
-key_option = click.option(
-    "--api-key", envvar="OPENAI_API_KEY", help="A key with the role admin; an open server needs none from its machine."
-)
-
 
 class _NoFollowing(urllib.request.HTTPRedirectHandler):
     """The key is for the server that was named, not for where that leads."""

@@ -6,9 +6,8 @@ import json
 
 import click
 
-from headgate.gateway.admin_client import ask, key_option, read
-
-url_option = click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
+from headgate.gateway.admin_client import ask, read
+from headgate.gateway.command_parts import json_option, key_option, url_option
 
 
 @click.group()
@@ -44,7 +43,7 @@ def invalidate(
         raise click.UsageError(
             "give one of --key, --tag, --author, --team, --epoch and --all, or --tag or --author with --team"
         )
-    gone = ask(f"{url.rstrip('/')}/admin/cache/invalidate", api_key, wanted)["invalidated"]
+    gone = ask(f"{url}/admin/cache/invalidate", api_key, wanted)["invalidated"]
     answers = f"{gone} {'answer' if gone == 1 else 'answers'}"
     click.echo(f"{answers} forgotten." if epoch is None else f"The epoch is '{epoch}'; {answers} stored, of any epoch.")
 
@@ -52,10 +51,10 @@ def invalidate(
 @cache.command()
 @url_option
 @key_option
-@click.option("--json", "as_json", is_flag=True, help="As the server says it.")
+@json_option
 def audits(url: str, api_key: str | None, as_json: bool) -> None:
     """What audits found: the share of wrong hits, the threshold, and the answers that are held back."""
-    report = ask(f"{url.rstrip('/')}/admin/cache/audits", api_key, None)
+    report = ask(f"{url}/admin/cache/audits", api_key, None)
     if as_json:
         click.echo(json.dumps(report, indent=2))
         return
@@ -87,7 +86,7 @@ def lift(url: str, api_key: str | None, key: str | None, threshold: bool, everyt
     wanted = {name: value for name, value in given.items() if value is not None}
     if len(wanted) != 1:
         raise click.UsageError("give one of --key, --all and --threshold")
-    done = ask(f"{url.rstrip('/')}/admin/cache/lift", api_key, wanted)
+    done = ask(f"{url}/admin/cache/lift", api_key, wanted)
     if threshold:
         click.echo("The threshold is as certified." if done["threshold_lowered"] else "The threshold had not risen.")
     else:
@@ -99,16 +98,16 @@ def lift(url: str, api_key: str | None, key: str | None, threshold: bool, everyt
 @key_option
 def labels(url: str, api_key: str | None) -> None:
     """Print the label log, a JSON object a line: what the rule can be fitted on anew."""
-    click.echo(read(f"{url.rstrip('/')}/admin/cache/labels", api_key, None).decode(), nl=False)
+    click.echo(read(f"{url}/admin/cache/labels", api_key, None).decode(), nl=False)
 
 
 @cache.command()
 @url_option
 @key_option
-@click.option("--json", "as_json", is_flag=True, help="As the server says it.")
+@json_option
 def stats(url: str, api_key: str | None, as_json: bool) -> None:
     """What the cache holds, and what it did since the server started."""
-    report = ask(f"{url.rstrip('/')}/admin/cache", api_key, None)
+    report = ask(f"{url}/admin/cache", api_key, None)
     if as_json:
         click.echo(json.dumps(report, indent=2))
         return

@@ -18,7 +18,8 @@ from aiohttp import web
 from headgate import __version__
 from headgate.gateway import terminal
 from headgate.gateway.cache_commands import cache
-from headgate.gateway.config import CONFIG_VARIABLE, load_settings
+from headgate.gateway.command_parts import config_option, unusable, url_option
+from headgate.gateway.config import load_settings
 from headgate.gateway.config_commands import config
 from headgate.gateway.document import ConfigError
 from headgate.gateway.feedback_command import feedback
@@ -49,11 +50,6 @@ class Commands(click.Group):
             command = entry.load()
             return command if isinstance(command, click.Command) else None
         return None
-
-
-config_option = click.option(
-    "--config", "config_path", envvar=CONFIG_VARIABLE, type=click.Path(path_type=Path), help="Configuration file."
-)
 
 
 @click.group(cls=Commands)
@@ -154,14 +150,14 @@ def _say(text: str) -> None:
 
 
 @main.command()
-@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
+@url_option
 @click.option("--model", default="auto", show_default=True, help="auto, small, large or a model id.")
 @click.option("--api-key", envvar="OPENAI_API_KEY", help="Sent as the bearer token.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Longest answer, in tokens.")
 @click.argument("question", required=False)
 def chat(url: str, model: str, api_key: str | None, max_tokens: int | None, question: str | None) -> None:
     """Talk to a server. With a QUESTION: ask it and leave."""
-    client = terminal.ChatClient(url.rstrip("/"), model, api_key, max_tokens)
+    client = terminal.ChatClient(url, model, api_key, max_tokens)
     try:
         asyncio.run(terminal.converse(client, question))
     except terminal.ChatError as error:
@@ -184,7 +180,7 @@ def _settings(path: Path | None) -> Settings:
     try:
         return load_settings(path)
     except ConfigError as error:
-        raise click.ClickException("the configuration cannot be used:\n  " + "\n  ".join(error.problems)) from None
+        raise unusable(error) from None
 
 
 if __name__ == "__main__":

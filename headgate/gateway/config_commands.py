@@ -11,6 +11,7 @@ from typing import Any
 import click
 from pydantic import BaseModel
 
+from headgate.gateway.command_parts import unusable
 from headgate.gateway.config import CONFIG_VARIABLE, check_settings, read_settings
 from headgate.gateway.config_reference import reference
 from headgate.gateway.document import ConfigError
@@ -34,7 +35,7 @@ def check(file: Path | None) -> None:
         settings = check_settings(file)
         roster = read_roster(settings, os.environ)
     except ConfigError as error:
-        raise _unusable(error) from None
+        raise unusable(error) from None
     source = str(file) if file is not None else "the default configuration"
     models = ", ".join(m.id for m in settings.served)
     count = sum(len(team.keys) for team in roster.teams.values())
@@ -61,7 +62,7 @@ def diff(file: Path | None, against: Path | None) -> None:
         before = _flat_all(None if against is None else read_settings(against))
         now = _flat_all(read_settings(file))
     except ConfigError as error:
-        raise _unusable(error) from None
+        raise unusable(error) from None
     for name in sorted(before.keys() | now.keys()):
         for sign, values in (("-", before), ("+", now)):
             if name in values and before.get(name) != now.get(name):
@@ -111,7 +112,3 @@ def _shown(name: str, value: object) -> str:
         return f"{value.partition('://')[0]}://…"
     plain = sorted(value) if isinstance(value, frozenset) else list(value) if isinstance(value, tuple) else value
     return json.dumps(plain, default=str, ensure_ascii=False)
-
-
-def _unusable(error: ConfigError) -> click.ClickException:
-    return click.ClickException("the configuration cannot be used:\n  " + "\n  ".join(error.problems))

@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 
 import click
 
-from headgate.gateway.admin_client import key_option, read
-from headgate.gateway.cache_commands import url_option
+from headgate.gateway.admin_client import read
+from headgate.gateway.command_parts import key_option, url_option
 
 
 @click.command()
@@ -17,4 +17,4 @@ from headgate.gateway.cache_commands import url_option
 def feedback(url: str, api_key: str | None, team: str | None) -> None:
     """Print what was said of answers, a JSON object a line, the oldest first."""
     query = "" if team is None else f"?{urlencode({'team': team})}"
-    click.echo(read(f"{url.rstrip('/')}/admin/feedback{query}", api_key, None).decode(), nl=False)
+    click.echo(read(f"{url}/admin/feedback{query}", api_key, None).decode(), nl=False)

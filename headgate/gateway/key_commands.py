@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import click
 
-from headgate.gateway.config import CONFIG_VARIABLE, read_settings
+from headgate.gateway.command_parts import config_option, unusable
+from headgate.gateway.config import read_settings
 from headgate.gateway.document import ConfigError
 from headgate.gateway.teams.key_store import KeyStore, KeyStoreError, MadeKey
 from headgate.gateway.teams.moments import moment
@@ -19,9 +20,6 @@ T = TypeVar("T")
 
 folder_option = click.option(
     "--teams", type=click.Path(path_type=Path), help="Folder of the team files, instead of teams.folder."
-)
-config_option = click.option(
-    "--config", "config_path", envvar=CONFIG_VARIABLE, type=click.Path(path_type=Path), help="Configuration file."
 )
 
 
@@ -112,7 +110,7 @@ def _done(work: Callable[[], T]) -> T:
     except KeyStoreError as error:
         raise click.ClickException(str(error)) from None
     except ConfigError as error:
-        raise click.ClickException("the configuration cannot be used:\n  " + "\n  ".join(error.problems)) from None
+        raise unusable(error) from None
 
 
 def _show(made: MadeKey) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
-from headgate.gateway.admin_client import ask, key_option
+from headgate.gateway.admin_client import ask
+from headgate.gateway.command_parts import json_option, key_option, url_option
 
 _WITHIN_S = 1800.0
 """Weights of hundreds of gigabytes are read from a slow disk in less."""
-
-url_option = click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The server.")
 
 
 @click.group()
@@ -23,10 +22,10 @@ def models() -> None:
 @models.command("list")
 @url_option
 @key_option
-@click.option("--json", "as_json", is_flag=True, help="As the server says it.")
+@json_option
 def list_models(url: str, api_key: str | None, as_json: bool) -> None:
     """Every model of the server, and what it keeps for keys and values."""
-    report = ask(f"{url.rstrip('/')}/admin/models", api_key, None)
+    report = ask(f"{url}/admin/models", api_key, None)
     if as_json:
         click.echo(json.dumps(report, indent=2))
         return
@@ -40,7 +39,7 @@ def list_models(url: str, api_key: str | None, as_json: bool) -> None:
 @click.argument("model")
 def sleep(url: str, api_key: str | None, model: str) -> None:
     """Have MODEL give its memory back until somebody wants it."""
-    click.echo(_line(ask(f"{url.rstrip('/')}/admin/models/sleep", api_key, {"model": model}, _WITHIN_S)))
+    click.echo(_line(ask(f"{url}/admin/models/sleep", api_key, {"model": model}, _WITHIN_S)))
 
 
 @models.command()
@@ -49,7 +48,7 @@ def sleep(url: str, api_key: str | None, model: str) -> None:
 @click.argument("model")
 def wake(url: str, api_key: str | None, model: str) -> None:
     """Have MODEL be there again, before somebody waits for it."""
-    click.echo(_line(ask(f"{url.rstrip('/')}/admin/models/wake", api_key, {"model": model}, _WITHIN_S)))
+    click.echo(_line(ask(f"{url}/admin/models/wake", api_key, {"model": model}, _WITHIN_S)))
 
 
 def _line(state: dict[str, Any]) -> str:

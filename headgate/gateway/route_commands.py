@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 
 import click
 
-from headgate.gateway.admin_client import ask, key_option
+from headgate.gateway.admin_client import ask
+from headgate.gateway.command_parts import json_option, key_option, unusable
 from headgate.gateway.config import CONFIG_VARIABLE, load_settings
 from headgate.gateway.document import ConfigError
 from headgate.gateway.teams.files import read_roster
@@ -32,7 +33,7 @@ from headgate.gateway.teams.files import read_roster
 )
 @click.option("--team", help="As if this team asked.")
 @click.option("--key", "key_id", help="As if the API key of this id asked.")
-@click.option("--json", "as_json", is_flag=True, help="As the server says it.")
+@json_option
 def explain(
     request_file: Any,
     url: str | None,
@@ -68,7 +69,7 @@ def _by_configuration(path: Path | None, body: bytes, team: str | None, key_id: 
     try:
         settings = load_settings(path)
     except ConfigError as error:
-        raise click.ClickException("the configuration cannot be used:\n  " + "\n  ".join(error.problems)) from None
+        raise unusable(error) from None
     # Imported here: torch takes seconds.
     import msgspec
 

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.gateway.config import CONFIG_VARIABLE, read_settings
+from headgate.gateway.command_parts import config_option, unusable
+from headgate.gateway.config import read_settings
 from headgate.gateway.document import ConfigError
 from headgate.gateway.storage.folder import default_folder
 from headgate.gateway.teams.costs import Cost
@@ -53,9 +54,7 @@ class Row:
 
 
 @click.command()
-@click.option(
-    "--config", "config_path", envvar=CONFIG_VARIABLE, type=click.Path(path_type=Path), help="Configuration file."
-)
+@config_option
 @click.option("--ledger", type=click.Path(path_type=Path), help=f"The ledger, instead of {FILE} in storage.folder.")
 @click.option("--team", help="This team only.")
 @click.option("--since", help="From this day on, such as 2026-11-22, in each team's time zone.")
@@ -159,7 +158,7 @@ def _ledger(config_path: Path | None) -> Path:
         # The keys of teams are not needed for it, nor the variables that hold them.
         folder = read_settings(config_path).storage.folder
     except ConfigError as error:
-        raise click.ClickException("the configuration cannot be used:\n  " + "\n  ".join(error.problems)) from None
+        raise unusable(error) from None
     if folder is None:
         raise click.ClickException("storage.folder is off, so no usage ledger is kept; --ledger names one")
     try:
