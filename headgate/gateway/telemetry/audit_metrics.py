@@ -27,21 +27,14 @@ class AuditCollector(Scraped):
         """One family per figure."""
         audits, watch = self._audits, self._audits.watch
         told = catalogue.Audits
-        states = told.ENDED.new()
-        for state in get_args(State):
-            states.add_metric([state], audits.states.get(state, 0))
-        yield states
-        labels = told.LABELS.new()
-        for (source, kind, right), count in sorted(audits.labels.items()):
-            labels.add_metric([source, kind, "right" if right else "wrong"], count)
-        yield labels
+        yield told.ENDED.each(([state], audits.states.get(state, 0)) for state in get_args(State))
+        yield told.LABELS.each(
+            ([source, kind, "right" if right else "wrong"], count)
+            for (source, kind, right), count in sorted(audits.labels.items())
+        )
         interval = watch.interval()
-        wrong = told.WRONG_RATIO.new()
-        wrong.add_metric(["lower"], interval.lower)
-        wrong.add_metric(["upper"], interval.upper)
-        if interval.estimate is not None:
-            wrong.add_metric(["labelled"], interval.estimate)
-        yield wrong
+        wrong = {"lower": interval.lower, "upper": interval.upper, "labelled": interval.estimate}
+        yield told.WRONG_RATIO.each(([bound], share) for bound, share in wrong.items() if share is not None)
         yield told.DEVICE.of(audits.device_s)
         computed = sum(model.stats().step_seconds for model in self._models.values())
         yield told.DEVICE_RATIO.of(audits.device_s / computed if computed else 0.0)

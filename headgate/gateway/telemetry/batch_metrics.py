@@ -37,8 +37,6 @@ class BatchMetrics(Scraped):
         """Batches by state; lines on their way."""
         if self._batches is None:
             return
-        active = Requests.BATCHES.new()
-        for status, count in Counts(body.status for body in self._batches.active).items():
-            active.add_metric([status], count)
-        yield active
+        active = Counts(body.status for body in self._batches.active)
+        yield Requests.BATCHES.each(([status], count) for status, count in active.items())
         yield Requests.BATCH_LINES_IN_FLIGHT.of(self._batches.in_flight)

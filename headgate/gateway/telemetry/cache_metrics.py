@@ -119,7 +119,4 @@ class CacheCollector(Scraped):
         for family, value in figures:
             if value is not None:
                 yield family.of(value)
-        faults = Cache.FAULTS.new()
-        for part, count in state.faults.items():
-            faults.add_metric([part], count)
-        yield faults
+        yield Cache.FAULTS.each(([part], count) for part, count in state.faults.items())

@@ -10,9 +10,9 @@ from headgate.engine.local import LocalModel
 from headgate.engine.sleeper import SleepStats
 from headgate.engine.stats import ModelStats
 from headgate.gateway.telemetry.catalogue import Engine
-from headgate.gateway.telemetry.families import CounterFamily, GaugeFamily, Scraped
+from headgate.gateway.telemetry.families import Scraped, ValueFamily
 
-_FIGURES: tuple[tuple[CounterFamily | GaugeFamily, Callable[[ModelStats], float]], ...] = (
+_FIGURES: tuple[tuple[ValueFamily, Callable[[ModelStats], float]], ...] = (
     (Engine.RUNNING, lambda s: s.running),
     (Engine.WAITING, lambda s: s.waiting),
     (Engine.PENDING, lambda s: s.pending_tokens),
@@ -31,7 +31,7 @@ _FIGURES: tuple[tuple[CounterFamily | GaugeFamily, Callable[[ModelStats], float]
 )
 
 
-_SLEEP: tuple[tuple[CounterFamily | GaugeFamily, Callable[[SleepStats], float]], ...] = (
+_SLEEP: tuple[tuple[ValueFamily, Callable[[SleepStats], float]], ...] = (
     (Engine.ASLEEP, lambda s: s.state != "awake"),
     (Engine.SLEEPS, lambda s: s.sleeps),
     (Engine.WAKES, lambda s: s.wakes),
@@ -51,13 +51,8 @@ class EngineCollector(Scraped):
         """One family per figure."""
         stats = {name: model.stats() for name, model in self._models.items()}
         for family, of in _FIGURES:
-            figures = family.new()
-            for model, stood in stats.items():
-                figures.add_metric([model], of(stood))
-            yield figures
+            yield family.each(([model], of(stood)) for model, stood in stats.items())
         sleepers = {name: model.sleeper for name, model in self._models.items()}
+        slept = {name: SleepStats() if sleeper is None else sleeper.stats for name, sleeper in sleepers.items()}
         for family, told in _SLEEP:
-            figures = family.new()
-            for model, sleeper in sleepers.items():
-                figures.add_metric([model], told(SleepStats() if sleeper is None else sleeper.stats))
-            yield figures
+            yield family.each(([model], told(stood)) for model, stood in slept.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,7 +26,28 @@ class Family(ABC):
         """The family without samples."""
 
 
-class CounterFamily(Family):
+class ValueFamily(Family):
+    """A family whose samples are one number each."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def new(self) -> CounterMetricFamily | GaugeMetricFamily:
+        """The family without samples."""
+
+    def of(self, value: float) -> Metric:
+        """The family with its one sample, where it has no labels."""
+        return self.each([((), value)])
+
+    def each(self, samples: Iterable[tuple[Sequence[str], float]]) -> Metric:
+        """The family with a sample for each of these values of its labels."""
+        family = self.new()
+        for labels, value in samples:
+            family.add_metric(labels, value)
+        return family
+
+
+class CounterFamily(ValueFamily):
     """Names end in `_total`."""
 
     __slots__ = ()
@@ -36,12 +57,8 @@ class CounterFamily(Family):
         """The family without samples."""
         return CounterMetricFamily(self.name, self.text, labels=self.labels)
 
-    def of(self, value: float) -> CounterMetricFamily:
-        """The family with its one sample, where it has no labels."""
-        return CounterMetricFamily(self.name, self.text, value=value)
 
-
-class GaugeFamily(Family):
+class GaugeFamily(ValueFamily):
     """Names end in their unit."""
 
     __slots__ = ()
@@ -50,10 +67,6 @@ class GaugeFamily(Family):
     def new(self) -> GaugeMetricFamily:
         """The family without samples."""
         return GaugeMetricFamily(self.name, self.text, labels=self.labels)
-
-    def of(self, value: float) -> GaugeMetricFamily:
-        """The family with its one sample, where it has no labels."""
-        return GaugeMetricFamily(self.name, self.text, value=value)
 
     def held(self, registry: CollectorRegistry) -> Gauge:
         """A gauge that keeps what it is set to, published by the registry from now on."""

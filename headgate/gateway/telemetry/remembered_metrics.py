@@ -32,11 +32,7 @@ class RememberedCollector(Scraped):
 
     def collect(self) -> Iterator[Metric]:
         """One family per figure."""
-        items, ratio = Server.REMEMBERED.new(), Server.REMEMBERED_RATIO.new()
-        for name, store in self._stores().items():
-            count, full = store.remembered
-            items.add_metric([name], count)
-            ratio.add_metric([name], full)
-        yield items
-        yield ratio
+        stores = {name: store.remembered for name, store in self._stores().items()}
+        yield Server.REMEMBERED.each(([name], count) for name, (count, _) in stores.items())
+        yield Server.REMEMBERED_RATIO.each(([name], full) for name, (_, full) in stores.items())
         yield Server.BLOCKS.of(sys.getallocatedblocks())

@@ -74,7 +74,4 @@ class BreakerCollector(Scraped):
 
     def collect(self) -> Iterator[Metric]:
         """0 closed, 1 half open, 2 open."""
-        states = Routing.BREAKER.new()
-        for name, breaker in self._breakers.items():
-            states.add_metric([name], _STATES[breaker.state])
-        yield states
+        yield Routing.BREAKER.each(([name], _STATES[breaker.state]) for name, breaker in self._breakers.items())

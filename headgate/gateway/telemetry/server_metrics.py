@@ -47,27 +47,20 @@ class ServerCollector(Scraped):
 
     def collect(self) -> Iterator[Metric]:
         """One family per figure."""
-        build = Server.BUILD.new()
-        build.add_metric([__version__, platform.python_version()], 1)
-        yield build
+        yield Server.BUILD.each([([__version__, platform.python_version()], 1)])
         revision, since = self._note_config()
-        config = Server.CONFIG.new()
         # One series at a time: the revision that holds.
-        config.add_metric([revision], 1)
-        yield config
+        yield Server.CONFIG.each([([revision], 1)])
         yield Server.CONFIG_SEEN.of(since)
         lifecycle = self._lifecycle
         yield Server.READY.of(float(lifecycle.ready))
-        parts = Server.PART_STATE.new()
-        for part, (state, _) in lifecycle.parts.items():
-            for other in get_args(State):
-                parts.add_metric([part, other], float(other == state))
-        yield parts
+        yield Server.PART_STATE.each(
+            ([part, other], float(other == state))
+            for part, (state, _) in lifecycle.parts.items()
+            for other in get_args(State)
+        )
         yield Requests.IN_FLIGHT.of(lifecycle.in_flight)
-        queued = Requests.QUEUED.new()
-        for model, priority, count in self._queues.standing():
-            queued.add_metric([model, priority], count)
-        yield queued
+        yield Requests.QUEUED.each(([model, priority], count) for model, priority, count in self._queues.standing())
         yield Server.LOG_LINES_DROPPED.of(dropped(ACCESS, None))
 
     def _note_config(self) -> tuple[str, float]:

@@ -7,15 +7,20 @@ Here one event loop adds, and whoever scrapes reads what is there by then.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
+from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from headgate.gateway.telemetry.families import CounterFamily, HistogramFamily
+from headgate.gateway.telemetry.families import CounterFamily, Family, HistogramFamily
+
+F = TypeVar("F", bound=Family)
+S = TypeVar("S")
 
 
 class Count:
@@ -47,22 +52,34 @@ class Spread:
         self.sum += value
 
 
-class Counter(Collector):
-    """A counter. Without labels it begins at 0; with labels, of few values, each series begins when it is added to."""
+class _Tally(Collector, Generic[F, S]):
+    """A family's series. Without labels there is one; with labels, of few values, each begins when it is asked for."""
 
-    def __init__(self, family: CounterFamily, registry: CollectorRegistry) -> None:
-        """Published by the registry from now on."""
+    def __init__(self, family: F, begin: Callable[[], S], registry: CollectorRegistry) -> None:
         self._family = family
-        self._series: dict[tuple[str, ...], Count] = {} if family.labels else {(): Count()}
+        self._begin = begin
+        self._series: dict[tuple[str, ...], S] = {} if family.labels else {(): begin()}
         registry.register(self)
 
-    def of(self, *labels: str) -> Count:
-        """The series with these labels, given in the counter's order."""
+    def of(self, *labels: str) -> S:
+        """The series with these labels, given in the family's order."""
         found = self._series.get(labels)
         if found is None:
             assert len(labels) == len(self._family.labels), "a value for each label"
-            found = self._series[labels] = Count()
+            found = self._series[labels] = self._begin()
         return found
+
+    def describe(self) -> Iterable[Metric]:
+        """The family without its series."""
+        yield self._family.new()
+
+
+class Counter(_Tally[CounterFamily, Count]):
+    """A counter."""
+
+    def __init__(self, family: CounterFamily, registry: CollectorRegistry) -> None:
+        """Published by the registry from now on."""
+        super().__init__(family, Count, registry)
 
     def add(self, *labels: str, by: float = 1) -> None:
         """So many more under these labels."""
@@ -72,39 +89,18 @@ class Counter(Collector):
         """What was counted under all labels so far."""
         return {labels: count.value for labels, count in list(self._series.items())}
 
-    def describe(self) -> Iterable[Metric]:
-        """The family without its series."""
-        yield self._family.new()
-
     def collect(self) -> Iterator[Metric]:
         """The family as it is now."""
-        family = self._family.new()
-        for values, count in self.series().items():
-            family.add_metric(values, count)
-        yield family
+        yield self._family.each(self.series().items())
 
 
-class Histogram(Collector):
-    """A histogram. Its series begin as those of counters do."""
+class Histogram(_Tally[HistogramFamily, Spread]):
+    """A histogram."""
 
     def __init__(self, family: HistogramFamily, buckets: Sequence[float], registry: CollectorRegistry) -> None:
         """`buckets`: finite upper bounds, rising."""
-        self._family = family
         self._bounds = tuple(buckets)
-        self._series: dict[tuple[str, ...], Spread] = {} if family.labels else {(): Spread(self._bounds)}
-        registry.register(self)
-
-    def of(self, *labels: str) -> Spread:
-        """The series with these labels, given in the histogram's order."""
-        found = self._series.get(labels)
-        if found is None:
-            assert len(labels) == len(self._family.labels), "a value for each label"
-            found = self._series[labels] = Spread(self._bounds)
-        return found
-
-    def describe(self) -> Iterable[Metric]:
-        """The family without its series."""
-        yield self._family.new()
+        super().__init__(family, partial(Spread, self._bounds), registry)
 
     def collect(self) -> Iterator[Metric]:
         """The family as it is now."""

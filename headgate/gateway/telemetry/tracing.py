@@ -62,7 +62,5 @@ class SpanCollector(Scraped):
 
     def collect(self) -> Iterator[Metric]:
         """One family."""
-        spans = Server.SPANS.new()
-        for result, count in zip(("sent", "dropped"), self._counts(), strict=True):
-            spans.add_metric([result], count)
-        yield spans
+        sent, dropped = self._counts()
+        yield Server.SPANS.each([(["sent"], sent), (["dropped"], dropped)])

@@ -27,13 +27,12 @@ class UpstreamCollector(Scraped):
         if not self._standings:
             return
         told = catalogue.Upstreams
-        attempts, retries, hedges = told.ATTEMPTS.new(), told.RETRIES.new(), told.HEDGES.new()
-        healthy = told.HEALTHY.new()
-        for model, standing in self._standings.items():
-            for end, count in standing.ends.items():
-                attempts.add_metric([model, end], count)
-            retries.add_metric([model], standing.retries)
-            hedges.add_metric([model, "won"], standing.hedges_won)
-            hedges.add_metric([model, "lost"], standing.hedges - standing.hedges_won)
-            healthy.add_metric([model], float(standing.well))
-        yield from (attempts, retries, hedges, healthy)
+        stands = self._standings.items()
+        yield told.ATTEMPTS.each(([model, end], count) for model, its in stands for end, count in its.ends.items())
+        yield told.RETRIES.each(([model], its.retries) for model, its in stands)
+        yield told.HEDGES.each(
+            ([model, result], count)
+            for model, its in stands
+            for result, count in (("won", its.hedges_won), ("lost", its.hedges - its.hedges_won))
+        )
+        yield told.HEALTHY.each(([model], float(its.well)) for model, its in stands)

@@ -14,12 +14,12 @@ from headgate.engine.request import FinishReason
 from headgate.engine.stats import ModelStats
 from headgate.engine.tally import Spread, Tally
 from headgate.gateway.telemetry import catalogue
-from headgate.gateway.telemetry.families import CounterFamily, GaugeFamily, HistogramFamily, Scraped
+from headgate.gateway.telemetry.families import HistogramFamily, Scraped, ValueFamily
 from headgate.gateway.telemetry.vllm_catalogue import Vllm
 
 _ENGINE = "0"
 
-_FIGURES: tuple[tuple[CounterFamily | GaugeFamily, Callable[[ModelStats, Tally], float]], ...] = (
+_FIGURES: tuple[tuple[ValueFamily, Callable[[ModelStats, Tally], float]], ...] = (
     (Vllm.RUNNING, lambda s, _: s.running),
     (Vllm.WAITING, lambda s, _: s.waiting),
     (Vllm.KV_USAGE, lambda s, _: s.kv_usage),
@@ -58,24 +58,20 @@ class VllmCollector(Scraped):
         """Gauges and counters, histograms, and what the KV caches are."""
         seen = [(name, model.stats(), model.tally()) for name, model in self._models.items()]
         for family, of in _FIGURES:
-            figures = family.new()
-            for model, stats, tally in seen:
-                figures.add_metric([model, _ENGINE], of(stats, tally))
-            yield figures
-        success = Vllm.SUCCESS.new()
-        for model, _, tally in seen:
-            for reason, theirs in _REASONS.items():
-                success.add_metric([model, _ENGINE, theirs], tally.ends[reason])
-        yield success
+            yield family.each(([model, _ENGINE], of(stats, tally)) for model, stats, tally in seen)
+        yield Vllm.SUCCESS.each(
+            ([model, _ENGINE, theirs], tally.ends[reason])
+            for model, _, tally in seen
+            for reason, theirs in _REASONS.items()
+        )
         for spread, taken in _SPREADS:
             histogram = spread.new()
             for model, _, tally in seen:
                 histogram.add_metric([model, _ENGINE], *_sample(taken(tally)))
             yield histogram
-        info = Vllm.CACHE_CONFIG.new()
-        for model, stats, _ in seen:
-            info.add_metric([model, _ENGINE, str(stats.kv_blocks_total), *self._cache_config], 1.0)
-        yield info
+        yield Vllm.CACHE_CONFIG.each(
+            ([model, _ENGINE, str(stats.kv_blocks_total), *self._cache_config], 1.0) for model, stats, _ in seen
+        )
 
 
 def _sample(spread: Spread) -> tuple[list[tuple[str, float]], float]:
