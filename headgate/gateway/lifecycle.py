@@ -28,11 +28,6 @@ class Lifecycle:
         self._draining = False
 
     @property
-    def draining(self) -> bool:
-        """Whether new requests are refused."""
-        return self._draining
-
-    @property
     def ready(self) -> bool:
         """Whether requests are answered now, whatever they ask for."""
         return self.phase == "ready"

@@ -46,7 +46,7 @@ def test_each_class_of_each_model_has_so_many_places() -> None:
     queues.enter("other", "foreground", lambda: None, 10, None)
     places[0].leave()
     places[0].leave()
-    assert queues.waiting("m", "foreground") == 1
+    assert ("m", "foreground", 1) in queues.standing()
     queues.enter("m", "foreground", live(2), 10, None)
 
 
@@ -119,7 +119,7 @@ def test_who_would_be_in_the_queue_when_his_client_gives_up_is_told_at_once() ->
     expected_s = queues.expected_s("background")
     assert (caught.value.status, caught.value.code, caught.value.fault) == (503, "overloaded", False)
     assert int(caught.value.headers["retry-after-ms"]) == pytest.approx((expected_s - 5) * 1e3, abs=1)
-    assert queues.waiting("m", "background") == 0
+    assert ("m", "background", 0) in queues.standing()
     queues.enter("m", "background", live(8, 1000), 10, None, left_s=expected_s + 1)
 
 

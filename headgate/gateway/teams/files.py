@@ -15,7 +15,7 @@ from headgate.gateway.secret_reference import read_secret, variable_of
 from headgate.gateway.settings import TEAMS_FOLDER, Settings
 from headgate.gateway.teams.checks import allowed_models, team_problems
 from headgate.gateway.teams.keys import Held, Principal, hash_matches, read_hash
-from headgate.gateway.teams.registry import Key, Roster, Team
+from headgate.gateway.teams.registry import Roster, Team
 from headgate.gateway.teams.sections import KeyLimitsSection, TeamFile, TeamPolicy
 
 _WHOLE = ("aliases", "weights", "shadow")
@@ -178,9 +178,8 @@ def _team(one: _Read, settings: Settings) -> Team:
         )
         salted = None if section.hash is None else read_hash(section.hash)
         expires = None if section.expires is None else section.expires.timestamp()
-        keys.append(Key(section, Held(principal, salted, secret, expires)))
-    assert one.document.path is not None, "it was read from a file"
-    return Team(file.team.name, one.document.path, file.team.owner, policy, team_models, tuple(keys))
+        keys.append(Held(principal, salted, secret, expires))
+    return Team(file.team.name, policy, team_models, tuple(keys))
 
 
 def _capped(policy: TeamPolicy, own: KeyLimitsSection) -> TeamPolicy:

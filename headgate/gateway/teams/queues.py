@@ -74,11 +74,6 @@ class Queues:
         self._queues: dict[tuple[str, Priority], _Queue] = {}
         self._answer: dict[str, float] = {}
 
-    def waiting(self, model: str, priority: Priority) -> int:
-        """Requests of a class whose answer has not begun."""
-        queue = self._queues.get((model, priority))
-        return 0 if queue is None else queue.waiting
-
     def standing(self) -> list[tuple[str, Priority, int]]:
         """Model, class and number of those that wait, for each that ever was waited for."""
         return [(queue.model, queue.priority, queue.waiting) for queue in self._queues.values()]

@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from headgate.gateway.teams.keys import OPEN_TEAM, Held, Keyring, Principal
-from headgate.gateway.teams.sections import Role, TeamKeySection, TeamPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """An API key and what is kept of it."""
-
-    section: TeamKeySection
-    held: Held
-
-    @property
-    def role(self) -> Role:
-        """What it may do."""
-        return self.section.role
+from headgate.gateway.teams.sections import TeamPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """A team: its file, its policy with the defaults filled in, and its keys."""
+    """A team: its policy with the defaults filled in, and its keys."""
 
     name: str
-    file: Path
-    owner: str = ""
-    policy: TeamPolicy = field(default_factory=TeamPolicy)
-    models: frozenset[str] | None = None
+    policy: TeamPolicy
+    models: frozenset[str] | None
     """Ids of the models that it may ask; None: all."""
-    keys: tuple[Key, ...] = ()
+    keys: tuple[Held, ...]
 
 
 class Roster:
@@ -61,7 +45,7 @@ class Roster:
         self.teams: Mapping[str, Team] = {team.name: team for team in teams}
         self.revision = revision
         self.variables = variables
-        self._keyring = Keyring(key.held for team in teams for key in team.keys)
+        self._keyring = Keyring(key for team in teams for key in team.keys)
         self._anybody = Principal(policy=defaults, models=models)
         self.defaults = defaults
         self.models = models
@@ -86,16 +70,16 @@ class Roster:
             return self._anybody
         if team is not None and team not in self.names:
             raise LookupError(f"there is no team '{team}'; the teams are {', '.join(sorted(self.names))}")
-        keys = [k for t in self.teams.values() if team in (None, t.name) for k in t.keys]
         if key_id is not None:
-            for key in keys:
-                if key.section.id == key_id:
-                    return key.held.principal
-            ids = ", ".join(sorted(key.section.id for key in keys)) or "none"
-            raise LookupError(f"there is no key '{key_id}'; the keys are {ids}")
+            keys = [key.principal for t in self.teams.values() if team in (None, t.name) for key in t.keys]
+            found = {who.key_id: who for who in keys}
+            if key_id not in found:
+                ids = ", ".join(sorted(filter(None, found))) or "none"
+                raise LookupError(f"there is no key '{key_id}'; the keys are {ids}")
+            return found[key_id]
         assert team is not None, "one of the two is given"
-        found = self.teams.get(team)
-        return self._anybody if found is None else Principal(team, policy=found.policy, models=found.models)
+        named = self.teams.get(team)
+        return self._anybody if named is None else Principal(team, policy=named.policy, models=named.models)
 
 
 class Teams:
@@ -124,20 +108,15 @@ class Teams:
             return Keyring(()).authenticate(authorization, self._clock())
         return roster.authenticate(authorization, self._clock())
 
-    def policy_of(self, principal: Principal) -> TeamPolicy:
-        """What holds for the principal's team now, which may be more recent than the principal."""
-        team = self._roster.teams.get(principal.team)
-        return principal.policy if team is None else team.policy
-
     def named(self, team: str, key_id: str | None) -> Principal | None:
         """Who a key stands for by its id, for work that goes on without a request; None where it is gone."""
         if self.open:
             return self._roster.authenticate(None, 0) if key_id is None else None
         found = self._roster.teams.get(team)
         for key in () if found is None else found.keys:
-            expired = key.held.expires is not None and self._clock() >= key.held.expires
-            if key.section.id == key_id and not expired:
-                return key.held.principal
+            expired = key.expires is not None and self._clock() >= key.expires
+            if key.principal.key_id == key_id and not expired:
+                return key.principal
         return None
 
     def replace(self, roster: Roster) -> None:

@@ -25,7 +25,7 @@ class TeamSection(Section):
     """Whose file it is."""
 
     name: TeamName = Field(description="Names the team in logs, metrics and other teams' sight; scopes its cache.")
-    owner: str = Field(default="", max_length=200, description="Whom to ask about the team; told by `headgate keys`.")
+    owner: str = Field(default="", max_length=200, description="Whom to ask about the team; for the reader.")
 
 
 class RatesSection(Section):

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-ENDS = ("answered", "unreachable", "timeout", "overloaded", "failed", "broken", "cut", "stalled", "context", "policy",
-        "refused", "setup")  # fmt: skip
-"""How an attempt can end: with an answer, or as a `Failure` is told apart."""
-
 
 class Standing:
     """Of one upstream. Counts are since the start."""
@@ -30,7 +26,7 @@ class Standing:
 
     @property
     def ends(self) -> Mapping[str, int]:
-        """Attempts by how they ended."""
+        """Attempts by how they ended: `answered`, or the kind of their `Failure`."""
         return self._ends
 
     def checked(self, *, well: bool) -> bool:
