@@ -19,10 +19,9 @@ from headgate.gateway.audits import Audits
 from headgate.gateway.embedding_model import model_folder
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
-from headgate.gateway.secret_reference import read_secret
+from headgate.gateway.secret_reference import read_secret, resolved
 from headgate.gateway.settings import CacheSection, SemanticCacheSection, Settings
 from headgate.gateway.telemetry.sections import OtelSection
-from headgate.gateway.upstream.references import resolved
 
 _LADDER = (0.0, 0.75, 1.5, 2.25, 3.0, 4.0)
 """Log odds above the certified threshold to which audits raise what is served, a step each breach."""

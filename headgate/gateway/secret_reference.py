@@ -26,6 +26,19 @@ def read_secret(reference: str, environ: Mapping[str, str]) -> str:
     return secret
 
 
+def header_secret(reference: str, environ: Mapping[str, str]) -> str:
+    """A secret that is sent in a header; ValueError where there is none, or no header can hold it."""
+    secret = read_secret(reference, environ)
+    if not secret.isascii() or not secret.isprintable():
+        raise ValueError(f"what {reference} refers to has characters that a header cannot hold")
+    return secret
+
+
+def resolved(value: str, environ: Mapping[str, str]) -> str:
+    """A header's value, or what it refers to."""
+    return header_secret(value, environ) if value.startswith(("env:", "file:")) else value
+
+
 def variable_of(reference: str | None) -> str | None:
     """The variable that holds the secret, if one does."""
     kind, _, name = (reference or "").partition(":")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headgate.gateway.document import Keys
-from headgate.gateway.secret_reference import variable_of
+from headgate.gateway.secret_reference import resolved, variable_of
 from headgate.gateway.settings import Settings
-from headgate.gateway.upstream.references import secret_of
 
 
 def upstream_problems(settings: Settings) -> Iterator[tuple[Keys, str]]:
@@ -23,19 +22,14 @@ def upstream_problems(settings: Settings) -> Iterator[tuple[Keys, str]]:
 def missing_secrets(settings: Settings, environ: Mapping[str, str]) -> Iterator[tuple[Keys, str]]:
     """References that lead nowhere; never what they lead to."""
     for at, upstream in enumerate(settings.upstreams):
-        given: list[tuple[Keys, str | None]] = [(("upstreams", at, "api_key"), upstream.api_key)]
-        given += [
-            (("upstreams", at, "headers", name), value)
-            for name, value in upstream.headers.items()
-            if value.startswith(("env:", "file:"))
-        ]
-        for keys, reference in given:
-            if reference is None:
-                continue
+        given: dict[Keys, str] = {("headers", name): value for name, value in upstream.headers.items()}
+        if upstream.api_key is not None:
+            given = {("api_key",): upstream.api_key, **given}
+        for keys, value in given.items():
             try:
-                secret_of(reference, environ)
+                resolved(value, environ)
             except ValueError as error:
-                yield keys, str(error)
+                yield ("upstreams", at, *keys), str(error)
 
 
 def variables(settings: Settings) -> frozenset[str]:

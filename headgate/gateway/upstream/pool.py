@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 
 from yarl import URL
 
+from headgate.gateway.secret_reference import header_secret, resolved
 from headgate.gateway.upstream.connection import Connection, NotHttpError
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.destination import UpstreamDestination
 from headgate.gateway.upstream.exchange import head_of
-from headgate.gateway.upstream.references import resolved, secret_of
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.upstream.standing import Standing
 
@@ -31,7 +31,7 @@ class Upstreams:
             environ: holds what `env:` refers to.
         """
         self._sections = sections
-        self._keys = {s.id: None if s.api_key is None else secret_of(s.api_key, environ) for s in sections}
+        self._keys = {s.id: None if s.api_key is None else header_secret(s.api_key, environ) for s in sections}
         self._headers = {s.id: {name: resolved(v, environ) for name, v in s.headers.items()} for s in sections}
         self._connections: list[Connections] = []
         self._destinations: list[UpstreamDestination] = []
