@@ -285,6 +285,21 @@ class Choice(msgspec.Struct, frozen=True):
     """The stop string that ended it."""
     reasoning_tokens: int = 0
 
+    def as_chunk(self) -> Chunk:
+        """The whole of it as one piece."""
+        calls = (ToolCallDelta(at, call.arguments, call.id, call.name) for at, call in enumerate(self.tool_calls))
+        return Chunk(
+            self.index,
+            self.text,
+            self.logprobs,
+            self.finish_reason,
+            self.token_ids,
+            tool_calls=tuple(calls),
+            reasoning=self.reasoning,
+            stop=self.stop,
+            reasoning_tokens=self.reasoning_tokens,
+        )
+
 
 class Joiner:
     """Joins the chunks of an answer into whole choices: what a reply without streaming is, and what the cache keeps."""

@@ -157,11 +157,11 @@ class History:
         self._points.append(
             Point(
                 self._wall(),
-                _rate(now.requests - last.requests, now, last),
-                _rate(now.failed - last.failed, now, last),
-                _rate(now.refused - last.refused, now, last),
-                _rate(sum(now.prompt_tokens.values()) - sum(last.prompt_tokens.values()), now, last),
-                _rate(sum(now.generated_tokens.values()) - sum(last.generated_tokens.values()), now, last),
+                rate(now.requests - last.requests, now, last),
+                rate(now.failed - last.failed, now, last),
+                rate(now.refused - last.refused, now, last),
+                rate(sum(now.prompt_tokens.values()) - sum(last.prompt_tokens.values()), now, last),
+                rate(sum(now.generated_tokens.values()) - sum(last.generated_tokens.values()), now, last),
                 hit_ratio(now, old),
                 first.quantile(0.5),
                 first.quantile(0.9),
@@ -206,5 +206,6 @@ def _added(now: Mapping[str, Buckets], old: Mapping[str, Buckets], model: str | 
     return Buckets(found[0].bounds, tuple(sum(counts) for counts in zip(*(b.counts for b in found), strict=True)))
 
 
-def _rate(count: float, now: Counts, last: Counts) -> float:
+def rate(count: float, now: Counts, last: Counts) -> float:
+    """So many between two moments, by the second."""
     return count / (now.at - last.at) if now.at > last.at else 0.0

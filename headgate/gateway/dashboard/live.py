@@ -10,7 +10,7 @@ from itertools import islice
 from headgate import __version__
 from headgate.gateway.backend import Loader
 from headgate.gateway.batches.service import Batches
-from headgate.gateway.dashboard.history import INTERVAL_S, POINT_NAMES, Counts, History, hit_ratio, latencies
+from headgate.gateway.dashboard.history import INTERVAL_S, POINT_NAMES, Counts, History, hit_ratio, latencies, rate
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.settings import ModelSection, Settings
 from headgate.gateway.teams.accounts import Accounts
@@ -99,11 +99,11 @@ def _traffic(watched: Watched, now: Counts, old: Counts) -> Traffic:
     generated, generated_before = sum(now.generated_tokens.values()), sum(old.generated_tokens.values())
     return Traffic(
         now.at - old.at,
-        _rate(now.requests - old.requests, now, old),
-        _rate(now.failed - old.failed, now, old),
-        _rate(now.refused - old.refused, now, old),
-        _rate(prompt - before, now, old),
-        _rate(generated - generated_before, now, old),
+        rate(now.requests - old.requests, now, old),
+        rate(now.failed - old.failed, now, old),
+        rate(now.refused - old.refused, now, old),
+        rate(prompt - before, now, old),
+        rate(generated - generated_before, now, old),
         hit_ratio(now, old),
         _percentiles(first),
         _percentiles(inter),
@@ -151,7 +151,7 @@ def _models(watched: Watched, reading: Reading, now: Counts, old: Counts) -> Ite
             int(requests.get(model, 0)),
             int(now.prompt_tokens.get(model, 0)),
             int(generated),
-            _rate(generated - old.generated_tokens.get(model, 0.0), now, old),
+            rate(generated - old.generated_tokens.get(model, 0.0), now, old),
             _percentiles(first),
             _percentiles(inter),
         )
@@ -275,7 +275,3 @@ def _batches(batches: Batches) -> Iterator[LiveBatch]:
 
 def _percentiles(buckets: Buckets) -> Percentiles:
     return Percentiles(buckets.quantile(0.5), buckets.quantile(0.9), buckets.quantile(0.99), buckets.count)
-
-
-def _rate(count: float, now: Counts, old: Counts) -> float:
-    return count / (now.at - old.at) if now.at > old.at else 0.0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from headgate.engine.text.stream import TextLogprob, TopLogprob
-from headgate.gateway.request import AnswerFinish, Chunk, ToolCallDelta, Usage
+from headgate.gateway.request import AnswerFinish, Chunk, Joiner, ToolCallDelta, Usage
 from headgate.gateway.upstream.calls import CallPiece, CallsInTurn
 from headgate.gateway.upstream.events import MAX_EVENT_BYTES, EventParser, EventTooLong
 from headgate.gateway.upstream.failures import Failure, of_event
@@ -285,30 +284,12 @@ class AnswerReader:
             self._last.reasoning_tokens = self.usage.reasoning_tokens
 
 
-def joined(chunks: Sequence[Chunk]) -> list[Chunk]:
+def joined(chunks: Iterable[Chunk]) -> list[Chunk]:
     """The chunks of a whole answer as one for each choice."""
-    pieces: dict[int, list[Chunk]] = {}
+    joiner = Joiner()
     for chunk in chunks:
-        pieces.setdefault(chunk.index, []).append(chunk)
-    return [of[0] if len(of) == 1 else _joined(of) for of in pieces.values()]
-
-
-def _joined(chunks: Sequence[Chunk]) -> Chunk:
-    calls: dict[int, list[ToolCallDelta]] = {}
-    for chunk in chunks:
-        for call in chunk.tool_calls:
-            calls.setdefault(call.index, []).append(call)
-    last = chunks[-1]
-    return Chunk(
-        last.index,
-        "".join([c.text for c in chunks]),
-        tuple([entry for c in chunks for entry in c.logprobs]),
-        last.finish_reason,
-        tool_calls=tuple([replace(c[0], arguments="".join([piece.arguments for piece in c])) for c in calls.values()]),
-        reasoning="".join([c.reasoning for c in chunks]),
-        stop=last.stop,
-        reasoning_tokens=last.reasoning_tokens,
-    )
+        joiner.add(chunk)
+    return [choice.as_chunk() for choice in joiner.choices()]
 
 
 def _bytes(token: _Top) -> tuple[int, ...]:

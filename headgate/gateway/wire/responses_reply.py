@@ -88,17 +88,7 @@ class ResponsesReply:
     def whole(self, choices: Sequence[Choice], usage: Usage) -> bytes:
         """The body of a reply that is not streamed."""
         (choice,) = choices
-        calls = [ToolCallDelta(at, call.arguments, call.id, call.name) for at, call in enumerate(choice.tool_calls)]
-        self.chunk(
-            Chunk(
-                0,
-                choice.text,
-                choice.logprobs,
-                choice.finish_reason,
-                tool_calls=tuple(calls),
-                reasoning=choice.reasoning,
-            )
-        )
+        self.chunk(choice.as_chunk())
         return self._end(usage)[1]
 
     def opening(self, _indices: Sequence[int]) -> list[bytes]:
