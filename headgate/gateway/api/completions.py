@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from aiohttp import web
@@ -11,11 +12,14 @@ from aiohttp import web
 from headgate.gateway import keys
 from headgate.gateway.api.dropping import note_dropped, takes_unknown
 from headgate.gateway.api.hearing import heard
-from headgate.gateway.api.reply import identify, send
+from headgate.gateway.api.reply import Source, identify, send
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Answer, Opened
 from headgate.gateway.middleware import read_body
-from headgate.gateway.request import Chunk, Usage
+from headgate.gateway.pipeline import Road
+from headgate.gateway.request import ChatRequest, Chunk, Usage
+from headgate.gateway.teams.keys import Principal
+from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.completions import CompletionReply, parse_completion
 from headgate.gateway.wire.headers import cache_control, session
 
@@ -94,6 +98,19 @@ class Batch:
             self._queue.put_nowait(error)
 
 
+@asynccontextmanager
+async def continued(
+    road: Road, requests: Sequence[ChatRequest], principal: Principal, record: RequestRecord
+) -> AsyncIterator[Source]:
+    """The answer to a body's prompts, each of which is a request of its own on the road."""
+    async with AsyncExitStack() as stack:
+        answers = [
+            await stack.enter_async_context(road.answer(request, principal, record, place=place))
+            for place, request in enumerate(requests)
+        ]
+        yield answers[0] if len(answers) == 1 else await stack.enter_async_context(Batch(answers, requests[0].n))
+
+
 async def completions(http: web.Request) -> web.StreamResponse:
     """Continue texts."""
     open_ = takes_unknown(http)
@@ -102,20 +119,8 @@ async def completions(http: web.Request) -> web.StreamResponse:
     record = http[keys.RECORD]
     first = requests[0]
     record.stream = first.stream
-    road, principal = (await keys.backend(http)).road, http[keys.PRINCIPAL]
-    if len(requests) == 1:
-        async with road.answer(first, principal, record) as answer:
-            note_dropped(http, first, answer.opened.model)
-            reply = CompletionReply(identify("cmpl-", answer.opened, record), first)
-            with heard(http, answer, requests) as source:
-                return await send(http, source, reply, first, first.n)
-    async with AsyncExitStack() as stack:
-        answers = [
-            await stack.enter_async_context(road.answer(request, principal, record, place=place))
-            for place, request in enumerate(requests)
-        ]
-        batch = await stack.enter_async_context(Batch(answers, first.n))
-        note_dropped(http, first, batch.opened.model)
-        reply = CompletionReply(identify("cmpl-", batch.opened, record), first)
-        with heard(http, batch, requests) as source:
+    async with continued((await keys.backend(http)).road, requests, http[keys.PRINCIPAL], record) as answer:
+        note_dropped(http, first, answer.opened.model)
+        reply = CompletionReply(identify("cmpl-", answer.opened, record), first)
+        with heard(http, answer, requests) as source:
             return await send(http, source, reply, first, first.n * len(requests))

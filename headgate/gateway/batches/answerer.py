@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import msgspec
 
-from headgate.gateway.api.completions import Batch as Prompts
+from headgate.gateway.api.completions import continued
 from headgate.gateway.api.embeddings import embedded
 from headgate.gateway.api.hearing import listened
 from headgate.gateway.api.reply import Reply, Source, identify, note_outcome
@@ -86,18 +85,16 @@ class Answerer:
                 body, self._loader, self._metrics, principal, record, _EMBEDDINGS_WAIT_S, "background"
             )
         road, drops = self._loader.backend.road, principal.policy.models.drop_params
-        async with AsyncExitStack() as stack:
-            if endpoint == "/v1/chat/completions":
-                chat = _background(parse_chat(body, CacheControl(), take_unknown=drops))
-                answer = await stack.enter_async_context(road.answer(chat, principal, record))
+        if endpoint == "/v1/chat/completions":
+            chat = _background(parse_chat(body, CacheControl(), take_unknown=drops))
+            async with road.answer(chat, principal, record) as answer:
                 chat_reply = ChatReply(identify("chatcmpl-", answer.opened, record), chat)
                 with listened(principal, record, answer, [chat]) as source:
                     return await _whole(source, chat_reply, record)
-            requests = [_background(request) for request in parse_completion(body, CacheControl(), take_unknown=drops)]
-            answers = [await stack.enter_async_context(road.answer(r, principal, record)) for r in requests]
-            prompts = await stack.enter_async_context(Prompts(answers, requests[0].n))
-            reply = CompletionReply(identify("cmpl-", prompts.opened, record), requests[0])
-            with listened(principal, record, prompts, requests) as source:
+        requests = [_background(request) for request in parse_completion(body, CacheControl(), take_unknown=drops)]
+        async with continued(road, requests, principal, record) as texts:
+            reply = CompletionReply(identify("cmpl-", texts.opened, record), requests[0])
+            with listened(principal, record, texts, requests) as source:
                 return await _whole(source, reply, record)
 
 

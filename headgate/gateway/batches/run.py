@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from headgate.gateway.batches.catalog import Batch, Catalog
 from headgate.gateway.batches.lines import Limits, Lines, check
@@ -31,6 +32,9 @@ logger = logging.getLogger("headgate.gateway")
 
 Answer = Callable[[str, bytes, Batch], Awaitable[LineResponse]]
 """Answers a line's body at an endpoint, for a batch; ApiError 429 or 503 where it is to be asked again later."""
+
+Ending = Literal["completed", "cancelled", "expired", "failed"]
+"""Of a batch, which says when it came in a field of that name."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BUSY = (errno.EMFILE, errno.ENFILE)
@@ -225,7 +229,7 @@ class Run:
             lines.close()
         await self._end("expired")
 
-    async def _end(self, status: str) -> None:
+    async def _end(self, status: Ending) -> None:
         """The results are settled: nothing is added to them any more."""
         body = self.batch.body
         await self._open()
@@ -271,16 +275,9 @@ class Run:
             if file_id is not None:
                 await self._site.files.finished(file_id, sizes.get(file_id), self.batch.output_expires_s)
 
-    def _close_as(self, status: str) -> None:
-        body, now = self.batch.body, self._now()
-        if status == "completed":
-            body.status, body.completed_at = "completed", now
-        elif status == "cancelled":
-            body.status, body.cancelled_at = "cancelled", now
-        elif status == "expired":
-            body.status, body.expired_at = "expired", now
-        else:
-            body.status, body.failed_at = "failed", now
+    def _close_as(self, status: Ending) -> None:
+        self.batch.body.status = status
+        setattr(self.batch.body, f"{status}_at", self._now())
 
     async def _open(self) -> None:
         """Open the results that there are, and see what is done."""
