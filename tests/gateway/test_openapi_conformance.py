@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import schemathesis
 from aiohttp import web
 from gateway_site import forget_environment
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode, checks
 
 from headgate.gateway import keys
@@ -176,8 +174,10 @@ def test_replies_are_as_described(served: Served) -> None:
         try:
             for good in GOOD.get(operation.label, []):
                 ask(operation.Case(**good, media_type="application/json"))
-            for mode in GenerationMode:
-                fuzz(operation, mode, names, ask)
+            fuzz(operation, GenerationMode.POSITIVE, names, ask)
+            # Nothing can be wrong about a request with nothing but a name in its path.
+            if operation.query or operation.headers or operation.body:
+                fuzz(operation, GenerationMode.NEGATIVE, names, ask)
         except (Exception, BaseExceptionGroup) as error:
             failures.append(f"{operation.label}: {error}")
     assert not failures, "\n\n".join(failures)
@@ -210,6 +210,4 @@ def fuzz(operation: Any, mode: GenerationMode, names: dict[str, str], ask: Calla
     def each(case: Any) -> None:
         ask(case)
 
-    # Nothing can be wrong about a request without parameters.
-    with suppress(Unsatisfiable):
-        each()
+    each()
