@@ -8,8 +8,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from headgate.gateway.cache_settings import CacheSection, redis_url_problem
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.settings import CacheSection, redis_url_problem
 
 if TYPE_CHECKING:
     from headgate.cache.store.redis import RedisStore

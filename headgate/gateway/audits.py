@@ -25,10 +25,10 @@ from headgate.cache.watch import Watch
 from headgate.engine.errors import EngineError
 from headgate.engine.judged import Score
 from headgate.gateway.backlog import Backlog
+from headgate.gateway.cache_settings import AuditSection
 from headgate.gateway.destinations import Pieces, Prepared, Read, whole
 from headgate.gateway.request import ChatRequest, Choice
 from headgate.gateway.routes import Routes
-from headgate.gateway.settings import AuditSection
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.errors import ApiError
 

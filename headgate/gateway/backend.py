@@ -27,6 +27,7 @@ from headgate.engine.local import LocalModel
 from headgate.gateway.answer_store import connect_redis, open_redis
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import Audits
+from headgate.gateway.cache_settings import SemanticCacheSection
 from headgate.gateway.checkpoints import adapter_path, model_path
 from headgate.gateway.comparisons import Comparisons, compared_pair
 from headgate.gateway.computing import part_of
@@ -47,7 +48,7 @@ from headgate.gateway.parts import (
 from headgate.gateway.pipeline import Road
 from headgate.gateway.quality import Learned, learned
 from headgate.gateway.routes import Routes
-from headgate.gateway.settings import SemanticCacheSection, Settings
+from headgate.gateway.settings import Settings
 from headgate.gateway.shadows import Shadows
 from headgate.gateway.shared_state import Epoch, SharedState
 from headgate.gateway.teams.admission import Admission

@@ -16,11 +16,12 @@ from headgate.cache.store.journal import Journal
 from headgate.cache.watch import Watch
 from headgate.engine.engine import Engine, EngineSettings
 from headgate.gateway.audits import Audits
+from headgate.gateway.cache_settings import CacheSection, SemanticCacheSection
 from headgate.gateway.embedding_model import model_folder
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.routes import Routes
 from headgate.gateway.secret_reference import read_secret, resolved
-from headgate.gateway.settings import CacheSection, SemanticCacheSection, Settings
+from headgate.gateway.settings import Settings
 from headgate.gateway.telemetry.sections import OtelSection
 
 _LADDER = (0.0, 0.75, 1.5, 2.25, 3.0, 4.0)

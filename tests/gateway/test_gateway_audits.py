@@ -25,12 +25,12 @@ from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.answers import Answers
 from headgate.gateway.audits import Audits
+from headgate.gateway.cache_settings import AuditSection
 from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.pipeline import Road
 from headgate.gateway.question import CachePolicy
 from headgate.gateway.request import CacheControl, ChatRequest, Message, Sampling
 from headgate.gateway.routes import Routes
-from headgate.gateway.settings import AuditSection
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.metrics import Metrics
