@@ -60,11 +60,13 @@ from headgate.gateway.teams.queues import Queues
 from headgate.gateway.teams.registry import Teams
 from headgate.gateway.teams.reload import Reloader
 from headgate.gateway.telemetry.access_log import AccessLog
+from headgate.gateway.telemetry.cache_metrics import CacheCollector
+from headgate.gateway.telemetry.engine_metrics import EngineCollector
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.remembered_metrics import RememberedCollector, Remembers
 from headgate.gateway.telemetry.server_metrics import ServerCollector, watch_process
 from headgate.gateway.telemetry.tracing import open_tracing
-from headgate.gateway.telemetry.usage_metrics import UsageMetrics
+from headgate.gateway.telemetry.usage_metrics import BudgetCollector, UsageMetrics
 from headgate.gateway.telemetry.vllm_metrics import VllmCollector
 
 LOADING = web.AppKey("loading", asyncio.Task[None])
@@ -88,10 +90,11 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     except (ValueError, ConfigError) as error:
         raise StartError(str(error)) from None
     app[keys.METRICS] = Metrics(settings.engine.usd_per_device_hour)
-    app[keys.METRICS].watch(engine.models)
+    registry = app[keys.METRICS].registry
+    registry.register(EngineCollector(engine.models))
     if settings.telemetry.vllm_names:
-        app[keys.METRICS].registry.register(VllmCollector(engine.models, _cache_config(settings)))
-    app[keys.TRACING] = open_tracing(settings.telemetry.otel, os.environ, app[keys.METRICS].registry)
+        registry.register(VllmCollector(engine.models, _cache_config(settings)))
+    app[keys.TRACING] = open_tracing(settings.telemetry.otel, os.environ, registry)
     app[keys.ACCESS] = AccessLog(settings.logging.access)
     app[keys.LIFECYCLE] = Lifecycle()
     app[keys.RELOADER] = Reloader(
@@ -99,28 +102,26 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
         app[keys.TEAMS],
         partial(read_roster, environ=os.environ),
         app[keys.LIFECYCLE],
-        app[keys.METRICS].registry,
+        registry,
         main,
         partial(_retune, app),
     )
-    usage = UsageMetrics(app[keys.METRICS].registry)
+    usage = UsageMetrics(registry)
     prices = Prices(settings.served, settings.engine.usd_per_device_hour, settings.embeddings)
     accounts = Accounts(prices, usage)
-    usage.watch(partial(_budgets, app), lambda: accounts.ledger)
+    registry.register(BudgetCollector(partial(_budgets, app), lambda: accounts.ledger))
     app[keys.ADMISSION] = Admission(accounts=accounts, queues=Queues(settings.server.max_waiting))
     server = ServerCollector(app[keys.LIFECYCLE], app[keys.ADMISSION].queues, lambda: app[keys.TEAMS].roster.revision)
-    app[keys.METRICS].registry.register(server)
-    watch_process(app[keys.METRICS].registry)
+    registry.register(server)
+    watch_process(registry)
     app[keys.LOADER] = Loader(settings, app[keys.LIFECYCLE], app[keys.METRICS], engine, app[keys.ADMISSION])
     app[keys.READINGS] = Readings()
-    app[keys.PINNED] = Pinned(
-        app[keys.TEAMS], lambda: app[keys.LOADER].backend.routes.destinations, app[keys.METRICS].registry
-    )
+    app[keys.PINNED] = Pinned(app[keys.TEAMS], lambda: app[keys.LOADER].backend.routes.destinations, registry)
     ttl_s, most = settings.responses.ttl_s, int(settings.responses.max_bytes)
     app[keys.RESPONSES] = SharedResponses(StoredResponses(ttl_s, most), ttl_s, most)
     app[keys.FEEDBACK] = feedback.open_feedback(app)
-    app[keys.METRICS].registry.register(RememberedCollector(partial(_remembering, app)))
-    app[keys.METRICS].cache.watch(app[keys.LOADER].cache_state)
+    registry.register(RememberedCollector(partial(_remembering, app)))
+    registry.register(CacheCollector(app[keys.LOADER].cache_state))
     app.on_startup.append(models.note_start)
     app.on_response_prepare.append(middleware.on_prepare)
     app.cleanup_ctx.append(_tracing)

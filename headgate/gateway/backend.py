@@ -56,6 +56,7 @@ from headgate.gateway.telemetry.audit_metrics import AuditCollector
 from headgate.gateway.telemetry.cache_metrics import CacheState
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.remembered_metrics import Remembers
+from headgate.gateway.telemetry.route_metrics import BreakerCollector
 from headgate.gateway.telemetry.upstream_metrics import UpstreamCollector
 from headgate.gateway.upstream.pool import Upstreams
 from headgate.gateway.vector_index import SharedIndex
@@ -295,7 +296,7 @@ class Loader:
             estimated=None if quality is None else quality.models,
             secret=self._secret,
         )
-        self._metrics.routing.watch(routes.breakers)
+        self._metrics.registry.register(BreakerCollector(routes.breakers))
         if self._redis is None and settings.cache.exact.enabled:
             self._memory = MemoryStore(int(settings.cache.exact.max_bytes), time.time, elapsed)
         store: Store | None = self._redis or self._memory

@@ -24,6 +24,7 @@ from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.telemetry.route_metrics import BreakerCollector
 from headgate.gateway.telemetry.usage_metrics import UsageMetrics
 from headgate.routing.classes import TaskClassifier
 from headgate.routing.tasks import load_tasks
@@ -55,7 +56,7 @@ class Site:
         tiers = {d.id: tier for d in destinations for tier in ("small", "large") if d.id.startswith(tier)}
         learned = {"quality": quality, "cascades": cascades}
         self.routes = Routes(destinations, tiers, CLASSIFIER, settings, clock=lambda: self.now, **learned)
-        self.metrics.routing.watch(self.routes.breakers)
+        self.metrics.registry.register(BreakerCollector(self.routes.breakers))
         self.store = MemoryStore(1_000_000, lambda: self.now)
         self.answers = Answers(
             self.store if cached else None,

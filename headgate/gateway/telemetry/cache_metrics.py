@@ -41,11 +41,10 @@ class CacheState:
 
 
 class CacheMetrics:
-    """Counters of the answer cache, fed by the road, and gauges of its state."""
+    """Counters of the answer cache, fed by the road."""
 
     def __init__(self, registry: CollectorRegistry, usd_per_device_hour: float) -> None:
         self._usd_per_s = usd_per_device_hour / 3600.0
-        self._registry = registry
         self._lookups = Counter(Cache.LOOKUPS, registry)
         self._age = Histogram(Cache.HIT_AGE, AGE_BUCKETS, registry)
         self._tokens = Counter(Cache.SAVED_TOKENS, registry)
@@ -76,10 +75,6 @@ class CacheMetrics:
     def waited(self, result: Waited) -> None:
         """A request waited for another's answer, and was served it, was not, or went on by itself after the bound."""
         self._waits.add(result)
-
-    def watch(self, state: Callable[[], CacheState]) -> None:
-        """Publish the cache's state, read at each scrape."""
-        self._registry.register(CacheCollector(state))
 
     def counts(self) -> dict[str, float]:
         """Look-ups by verdict and what was saved, since the start."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 
-from headgate.engine.local import LocalModel
 from headgate.gateway.request import Usage
 from headgate.gateway.telemetry.cache_metrics import CacheMetrics
 from headgate.gateway.telemetry.catalogue import Requests
-from headgate.gateway.telemetry.engine_metrics import EngineCollector
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.telemetry.route_metrics import RouteMetrics
 from headgate.gateway.telemetry.tally import Counter, Histogram
@@ -106,10 +104,6 @@ class Metrics:
             ended.first_token(record.first_token_s)
         if record.opened_s is not None:
             ended.overhead(record.opened_s)
-
-    def watch(self, models: Mapping[str, LocalModel]) -> None:
-        """Publish the engine's own counts, read at each scrape from models loaded by then."""
-        self.registry.register(EngineCollector(models))
 
     def render(self) -> bytes:
         """The exposition format, version 0.0.4."""

@@ -26,7 +26,6 @@ class RouteMetrics:
     """Fed by the road. Reasons are of a fixed list and of the configured task classes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
         self._routes = Counter(Routing.DECIDED, registry)
         self._escalations = Counter(Routing.ESCALATIONS, registry)
         self._decision = Histogram(Routing.DECISION, _DECISIONS, registry)
@@ -59,13 +58,9 @@ class RouteMetrics:
         self._saved_s.labels(saving.model, reason).inc(saving.device_s)
         self._saved_usd.labels(saving.model, reason).inc(saving.usd)
 
-    def watch(self, breakers: Mapping[str, Breaker]) -> None:
-        """Publish the breakers' states, read at each scrape."""
-        self._registry.register(BreakerCollector(breakers))
-
 
 class BreakerCollector(Scraped):
-    """One gauge per destination."""
+    """The breakers' states, read at each scrape: one gauge per destination."""
 
     families = (Routing.BREAKER,)
 

@@ -38,14 +38,14 @@ class UsageMetrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         """`registry`: of the server; None: one of its own."""
-        self._registry = CollectorRegistry() if registry is None else registry
-        self._requests = Counter(Teams.REQUESTS, self._registry)
-        self._tokens = Counter(Teams.TOKENS, self._registry)
+        registry = CollectorRegistry() if registry is None else registry
+        self._requests = Counter(Teams.REQUESTS, registry)
+        self._tokens = Counter(Teams.TOKENS, registry)
         self._hits: dict[tuple[str, str, str], tuple[Count, Count, Count]] = {}
         self._settled: dict[tuple[str, str, str], _Series] = {}
-        self._usd = Counter(Teams.USD, self._registry)
-        self._device = Counter(Teams.DEVICE, self._registry)
-        self._refused = Counter(Requests.REFUSED, self._registry)
+        self._usd = Counter(Teams.USD, registry)
+        self._device = Counter(Teams.DEVICE, registry)
+        self._refused = Counter(Requests.REFUSED, registry)
 
     def settled(self, entry: Entry) -> None:
         """A generation's account."""
@@ -87,10 +87,6 @@ class UsageMetrics:
         """A request was beyond a limit (requests, tokens, concurrency) or a budget (its name)."""
         self._refused.add(team, reason)
 
-    def watch(self, shares: Callable[[], Mapping[str, Iterable[Share]]], ledger: Callable[[], Ledger | None]) -> None:
-        """Publish how budgets and the ledger stand, read at each scrape."""
-        self._registry.register(_Standing(shares, ledger))
-
 
 _SHARES: Mapping[str, tuple[GaugeFamily, GaugeFamily, GaugeFamily]] = {
     "usd": (Teams.LIMIT_USD, Teams.SPENT_USD, Teams.RESERVED_USD),
@@ -99,7 +95,9 @@ _SHARES: Mapping[str, tuple[GaugeFamily, GaugeFamily, GaugeFamily]] = {
 """What a budget's unit is published as: its limit, what is spent and what is reserved."""
 
 
-class _Standing(Scraped):
+class BudgetCollector(Scraped):
+    """How budgets and the ledger stand, read at each scrape."""
+
     families = (
         Teams.BUDGET_USED, *(family for share in _SHARES.values() for family in share),
         Teams.LEDGER_FAILING, Teams.LEDGER_WAITING, Teams.LEDGER_LOST,
