@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.cache.verdict import Hit
-from headgate.gateway.answers import Answers, Restored, Stored, restore
+from headgate.gateway.answers import Answers, Stored
 from headgate.gateway.events import Answer, Events, Made, Opened
 from headgate.gateway.question import Bypass, Question
 from headgate.gateway.readings import SHORT, Asked, Reading
@@ -100,10 +100,6 @@ class Gate:
             hit.bound,
             looked_s=looked_s,
         )
-
-    def replay(self, hit: Hit, why: str, looked_s: float) -> tuple[Opened, Restored]:
-        """A stored answer, in the same pieces a generation has."""
-        return self.opened(hit, why, looked_s), restore(hit.entry)
 
 
 class Passage:

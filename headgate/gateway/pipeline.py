@@ -14,7 +14,7 @@ from headgate.cache.answers import Lookup
 from headgate.cache.embedder import Vector
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
 from headgate.cache.verdict import Hit, Miss, Near
-from headgate.gateway.answers import Answers
+from headgate.gateway.answers import Answers, restore
 from headgate.gateway.attempts import Ask, Attempts, Begun, Rejected
 from headgate.gateway.audits import Audits
 from headgate.gateway.comparisons import Comparisons
@@ -139,8 +139,8 @@ class Road:
         if found is not None and isinstance(found.verdict, Hit):
             if found.verdict.kind == "semantic" and self._audits is not None:
                 self._audits.served(found.verdict, job.request, job.principal, found.vector)
-            opened, stored = self._gate.replay(found.verdict, why, self._clock() - began)
-            yield opened
+            yield self._gate.opened(found.verdict, why, self._clock() - began)
+            stored = restore(found.verdict.entry)
             for chunk in stored.chunks:
                 yield chunk
             yield stored.outcome

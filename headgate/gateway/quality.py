@@ -11,7 +11,7 @@ from headgate.cache.embedder import identity
 from headgate.engine.errors import EngineError
 from headgate.gateway.checkpoints import configured_hand_over, model_identity
 from headgate.gateway.document import Keys
-from headgate.gateway.embedding_model import model_folder
+from headgate.gateway.parts import StartError, embedder_folder
 from headgate.gateway.routing_settings import RoutingSection
 from headgate.gateway.settings import Settings
 from headgate.routing.calibration import Infeasible
@@ -115,14 +115,11 @@ def quality_problems(settings: Settings) -> Iterator[tuple[Keys, str]]:
     """
     if not all(model.path in _DEMO or Path(model.path).is_dir() for model in settings.models):
         return
-    section = settings.cache.semantic
-    enabled = section.enabled if settings.cache.exact.enabled else False
     try:
-        embedder, _ = model_folder("cache.semantic", enabled, ("embedder", section.embedder), "")
-        learned(settings, embedder)
+        learned(settings, embedder_folder(settings)[0])
     except QualityError as error:
         yield tuple(error.setting.split(".")), error.why
-    except (ValueError, OSError, EngineError):
+    except (StartError, ValueError, OSError, EngineError):
         return
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -21,10 +22,20 @@ from headgate.gateway.document import ConfigError
 from headgate.gateway.storage.folder import default_folder
 from headgate.gateway.teams.costs import Cost
 from headgate.gateway.teams.ledger import FILE
-from headgate.gateway.teams.ledger_file import read_usage
+from headgate.gateway.teams.ledger_file import COUNTS, read_usage
 
 _WIDE = 1000
 BY = ("team", "key", "model", "cause", "day", "user")
+
+
+_TITLES = {
+    "requests": "requests",
+    "prompt_tokens": "prompt\ntokens",
+    "cached_tokens": "of these\ncached",
+    "completion_tokens": "completion\ntokens",
+    "drafted_tokens": "of these\ndrafted",
+}
+"""Of the ledger's counts, beside those of the cost, in the order in which they are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +43,14 @@ class Row:
     """The sums of one group. Hits of the cache cost nothing; their tokens are those of the stored answer."""
 
     labels: tuple[str, ...]
-    requests: int
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
-    drafted_tokens: int
+    counts: Mapping[str, int]
+    """By the names of `_TITLES`."""
     cost: Cost
 
     @property
     def as_json(self) -> dict[str, object]:
         """The counts, by name."""
-        return {
-            "requests": self.requests,
-            "prompt_tokens": self.prompt_tokens,
-            "cached_tokens": self.cached_tokens,
-            "completion_tokens": self.completion_tokens,
-            "drafted_tokens": self.drafted_tokens,
-            "device_s": self.cost.device_us / 1e6,
-            "usd": self.cost.nano_usd / 1e9,
-        }
+        return {**self.counts, "device_s": self.cost.device_us / 1e6, "usd": self.cost.nano_usd / 1e9}
 
 
 @click.command()
@@ -103,41 +103,25 @@ def rows_of(path: Path, columns: tuple[str, ...], team: str | None, since: str |
         raise click.ClickException(f"{path} cannot be read as a usage ledger: {error}") from None
     rows = []
     for values in found:
-        labels, counts = values[: len(columns)], [int(str(count)) for count in values[len(columns) :]]
-        requests, prompt, cached, completion, device_us, nano_usd, drafted = counts
-        cost = Cost(nano_usd, device_us)
-        rows.append(Row(tuple(str(v) for v in labels), requests, prompt, cached, completion, drafted, cost))
+        counts = {name: int(str(count)) for name, count in zip(COUNTS, values[len(columns) :], strict=True)}
+        labels, cost = tuple(map(str, values[: len(columns)])), Cost(counts["nano_usd"], counts["device_us"])
+        rows.append(Row(labels, {name: counts[name] for name in _TITLES}, cost))
     return rows
 
 
 def table(columns: tuple[str, ...], rows: list[Row]) -> Table:
     """The rows, and their sums, in columns as wide as what is in them."""
     shown = Table(show_footer=True, box=SIMPLE_HEAVY, show_edge=False, padding=(0, 1, 0, 0))
-    total = Cost(sum(r.cost.nano_usd for r in rows), sum(r.cost.device_us for r in rows))
     for index, name in enumerate(columns):
         shown.add_column(name, "all" if index == 0 else "")
-    footers = (
-        ("requests", f"{sum(r.requests for r in rows):,}"),
-        ("prompt\ntokens", f"{sum(r.prompt_tokens for r in rows):,}"),
-        ("of these\ncached", f"{sum(r.cached_tokens for r in rows):,}"),
-        ("completion\ntokens", f"{sum(r.completion_tokens for r in rows):,}"),
-        ("of these\ndrafted", f"{sum(r.drafted_tokens for r in rows):,}"),
-        ("device s", f"{total.device_us / 1e6:,.3f}"),
-        ("USD", total.usd),
-    )
-    for name, footer in footers:
-        shown.add_column(name, footer, justify="right")
+    for name, title in _TITLES.items():
+        shown.add_column(title, f"{sum(row.counts[name] for row in rows):,}", justify="right")
+    total = Cost(sum(r.cost.nano_usd for r in rows), sum(r.cost.device_us for r in rows))
+    shown.add_column("device s", f"{total.device_us / 1e6:,.3f}", justify="right")
+    shown.add_column("USD", total.usd, justify="right")
     for row in rows:
-        shown.add_row(
-            *map(_shown, row.labels),
-            f"{row.requests:,}",
-            f"{row.prompt_tokens:,}",
-            f"{row.cached_tokens:,}",
-            f"{row.completion_tokens:,}",
-            f"{row.drafted_tokens:,}",
-            f"{row.cost.device_us / 1e6:,.3f}",
-            row.cost.usd,
-        )
+        counts = (f"{row.counts[name]:,}" for name in _TITLES)
+        shown.add_row(*map(_shown, row.labels), *counts, f"{row.cost.device_us / 1e6:,.3f}", row.cost.usd)
     return shown
 
 

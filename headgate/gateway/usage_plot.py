@@ -32,7 +32,11 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     tokens, usd = figure.subplots(2, sharex=True)
     base, money = dict.fromkeys(days, 0), dict.fromkeys(days, 0.0)
     for cause, color in _COLORS.items():
-        counts = {row.labels[0]: row.prompt_tokens + row.completion_tokens for row in rows if row.labels[1] == cause}
+        counts = {
+            row.labels[0]: row.counts["prompt_tokens"] + row.counts["completion_tokens"]
+            for row in rows
+            if row.labels[1] == cause
+        }
         if counts:
             heights = [counts.get(day, 0) for day in days]
             tokens.bar(days, heights, bottom=[base[day] for day in days], color=color, label=cause)

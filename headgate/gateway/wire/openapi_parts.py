@@ -23,9 +23,8 @@ def get(
     responses = {"200": {"description": summary, "content": json_of(reply)}, "default": error()}
     if unready is not None:
         responses["503"] = {"description": "Not now", "content": json_of(unready)}
-    return with_parameters(
-        {"summary": summary, "operationId": f"get{reply.__name__}", "responses": responses}, parameters
-    )
+    described = {"summary": summary, "operationId": f"get{reply.__name__}", "responses": responses}
+    return described | ({"parameters": list(parameters)} if parameters else {})
 
 
 def call(summary: str, request: type | None, reply: type, operation: str = "", *, form: bool = False) -> dict[str, Any]:
@@ -46,11 +45,6 @@ def lines(summary: str, line: type) -> dict[str, Any]:
     content = {"application/x-ndjson": {"schema": ref(line)}}
     responses = {"200": {"description": summary, "content": content}, "default": error()}
     return {"summary": summary, "operationId": f"get{line.__name__}s", "responses": responses}
-
-
-def with_parameters(operation: dict[str, Any], parameters: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The operation with values beside its body."""
-    return {**operation, "parameters": list(parameters)} if parameters else operation
 
 
 def operation_id(request: type) -> str:

@@ -39,7 +39,7 @@ def storage_paths() -> dict[str, Any]:
         "/v1/files/{file_id}": {
             "parameters": [_FILE_ID],
             "get": get("One file", FileBody),
-            "delete": _delete(),
+            "delete": call("Delete a file", None, FileDeleted, "deleteFile"),
         },
         "/v1/files/{file_id}/content": {"parameters": [_FILE_ID], "get": _content()},
         "/v1/batches": {
@@ -52,10 +52,6 @@ def storage_paths() -> dict[str, Any]:
             "post": call("Answer no further line of a batch", None, BatchBody, "cancelBatch"),
         },
     }
-
-
-def _delete() -> dict[str, Any]:
-    return call("Delete a file", None, FileDeleted, "deleteFile")
 
 
 def _content() -> dict[str, Any]:
