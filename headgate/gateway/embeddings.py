@@ -13,9 +13,9 @@ from headgate.cache.bulk import Bulk, BulkFullError, Spent
 from headgate.cache.embedder import SentenceEmbedder, Vector
 from headgate.engine.request import Priority
 from headgate.gateway.embedding_model import model_folder
-from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.request import ChatRequest, Usage
+from headgate.gateway.settings import EmbeddingsSection
 from headgate.gateway.teams.admission import Admission, Ticket
 from headgate.gateway.teams.entry import scheduled
 from headgate.gateway.teams.keys import Principal

@@ -19,7 +19,7 @@ from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared
 from headgate.gateway.echo import Echo, echoed
 from headgate.gateway.prompts import prompt_of
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, Draft, Sampling, Usage
-from headgate.gateway.sleep_settings import SleepSection
+from headgate.gateway.settings import SleepSection
 from headgate.gateway.sleeping import Sleep
 from headgate.gateway.spoken import Spoken
 from headgate.gateway.structured import grammar_of

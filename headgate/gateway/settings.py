@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ByteSize, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from headgate.engine.text.tool_calls import ToolFormat
 from headgate.gateway.cache_settings import CacheSection
-from headgate.gateway.dashboard.sections import DashboardSection
-from headgate.gateway.embedding_settings import EmbeddingsSection
-from headgate.gateway.feedback.sections import FeedbackSection
 from headgate.gateway.routing_settings import ModelPriceSection, RoutingSection
 from headgate.gateway.section import HandOver, ModelId, Section
-from headgate.gateway.sleep_settings import SleepSection
 from headgate.gateway.storage.sections import BatchesSection, StorageSection
 from headgate.gateway.teams.sections import DefaultsSection
 from headgate.gateway.telemetry.sections import LoggingSection, TelemetrySection
@@ -23,6 +19,7 @@ from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.routing.types import Need
 
 ENV_PREFIX = "HEADGATE_"
+BUNDLED_ID = "all-minilm-l6-v2"
 DEMO_PATHS = ("demo:student", "demo:teacher")
 TEAMS_FOLDER = "config/teams"
 
@@ -112,6 +109,19 @@ class EngineSection(Section):
     )
 
 
+class SleepSection(Section):
+    """When a model gives its memory back, and who gets it back."""
+
+    idle_s: float = Field(default=0.0, ge=0, description="Seconds without work after which it sleeps; 0: never.")
+    on_request: Literal["wake", "refuse"] = Field(
+        default="wake",
+        description="wake: a request wakes it; refuse: only an administrator does, requests get 503 or other models.",
+    )
+    wake_wait_s: float = Field(
+        default=60.0, gt=0, description="Longest that a request waits for it to wake, before it gets 503."
+    )
+
+
 class ModelSection(Section):
     """One model to serve."""
 
@@ -164,12 +174,63 @@ class ModelSection(Section):
         return value
 
 
+class EmbeddingsSection(Section):
+    """The model behind /v1/embeddings."""
+
+    enabled: Literal["auto"] | bool = Field(
+        default="auto", description="auto: on where the embedding package is installed."
+    )
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")] = Field(
+        default=BUNDLED_ID, description="The name clients ask for."
+    )
+    folder: str | None = Field(
+        default=None,
+        description="Folder of a sentence-transformers model; null: the all-MiniLM-L6-v2 of the package.",
+    )
+    max_inputs: int = Field(default=2048, ge=1, description="Most texts of one request.")
+    max_waiting_tokens: int = Field(
+        default=200_000, ge=1, description="Tokens of texts that may wait, all requests of a class; then 503."
+    )
+    usd_per_million_tokens: float = Field(
+        default=0.0, ge=0, description="Price of the tokens that it reads, beside that of the device's time."
+    )
+
+    @model_validator(mode="after")
+    def _named(self) -> EmbeddingsSection:
+        if self.folder is not None and self.id == BUNDLED_ID:
+            raise ValueError(f"id is '{BUNDLED_ID}', the bundled model's; give the model of 'folder' an id of its own")
+        return self
+
+
 class ResponsesSection(Section):
     """Responses that clients can go on from, by `previous_response_id`."""
 
     ttl_s: float = Field(default=3600.0, ge=0, description="Seconds a response is kept; 0 keeps none.")
     max_bytes: ByteSize = Field(
         default=ByteSize(64 << 20), gt=0, description="Memory for those in this process; the oldest leave."
+    )
+
+
+class FeedbackSection(Section):
+    """What apps say of answers at `/v1/feedback`."""
+
+    most: int = Field(
+        default=10_000, ge=0, description="Latest answers of each team that may be rated, and ratings kept; 0: none."
+    )
+    voices: int = Field(
+        default=3,
+        ge=0,
+        le=10,
+        description="End users that must call a stored answer bad for it to be kept from similar questions; 0: never.",
+    )
+
+
+class DashboardSection(Section):
+    """The operator's page."""
+
+    enabled: bool = Field(default=True, description="Serve /dashboard, whose figures a key with the role admin sees.")
+    requests: int = Field(
+        default=2000, ge=1, le=100_000, description="Requests that ended last and can be explained; never content."
     )
 
 

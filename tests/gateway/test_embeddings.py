@@ -23,10 +23,9 @@ from team_files import key, write_team
 
 from headgate.cache.embedder import SentenceEmbedder, Vector
 from headgate.engine.request import Priority
-from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.embeddings import Embedding, Embeddings
 from headgate.gateway.lifecycle import Lifecycle
-from headgate.gateway.settings import Settings
+from headgate.gateway.settings import EmbeddingsSection, Settings
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.deadlines import Deadline
 from headgate.gateway.teams.keys import Principal

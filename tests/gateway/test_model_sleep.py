@@ -18,7 +18,7 @@ from headgate.engine.models.resting import ReadAgain
 from headgate.gateway import keys
 from headgate.gateway.cli import main
 from headgate.gateway.local_destination import LocalDestination
-from headgate.gateway.sleep_settings import SleepSection
+from headgate.gateway.settings import SleepSection
 from headgate.gateway.sleeping import Sleep
 
 CHAT = "/v1/chat/completions"

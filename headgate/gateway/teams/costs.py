@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from headgate.gateway.embedding_settings import EmbeddingsSection
 from headgate.gateway.routing_settings import ModelPriceSection
-from headgate.gateway.settings import ModelSection
+from headgate.gateway.settings import EmbeddingsSection, ModelSection
 from headgate.gateway.upstream.sections import UpstreamSection
 
 NANO = 1_000_000_000
