@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from headgate.gateway import keys
-from headgate.gateway.api.chunked import chunked_reply
+from headgate.gateway.api.direct import chunked_reply
 from headgate.gateway.telemetry.record import RequestRecord
 
 PARTS = ("data: ä\n\n".encode(), b"", b"data: b\n\n")

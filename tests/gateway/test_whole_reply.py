@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from headgate.gateway import keys
-from headgate.gateway.api.whole import whole_reply
+from headgate.gateway.api.direct import whole_reply
 from headgate.gateway.middleware import on_prepare
 from headgate.gateway.telemetry.record import RequestRecord
 

@@ -12,8 +12,7 @@ from typing import Protocol
 from aiohttp import web
 
 from headgate.gateway import keys
-from headgate.gateway.api.chunked import chunked_reply
-from headgate.gateway.api.whole import whole_reply
+from headgate.gateway.api.direct import chunked_reply, whole_reply
 from headgate.gateway.destinations import Outcome
 from headgate.gateway.events import Opened
 from headgate.gateway.middleware import CLIENT_LEFT, logger
