@@ -14,9 +14,8 @@ import msgspec
 
 from headgate.gateway.batches.catalog import Batch
 from headgate.gateway.batches.service import Batches
-from headgate.gateway.storage.files import FileLimits
 from headgate.gateway.storage.folder import Storage
-from headgate.gateway.storage.sections import BatchesSection
+from headgate.gateway.storage.sections import BatchesSection, StorageSection
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.wire.batches import WINDOW, BatchBody, BatchRequest, LineResponse, refused
 from headgate.gateway.wire.errors import invalid
@@ -69,7 +68,7 @@ class BatchSite:
     def __init__(self, folder: Path, answer: Any, **section: Any) -> None:
         self.now = 1000.0
         self.slept: list[float] = []
-        self.storage = Storage(folder, FileLimits(10**8, 10**9), lambda: self.now)
+        self.storage = Storage(folder, StorageSection(max_file_bytes=10**8, team_bytes=10**9), lambda: self.now)
         self.batches = Batches(
             self.storage, BatchesSection(**section), answer, line_bytes=10_000, clock=lambda: self.now, sleep=self.sleep
         )

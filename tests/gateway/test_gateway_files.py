@@ -21,7 +21,6 @@ from team_files import key, write_team
 
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.parts import StartError
-from headgate.gateway.storage.files import FileLimits
 from headgate.gateway.storage.folder import Storage, default_folder, open_storage
 from headgate.gateway.storage.sections import StorageSection
 from headgate.gateway.wire.errors import ApiError
@@ -209,7 +208,7 @@ def test_a_user_without_a_home_has_no_default_folder(monkeypatch: pytest.MonkeyP
 def test_a_catalog_that_cannot_be_written_is_told_as_one() -> None:
     with TemporaryDirectory() as name:
         (folder := Path(name)).chmod(0o777)
-        Storage(folder, FileLimits(1, 1, {})).close()
+        Storage(folder, StorageSection(max_file_bytes=1, team_bytes=1)).close()
         for path in folder.iterdir():
             path.chmod(0o666 if path.name == "lock" else 0o555 if path.is_dir() else 0o444)
         user = os.geteuid()
@@ -217,14 +216,14 @@ def test_a_catalog_that_cannot_be_written_is_told_as_one() -> None:
             if user == 0:
                 os.seteuid(65534)  # root may write everything
             with pytest.raises(OSError, match=r"catalog\.sqlite3: attempt to write a readonly database"):
-                Storage(folder, FileLimits(1, 1, {}))
+                Storage(folder, StorageSection(max_file_bytes=1, team_bytes=1))
         finally:
             os.seteuid(user)
 
 
 async def test_files_whose_time_is_over_are_gone(tmp_path: Path) -> None:
     now = 1000.0
-    storage = Storage(tmp_path, FileLimits(100, 100), lambda: now)
+    storage = Storage(tmp_path, StorageSection(max_file_bytes=100, team_bytes=100), lambda: now)
     kept = []
     for expires_s in (None, 3600):
         async with storage.files.upload("red") as upload:
@@ -240,7 +239,7 @@ async def test_files_whose_time_is_over_are_gone(tmp_path: Path) -> None:
 
 
 async def test_what_a_crash_left_is_removed_at_the_start(tmp_path: Path) -> None:
-    first = Storage(tmp_path, FileLimits(100, 100))
+    first = Storage(tmp_path, StorageSection(max_file_bytes=100, team_bytes=100))
     async with first.files.upload("red") as upload:
         await upload.write(b"x")
         stored = await upload.keep("a", "batch", None)
@@ -248,7 +247,7 @@ async def test_what_a_crash_left_is_removed_at_the_start(tmp_path: Path) -> None
     first.close()
     (tmp_path / "incoming" / "half").write_bytes(b"x")
     (tmp_path / "files" / "file-stray").write_bytes(b"x")
-    second = Storage(tmp_path, FileLimits(100, 100))
+    second = Storage(tmp_path, StorageSection(max_file_bytes=100, team_bytes=100))
     await second.files.remove_strays()
     assert [name for name in below(tmp_path) if "/" in name] == [f"files/{stored.id}"]
     second.close()
@@ -259,7 +258,7 @@ def test_no_name_and_no_bytes_leave_the_folder(name: str, data: bytes) -> None:
     # The name reaches the catalog only; the id that reaches the disk is made here.
     async def keep() -> None:
         with tempfile.TemporaryDirectory() as outer:
-            storage = Storage(Path(outer) / "data", FileLimits(1000, 1000))
+            storage = Storage(Path(outer) / "data", StorageSection(max_file_bytes=1000, team_bytes=1000))
             async with storage.files.upload("red") as upload:
                 await upload.write(data)
                 stored = await upload.keep(name, "batch", None)

@@ -43,8 +43,8 @@ async def upload(http: web.Request) -> web.Response:
     if http.content_type != "multipart/form-data":
         message = f"Unsupported content type '{http.content_type}'. Send 'multipart/form-data'."
         raise ApiError(415, message, code="unsupported_media_type")
-    if http.content_length is not None and http.content_length > files.limits.file_bytes + _FORM_OVERHEAD:
-        raise too_large(files.limits.file_bytes)
+    if http.content_length is not None and http.content_length > files.limits.max_file_bytes + _FORM_OVERHEAD:
+        raise too_large(files.limits.max_file_bytes)
     async with files.upload(http[keys.PRINCIPAL].team) as incoming:
         try:
             form = await _read_form(await http.multipart(), incoming)

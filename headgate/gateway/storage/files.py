@@ -10,14 +10,15 @@ import asyncio
 import os
 import secrets
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
 
 from headgate.gateway.storage.database import Database
+from headgate.gateway.storage.sections import StorageSection
 from headgate.gateway.wire.errors import ApiError, conflict, disk_failed, invalid, not_found, too_large
 
 Purpose = Literal["batch", "batch_output"]
@@ -39,19 +40,6 @@ class StoredFile:
     bytes: int
     created_at: int
     expires_at: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class FileLimits:
-    """Most bytes of one upload, and of all files of a team, with exceptions by team."""
-
-    file_bytes: int
-    team_bytes: int
-    by_team: Mapping[str, int] = field(default_factory=dict)
-
-    def of_team(self, team: str) -> int:
-        """Most bytes of its files together."""
-        return self.by_team.get(team, self.team_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +65,10 @@ class Upload:
         """Take the next bytes; ApiError 413 where they are too many, 507 where the disk does not take them."""
         limits = self._files.limits
         self._bytes += len(data)
-        if self._bytes > limits.file_bytes:
-            raise too_large(limits.file_bytes)
-        if self._stored + self._bytes > limits.of_team(self._team):
-            raise _over_quota(self._team, limits.of_team(self._team), self._stored)
+        if self._bytes > limits.max_file_bytes:
+            raise too_large(limits.max_file_bytes)
+        if self._stored + self._bytes > limits.bytes_of(self._team):
+            raise _over_quota(self._team, limits.bytes_of(self._team), self._stored)
         try:
             await asyncio.to_thread(_write, self._file, data)
         except OSError as error:
@@ -94,7 +82,7 @@ class Upload:
 class Files:
     """Everything that is stored, team by team: nobody finds another's files."""
 
-    def __init__(self, folder: Path, database: Database, limits: FileLimits, clock: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, database: Database, limits: StorageSection, clock: Callable[[], float]) -> None:
         """Files in a folder of this process alone. `clock`: seconds since the epoch."""
         self.limits = limits
         self._database = database
@@ -138,7 +126,7 @@ class Files:
             size = await asyncio.to_thread(settle)
             stored = self._new(team, filename, purpose, size, expires_s)
             os.replace(path, self.path(stored.id))
-            await self._add(stored, self.limits.of_team(team))
+            await self._add(stored, self.limits.bytes_of(team))
         except (OSError, sqlite3.Error) as error:
             raise disk_failed("The file cannot be stored", error) from None
         return stored

@@ -13,7 +13,7 @@ from typing import IO
 
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.storage.database import Database
-from headgate.gateway.storage.files import FileLimits, Files
+from headgate.gateway.storage.files import Files
 from headgate.gateway.storage.sections import StorageSection
 
 logger = logging.getLogger("headgate.gateway")
@@ -25,7 +25,7 @@ _TIDY_S = 600.0
 class Storage:
     """An open data folder."""
 
-    def __init__(self, folder: Path, limits: FileLimits, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, limits: StorageSection, clock: Callable[[], float] = time.time) -> None:
         """Open a folder, which is made if it is not there, and remove what a crash left of unfinished uploads.
 
         Raises:
@@ -86,7 +86,7 @@ def open_storage(section: StorageSection, lifecycle: Lifecycle, environ: Mapping
     auto = section.folder == "auto"
     try:
         folder = default_folder(environ) if auto else Path(section.folder)
-        storage = Storage(folder, file_limits(section))
+        storage = Storage(folder, section)
     except OSError as error:
         if not auto:
             raise
@@ -94,15 +94,6 @@ def open_storage(section: StorageSection, lifecycle: Lifecycle, environ: Mapping
         return None
     lifecycle.set(PART, "ready", str(folder), required=False)
     return storage
-
-
-def file_limits(section: StorageSection) -> FileLimits:
-    """The limits, as configured."""
-    return FileLimits(
-        int(section.max_file_bytes),
-        int(section.team_bytes),
-        {team: int(count) for team, count in section.team_bytes_by_team.items()},
-    )
 
 
 def _held(folder: Path) -> IO[str]:

@@ -22,6 +22,10 @@ class StorageSection(Section):
     )
     team_bytes_by_team: dict[TeamName, ByteSize] = Field(default={}, description="Exceptions from team_bytes, by team.")
 
+    def bytes_of(self, team: str) -> int:
+        """Most bytes of a team's files together."""
+        return self.team_bytes_by_team.get(team, self.team_bytes)
+
     @field_validator("folder", mode="before")
     @classmethod
     def _switched_off(cls, value: object) -> object:
