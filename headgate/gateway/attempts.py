@@ -17,10 +17,9 @@ from dataclasses import replace
 import msgspec
 
 from headgate.gateway.destinations import Destination, Outcome, Pieces
-from headgate.gateway.request import ChatRequest, Chunk
+from headgate.gateway.passage import Job
+from headgate.gateway.request import Chunk
 from headgate.gateway.routes import Plan, Routes
-from headgate.gateway.teams.admission import Ticket
-from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.metering import Cut, metered
 from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.failures import cause_of
@@ -29,15 +28,6 @@ from headgate.routing.budget import Claim
 from headgate.routing.cascade import Cascade
 
 logger = logging.getLogger("headgate.gateway")
-
-
-class Ask(msgspec.Struct, frozen=True):
-    """One request as it is sent to destinations."""
-
-    id: str
-    request: ChatRequest
-    principal: Principal
-    ticket: Ticket
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -169,14 +159,14 @@ class Attempts:
         self._cut = cut
         self._clock = clock
 
-    async def begin(self, ask: Ask, plan: Plan, claim: Claim) -> Begun:
+    async def begin(self, job: Job, plan: Plan, claim: Claim) -> Begun:
         """The answer of the first destination that gives one; ApiError, the last one's, where none does.
 
         `claim`: the request's in budgets of escalations.
         """
         route = plan.route
-        rule = plan.decision.cascade if ask.request.n == 1 else None
-        yields = plan.decision.yields and ask.request.n == 1
+        rule = plan.decision.cascade if job.request.n == 1 else None
+        yields = plan.decision.yields and job.request.n == 1
         reason, failure = route.reason, server_error()
         asked_at = math.inf
         doubtful: Attempt | None = None
@@ -188,7 +178,7 @@ class Attempts:
                 began = self._clock()
                 try:
                     phrase = self._routes.hand_over(name) if yields else ""
-                    attempt, verdict = await self._sent(ask, plan, name, checked, phrase)
+                    attempt, verdict = await self._sent(job, plan, name, checked, phrase)
                 except ApiError as error:
                     failure = error
                     asked_at = min(asked_at, began)
@@ -216,7 +206,7 @@ class Attempts:
                 return Begun(attempt.destination, reason, attempt.whole(), asked_at, rejected)
             if doubtful is not None and reason == "cascade:handed_over":
                 # Nobody else answers, so it has to, as well as it can.
-                attempt, _ = await self._sent(ask, plan, doubtful.destination.id, None, "")
+                attempt, _ = await self._sent(job, plan, doubtful.destination.id, None, "")
                 rejected, doubtful = asyncio.create_task(doubtful.end()), None
                 return Begun(attempt.destination, "cascade:kept", attempt.whole(), asked_at, rejected, makeshift=True)
             if doubtful is not None:
@@ -228,7 +218,7 @@ class Attempts:
             if doubtful is not None:
                 await doubtful.close()
 
-    async def _sent(self, ask: Ask, plan: Plan, name: str, checked: Cascade | None, phrase: str) -> tuple[Attempt, str]:
+    async def _sent(self, job: Job, plan: Plan, name: str, checked: Cascade | None, phrase: str) -> tuple[Attempt, str]:
         """The request at a destination that has begun to answer it, or takes longer than one can wait to know.
 
         `phrase`: what the answer begins with where it leaves the request to a large model; empty where none may.
@@ -236,8 +226,8 @@ class Attempts:
         destination = self._routes.destinations[name]
         if name in plan.refusals:
             raise plan.refusals[name]
-        prepared = plan.prepared.get(name) or await destination.prepare(ask.request)
-        bare = checked is not None and ask.request.logprobs is None
+        prepared = plan.prepared.get(name) or await destination.prepare(job.request)
+        bare = checked is not None and job.request.logprobs is None
         sampling = replace(prepared.sampling, logprobs=0) if bare else prepared.sampling
         if plan.decision.keeps and sampling.begin_suppress_tokens:
             # It can be kept from handing over, and what it says then is good enough.
@@ -246,7 +236,7 @@ class Attempts:
             # Its first token is among those that it may otherwise not begin with.
             sampling = replace(sampling, begin_suppress_tokens=())
         prepared = msgspec.structs.replace(prepared, sampling=sampling)
-        pieces = await metered(destination, prepared, ask.id, ask.principal, ask.ticket, self._cut)
+        pieces = await metered(destination, prepared, job.id, job.principal, job.ticket, self._cut)
         breaker = self._routes.breakers[name]
         breaker.begin()
         attempt = Attempt(destination, pieces, self._clock(), bare=bare)
@@ -262,7 +252,7 @@ class Attempts:
             breaker.failed() if fault else breaker.left()
             if isinstance(error, ApiError) or not isinstance(error, Exception):
                 raise
-            logger.exception("request %s failed at '%s'", ask.id, name)
+            logger.exception("request %s failed at '%s'", job.id, name)
             raise server_error() from None
 
     async def _hands_over(self, attempt: Attempt, phrase: str) -> bool:

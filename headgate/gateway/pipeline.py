@@ -15,7 +15,7 @@ from headgate.cache.embedder import Vector
 from headgate.cache.single_flight import FlightLostError, SingleFlight, Subscription
 from headgate.cache.verdict import Hit, Miss, Near
 from headgate.gateway.answers import Answers, restore
-from headgate.gateway.attempts import Ask, Attempts, Begun, Rejected
+from headgate.gateway.attempts import Attempts, Begun, Rejected
 from headgate.gateway.audits import Audits
 from headgate.gateway.comparisons import Comparisons
 from headgate.gateway.destinations import Destination, Outcome
@@ -238,7 +238,7 @@ class Road:
         """The answer of the plan's model, or of another where that fails and the request leaves a choice."""
         route = plan.route
         if route.fallbacks:
-            return await self._attempts.begin(Ask(job.id, job.request, job.principal, job.ticket), plan, claim)
+            return await self._attempts.begin(job, plan, claim)
         if route.model in plan.refusals:
             raise plan.refusals[route.model]
         destination = self._routes.reachable(route.model)

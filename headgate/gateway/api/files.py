@@ -61,10 +61,9 @@ async def upload(http: web.Request) -> web.Response:
 async def list_files(http: web.Request) -> web.Response:
     """The team's files, the newest first unless the query has it otherwise."""
     asked = parse_file_query(http.query)
-    files = keys.storage(http).files
-    return json_reply(
-        file_list(await files.page(http[keys.PRINCIPAL].team, asked.after, asked.limit, asked.order, asked.purpose))
-    )
+    team = http[keys.PRINCIPAL].team
+    found, more = await keys.storage(http).files.page(team, asked.after, asked.limit, asked.order, asked.purpose)
+    return json_reply(file_list(found, more=more))
 
 
 async def get_file(http: web.Request) -> web.Response:

@@ -42,14 +42,6 @@ class StoredFile:
     expires_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a list, and whether more follows."""
-
-    files: list[StoredFile]
-    more: bool
-
-
 class Upload:
     """A file on its way in. Not in the catalog, and gone with the context it came from, until it is kept."""
 
@@ -166,8 +158,13 @@ class Files:
         row = await self._database.run(lambda db: db.execute(query, values).fetchone())
         return None if row is None else self._now(StoredFile(*row))
 
-    async def page(self, team: str, after: str | None, limit: int, order: Order, purpose: str | None) -> Page:
-        """Files of the team, by time of creation, from the one behind `after` on; ApiError 400 where that is none."""
+    async def page(
+        self, team: str, after: str | None, limit: int, order: Order, purpose: str | None
+    ) -> tuple[list[StoredFile], bool]:
+        """Files of the team, by time of creation, from the one behind `after` on, and whether more follow.
+
+        ApiError 400 where `after` is none of them.
+        """
         values: dict[str, Any] = {"team": team, "now": self._clock(), "limit": limit + 1, "purpose": purpose}
         where = f"team = :team AND {_ALIVE}" + ("" if purpose is None else " AND purpose = :purpose")
 
@@ -183,7 +180,7 @@ class Files:
             return db.execute(query, values).fetchall()
 
         rows = await self._database.run(read)
-        return Page([self._now(StoredFile(*row)) for row in rows[:limit]], len(rows) > limit)
+        return [self._now(StoredFile(*row)) for row in rows[:limit]], len(rows) > limit
 
     async def delete(self, file_id: str, team: str) -> None:
         """Forget a file.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, cast
 
 from msgspec import Meta, Struct
 from multidict import MultiMapping
 
-from headgate.gateway.storage.files import Order, Page, Purpose, StoredFile
+from headgate.gateway.storage.files import Order, Purpose, StoredFile
 from headgate.gateway.wire.errors import given, invalid, one_of, unsupported
 from headgate.gateway.wire.query import page_size, read_query
 
@@ -74,10 +74,10 @@ def file_body(file: StoredFile) -> FileBody:
     return FileBody(file.id, file.bytes, file.created_at, file.filename, file.purpose, file.expires_at)
 
 
-def file_list(page: Page) -> FileList:
+def file_list(files: Sequence[StoredFile], *, more: bool) -> FileList:
     """As clients see it."""
-    data = [file_body(file) for file in page.files]
-    return FileList(data, data[0].id if data else None, data[-1].id if data else None, page.more)
+    data = [file_body(file) for file in files]
+    return FileList(data, data[0].id if data else None, data[-1].id if data else None, more)
 
 
 def parse_file_query(query: MultiMapping[str]) -> FileQuery:
