@@ -69,6 +69,7 @@ def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def ready(server: ServerProcess) -> bool:
