@@ -252,7 +252,7 @@ class Road:
         name, failure = plan.route.model, None
         if self._routes.up(name):
             try:
-                return await self._attempts.begin(Ask(job.id, job.request, job.principal, job.ticket), plan, claim)
+                return await self._attempts.begin(job, plan, claim)
             except ApiError as error:
                 failure = error
         left = dataclasses.replace(job.request, model=AUTO, arm=False)
