@@ -83,12 +83,13 @@ def serve(config_path: Path | None, host: str | None, port: int | None) -> None:
     from headgate.gateway.server import run_server
     from headgate.gateway.telemetry.logs import logs
 
+    before = set(threading.enumerate())
     try:
         with logs(settings.logging):
             uvloop.run(run_server(settings, _listening, _ready, main_file))
     except StartError as error:
         raise click.ClickException(str(error)) from None
-    if threading.active_count() > 1:
+    if not before.issuperset(threading.enumerate()):
         # All is closed and written. What still reads weights cannot be interrupted, and who stops a server that loads
         # need not wait for it.
         os._exit(0)
