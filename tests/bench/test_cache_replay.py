@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from headgate.bench.cache import vcache
 from headgate.bench.cache.intents import deal
 from headgate.bench.cache.rules import by_vcache
 from headgate.bench.cache.side_by_side import (
@@ -31,7 +32,6 @@ from headgate.bench.cache.side_by_side import (
 from headgate.bench.cache.slots import EditType
 from headgate.bench.cache.streams import TRAFFIC, Item, Kind, stream
 from headgate.bench.cache.trial import Rate
-from headgate.cache import vcache
 
 Close = Sequence[tuple[str, float]]
 """Stored texts and their cosines, the closest first."""
