@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -67,13 +67,17 @@ class AdaptedWeight:
 class Adapter:
     """An adapter of one checkpoint. Each of its tensors is to be used; what is left is an error."""
 
-    def __init__(self, folder: Path) -> None:
-        """Open the files of `folder`.
+    def __init__(self, folder: Path, stored: Callable[[str], str] = str) -> None:
+        """Open the files of `folder`. `stored` gives the checkpoint's own name of a tensor.
 
         Raises:
             CheckpointError: a file is missing or damaged, or says what cannot be served; the message names the key.
         """
         self._path = folder / WEIGHTS
+        if not (folder / CONFIG).is_file():
+            raise CheckpointError(
+                f"{folder / CONFIG}: the file is missing; an adapter is a folder of PEFT's that has it"
+            )
         self._stated = read_json(folder / CONFIG)
         self._config = Config(self._stated)
         _check(folder / CONFIG, self._stated)
@@ -85,14 +89,23 @@ class Adapter:
             raise CheckpointError(f"{self._path}: not a readable safetensors file: {error}") from error
         self._whole: dict[str, str] = {}
         self._factors: dict[str, dict[str, str]] = {}
+        self._modules: dict[str, str] = {}
+        """Of what has factors, as the adapter itself calls it, and its patterns do."""
         for key in self._tensors:
             name = key.removeprefix(_PREFIX)
             factor = _FACTOR.fullmatch(name)
             if factor is None:
-                self._whole[name] = key
+                self._whole[stored(name)] = key
             else:
-                self._factors.setdefault(f"{factor['name']}.weight", {})[factor["part"]] = key
+                adapted = stored(f"{factor['name']}.weight")
+                self._factors.setdefault(adapted, {})[factor["part"]] = key
+                self._modules[adapted] = factor["name"]
         self._left = self._whole.keys() | self._factors.keys()
+        if not self._left:
+            raise CheckpointError(f"{self._path}: it has no tensors, so it adapts nothing")
+        both = sorted(self._whole.keys() & self._factors.keys())
+        if both:
+            raise CheckpointError(f"{self._path}: of {both[0]!r} there are both lora_A and lora_B and a whole matrix")
 
     @property
     def files(self) -> list[Path]:
@@ -125,17 +138,22 @@ class Adapter:
             return matrix
         if factors.keys() != {"A", "B"}:
             raise CheckpointError(f"{self._path}: of {name!r} there is only lora_{next(iter(factors))}")
-        rank = self._tensors[factors["A"]].shape[0]
+        found = tuple(self._tensors[factors["A"]].shape)
+        rank = found[0] if found else 0
+        if not rank:
+            raise CheckpointError(f"{self._path}: tensor {factors['A']!r} is {found}; (rank, {shape[1]}) is needed")
         down, up = self._tensor(factors["A"], (rank, shape[1])), self._tensor(factors["B"], (shape[0], rank))
-        return AdaptedWeight(matrix, down, up, self._scale(name.removesuffix(".weight"), rank))
+        return AdaptedWeight(matrix, down, up, self._scale(self._modules[name], rank))
 
-    def refuse_leftovers(self) -> None:
+    def refuse_leftovers(self, *, unread: Sequence[str]) -> None:
         """A part of an adapter that nothing used would mean that the model is not what it was trained as.
+
+        `unread`: what the names begin with that may be left.
 
         Raises:
             CheckpointError: there are some; one is named.
         """
-        left = sorted(self._left)
+        left = sorted(name for name in self._left if not name.startswith(tuple(unread)))
         if left:
             raise CheckpointError(
                 f"{self._path}: the checkpoint has no {left[0]!r} that could be adapted, nor {len(left) - 1} more"

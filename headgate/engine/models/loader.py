@@ -104,7 +104,7 @@ def load_decoder(
         return_freed_memory()
         source.refuse_leftovers(unread=opened.unread)
         if source.adapter is not None:
-            source.adapter.refuse_leftovers()
+            source.adapter.refuse_leftovers(unread=spec.names.unread)
         parameters = source.parameters
     return LoadedDecoder(
         Decoder(spec, weights, kernels),
@@ -115,7 +115,7 @@ def load_decoder(
 
 
 def _adapter(folder: Path, opened: Opened[Tensors]) -> Adapter:
-    adapter = Adapter(folder)
+    adapter = Adapter(folder, opened.stored)
     if opened.spec.tied_head and adapter.adapts(opened.embedding, opened.head):
         raise CheckpointError(
             f"{folder}: the head of the checkpoint is its embedding, of which only one was trained; merge the adapter"

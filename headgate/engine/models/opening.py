@@ -46,6 +46,14 @@ class Opened(Generic[T_co]):
         """What the names of those tensors begin with that are no part of the decoder, or are there twice."""
         return (*self.spec.names.unread, self.head) if self.spec.tied_head else self.spec.names.unread
 
+    def stored(self, name: str) -> str:
+        """The name that the files have for a tensor which other versions of transformers may call otherwise."""
+        for other in self.spec.names.places:
+            for there, here in ((other.model, self.places.model), (other.head, self.places.head)):
+                if name.startswith(f"{there}."):
+                    return here + name.removeprefix(there)
+        return name
+
 
 def open_checkpoint(folder: Path, tensors: Callable[[Path], T_co]) -> Opened[T_co]:
     """Read config.json of `folder` and open its `tensors`.

@@ -95,6 +95,28 @@ def test_logits_are_those_of_the_merged_checkpoint(
     assert ours.revision != plain.revision
 
 
+@pytest.mark.parametrize("architecture", ["gemma3-seeing", "mistral3"])
+def test_names_of_other_versions_of_transformers_are_those_of_the_files(
+    architecture: str, make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    """The modules that were trained are not called as the files' tensors are; what sees was trained, too."""
+    base, adapter = make_checkpoint(architecture), tmp_path / "adapter"
+    _, merged = write_adapter(base, adapter, ("q_proj", "up_proj"))
+    merged = {name: tensor for name, tensor in merged.items() if name.startswith("language_model.model.")}
+    with_tensors(
+        lambda tensors: [
+            tensors.update({name.replace(".language_model.model.", ".model.language_model."): tensors.pop(name)})
+            for name in list(tensors)
+            if ".language_model.model." in name
+        ]
+    )(adapter)
+    pattern = {"model.language_model.layers.1.self_attn.q_proj": ALPHA, "layers.1.self_attn.q_proj": 999}
+    stating(alpha_pattern=pattern)(adapter)
+    ours = load_decoder(base, ReferenceKernels(), dtype="float32", adapter=adapter)
+    theirs = load_decoder(merged_twin(base, tmp_path / "twin", merged), ReferenceKernels(), dtype="float32")
+    torch.testing.assert_close(logits(ours), logits(theirs), rtol=0, atol=1e-5)
+
+
 def test_quantized_checkpoints_can_be_adapted(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
     packed, expanded = write_packed(make_checkpoint("llama2"), tmp_path, gptq_scheme(4, 16))
     adapter, merged = write_adapter(expanded, tmp_path / "adapter")
@@ -167,7 +189,7 @@ A = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda f: (f / "adapter_config.json").unlink(), r"adapter_config\.json: the file is missing"),
+        (lambda f: (f / "adapter_config.json").unlink(), r"adapter_config\.json: the file is missing; an adapter is"),
         (lambda f: (f / "adapter_model.safetensors").unlink(), r"adapter_model\.safetensors: the file is missing"),
         (lambda f: (f / "adapter_model.safetensors").write_text("{"), r"not a readable safetensors file"),
         (stating(peft_type="IA3"), r"peft_type is 'IA3'; it must be 'LORA'"),
@@ -178,6 +200,13 @@ A = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
         (stating(lora_alpha=None), r"lora_alpha must be a positive number, got None"),
         (stating(alpha_pattern={"(": 1}), r"alpha_pattern has '\(', which is no regular expression"),
         (with_tensors(lambda t: t.pop(A)), r"of 'model.layers.0.self_attn.q_proj.weight' there is only lora_B"),
+        (with_tensors(lambda t: t.clear()), r"it has no tensors, so it adapts nothing"),
+        (with_tensors(lambda t: t.update({A: torch.zeros(0, 64)})), r"lora_A.weight' is \(0, 64\); \(rank, 64\) is"),
+        (with_tensors(lambda t: t.update({A: torch.tensor(1.0)})), r"lora_A.weight' is \(\); \(rank, 64\) is needed"),
+        (
+            with_tensors(lambda t: t.update({A.replace("lora_A.", ""): torch.zeros(128, 64)})),
+            r"of 'model.layers.0.self_attn.q_proj.weight' there are both",
+        ),
         (
             with_tensors(lambda t: t.update({A: torch.zeros(RANK, 5)})),
             r"q_proj.lora_A.weight' is .*\(4, 64\) is needed",
