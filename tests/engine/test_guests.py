@@ -209,6 +209,21 @@ def test_what_would_compute_something_else_is_refused(tmp_path: Path, case: str)
         Engine(EngineSettings(device="cpu")).load(ModelSpec("m", folder))
 
 
+def test_layers_are_found_where_their_model_says_otherwise(tmp_path: Path) -> None:
+    """Llama 4's text model calls them as the one that sees does."""
+    options = {"head_dim": 16, "num_local_experts": 4, "intermediate_size_mlp": 96, "attention_chunk_size": 256}
+    folder = write(tmp_path, "Llama4TextConfig", options)
+    with serving(folder, EngineSettings()) as model:
+        assert asyncio.run(complete_all(model)) == oracle(folder)
+        assert model.info.context_length == 256
+
+
+def test_a_model_type_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["OtherForCausalLM"], "model_type": []}))
+    with pytest.raises(UnknownArchitecture, match=r"'OtherForCausalLM' is not known, nor is model_type \[\]"):
+        check_config(tmp_path)
+
+
 def test_angles_of_longer_sequences_are_not_served(tmp_path: Path) -> None:
     """They would be those of all that is in a step beside one that is as long."""
     rope = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}

@@ -126,24 +126,25 @@ def _known(folder: Path) -> tuple[str, Any, type[Any]]:
     # It takes seconds, and hardly anybody needs it.
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
-    if stated.get("model_type") not in CONFIG_MAPPING:
+    kind = stated.get("model_type")
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         raise UnknownArchitecture(
-            f"config.json: architecture {name!r} is not known, nor is model_type {stated.get('model_type')!r} to "
-            f"transformers; known are {', '.join(known())}"
+            f"config.json: architecture {name!r} is not known, nor is model_type {kind!r} to transformers; known are "
+            f"{', '.join(known())}"
         )
     check_quantization(stated, stacks=True)
     try:
-        config = CONFIG_MAPPING[stated["model_type"]].from_pretrained(folder, local_files_only=True)
+        config = CONFIG_MAPPING[kind].from_pretrained(folder, local_files_only=True)
     except Exception as error:
         raise CheckpointError(f"{folder}/config.json: transformers does not take it: {error}") from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise _unfit(name, "it is no causal language model")
-    kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    if name != kind.__name__ and not name.endswith("ForCausalLM"):
-        raise _unfit(name, f"of model_type {config.model_type!r} only {kind.__name__} can be")
-    if not getattr(kind, "_supports_attention_backend", False):
+    model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    if name != model.__name__ and not name.endswith("ForCausalLM"):
+        raise _unfit(name, f"of model_type {config.model_type!r} only {model.__name__} can be")
+    if not getattr(model, "_supports_attention_backend", False):
         raise _unfit(name, "it has no place for another attention")
-    return name, config, kind
+    return name, config, model
 
 
 def _first_contexts(config: Any) -> list[int]:

@@ -120,11 +120,13 @@ class GuestParts:
 
     def __init__(self, model: Any) -> None:
         """`model`: a PreTrainedModel that attends by ATTENTION. It is changed."""
-        # The name of its layers is written where they are not, for some.
-        self._layers = model.get_decoder() if model.base_model is model else model.base_model
-        name = next(name for name, part in model.named_children() if part is self._layers)
+        # What models say of the name of their layers is of another model, for some: the embedding is among them.
+        embedding = model.get_input_embeddings()
+        name, self._layers = next(
+            (name, part) for name, part in model.named_children() if any(each is embedding for each in part.modules())
+        )
         self._model = model
-        self.embedding: Tensor = model.get_input_embeddings().weight
+        self.embedding: Tensor = embedding.weight
         self.linears: list[Linear] = []
         setattr(model, name, _Given())
 
