@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from headgate.cache.embedder import SentenceEmbedder
@@ -21,7 +20,7 @@ from headgate.gateway.destinations import Destination, Live, Prepared
 from headgate.gateway.local_destination import LocalDestination, start_rates
 from headgate.gateway.quality import learned
 from headgate.gateway.request import ChatRequest
-from headgate.gateway.routes import AUTO, Plan, Routes
+from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.settings import EngineSection, ModelSection, Settings
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.upstream.destination import UpstreamDestination
@@ -127,10 +126,9 @@ async def explained(routes: Routes, request: ChatRequest, principal: Principal, 
     routes.candidates(request.model, principal)
     plan = await routes.plan(request, None, principal)
     if request.arm and (cause := await _keeps(routes, request)):
-        left = replace(request, model=AUTO, arm=False)
         with suppress(ApiError):  # where there is nobody else the arm is asked all the same
-            plan = await routes.plan(left, None, principal, without=request.model)
-            request, plan = left, plan.because(f"fallback:{cause}")
+            request, other = await routes.instead(request, None, principal)
+            plan = other.because(f"fallback:{cause}")
     model = plan.route.model
     if model in plan.refusals:
         raise plan.refusals[model]

@@ -24,7 +24,7 @@ from headgate.gateway.passage import Gate, Job, Passage
 from headgate.gateway.question import Bypass, Question
 from headgate.gateway.readings import Reading
 from headgate.gateway.request import ChatRequest, Chunk, Draft, Joiner
-from headgate.gateway.routes import AUTO, Plan, Routes
+from headgate.gateway.routes import Plan, Routes
 from headgate.gateway.shadows import Answered, Shadows
 from headgate.gateway.teams.admission import Admission
 from headgate.gateway.teams.keys import Principal
@@ -255,9 +255,8 @@ class Road:
                 return await self._attempts.begin(job, plan, claim)
             except ApiError as error:
                 failure = error
-        left = dataclasses.replace(job.request, model=AUTO, arm=False)
         try:
-            other = await self._routes.plan(left, vector, job.principal, without=name)
+            left, other = await self._routes.instead(job.request, vector, job.principal)
         except ApiError:  # there is nobody else
             if failure is not None:
                 raise failure from None

@@ -238,6 +238,19 @@ class Routes:
         hashed = hash_of(features, request.model, self._secret)
         return Plan(decision, in_force, prepared, refusals, session, hashed, self._clock() - started, features)
 
+    async def instead(
+        self, request: ChatRequest, vector: Vector | None, principal: Principal
+    ) -> tuple[ChatRequest, Plan]:
+        """What becomes of a request whose experiment's model gives no answer: an `auto` for the others, and its plan.
+
+        ApiError as of `plan`, and where all others refuse the prompt: then there is nobody but the arm.
+        """
+        left = replace(request, model=AUTO, arm=False)
+        plan = await self.plan(left, vector, principal, without=request.model)
+        if plan.route.model in plan.refusals:
+            raise plan.refusals[plan.route.model]
+        return left, plan
+
     def claim(self, plan: Plan) -> Claim:
         """Count a request as it was planned just now, with nothing awaited since, until `begun` knows better.
 

@@ -94,6 +94,13 @@ async def test_where_there_is_nobody_else_the_arm_says_what_is_wrong() -> None:
         await site.ask(ASK, replace(who, models=frozenset({"small"})))
 
 
+async def test_that_others_have_no_room_for_the_prompt_does_not_hide_why_its_arm_failed() -> None:
+    _, arm, who = dealt(overloaded("full"))
+    other = FakeDestination("large", prompt_tokens=200)
+    with pytest.raises(ApiError, match="full"):
+        await Site(arm, other).ask(ASK, who)
+
+
 async def test_what_a_spent_budget_turns_is_of_no_arm() -> None:
     arm, large = FakeDestination("large"), FakeDestination("small")
     budgets = {"daily_usd": 0, "on_exceed": "downgrade"}
