@@ -141,8 +141,11 @@ async def _keeps(routes: Routes, request: ChatRequest) -> str:
     """What keeps an experiment's model from answering, as far as that is known before it is asked."""
     if not routes.up(request.model):
         return "down"
+    model = routes.destinations[request.model]
+    if (stands := model.live()) is not None and not stands.ready:
+        return "asleep"
     try:
-        await routes.destinations[request.model].prepare(request)
+        await model.prepare(request)
     except ApiError as error:
         return cause_of(error)
     return ""

@@ -21,6 +21,7 @@ _RULES = {
 }
 _CAUSES = {
     "not_ready": "is not loaded",
+    "asleep": "is asleep",
     "down": "failed lately and is left alone",
     "overloaded": "has too long a queue",
     "context": "holds too few tokens",

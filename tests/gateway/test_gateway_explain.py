@@ -139,6 +139,23 @@ async def test_a_request_is_explained_as_its_team_has_it(
     assert (await explained(model="auto", n=3))["error"]["code"] == "above_limit"
 
 
+async def test_an_arm_that_is_asleep_and_is_not_to_be_woken_is_told_as_it_would_be(
+    serve: Serve, tiny_checkpoint: Path
+) -> None:
+    models = [
+        {"id": "tiny", "path": str(tiny_checkpoint), "tier": "small"},
+        {"id": "arm", "path": str(tiny_checkpoint), "tier": "large", "sleep": {"on_request": "refuse"}},
+    ]
+    client = await serve(models=models, defaults={"experiments": {"weights": {"arm": 1}}})
+    await client.post("/admin/models/sleep", json={"model": "arm"})
+    asked = {**HELLO, "model": "auto"}
+    told = await (await client.post("/admin/route", json=asked)).json()
+    answer = await client.post("/v1/chat/completions", json=asked)
+    assert (
+        (told["model"], told["reason"]) == ("tiny", answer.headers["x-headgate-route"]) == ("tiny", "fallback:asleep")
+    )
+
+
 @pytest.mark.parametrize("model", ["auto", "small", "tiny"])
 async def test_what_no_model_takes_is_refused_as_it_would_be(serve: Serve, model: str) -> None:
     client = await serve()
