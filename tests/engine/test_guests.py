@@ -79,11 +79,6 @@ def write(folder: Path, config: str, options: dict[str, Any], seed: int = 0) -> 
     return folder
 
 
-@pytest.fixture(params=GUESTS)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return write(tmp_path, *GUESTS[request.param])
-
-
 def oracle(folder: Path) -> list[list[int]]:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     model.generation_config.eos_token_id = None
@@ -105,8 +100,14 @@ async def complete_all(model: LocalModel) -> list[list[int]]:
     return [*await asyncio.gather(*(complete(model, prompt) for prompt in PROMPTS))]
 
 
-@pytest.mark.parametrize("kernels", ["auto", "reference"])
-def test_greedy_tokens_are_those_of_transformers_whatever_happens_around(folder: Path, kernels: KernelSet) -> None:
+@pytest.mark.parametrize(
+    ("guest", "kernels"),
+    [*((guest, "auto") for guest in GUESTS), ("deepseek-v3", "reference"), ("gemma2", "reference")],
+)
+def test_greedy_tokens_are_those_of_transformers_whatever_happens_around(
+    guest: str, kernels: KernelSet, tmp_path: Path
+) -> None:
+    folder = write(tmp_path, *GUESTS[guest])
     expected = oracle(folder)
     with serving(folder, EngineSettings(kernels=kernels)) as model:
         assert [asyncio.run(complete(model, prompt)) for prompt in PROMPTS] == expected
@@ -118,7 +119,9 @@ def test_greedy_tokens_are_those_of_transformers_whatever_happens_around(folder:
         assert asyncio.run(complete_all(model)) == expected
 
 
-def test_scores_are_those_of_transformers(folder: Path) -> None:
+@pytest.mark.parametrize("guest", ["gemma2", "gpt2", "cohere"])
+def test_scores_are_those_of_transformers(guest: str, tmp_path: Path) -> None:
+    folder = write(tmp_path, *GUESTS[guest])
     text = PROMPTS[2]
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     with torch.inference_mode():
