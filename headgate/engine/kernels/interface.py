@@ -152,7 +152,7 @@ class WholeStep(Protocol):
         *,
         logits: bool,
     ) -> Tensor:
-        """What `Decoder.forward` returns, or without `logits` what `Decoder.hidden` does.
+        """What `LanguageModel.forward` returns, or without `logits` what `LanguageModel.hidden` does.
 
         `angles`: of each rotation of the specification cos and sin by position, fp32 [positions, head_dim / 2]. Where
         `positions` and the batch's slots are both empty, they are those that follow from the rest of it.
@@ -168,7 +168,7 @@ class WholeStep(Protocol):
         angles: Sequence[tuple[Tensor, Tensor]],
         rows: Tensor,
     ) -> list[int]:
-        """What `Decoder.likeliest` returns; the rest as above."""
+        """What `LanguageModel.likeliest` returns; the rest as above."""
         ...
 
     def decode(
@@ -179,7 +179,7 @@ class WholeStep(Protocol):
         most: int,
         interrupt: Tensor,
     ) -> tuple[list[list[int]], float]:
-        """What `Decoder.decode` returns; `angles` as above."""
+        """What `LanguageModel.decode` returns; `angles` as above."""
         ...
 
 

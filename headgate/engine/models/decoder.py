@@ -47,7 +47,7 @@ class DecoderWeights:
 
 
 class Decoder:
-    """Token ids in, logits out, with keys and values kept in a paged cache."""
+    """Implements the LanguageModel protocol."""
 
     def __init__(self, spec: DecoderSpec, weights: DecoderWeights, kernels: Kernels) -> None:
         self.spec = spec
@@ -59,44 +59,38 @@ class Decoder:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """See LanguageModel."""
         return self._weights.embedding.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Dtype of activations and cache."""
+        """See LanguageModel."""
         return self._weights.embedding.dtype
 
     @property
     def steps_on_device(self) -> bool:
-        """Whether `decoded` can be called, with kernels that have such steps."""
+        """See LanguageModel."""
         return True
 
     @property
     def kept(self) -> object:
-        """All that is its own of what it keeps."""
+        """See LanguageModel."""
         return self._weights, self._rotation
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes one token reads of the linear layers, all experts counted as read."""
+        """See LanguageModel."""
         return sum(_layer_bytes(layer) for layer in self._weights.layers) + self._weights.head.nbytes
 
     @property
     def expert_bytes(self) -> int:
-        """Bytes of one expert's weights, summed over the layers; 0 without experts."""
+        """See LanguageModel."""
         return sum(layer.mlp.expert_nbytes for layer in self._weights.layers if not isinstance(layer.mlp, Mlp))
 
     def forward(
         self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
     ) -> Tensor:
-        """One step over all its sequences: `logits` of `hidden`.
-
-        Where it `decodes`, `positions` and the batch's slots may be empty: they follow from the tables then.
-
-        Returns:
-            [samples, vocab_size] logits in the compute dtype.
-        """
+        """See LanguageModel."""
         if self._whole_step is not None:
             tables = self._rotation.tables(max(batch.contexts))
             return self._whole_step(tokens, positions, batch, cache, tables, rows, logits=True)
@@ -105,7 +99,7 @@ class Decoder:
     def likeliest(
         self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
     ) -> list[int]:
-        """What greedy decoding takes of the logits of `forward`; -1 for a row that has no distribution."""
+        """See LanguageModel."""
         if self._whole_step is not None:
             tables = self._rotation.tables(max(batch.contexts))
             return self._whole_step.choose(tokens, positions, batch, cache, tables, rows)
@@ -114,43 +108,24 @@ class Decoder:
 
     @property
     def decodes(self) -> bool:
-        """Whether it has its step in one call: `decode` can be called."""
+        """See LanguageModel."""
         return self._whole_step is not None
 
     def decode(
         self, batch: DecodeBatch, cache: Sequence[KVLayer], most: int, interrupt: Tensor
     ) -> tuple[list[list[int]], float]:
-        """Up to `most` steps in a row, in each of which every sequence gets the token that the step before chose.
-
-        They end early after a step in which a sequence got a token that ends it, or during which another thread set
-        `interrupt`, int64 [1], to other than 0. Token for token what as many steps of `forward` and the sampler give.
-
-        Returns:
-            Each sequence's tokens, equally many for all, -1 for one whose logits were not finite; and the seconds
-            in the layers and the output layer.
-        """
+        """See LanguageModel."""
         assert self._whole_step is not None, "only a decoder that has its step in one call decodes"
         return self._whole_step.decode(batch, cache, self._rotation.tables(batch.context + most), most, interrupt)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """[rows, vocab_size] in the compute dtype, from rows of what `hidden` gives."""
+        """See LanguageModel."""
         return self._weights.head(hidden)
 
     def hidden(
         self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
     ) -> Tensor:
-        """The layers of one step over all its sequences.
-
-        Args:
-            tokens: [tokens] int64 ids, sequence after sequence.
-            positions: [tokens] int64, each token's place in its sequence.
-            batch: geometry of the step.
-            cache: one KVLayer per layer; the step's keys and values are written to it.
-            rows: [samples] int64, the rows whose logits are wanted.
-
-        Returns:
-            [samples, hidden] in the compute dtype, normalised.
-        """
+        """See LanguageModel."""
         tables = self._rotation.tables(max(batch.contexts))
         if self._whole_step is not None:
             return self._whole_step(tokens, positions, batch, cache, tables, rows, logits=False)
@@ -159,10 +134,7 @@ class Decoder:
         return hidden
 
     def decoded(self, step: DeviceStep, cache: Sequence[KVLayer], longest: int) -> Tensor:
-        """Logits of a step whose inputs lie on the device, a row per token; nothing in it waits for the device.
-
-        `longest`: most tokens of any sequence there will ever be: what holds their angles must not move.
-        """
+        """See LanguageModel."""
         tables = self._rotation.tables(longest)
         return self.logits(self._layers(step.tokens, step.positions, tables, step.plan, step.slots, cache, None))
 
