@@ -69,7 +69,7 @@ def walked(tokenizer: Tokenizer, grammars: Grammars, grammar: str | None, seed: 
 def read(tokenizer: Tokenizer, tokens: list[int], begun: str = BEGUN) -> tuple[str, str, list[tuple[str, str]], int]:
     shown = tokenizer.showing(MARKS, APART)
     reader = HarmonyReader(shown, FUNCTIONS, tokenizer.encode(begun, add_special_tokens=False))
-    said = reader.push(shown.shown_bytes(tokens).decode(), tokens, last=True)
+    said = reader.push(shown.shown_bytes(tokens).decode(errors="replace"), tokens, last=True)
     pieces = [piece for one in said for piece in one.calls]
     names = [piece.name for piece in pieces if piece.name is not None]
     made = ["".join(piece.arguments for piece in pieces if piece.index == at) for at in range(len(names))]
