@@ -15,7 +15,7 @@ from headgate.bench.workloads import decode
 from headgate.engine.demo import Name
 from headgate.engine.demo.tasks import FAMILIES, Sample
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
-from headgate.engine.local import ModelInfo
+from headgate.engine.model_info import ModelInfo
 from headgate.training.evaluate import Answer, ask
 
 NAMES: tuple[Name, ...] = ("teacher", "student", "undistilled")

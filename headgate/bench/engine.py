@@ -14,7 +14,7 @@ from pathlib import Path
 from headgate.bench.ceilings import Ceilings
 from headgate.bench.workloads import Prompts, Workload
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
-from headgate.engine.local import ModelInfo
+from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.tensors import CheckpointTensors, Tensors
 from headgate.engine.request import Delta, Request
 from headgate.engine.sampling.grammar import Grammar

@@ -27,8 +27,9 @@ from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
 from headgate.engine.largest_step import largest_step
 from headgate.engine.limits import Limits
-from headgate.engine.local import LocalModel, ModelInfo
+from headgate.engine.local import LocalModel
 from headgate.engine.loop import Listener, StepLoop
+from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.decoder import Decoder
 from headgate.engine.models.generation import hand_over, sampling_defaults
 from headgate.engine.models.language_model import LanguageModel

@@ -11,7 +11,6 @@ import itertools
 import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from headgate.engine.choice import ChoiceStream, TextDelta, merge, singly
@@ -19,7 +18,7 @@ from headgate.engine.errors import ProbeFailed, ScoringFailed
 from headgate.engine.judged import Probe, Score
 from headgate.engine.loop import StepLoop
 from headgate.engine.mailbox import Mailbox
-from headgate.engine.models.generation import SamplingDefaults
+from headgate.engine.model_info import ModelInfo
 from headgate.engine.request import Delta, Finish, Priority, Request, TokenLogprob
 from headgate.engine.sampling.grammar import Grammar, Grammars
 from headgate.engine.sampling.params import SamplingParams
@@ -31,58 +30,15 @@ from headgate.engine.text.answer_reader import AnswerReader, MarkedReader
 from headgate.engine.text.chat_template import ChatTemplate
 from headgate.engine.text.harmony_reader import HarmonyReader
 from headgate.engine.text.prompt_reader import PromptReader
-from headgate.engine.text.reasoning import CLOSE, OPEN, ReasoningReader, Thinking
+from headgate.engine.text.reasoning import CLOSE, OPEN, ReasoningReader
 from headgate.engine.text.stream import ChoiceText, TextLogprob, described
 from headgate.engine.text.tokenizer import Tokenizer
-from headgate.engine.text.tool_calls import MARKS, CallFormat, ToolCallReader
+from headgate.engine.text.tool_calls import MARKS, ToolCallReader
 
 _HEADER = 64
 """Tokens that a header of harmony is shorter than."""
 _LEAVE_S = 2.0
 """How long the account of work that was ended is waited for."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """Facts about a loaded model. `weight_bytes`: of the linear layers, all experts; `expert_bytes`: of one expert."""
-
-    name: str
-    path: str
-    architecture: str
-    context_length: int
-    vocab_size: int
-    parameters: int
-    active_parameters: int
-    weight_bytes: int
-    expert_bytes: float
-    experts: int
-    experts_per_token: int
-    kv_bytes_per_token: int
-    dtype: str
-    weights: str
-    device: str
-    revision: str
-    defaults: SamplingDefaults
-    text_revision: str = ""
-    """Models of one revision turn a conversation into the same tokens."""
-    tool_calls: CallFormat | None = None
-    """How it writes calls of functions; None where it is told of none."""
-    thinks: Thinking | None = None
-    """How it thinks aloud before its answer; None where it does not."""
-    hand_over: str = ""
-    """How an answer of it begins that leaves the question to a larger model; empty where it was not taught that."""
-    max_running: int = 64
-    max_step_tokens: int = 512
-
-    def weight_bytes_read(self, batch: int) -> float:
-        """Bytes of weights a decode step of `batch` tokens reads.
-
-        Experts are taken as chosen uniformly: B tokens that choose k of E each touch E (1 - (1 - k/E)^B) of them.
-        """
-        if not self.experts:
-            return self.weight_bytes
-        untouched = self.experts * (1 - self.experts_per_token / self.experts) ** batch
-        return self.weight_bytes - untouched * self.expert_bytes
 
 
 class LocalModel:

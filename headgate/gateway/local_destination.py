@@ -12,7 +12,8 @@ from contextlib import suppress
 from headgate.engine.choice import TextDelta
 from headgate.engine.errors import EngineError, EngineStopped, ModelAsleep, PromptTooLong
 from headgate.engine.judged import Score
-from headgate.engine.local import LocalModel, ModelInfo
+from headgate.engine.local import LocalModel
+from headgate.engine.model_info import ModelInfo
 from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read

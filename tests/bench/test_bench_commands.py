@@ -24,7 +24,7 @@ from headgate.bench.servers import no_settings, without_settings
 from headgate.bench.workloads import Prompts, Workload, decode, mixed, prefill
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
 from headgate.engine.kernels.reference import ReferenceKernels
-from headgate.engine.local import ModelInfo
+from headgate.engine.model_info import ModelInfo
 from headgate.engine.models.loader import load_decoder
 from headgate.engine.text.tokenizer import Tokenizer
 

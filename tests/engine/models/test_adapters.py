@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
+import transformers
 from packed_checkpoints import gptq_scheme, write_packed
 from safetensors.torch import load_file, save_file
 from tiny_models import MakeCheckpoint
@@ -115,6 +117,40 @@ def test_names_of_other_versions_of_transformers_are_those_of_the_files(
     ours = load_decoder(base, ReferenceKernels(), dtype="float32", adapter=adapter)
     theirs = load_decoder(merged_twin(base, tmp_path / "twin", merged), ReferenceKernels(), dtype="float32")
     torch.testing.assert_close(logits(ours), logits(theirs), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options"),
+    [
+        ("qwen3", {"target_modules": ["q_proj", "v_proj", "gate_proj"]}),
+        ("llama2", {"target_modules": "all-linear", "use_rslora": True}),
+        (
+            "llama2",
+            {
+                "target_modules": ["q_proj"],
+                "modules_to_save": ["lm_head"],
+                "rank_pattern": {"layers.1.self_attn.q_proj": 2},
+                "alpha_pattern": {"layers.0.self_attn.q_proj": 32},
+            },
+        ),
+    ],
+)
+def test_logits_are_those_of_peft(
+    architecture: str, options: dict[str, Any], make_checkpoint: MakeCheckpoint, tmp_path: Path
+) -> None:
+    base = make_checkpoint(architecture)
+    model = transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    tuned: Any = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=10, task_type="CAUSAL_LM", **options))
+    generator = torch.Generator().manual_seed(3)
+    with torch.inference_mode():
+        for name, parameter in tuned.named_parameters():
+            if "lora_B" in name or "modules_to_save" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) / 5)
+        tuned.save_pretrained(tmp_path)
+        wanted = tuned.eval()(torch.arange(3, 23).unsqueeze(0)).logits[0]
+    ours = logits(load_decoder(base, ReferenceKernels(), dtype="float32", adapter=tmp_path))
+    torch.testing.assert_close(ours, wanted, rtol=0, atol=5e-5)
+    assert (ours - logits(load_decoder(base, ReferenceKernels(), dtype="float32"))).abs().max() > 0.1
 
 
 def test_quantized_checkpoints_can_be_adapted(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> None:
