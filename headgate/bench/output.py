@@ -14,9 +14,10 @@ from rich.table import Table
 def table_of(title: str, words: Sequence[str], figures: Sequence[str], **style: Any) -> Table:
     """A table without rows: columns of words, then columns of figures, which stand to the right."""
     table = Table(title=title, **style)
-    for names, justify in ((words, "left"), (figures, "right")):
-        for name in names:
-            table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for name in words:
+        table.add_column(name, no_wrap=True)
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headgate.bench.routing.trial import HeldOut, Line, Trial
@@ -72,12 +73,12 @@ def _cost_quality(trial: Trial) -> Figure:
     return figure
 
 
-def _bar(axes: object, line: Line, color: str) -> None:
+def _bar(axes: Axes, line: Line, color: str) -> None:
     """The interval of one point in the middle of a line."""
     at = len(line.quality) // 2
     quality = line.quality[at]
     bars = [[100 * (quality - line.low[at])], [100 * (line.high[at] - quality)]]
-    axes.errorbar(  # type: ignore[attr-defined]
+    axes.errorbar(
         [line.milliseconds[at]],
         [100 * quality],
         yerr=bars,
