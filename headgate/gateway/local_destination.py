@@ -18,6 +18,7 @@ from headgate.engine.request import Finish
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
 from headgate.gateway.echo import Echo, echoed
+from headgate.gateway.inputs import TEXT_ALONE
 from headgate.gateway.prompts import prompt_of
 from headgate.gateway.request import AnswerFinish, ChatRequest, Chunk, Draft, Sampling, Usage
 from headgate.gateway.settings import SleepSection
@@ -53,15 +54,15 @@ class LocalDestination:
 
         Args:
             model: of an engine.
-            lacks: what it does not understand besides pictures, which the engine does not, and tools, where its chat
-                template has no place for them.
+            lacks: what it does not understand besides pictures, sound and files, which the engine does not, and tools,
+                where its chat template has no place for them.
             sleep: when it sleeps, and who wakes it; None: the defaults.
             device: tells apart the devices of several engines; those of one engine share one.
             clock: monotonic seconds.
         """
         self._model = model
         self._info: ModelInfo = model.info
-        needs: set[Need] = {*lacks, "vision"}
+        needs: set[Need] = {*lacks, *TEXT_ALONE}
         if model.info.tool_calls is None:
             needs.add("tools")
         self._lacks: frozenset[Need] = frozenset(needs)

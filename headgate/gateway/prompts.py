@@ -6,6 +6,7 @@ from typing import Any
 
 from headgate.engine.local import LocalModel
 from headgate.engine.text.chat_template import NoChatTemplate, TemplateError
+from headgate.gateway.inputs import TEXT_ALONE, refuse_inputs
 from headgate.gateway.request import ADAPTIVE, ChatRequest
 from headgate.gateway.wire.errors import invalid, unsupported
 
@@ -17,7 +18,7 @@ _LEVELS = {"minimal": "low", "low": "low", ADAPTIVE: "medium", "medium": "medium
 
 
 async def prompt_of(request: ChatRequest, model: LocalModel, most: int | None = None) -> tuple[int, ...]:
-    """The prompt; ApiError 400 where the model's chat template refuses the conversation or what is asked of it.
+    """The prompt; ApiError 400 where the conversation has more than text, or the model's chat template refuses it.
 
     PromptTooLong where it would have more than `most` tokens, as far as its length tells.
     """
@@ -25,6 +26,7 @@ async def prompt_of(request: ChatRequest, model: LocalModel, most: int | None = 
         return request.prompt
     if request.prompt is not None:
         return await model.encode(request.prompt, most=most)
+    refuse_inputs(request, model.info.name, TEXT_ALONE)
     extra = _thinking(request, model)
     tools = [tool.for_template() for tool in request.callable_tools] or None
     try:

@@ -13,6 +13,7 @@ import msgspec
 
 from headgate.cache.fingerprint import CacheQuery, Fingerprint, Fingerprinter, canonical_json
 from headgate.cache.freshness import time_sensitive
+from headgate.gateway.attachments import Piece
 from headgate.gateway.destinations import Destination
 from headgate.gateway.request import ChatRequest, Message, Sampling
 from headgate.gateway.teams.keys import Principal
@@ -118,7 +119,7 @@ class Bypass:
     """The cache has no part in a request."""
 
     reason: str
-    """no_store, off, random, tools or time_sensitive."""
+    """no_store, off, random, tools, url or time_sensitive."""
 
 
 def question_of(
@@ -152,13 +153,18 @@ def question_of(
         return Bypass("random")
     if not (policy.tool_results or control.asked) and any(m.role == "tool" for m in request.messages):
         return Bypass("tools")
+    attachments = request.attachments
+    # What is behind a URL may be another picture tomorrow.
+    if not control.asked and any(attachment.remote for attachment in attachments):
+        return Bypass("url")
     of_now = _of_now(request)
     ttl_s = min(policy.ttl_s, policy.time_sensitive_ttl_s) if of_now else policy.ttl_s
     if ttl_s <= 0:
         return Bypass("time_sensitive")
     text = request.last_user_text
-    # Which function is called, and with what, hangs on every word.
-    findable = greedy and text is not None and request.logprobs is None and not of_now and not request.tools
+    # Which function is called, and with what, hangs on every word; and who compares texts sees no pictures.
+    alone = not request.tools and not attachments
+    findable = greedy and text is not None and request.logprobs is None and not of_now and alone
     query = CacheQuery(
         scope=_scope(request, principal, policy),
         model=request.model,
@@ -225,7 +231,18 @@ def _context(request: ChatRequest, most_tokens: int | None, *, greedy: bool) -> 
     properties, a model reads what is written.
     """
     sampling, messages = (_greedy if greedy else _sampling)(request.sampling), request.messages
+    attached = any(m.parts for m in messages)
+    if attached:
+        messages = tuple(replace(m, parts=tuple(map(_unplaced, m.parts))) for m in messages)
     told = (_FORMS[greedy], most_tokens, _matters(request), sampling, messages)
+    if attached:
+        # Megabytes are not held beside the request for as long as that takes.
+        return hashlib.sha256(_encode(told)).digest()
     if request.last_user_text is None:
         return _encode(told)
     return _encode((*told[:-1], messages[:-1], _turn(messages[-1])))
+
+
+def _unplaced(piece: Piece) -> Piece:
+    """A piece without the place that it was written at, which no model sees."""
+    return piece if isinstance(piece, str) else msgspec.structs.replace(piece, place="")

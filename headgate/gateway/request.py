@@ -11,6 +11,7 @@ import msgspec
 from headgate.engine.request import Priority
 from headgate.engine.text.chat_template import call_arguments
 from headgate.engine.text.stream import TextLogprob
+from headgate.gateway.attachments import Attachment, Piece
 
 Endpoint = Literal["chat.completions", "completions", "embeddings"]
 AnswerFinish = Literal["stop", "length", "tool_calls", "content_filter"]
@@ -36,9 +37,11 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     reasoning: str | None = None
     """What the assistant thought before it said this, for templates that show it."""
+    parts: tuple[Piece, ...] = ()
+    """The content piece by piece where it is more than text; `content` is its text then."""
 
     def for_template(self) -> dict[str, Any]:
-        """The mapping chat templates are written against; absent keys are left out."""
+        """The mapping chat templates are written against, of text alone; absent keys are left out."""
         fields: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.name is not None:
             fields["name"] = self.name
@@ -223,6 +226,11 @@ class ChatRequest:
     def prompt_field(self) -> str:
         """Where the client wrote what the model reads."""
         return "messages" if self.prompt is None else "prompt"
+
+    @property
+    def attachments(self) -> tuple[Attachment, ...]:
+        """What its messages have beside text, in order."""
+        return tuple([part for m in self.messages if m.parts for part in m.parts if not isinstance(part, str)])
 
     @property
     def last_user_text(self) -> str | None:

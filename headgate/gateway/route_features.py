@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from hashlib import blake2b
 
+from headgate.gateway.inputs import inputs_of
 from headgate.gateway.request import ChatRequest
 from headgate.routing.types import Need, RouteFeatures, Vector
 
@@ -30,12 +31,13 @@ def features_of(
 
 
 def needs_of(request: ChatRequest) -> frozenset[Need]:
-    """What a destination must understand for it: not every template can tell its model of tools and their calls."""
+    """What a destination must understand for it: not every template can tell its model of tools and their calls, and
+    few take more than text."""
     tools = bool(request.callable_tools) or any(m.role == "tool" or m.tool_calls for m in request.messages)
     needs: set[Need] = {"tools"} if tools else set()
     if request.response_format.schema is not None:
         needs.add("json")
-    return frozenset(needs)
+    return frozenset(needs) | inputs_of(request)
 
 
 def system_of(request: ChatRequest) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 
 from headgate.cache.embedder import BatchEmbedder, Vector
 from headgate.gateway.destinations import Destination, Live, Prepared, Read
+from headgate.gateway.inputs import refuse_untaken
 from headgate.gateway.policies import Cascades, InForce, Policies, uncalibrated
 from headgate.gateway.request import ChatRequest
 from headgate.gateway.route_features import features_of, hash_of, needs_of, system_of
@@ -202,8 +203,11 @@ class Routes:
         `without` is a model that has failed, which an `auto` is not weighed with.
 
         Nothing is counted but by `claim`. ApiError 404 where the name leads nowhere, 403 where the principal
-        may use no model, 503 where nothing is ready; what every destination refuses in the prompt is refused.
+        may use no model, 503 where nothing is ready; what every destination refuses in the prompt is refused, and what
+        none takes beside text, in an experiment once its model has refused it.
         """
+        if request.attachments and not request.arm:
+            refuse_untaken(request, self.candidates(request.model, principal), self.visible(principal))
         named = self._named.get(request.model)
         if named is not None:
             return named.because("experiment") if request.arm else named

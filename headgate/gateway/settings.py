@@ -16,7 +16,7 @@ from headgate.gateway.storage.sections import BatchesSection, StorageSection
 from headgate.gateway.teams.sections import DefaultsSection
 from headgate.gateway.telemetry.sections import LoggingSection, TelemetrySection
 from headgate.gateway.upstream.sections import UpstreamSection
-from headgate.routing.types import Need
+from headgate.routing.types import Skill
 
 ENV_PREFIX = "HEADGATE_"
 BUNDLED_ID = "all-minilm-l6-v2"
@@ -144,7 +144,7 @@ class ModelSection(Section):
     context_length: int | None = Field(
         default=None, ge=2, description="Most tokens of prompt and answer; null: the model's."
     )
-    lacks: frozenset[Need] = Field(
+    lacks: frozenset[Skill] = Field(
         default=frozenset(), description="What it does not understand, such as [tools]: such requests go elsewhere."
     )
     tool_calls: Literal["auto"] | ToolFormat = Field(

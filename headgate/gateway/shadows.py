@@ -20,6 +20,7 @@ from headgate.cache.canonical import same_answer
 from headgate.engine.errors import EngineError
 from headgate.gateway.backlog import Backlog
 from headgate.gateway.destinations import Outcome, whole
+from headgate.gateway.inputs import takes
 from headgate.gateway.request import ChatRequest, Choice
 from headgate.gateway.routes import Routes
 from headgate.gateway.teams.accounts import Accounts, payer
@@ -84,6 +85,8 @@ class Shadows(Backlog[tuple[Answered, str]]):
             # The defaults may name a model that a team denies: its requests are not to reach that one unseen either.
             denied = principal.models is not None and shadow not in principal.models
             if denied or shadow == answered.model or self._draw() >= share:
+                continue
+            if not takes(self._routes.destinations[shadow], answered.request):
                 continue
             if not self._put((answered, shadow)):
                 self._count(answered, shadow, "dropped")

@@ -30,6 +30,14 @@ _CAUSES = {
 }
 
 
+_LACKING = {
+    "lacks_vision": "does not take pictures",
+    "lacks_audio": "does not take sound",
+    "lacks_files": "does not take files",
+    "lacks_vision_urls": "does not take pictures by an http(s) URL",
+}
+
+
 def rule(decision: Decision) -> str:
     """What decided, as a sentence without its full stop."""
     kind, _, cause = decision.route.reason.partition(":")
@@ -43,7 +51,7 @@ def rule(decision: Decision) -> str:
 def excluded(cause: str) -> str:
     """Why a destination could not be chosen, as the rest of a sentence about it."""
     if cause.startswith("lacks_"):
-        return f"does not understand {cause.removeprefix('lacks_')}"
+        return _LACKING.get(cause) or f"does not understand {cause.removeprefix('lacks_')}"
     return _CAUSES[cause]
 
 

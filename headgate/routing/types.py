@@ -88,8 +88,10 @@ class QualityModel(Protocol):
         ...
 
 
-Need = Literal["tools", "vision", "json"]
-"""What a request needs a destination to understand besides text."""
+Skill = Literal["tools", "vision", "json"]
+"""What an operator may say that a model does not understand."""
+Need = Literal[Skill, "audio", "files", "vision_urls"]
+"""What a request needs a destination to understand besides text; `vision_urls`: pictures that it has to fetch."""
 
 
 @dataclass(frozen=True, slots=True)

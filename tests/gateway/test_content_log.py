@@ -10,6 +10,7 @@ import pytest
 from gateway_site import forget_environment, site
 from team_files import key, write_team
 
+from headgate.gateway.attachments import Picture, Sound
 from headgate.gateway.request import ChatRequest, Message, Tool, ToolCall
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.teams.sections import TeamPolicy
@@ -48,6 +49,22 @@ def test_the_arguments_of_calls_are_text_like_any_other(level: str, caplog: pyte
     function = {"name": "pay", "arguments": shown if level == "redacted" else arguments}
     assert line["asked"][0][0]["tool_calls"] == [{"id": "call_1", "type": "function", "function": function}]
     assert (line["id"], line["team"]) == ("req_0123456789abcdef", "team-0123456789"), "ours, and no words of anybody"
+
+
+@pytest.mark.parametrize("redact", [False, True])
+def test_of_pictures_it_is_said_that_they_were_there(redact: bool) -> None:
+    parts = ("See", Picture("data:image/png;base64,QUJD"), Picture("https://example.com/secret"), Sound("QUJD", "wav"))
+    messages = (Message("user", "See", parts=parts), Message("tool", "ok", tool_call_id="c", parts=("ok", parts[1])))
+    request = ChatRequest("chat.completions", "up", messages)
+    assert asked_of([request]) == [[
+        {"role": "user", "content": "See", "attached": ["image", "image", "audio"]},
+        {"role": "tool", "content": "ok", "tool_call_id": "c", "attached": ["image"]},
+    ]]  # fmt: skip
+    told = span_content([request], Heard(), redact=redact)
+    said = [{"type": "text", "content": "See"}, {"type": "image"}, {"type": "image"}, {"type": "audio"}]
+    assert [m["parts"] for m in told["gen_ai.input.messages"]] == [
+        said, [{"type": "tool_call_response", "id": "c", "response": "ok"}, {"type": "image"}]
+    ]  # fmt: skip
 
 
 def test_a_span_tells_nothing_by_the_names_and_numbers_of_a_schema() -> None:

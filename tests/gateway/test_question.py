@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.engine.demo import checkpoint
 from headgate.engine.engine import Engine, EngineSettings, ModelSpec
+from headgate.gateway.attachments import Document, Picture, Piece, Sound
 from headgate.gateway.local_destination import LocalDestination
 from headgate.gateway.question import Bypass, CachePolicy, Question, normalized, question_of
 from headgate.gateway.request import (
@@ -55,8 +56,15 @@ PAGE = "It rained. " * 1000
 WORDS = st.text(max_size=5)
 TOKENS = st.lists(st.integers(0, 99), max_size=2).map(tuple)
 CALLS = st.lists(st.builds(ToolCall, WORDS, WORDS, WORDS), max_size=2).map(tuple)
+PARTS = st.lists(WORDS | st.builds(Picture, WORDS.map("data:".__add__)) | st.builds(Document, WORDS), max_size=2)
 MESSAGES = st.builds(
-    Message, st.sampled_from(["system", "user", "assistant"]), WORDS, st.none() | WORDS, st.none() | WORDS, CALLS
+    Message,
+    st.sampled_from(["system", "user", "assistant"]),
+    WORDS,
+    st.none() | WORDS,
+    st.none() | WORDS,
+    CALLS,
+    parts=PARTS.map(tuple),
 )
 TOOLS = st.builds(Tool, WORDS, st.none() | WORDS, st.dictionaries(WORDS, st.integers(), max_size=2), st.booleans())
 SAMPLINGS = st.builds(
@@ -160,6 +168,23 @@ def test_how_much_a_model_reads_and_how_it_calls_is_in_its_revision() -> None:
         engine.stop()
     assert revisions["a"] == revisions["b"]
     assert len(set(revisions.values())) == 3
+
+
+def test_what_is_beside_text_is_in_the_key_and_never_served_by_meaning() -> None:
+    def seen(*pieces: Piece, asks: CacheControl | None = None) -> ChatRequest:
+        return replace(ASK, messages=(Message("user", "Two?", parts=pieces),), cache=asks or CacheControl())
+
+    here, there = Picture("data:image/png;base64,AAAA", None, "a"), Picture("data:image/png;base64,AAAA", None, "b")
+    texts = [seen("Two?", here), seen(here, "Two?"), seen("Two?", Picture("data:image/png;base64,AAAB"))]
+    sounds = [seen("Two?", Sound("AAAA", "wav")), seen("Two?", Document("AAAA")), seen("Two?", Sound("AAAA", "mp3"))]
+    assert len({key(request) for request in [user("Two?"), *texts, *sounds]}) == 7
+    assert key(seen("Two?", here)) == key(seen("Two?", there)), "where it was written is no part of it"
+    question = asked(replace(ASK, messages=(*seen("Two?", here).messages, Message("user", "And three?"))))
+    assert isinstance(question, Question)
+    assert (question.findable, question.semantic) == (False, False)
+    away = Picture("https://example.com/a.png")
+    assert asked(seen("Two?", away)) == Bypass("url")
+    assert isinstance(asked(seen("Two?", away, asks=CacheControl(max_age_s=5.0))), Question)
 
 
 def test_moving_text_between_turns_changes_the_key() -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 from pydantic import ValidationError
 
+from headgate.gateway.attachments import Document, Picture, Sound
 from headgate.gateway.request import ChatRequest, Message, Tool
-from headgate.gateway.upstream.body import size_of
+from headgate.gateway.upstream.body import attached_to, size_of
 from headgate.gateway.upstream.failures import Failure, cause_of, hiding, of_reply
 from headgate.gateway.upstream.hedging import race
 from headgate.gateway.upstream.pace import Pace
@@ -171,6 +172,13 @@ def test_every_failure_that_is_the_upstreams_has_a_cause_for_the_route() -> None
     assert causes == ["context", "policy", "overloaded"]
 
 
+def test_the_data_of_a_picture_that_a_server_quotes_is_hidden() -> None:
+    hide = hiding(())
+    assert hide("cannot read data:image/png;base64,iVBORw0KGgo=, sorry") == "cannot read data:image/png;base64,…, sorry"
+    assert hide(f"not a recording: {'QUJD' * 60}") == "not a recording: …"
+    assert hide("a path /v1/chat/completions") == "a path /v1/chat/completions"
+
+
 def test_secrets_are_hidden() -> None:
     hide = hiding(("hunter2-long", "abc"))
     assert hide("key hunter2-long; Bearer abcdef123, sk-proj-99aabbcc and abc") == "key …; …, … and abc"
@@ -233,6 +241,24 @@ def test_the_size_of_prompts_is_learned() -> None:
     assert size_of(ChatRequest("completions", "up", prompt=(1, 2, 3))) == 12
 
 
+def test_what_is_beside_text_is_worth_tokens_that_are_learned_apart() -> None:
+    pace = Pace(Clock())
+    data = "A" * 400_000
+    parts = ("x" * 1000, Picture(f"data:image/png;base64,{data}"), Picture("https://x", "low"))
+    request = ChatRequest("chat.completions", "up", (Message("user", "x" * 1000, parts=parts),))
+    plain = ChatRequest("chat.completions", "up", (Message("user", "x" * 1000),))
+    assert size_of(request) == size_of(plain), "data is no text"
+    assert (attached_to(plain), attached_to(request)) == (0, 1100)
+    before = pace.tokens(size_of(plain))
+    assert pace.tokens(size_of(request), attached_to(request)) == before + 1100
+    for _ in range(200):
+        pace.counted(size_of(request), before + 330, attached_to(request))
+    assert pace.tokens(size_of(plain)) == before, "text is not dearer for it"
+    assert pace.tokens(size_of(request), attached_to(request)) == pytest.approx(before + 330, rel=0.01)
+    long = [Sound(data, "mp3"), Document(data)]
+    assert [attachment.tokens for attachment in long] == [301, 6001]
+
+
 def test_checks_and_answers_say_how_it_stands() -> None:
     standing = Standing(failures=2)
     assert not standing.checked(well=False)
@@ -256,6 +282,9 @@ def test_checks_and_answers_say_how_it_stands() -> None:
         ({"base_url": "http://x:99999/v1"}, "port between"),
         ({"base_url": "http://x/v1?key=1"}, "a query"),
         ({"id": "auto"}, "is a route"),
+        ({"inputs": ["video"]}, "'image', 'audio' or 'file'"),
+        ({"inputs": ["image"], "lacks": ["vision"]}, "take one of them out"),
+        ({"input_urls": True}, "inputs does not have image"),
         ({"api_key": "sk-literal-123"}, "pattern"),
         ({"headers": {"Authorization": "x"}}, "give the key as api_key"),
         ({"headers": {"a b": "x"}}, "no name of a header"),

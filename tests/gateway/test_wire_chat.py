@@ -318,10 +318,11 @@ def test_arguments_of_earlier_calls_reach_templates_as_objects_where_they_are() 
         assert message.for_template()["tool_calls"][0]["function"]["arguments"] == seen
 
 
-def test_images_are_refused_by_their_place() -> None:
-    part = {"type": "image_url", "image_url": {"url": "x"}}
+def test_parts_of_unknown_types_are_refused_by_their_place() -> None:
+    part = {"type": "video_url"}
     error = refused(json.dumps({**HELLO, "messages": [{"role": "user", "content": [part]}]}).encode())
     assert (error.param, error.code) == ("messages[0].content[0].type", "unsupported_parameter")
+    assert error.message.endswith("Supported: 'text', 'image_url', 'input_audio', 'file'.")
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(), st.lists))

@@ -128,7 +128,7 @@ def test_counting_takes_the_same_conversation() -> None:
         ),
         ({"messages": [USER, {"role": "assistant", "content": "so"}]}, "unsupported_parameter", "messages[1].role"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+            {"messages": [{"role": "user", "content": [{"type": "search_result", "source": "x"}]}]},
             "unsupported_parameter",
             "messages[0].content[0].type",
         ),

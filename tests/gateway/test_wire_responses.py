@@ -198,7 +198,7 @@ def test_the_form_of_an_answer_reaches_the_road() -> None:
         ({"input": [{"role": "robot", "content": "x"}]}, "invalid_value", "input[0].role"),
         ({"input": [{"content": "x"}]}, "missing_required_parameter", "input[0].role"),
         (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+            {"input": [{"role": "user", "content": [{"type": "computer_screenshot", "image_url": "x"}]}]},
             "unsupported_parameter",
             "input[0].content[0].type",
         ),

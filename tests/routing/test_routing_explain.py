@@ -106,3 +106,12 @@ def test_the_terminal_shows_prices_of_all() -> None:
     for part in ("student (quality:small)", "math, 90 % sure", "small is enough 0.80", "500.0 ms",
                  "1.50 s", "conversation with student", "checked", "then         teacher"):  # fmt: skip
         assert part in shown
+
+
+def test_who_takes_no_pictures_says_so() -> None:
+    blind = replace(SMALL, lacks=frozenset({"vision", "vision_urls"}))
+    decision = decide(EASY, blind, LARGE, needs=frozenset({"vision", "vision_urls"}))
+    assert decision.route.reason == "fallback:lacks_vision"
+    assert rule(decision).endswith("does not take pictures")
+    blind = replace(SMALL, lacks=frozenset({"audio"}))
+    assert rule(decide(EASY, blind, LARGE, needs=frozenset({"audio"}))).endswith("does not take sound")

@@ -81,9 +81,13 @@ def _parts(message: Message) -> dict[str, Any]:
     if message.role == "tool":
         return {
             "role": "tool",
-            "parts": [{"type": "tool_call_response", "id": message.tool_call_id, "response": message.content}],
+            "parts": [
+                {"type": "tool_call_response", "id": message.tool_call_id, "response": message.content},
+                *({"type": kind} for kind in _attached(message)),
+            ],
         }
     parts: list[dict[str, Any]] = [{"type": "text", "content": message.content}] if message.content else []
+    parts += [{"type": kind} for kind in _attached(message)]
     parts += [
         {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
         for call in message.tool_calls
@@ -117,7 +121,14 @@ def _turn(message: Message) -> dict[str, Any]:
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in message.tool_calls
         ]
+    if attached := _attached(message):
+        fields["attached"] = attached
     return fields
+
+
+def _attached(message: Message) -> list[str]:
+    """Kinds of what a message has beside text. What is in them is in no log."""
+    return [part.kind for part in message.parts if not isinstance(part, str)]
 
 
 def redacted(text: str) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from headgate.gateway.request import ADAPTIVE, ChatRequest, Message, Sampling
+from headgate.gateway.request import ADAPTIVE, ChatRequest, Sampling
+from headgate.gateway.upstream.messages import messages_of
 from headgate.gateway.upstream.sections import UpstreamSection
 
 
@@ -35,7 +36,7 @@ def body_of(request: ChatRequest, section: UpstreamSection, *, max_tokens: int |
         if logprobs is not None:
             fields["logprobs"] = logprobs
     else:
-        fields["messages"] = [_message(m) for m in request.messages]
+        fields["messages"] = messages_of(request.messages)
         if logprobs is not None:
             fields |= {"logprobs": True, "top_logprobs": logprobs} if logprobs else {"logprobs": True}
     if max_tokens is not None:
@@ -61,7 +62,7 @@ def body_of(request: ChatRequest, section: UpstreamSection, *, max_tokens: int |
 
 
 def size_of(request: ChatRequest) -> int:
-    """Characters that its prompt is made of, about: messages, calls and tools."""
+    """Characters that its prompt is made of, about: messages, calls and tools; without what there is beside text."""
     if request.prompt is not None:
         # A token id is one token whatever its text is.
         return len(request.prompt) * (1 if isinstance(request.prompt, str) else 4)
@@ -72,6 +73,11 @@ def size_of(request: ChatRequest) -> int:
     if request.tools:
         size += len(msgspec.json.encode([tool.for_template() for tool in request.tools]))
     return size
+
+
+def attached_to(request: ChatRequest) -> int:
+    """Tokens that what it has beside text is worth, about."""
+    return sum([attachment.tokens for attachment in request.attachments])
 
 
 _MESSAGE_CHARS = 16
@@ -92,22 +98,6 @@ def _sampling(sampling: Sampling) -> dict[str, Any]:
         fields["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias}
     if sampling.stop_token_ids:
         fields["stop_token_ids"] = list(sampling.stop_token_ids)
-    return fields
-
-
-def _message(message: Message) -> dict[str, Any]:
-    fields: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.name is not None:
-        fields["name"] = message.name
-    if message.reasoning is not None:
-        fields["reasoning_content"] = message.reasoning
-    if message.tool_call_id is not None:
-        fields["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:
-        fields["tool_calls"] = [
-            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
-            for c in message.tool_calls
-        ]
     return fields
 
 

@@ -16,11 +16,12 @@ from yarl import URL
 
 from headgate.engine.sampling.params import SamplingParams
 from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared, Read
+from headgate.gateway.inputs import lacking, refuse_inputs
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
 from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.answer import AnswerReader, joined
-from headgate.gateway.upstream.body import body_of, path_of, size_of
+from headgate.gateway.upstream.body import attached_to, body_of, path_of, size_of
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.exchange import Asking, Exchange, head_of, lines_of
 from headgate.gateway.upstream.failures import Failure, hiding
@@ -76,7 +77,7 @@ class UpstreamDestination:
         self._heads = {
             path: head_of("POST", URL(section.base_url + path), sent) for path in ("/chat/completions", "/completions")
         }
-        self._lacks: frozenset[Need] = section.lacks | {"vision"}
+        self._lacks: frozenset[Need] = section.lacks | lacking(section.inputs, urls=section.input_urls)
         self._facts = Facts(section.context_length, remote=True)
         own = section.model_dump_json(include={"base_url", "model", "max_tokens_field", "pass_through_unknown"})
         self._revision = blake2b(own.encode(), digest_size=16).hexdigest()
@@ -104,7 +105,7 @@ class UpstreamDestination:
 
     @property
     def lacks(self) -> frozenset[Need]:
-        """As configured, and pictures, which requests here cannot hold."""
+        """As configured, and what it does not take beside text."""
         return self._lacks
 
     @property
@@ -140,6 +141,7 @@ class UpstreamDestination:
             raise unsupported("tools", f"The model '{self.id}' cannot call functions. Leave 'tools' out.")
         if request.response_format.schema is not None and "json" in self._lacks:
             raise unsupported("response_format", f"The model '{self.id}' only answers with text.")
+        refuse_inputs(request, self.id, self._lacks)
         if request.thinking_tokens is not None:
             name = "thinking_tokens"
             message = f"'{name}' is not supported: of the model '{self.id}', only 'max_tokens' bounds the thinking."
@@ -147,7 +149,7 @@ class UpstreamDestination:
         if not self._section.pass_through_unknown:
             refuse_unknown(request)
             request = replace(request, unknown=()) if request.unknown else request
-        tokens, context = self._pace.tokens(size_of(request)), self._section.context_length
+        tokens, context = self._pace.tokens(size_of(request), attached_to(request)), self._section.context_length
         if request.max_tokens is not None and request.max_tokens >= context:
             raise context_exceeded(context, tokens, request.max_tokens)
         sampling = _bounds(request.max_tokens, request.logprobs)
@@ -286,7 +288,8 @@ class UpstreamDestination:
         if exchange is None or exchange.reader.usage is None:
             return
         usage = exchange.reader.usage
-        self._pace.counted(size_of(run.prepared.request), usage.prompt_tokens)
+        request = run.prepared.request
+        self._pace.counted(size_of(request), usage.prompt_tokens, attached_to(request))
         total_s = time.monotonic() - exchange.sent_at
         self._pace.answered(usage.prompt_tokens, usage.completion_tokens, exchange.first_s, total_s)
 

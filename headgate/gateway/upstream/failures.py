@@ -184,18 +184,20 @@ def of_detail(detail: _ErrorDetail, hide: Callable[[str], str], status: int, aga
 
 
 def hiding(secrets: tuple[str, ...]) -> Callable[[str], str]:
-    """Takes these out of a text, and what else looks like a key."""
+    """Takes these out of a text, and what else looks like a key or like a picture's data."""
     known = sorted((s for s in secrets if len(s) >= 4), key=len, reverse=True)
 
     def hide(text: str) -> str:
         for secret in known:
             text = text.replace(secret, "…")
-        return _KEY.sub("…", text)
+        return _DATA.sub("…", _KEY.sub("…", text))
 
     return hide
 
 
 _KEY = re.compile(r"\b(?:sk|pk|hf|gsk|xai)[-_][A-Za-z0-9_*-]{6,}|(?i:bearer) +[A-Za-z0-9._~+/*-]{6,}=*")
+
+_DATA = re.compile(r"(?<=;base64,)[A-Za-z0-9+/]+=*|[A-Za-z0-9+/]{200,}=*")
 
 
 def _detail(body: bytes) -> _ErrorDetail:

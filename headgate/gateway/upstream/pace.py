@@ -12,6 +12,7 @@ _FIRST = Rates(step_s=0.02, prompt_s=2e-4, sequence_s=1e-6)
 """Of a server that nobody has seen yet: 50 tokens a second, a thousand prompt tokens in 0.2 s."""
 _TOKENS_PER_CHAR = 0.3
 _LEARNED = 0.05
+_MOST_OF_ATTACHED = 16.0
 _RECENT = 128
 _LEAST_SEEN = 8
 """Answers from which on a quantile says something."""
@@ -31,15 +32,22 @@ class Pace:
         self._reported = clock()
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._per_char = _TOKENS_PER_CHAR
+        self._per_attached = 1.0
         self.in_flight = 0
 
-    def tokens(self, chars: int) -> int:
-        """About how many tokens a prompt of so many characters has there."""
-        return max(1, math.ceil(chars * self._per_char))
+    def tokens(self, chars: int, attached: int = 0) -> int:
+        """About how many tokens a prompt of so many characters has there.
 
-    def counted(self, chars: int, tokens: int) -> None:
-        """A prompt of so many characters had so many tokens."""
-        if chars and tokens:
+        `attached`: what pictures, sound and files in it are worth at a server that nobody has seen yet.
+        """
+        return max(1, math.ceil(chars * self._per_char + attached * self._per_attached))
+
+    def counted(self, chars: int, tokens: int, attached: int = 0) -> None:
+        """A prompt of so many characters, and attachments worth so much, had so many tokens."""
+        if attached:
+            seen = max(0.0, tokens - chars * self._per_char) / attached
+            self._per_attached += _LEARNED * (min(seen, _MOST_OF_ATTACHED) - self._per_attached)
+        elif chars and tokens:
             self._per_char += _LEARNED * (min(tokens / chars, 4.0) - self._per_char)
 
     def began(self, seconds: float) -> None:

@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
+from headgate.gateway.attachments import Input
 from headgate.gateway.routing_settings import BreakerSection, ModelPriceSection
 from headgate.gateway.secret_reference import REFERENCE
 from headgate.gateway.section import ModelId, Section
-from headgate.routing.types import Need
+from headgate.routing.types import Skill
 
 _OURS = ("authorization", "host", "content-length", "content-type", "accept", "accept-encoding", "connection",
          "transfer-encoding", "x-request-id")  # fmt: skip
@@ -90,7 +91,15 @@ class UpstreamSection(Section):
     context_length: int = Field(
         default=32_768, ge=2, description="Most tokens of prompt and answer: set aside where max_tokens is absent."
     )
-    lacks: frozenset[Need] = Field(default=frozenset(), description="As models[].lacks.")
+    lacks: frozenset[Skill] = Field(default=frozenset(), description="As models[].lacks.")
+    inputs: frozenset[Input] = Field(
+        default=frozenset(),
+        description="What it takes beside text, such as [image]: requests with anything else go elsewhere.",
+    )
+    input_urls: bool = Field(
+        default=False,
+        description="Send it http(s) URLs of pictures too, which that server then fetches; false: their data only.",
+    )
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = Field(
         default="max_tokens", description="What that server calls the longest answer."
     )
@@ -113,6 +122,14 @@ class UpstreamSection(Section):
         if problem := url_problem(value):
             raise ValueError(f"{problem}; accepted is http(s)://host[:port][/path]")
         return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _seeing(self) -> UpstreamSection:
+        if "vision" in self.lacks and "image" in self.inputs:
+            raise ValueError("lacks has vision and inputs has image; take one of them out")
+        if self.input_urls and "image" not in self.inputs:
+            raise ValueError("input_urls is true, but inputs does not have image, whose URLs they would be")
+        return self
 
     @field_validator("headers")
     @classmethod

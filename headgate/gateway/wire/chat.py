@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from headgate.gateway.attachments import Piece, written
 from headgate.gateway.request import CacheControl, ChatRequest, Draft, Message, ServiceTier, ToolCall
+from headgate.gateway.wire.attachments import DETAILS, SoundBody, document, no_file_id, picture, sound
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import given, invalid, one_of, unsupported
 from headgate.gateway.wire.labels import EndUser, Metadata
@@ -17,18 +20,36 @@ from headgate.gateway.wire.tools import MAX_TOOLS, ToolBody, ToolChoiceBody, par
 from headgate.gateway.wire.unknown import decode_open
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
-PART_TYPES = ("text", "refusal")
+PART_TYPES = ("text", "refusal", "image_url", "input_audio", "file")
+_SAID = PART_TYPES[:2]
+_ATTACHING = ("user", "tool")
+"""Roles whose messages may have more than text."""
+
+
+class ImageUrl(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Where a picture is: its data as a data URL, or an http(s) URL."""
+
+    url: str
+    detail: str | None = None
+
+
+class AttachedFile(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A file's data in base64, or as a data URL."""
+
+    file_data: str | None = None
+    filename: str | None = None
+    file_id: Annotated[Any, Meta(description="Not supported: give file_data.")] = None
 
 
 class ContentPart(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One piece of a message. Only text is understood; images, audio and files are refused."""
+    """One piece of a message. Pictures, sound and files are for upstreams that take them."""
 
     type: Annotated[str, Meta(extra_json_schema={"enum": list(PART_TYPES)})]
     text: str | None = None
     refusal: str | None = None
-    image_url: Any = None
-    input_audio: Any = None
-    file: Any = None
+    image_url: ImageUrl | None = None
+    input_audio: SoundBody | None = None
+    file: AttachedFile | None = None
     prompt_cache_breakpoint: Any = None
 
 
@@ -182,35 +203,51 @@ def _message(wire: ChatMessage, path: str) -> Message:
     if wire.role != "assistant" and wire.tool_calls:
         message = f"'{path}.tool_calls' is only allowed in messages of the assistant."
         raise invalid(message, f"{path}.tool_calls", "invalid_value")
-    content = _content(wire, path)
+    content, parts = _content(wire, path)
     if content is None and not wire.tool_calls:
         message = f"Invalid value for '{path}.content': expected a string or an array of text parts, got null."
         raise invalid(message, f"{path}.content", "invalid_type")
     calls = tuple(ToolCall(c.id, c.function.name, c.function.arguments) for c in wire.tool_calls or ())
     role = "system" if wire.role == "developer" else wire.role
-    return Message(role, content, wire.name, wire.tool_call_id, calls, wire.reasoning_content)
+    return Message(role, content, wire.name, wire.tool_call_id, calls, wire.reasoning_content, parts)
 
 
-def _content(wire: ChatMessage, path: str) -> str | None:
+def _content(wire: ChatMessage, path: str) -> tuple[str | None, tuple[Piece, ...]]:
     if wire.content is None and wire.refusal is not None:
-        return wire.refusal
+        return wire.refusal, ()
     if wire.content is None or isinstance(wire.content, str):
-        return wire.content
+        return wire.content, ()
     if not wire.content:
         raise invalid(
             f"Invalid '{path}.content': empty array. Expected at least 1 element.", f"{path}.content", "empty_array"
         )
-    return "\n".join(_part(p, f"{path}.content[{i}]") for i, p in enumerate(wire.content))
+    accepted = PART_TYPES if wire.role in _ATTACHING else _SAID
+    return written([_part(p, f"{path}.content[{i}]", accepted) for i, p in enumerate(wire.content)])
 
 
 def _predicted(content: str | list[ContentPart]) -> str:
     if isinstance(content, str):
         return content
-    return "".join(_part(p, f"prediction.content[{i}]") for i, p in enumerate(content))
+    return "".join(_text(p, f"prediction.content[{i}]", _SAID) for i, p in enumerate(content))
 
 
-def _part(part: ContentPart, path: str) -> str:
-    if part.type not in PART_TYPES:
-        message = f"'{path}': content parts of type '{part.type}' are not supported by this server. Supported: 'text'."
+def _part(part: ContentPart, path: str, accepted: Sequence[str]) -> Piece:
+    if part.type in _SAID or part.type not in accepted:
+        return _text(part, path, accepted)
+    if part.type == "image_url":
+        image = given(part.image_url, f"{path}.image_url")
+        detail = one_of(f"{path}.image_url.detail", image.detail, DETAILS)
+        return picture(image.url, detail, f"{path}.image_url.url", path)
+    if part.type == "input_audio":
+        return sound(part.input_audio, path)
+    file = given(part.file, f"{path}.file")
+    no_file_id(file.file_id, f"{path}.file.file_id", f"{path}.file.file_data")
+    return document(file.file_data, file.filename, f"{path}.file.file_data", path)
+
+
+def _text(part: ContentPart, path: str, accepted: Sequence[str]) -> str:
+    if part.type not in _SAID:
+        supported = ", ".join(f"'{name}'" for name in accepted if name != "refusal")
+        message = f"'{path}': content parts of type '{part.type}' are not supported here. Supported: {supported}."
         raise unsupported(f"{path}.type", message)
     return given(part.text if part.type == "text" else part.refusal, f"{path}.{part.type}")

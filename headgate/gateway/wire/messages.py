@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
+from headgate.gateway.attachments import Piece, written
 from headgate.gateway.request import (
     ADAPTIVE,
     CacheControl,
@@ -22,12 +23,11 @@ from headgate.gateway.request import (
 from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.errors import given, invalid, unsupported
 from headgate.gateway.wire.labels import EndUser
+from headgate.gateway.wire.messages_blocks import TOLD, ContentBlock, pieces_of, told, typed
 from headgate.gateway.wire.neutral import Neutral, refuse_unsupported
 from headgate.gateway.wire.response_format import by_schema
 from headgate.gateway.wire.sampling import ModelName
 from headgate.gateway.wire.tools import MAX_TOOLS, check_named, check_tools, check_use
-
-BLOCK_TYPES = ("text", "tool_use", "tool_result", "thinking", "redacted_thinking")
 
 MESSAGES_NEUTRAL: Neutral = {
     "container": (None,),
@@ -39,31 +39,6 @@ MESSAGES_NEUTRAL: Neutral = {
     "speed": (None, "standard"),
     "thread": (None,),
 }
-
-
-class ContentBlock(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One piece of a message. Pictures, documents and the tools of Anthropic's own servers are refused."""
-
-    type: Annotated[str, Meta(extra_json_schema={"enum": list(BLOCK_TYPES)})]
-    text: str | None = None
-    id: str | None = None
-    name: str | None = None
-    input: dict[str, Any] | None = None
-    tool_use_id: str | None = None
-    content: Annotated[Any, Meta(description="Of a tool_result: a text, or a list of text blocks.")] = None
-    is_error: bool | None = None
-    # What replies and earlier turns carry and no answer depends on here.
-    cache_control: Any = None
-    caller: Any = None
-    citations: Any = None
-    thinking: str | None = None
-    signature: Any = None
-    data: Any = None
-    # Named to be refused by their type and not as unknown parameters.
-    source: Any = None
-    title: Any = None
-    context: Any = None
-    toolset_name: Any = None
 
 
 class AnthropicMessage(Struct, forbid_unknown_fields=True):
@@ -257,57 +232,59 @@ def _turns(wire: AnthropicMessage, path: str) -> Iterator[Message]:
     if wire.role == "system":
         yield Message("system", _text(wire.content, f"{path}.content"))
         return
-    texts: list[str] = []
+    said: list[Piece] = []
+    accepted = TOLD if wire.role == "user" else TOLD[:1]
     thoughts: list[str] = []
     calls: list[ToolCall] = []
     for at, block in enumerate(wire.content):
         place = f"{path}.content[{at}]"
-        if block.type == "text":
-            texts.append(given(block.text, f"{place}.text"))
+        if block.type in accepted:
+            said += pieces_of(block, place)
         elif block.type == "tool_use" and wire.role == "assistant":
             arguments = msgspec.json.encode(block.input or {}).decode()
             calls.append(ToolCall(given(block.id, f"{place}.id"), given(block.name, f"{place}.name"), arguments))
         elif block.type == "tool_result" and wire.role == "user":
-            if texts:
-                yield Message("user", "\n".join(texts))
-                texts = []
+            if said:
+                yield _user(said)
+                said = []
             called = given(block.tool_use_id, f"{place}.tool_use_id")
-            yield Message("tool", _result(block, f"{place}.content"), tool_call_id=called)
+            content, parts = _result(block, f"{place}.content")
+            yield Message("tool", content, tool_call_id=called, parts=parts)
         elif block.type == "thinking" and wire.role == "assistant":
             thoughts.append(given(block.thinking, f"{place}.thinking"))
         elif block.type != "redacted_thinking" or wire.role != "assistant":
-            supported = "'text', 'tool_use'" if wire.role == "assistant" else "'text', 'tool_result'"
+            names = (*accepted, "tool_use" if wire.role == "assistant" else "tool_result")
+            supported = ", ".join(f"'{name}'" for name in names)
             message = f"'{place}': blocks of type '{block.type}' are not supported here. Supported: {supported}."
             raise unsupported(f"{place}.type", message)
     if wire.role == "assistant":
-        said = "\n".join(texts) if texts or not calls else None
+        text = written(said)[0] if said or not calls else None
         # Whether it is shown what it thought is for its chat template to say; redacted thoughts nobody can read here.
-        yield Message("assistant", said, tool_calls=tuple(calls), reasoning="\n".join(thoughts) or None)
-    elif texts:
-        yield Message("user", "\n".join(texts))
+        yield Message("assistant", text, tool_calls=tuple(calls), reasoning="\n".join(thoughts) or None)
+    elif said:
+        yield _user(said)
 
 
-def _result(block: ContentBlock, path: str) -> str:
-    """A tool's result as text; templates know no other sign of a failure than what it says."""
+def _user(said: Sequence[Piece]) -> Message:
+    content, parts = written(said)
+    return Message("user", content, parts=parts)
+
+
+def _result(block: ContentBlock, path: str) -> tuple[str, tuple[Piece, ...]]:
+    """A tool's result, and its pieces; templates know no other sign of a failure than what it says."""
     if block.content is None or isinstance(block.content, str):
-        text = block.content or ""
+        pieces: list[Piece] = [block.content or ""]
     else:
-        try:
-            text = _text(msgspec.convert(block.content, list[ContentBlock]), path)
-        except msgspec.ValidationError as error:
-            raise invalid(f"Invalid '{path}': {error}.", path, "invalid_type") from None
-    return f"Error: {text}" if block.is_error else text
+        pieces = told(typed(block.content, list[ContentBlock], path), path)
+    if block.is_error:
+        # Joined by a space to the text that it has, if it begins with one.
+        first = pieces.pop(0) if pieces and isinstance(pieces[0], str) else ""
+        pieces.insert(0, f"Error: {first}")
+    return written(pieces)
 
 
 def _text(blocks: Sequence[ContentBlock], path: str) -> str:
-    texts = []
-    for at, block in enumerate(blocks):
-        if block.type != "text":
-            place = f"{path}[{at}]"
-            message = f"'{place}': blocks of type '{block.type}' are not supported here. Supported: 'text'."
-            raise unsupported(f"{place}.type", message)
-        texts.append(given(block.text, f"{path}[{at}].text"))
-    return "\n".join(texts)
+    return written(told(blocks, path, TOLD[:1]))[0]
 
 
 def _tools(wire: Sequence[AnthropicTool] | None) -> tuple[Tool, ...]:

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 from multidict import MultiDict, MultiMapping
 
+from headgate.gateway.wire.attachments import SoundBody
 from headgate.gateway.wire.errors import invalid, one_of, unsupported
 from headgate.gateway.wire.query import page_size, read_query
 from headgate.gateway.wire.responses import INCLUDED, LOGPROBS
@@ -30,7 +31,28 @@ class Refusal(Struct, tag_field="type", tag="refusal"):
     refusal: str
 
 
-ListedPart = InputText | OutputText | Refusal
+class InputImage(Struct, tag_field="type", tag="input_image"):
+    """A picture of who asked."""
+
+    image_url: str
+    detail: str = "auto"
+    file_id: None = None
+
+
+class InputAudio(Struct, tag_field="type", tag="input_audio"):
+    """Sound of who asked."""
+
+    input_audio: SoundBody
+
+
+class InputFile(Struct, tag_field="type", tag="input_file"):
+    """A file of who asked."""
+
+    file_data: str
+    filename: str | None = None
+
+
+ListedPart = InputText | OutputText | Refusal | InputImage | InputAudio | InputFile
 
 
 class ListedMessage(Struct, tag_field="type", tag="message"):
@@ -130,4 +152,10 @@ def _listed(item: ResponseItem) -> ListedItem:
 def _part(part: ResponsePart) -> ListedPart:
     if part.type == "refusal":
         return Refusal(part.refusal or "")
+    if part.type == "input_image":
+        return InputImage(part.image_url or "", part.detail or "auto")
+    if part.type == "input_audio" and part.input_audio is not None:
+        return InputAudio(part.input_audio)
+    if part.type == "input_file":
+        return InputFile(part.file_data or "", part.filename)
     return OutputText(part.text or "", []) if part.type == "output_text" else InputText(part.text or "")
