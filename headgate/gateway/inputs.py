@@ -70,6 +70,6 @@ def _first(request: ChatRequest, lacks: frozenset[Need]) -> tuple[Attachment, Ne
     return next((pair for pair in pairs if pair[1] in lacks), None)
 
 
-def _refusal(attachment: Attachment, need: Need, who: str, verb: str, rest: str = "Send text.") -> ApiError:
+def _refusal(attachment: Attachment, need: Need, who: str, verb: str, rest: str = "") -> ApiError:
     place = attachment.place
-    return unsupported(place, f"'{place}': {who} {verb} {_WORDS[need]}. {rest}")
+    return unsupported(place, f"'{place}': {who} {verb} {_WORDS[need]}. {rest}".rstrip())

@@ -228,7 +228,7 @@ async def test_an_experiment_whose_model_sees_nothing_leaves_it_to_who_does(
             assert reply.headers["x-headgate-route"] == "fallback:refused"
         assert blind.asked == []
         text = await (await client.get("/metrics")).text()
-        assert "headgate_route_shadows_total{" not in text, "nothing was tried, so nothing failed"
+        assert "headgate_shadow_requests_total{" not in text, "nothing was tried, so nothing failed"
 
 
 async def test_the_same_bytes_are_answered_from_the_cache_and_others_are_not() -> None:
@@ -275,7 +275,7 @@ async def test_local_models_count_and_read_text_alone(tiny_checkpoint: Path) -> 
             error = (await reply.json())["error"]
         assert (error["param"], error["message"]) == (
             "messages[0].content[0]",
-            "'messages[0].content[0]': the model 'tiny' takes no pictures. Send text.",
+            "'messages[0].content[0]': the model 'tiny' takes no pictures.",
         )
         image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
         count = {"model": "tiny", "messages": [{"role": "user", "content": [image]}]}

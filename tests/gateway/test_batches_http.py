@@ -13,6 +13,7 @@ from aiohttp.test_utils import TestClient
 from batch_site import CHAT, line
 from gateway_site import forget_environment, site
 from team_files import key, write_team
+from upstream_server import upstream_server
 
 ASK = {"model": "tiny", "messages": [{"role": "user", "content": "What is the capital?"}], "max_tokens": 4}
 
@@ -171,3 +172,20 @@ async def test_a_key_that_is_gone_ends_its_batches(tiny_checkpoint: Path, tmp_pa
     async with site(tiny_checkpoint, storage=storage, teams=teams) as client:
         batch = await ended(client, batch)
         assert (batch["status"], batch["errors"]["data"][0]["code"]) == ("failed", "invalid_api_key")
+
+
+async def test_lines_may_have_pictures_for_a_server_that_takes_them(
+    tiny_checkpoint: Path, tmp_path: Path, teams: Path
+) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
+    messages = [{"role": "user", "content": [picture]}]
+    async with upstream_server() as fake:
+        eyes = {"id": "eyes", "base_url": fake.url, "model": "m", "inputs": ["image"]}
+        sections: dict[str, Any] = {"upstreams": [eyes], "storage": {"folder": str(tmp_path)}, "teams": teams}
+        async with site(tiny_checkpoint, **sections) as client:
+            data = line("eyes", model="eyes", messages=messages) + line("tiny", model="tiny", messages=messages)
+            done = await ended(client, await begin(client, data))
+            found = await results(client, done["output_file_id"]) | await results(client, done["error_file_id"])
+            assert found["eyes"]["body"]["choices"][0]["message"]["content"] == "Hello!"
+            assert found["tiny"]["body"]["error"]["param"] == "messages[0].content[0]"
+            assert fake.asked[0]["messages"] == messages

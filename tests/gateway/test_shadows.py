@@ -15,11 +15,12 @@ from team_files import roster, write_team
 
 from headgate.cache.fingerprint import Fingerprinter
 from headgate.gateway.answers import Answers
+from headgate.gateway.attachments import Picture
 from headgate.gateway.document import ConfigError
 from headgate.gateway.lifecycle import Lifecycle
 from headgate.gateway.pipeline import Road
 from headgate.gateway.question import CachePolicy
-from headgate.gateway.request import ChatRequest, Choice, Chunk, ToolCall
+from headgate.gateway.request import ChatRequest, Choice, Chunk, Message, ToolCall
 from headgate.gateway.routes import Routes
 from headgate.gateway.shadows import Shadows, agreement
 from headgate.gateway.teams.admission import Admission
@@ -30,6 +31,7 @@ from headgate.gateway.teams.sections import TeamPolicy
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
 from headgate.gateway.wire.errors import server_error
+from headgate.routing.types import Need
 
 
 class Shaded:
@@ -99,6 +101,18 @@ async def test_a_drawn_request_is_answered_in_the_shadow_and_charged_to_no_budge
     assert share.spent == 1, "nor after a restart"
     assert again.ledger is not None
     await again.ledger.close()
+
+
+async def test_who_takes_no_pictures_is_no_shadow_of_a_request_that_has_some() -> None:
+    seen = replace(ASK, messages=(Message("user", "", parts=(Picture("data:image/png;base64,QUJD"),)),))
+    for lacks, tried in ((frozenset[Need]({"vision"}), 0), (frozenset[Need](), 1)):
+        other = FakeDestination("other", lacks=lacks)
+        site = Shaded(other)
+        site.shadows.start()
+        await site.ask(seen)
+        await site.shadows.drained()
+        assert (site.given.begun, other.begun, site.counted("failed")) == (1, tried, None)
+        await site.shadows.close()
 
 
 async def test_a_model_that_the_key_may_not_ask_is_no_shadow() -> None:
