@@ -15,8 +15,9 @@ from yarl import URL
 from headgate.gateway.upstream.answer import AnswerReader
 from headgate.gateway.upstream.connection import MAX_HEAD_BYTES, Connection, NotHttpError
 from headgate.gateway.upstream.connections import Connections
-from headgate.gateway.upstream.exchange import Asking, Exchange, head_of
+from headgate.gateway.upstream.exchange import Exchange
 from headgate.gateway.upstream.failures import Failure
+from headgate.gateway.upstream.post import Asking, head_of
 from headgate.gateway.upstream.sections import UpstreamTimeoutsSection
 
 REQUEST = b"POST /v1 HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"

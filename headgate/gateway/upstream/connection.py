@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import httptools
@@ -70,12 +70,14 @@ class Connection(asyncio.Protocol):
         """Whether another request can be sent by it. Not where the last reply is held unread: it would hear nothing."""
         return self._lost is None and self._keeps and not self._paused and (self.ended or not self._asked)
 
-    def send(self, request: bytes) -> None:
-        """Send a request, head and body. The reply is read before the next."""
+    def send(self, request: bytes, rest: Sequence[bytes | memoryview] = ()) -> None:
+        """Send a request, head and body, and the `rest` of the body. The reply is read before the next."""
         assert self._transport is not None, "it is connected"
         self._reset(asked=True)
         if self._lost is None:
             self._transport.write(request)
+            for part in rest:
+                self._transport.write(part)
 
     async def head(self, due: float) -> None:
         """Until the reply's status and headers are there.

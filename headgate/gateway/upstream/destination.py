@@ -23,10 +23,11 @@ from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.answer import AnswerReader, joined
 from headgate.gateway.upstream.body import attached_to, body_of, path_of, size_of
 from headgate.gateway.upstream.connections import Connections
-from headgate.gateway.upstream.exchange import Asking, Exchange, head_of, lines_of
+from headgate.gateway.upstream.exchange import Exchange
 from headgate.gateway.upstream.failures import Failure, hiding
 from headgate.gateway.upstream.hedging import race
 from headgate.gateway.upstream.pace import Pace
+from headgate.gateway.upstream.post import Asking, head_of, lines_of
 from headgate.gateway.upstream.retrying import HedgeShare, Retrying, hedge_s
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.upstream.standing import Standing

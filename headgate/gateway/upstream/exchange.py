@@ -1,60 +1,26 @@
-"""One HTTP request to an upstream and its answer, with a bound on every wait."""
+"""A chat at an upstream: one request and its answer, read as it comes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import msgspec
-from yarl import URL
-
-from headgate import __version__
 from headgate.gateway.request import Chunk
 from headgate.gateway.upstream.answer import AnswerReader
-from headgate.gateway.upstream.connection import Connection, NotHttpError
 from headgate.gateway.upstream.connections import Connections
-from headgate.gateway.upstream.failures import Failure, of_reply
-from headgate.gateway.upstream.sections import UpstreamTimeoutsSection
+from headgate.gateway.upstream.failures import Failure
+from headgate.gateway.upstream.post import Asking, Post, silent
 
 if TYPE_CHECKING:
     from headgate.gateway.telemetry.otel import Attempt
 
 MAX_BODY_BYTES = 32 * 1024 * 1024
 """Longest answer that does not come as a stream."""
-_ERROR_BYTES = 64 * 1024
-_ERROR_S = 2.0
 _ACCOUNT_S = 2.0
 """How long the account is waited for behind the end of the answer."""
-_DRAIN_S = 0.05
-"""How long the end of the body is waited for behind the end of the answer: without it the connection is closed."""
 
 
-class Asking(msgspec.Struct, frozen=True):
-    """What is sent, and how long may be waited."""
-
-    head: bytes
-    """The request's line and headers, but for its length and the empty line."""
-    body: bytes
-    timeouts: UpstreamTimeoutsSection
-    deadline: float
-    """When the whole answer must be there, in monotonic seconds."""
-
-
-def head_of(method: str, url: URL, headers: Mapping[str, str]) -> bytes:
-    """The line of a request, and its headers: these, and where they do not name it, who asks."""
-    line = f"{method} {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
-    asker = {} if "user-agent" in map(str.lower, headers) else {"User-Agent": f"headgate/{__version__}"}
-    return line.encode() + lines_of({**headers, "Accept": "*/*", **asker})
-
-
-def lines_of(headers: Mapping[str, str]) -> bytes:
-    """Headers on the wire. Their values hold no line breaks."""
-    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
-
-
-class Exchange:
+class Exchange(Post):
     """An attempt: begun once, then read to its end or closed."""
 
     def __init__(
@@ -75,16 +41,10 @@ class Exchange:
             fresh: whether a kept connection is not good enough.
             span: told of its pieces and its end; None where no spans are made.
         """
-        self._connections = connections
-        self._fresh = fresh
-        self._span = span
-        self._failure = "cancelled"
-        self._asking = asking
-        self._connection: Connection | None = None
+        super().__init__(connections, asking, reader.hide, fresh=fresh, span=span)
         self._over = False
         """Whether the bytes have ended and the reader knows."""
         self.reader = reader
-        self.sent_at = 0.0
         self.first: list[Chunk] = []
         """The first chunks, once it has begun."""
         self.first_s = 0.0
@@ -114,7 +74,8 @@ class Exchange:
     async def _begin(self) -> None:
         self.sent_at = time.monotonic()
         timeouts = self._asking.timeouts
-        connection = await self._head()
+        limit = min(self.sent_at + min(timeouts.attempt_s, timeouts.first_token_s), self._asking.deadline)
+        connection = await self._head(limit)
         kind = connection.headers.get("content-type", "").partition(";")[0].strip().lower()
         if (encoding := connection.headers.get("content-encoding", "identity")) != "identity":
             raise Failure("broken", f"answered in the encoding '{encoding[:80]}', which it was not to use.")
@@ -143,7 +104,7 @@ class Exchange:
             except (Failure, TimeoutError) as error:
                 if reader.whole:
                     break  # only the account is missing
-                raise _silent() if isinstance(error, TimeoutError) else error from None
+                raise silent() if isinstance(error, TimeoutError) else error from None
             if chunks:
                 return chunks
             if self._over:
@@ -151,87 +112,9 @@ class Exchange:
         await self._drain()
         return []
 
-    def stop(self) -> None:
-        """Close the connection: what has not come by now is cut off for who reads it."""
-        if self._connection is not None:
-            self._connection.close()
-
     def close(self) -> None:
         """Give the connection back where the answer was read to its end; else close it, which ends the work there."""
-        if self._span is not None:
-            self._span.end(None if self.reader.whole else self._failure)
-            self._span = None
-        if self._connection is not None:
-            self._connections.give_back(self._connection)
-            self._connection = None
-
-    async def _head(self) -> Connection:
-        """The connection that a reply with status 200 comes by."""
-        asking = self._asking
-        limit = min(self.sent_at + min(asking.timeouts.attempt_s, asking.timeouts.first_token_s), asking.deadline)
-        try:
-            connection = await self._sent(limit)
-        except TimeoutError:
-            raise Failure("timeout", "did not reply in time.") from None
-        except NotHttpError as error:
-            raise Failure("broken", f"replied with what is not HTTP: {error}.") from None
-        except ConnectionError:
-            raise Failure("unreachable", "closed the connection without a reply.") from None
-        if connection.status != 200:
-            raise await self._refusal(connection)
-        return connection
-
-    async def _sent(self, limit: float) -> Connection:
-        asking = self._asking
-        request = b"%bContent-Length: %d\r\n\r\n%b" % (asking.head, len(asking.body), asking.body)
-        kept = None if self._fresh else self._connections.kept()
-        if kept is not None:
-            self._connection = kept
-            kept.send(request)
-            try:
-                await kept.head(limit)
-                return kept
-            except ConnectionError:
-                if kept.heard:
-                    raise
-                # Nobody says that a kept connection is closed at the other end until something is sent.
-                kept.close()
-        connection = self._connection = await self._opened(limit)
-        connection.send(request)
-        await connection.head(limit)
-        return connection
-
-    async def _opened(self, limit: float) -> Connection:
-        left_s, connect_s = limit - time.monotonic(), self._asking.timeouts.connect_s
-        try:
-            return await self._connections.open(min(left_s, connect_s))
-        except TimeoutError:
-            if left_s < connect_s:
-                raise
-            raise Failure("unreachable", "could not be reached in time.") from None
-        except OSError as error:
-            raise Failure("unreachable", "could not be reached.", cause=str(error) or type(error).__name__) from None
-
-    async def _refusal(self, connection: Connection) -> Failure:
-        try:
-            body = await self._body(_ERROR_BYTES, min(time.monotonic() + _ERROR_S, self._asking.deadline))
-        except Failure:
-            body = b""
-        return of_reply(connection.status, connection.headers, body, self.reader.hide, time.time())
-
-    async def _body(self, most: int, due: float) -> bytes:
-        """The whole body. Failure where it is longer, late or cut."""
-        parts: list[bytes] = []
-        size = 0
-        try:
-            while data := await self._read(due):
-                parts.append(data)
-                size += len(data)
-                if size > most:
-                    raise Failure("broken", f"sent more than {most} bytes.")
-        except TimeoutError:
-            raise _silent() from None
-        return b"".join(parts)
+        self.end(whole=self.reader.whole)
 
     async def _pull(self, due: float) -> list[Chunk]:
         """The chunks in the bytes that come next, of which there may be none. TimeoutError where no bytes come."""
@@ -239,28 +122,3 @@ class Exchange:
             return self.reader.feed(data)
         self._over = True
         return self.reader.end()
-
-    async def _read(self, due: float) -> bytes:
-        """The next bytes; none at the end."""
-        assert self._connection is not None, "it has begun"
-        try:
-            return await self._connection.read(due)
-        except NotHttpError as error:
-            raise Failure("broken", f"went on with what is not HTTP: {error}.") from None
-        except ConnectionError:
-            raise Failure("cut", "closed the connection before its answer was whole.") from None
-
-    async def _drain(self) -> None:
-        """Read the end of the body, so that the connection can be used again."""
-        connection = self._connection
-        if connection is None or connection.ended:
-            return
-        due = time.monotonic() + _DRAIN_S
-        # What goes wrong now harms nobody: the connection is closed.
-        with suppress(TimeoutError, NotHttpError, ConnectionError):
-            while await connection.read(due):
-                pass
-
-
-def _silent() -> Failure:
-    return Failure("stalled", "fell silent before its answer was whole.")

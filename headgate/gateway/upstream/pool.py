@@ -13,7 +13,7 @@ from headgate.gateway.secret_reference import header_secret, resolved
 from headgate.gateway.upstream.connection import Connection, NotHttpError
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.destination import UpstreamDestination
-from headgate.gateway.upstream.exchange import head_of
+from headgate.gateway.upstream.post import head_of
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.upstream.standing import Standing
 
