@@ -13,6 +13,7 @@ from aiohttp import web
 
 from headgate.gateway import keys, middleware
 from headgate.gateway.api import (
+    audio,
     batches,
     cache_admin,
     chat,
@@ -22,12 +23,15 @@ from headgate.gateway.api import (
     feedback,
     files,
     health,
+    images,
     key_admin,
     messages,
     metrics,
     model_admin,
     models,
+    moderations,
     openapi,
+    rerank,
     responses,
     route_admin,
     tokenize,
@@ -107,7 +111,7 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
         partial(_retune, app),
     )
     usage = UsageMetrics(registry)
-    prices = Prices(settings.served, settings.engine.usd_per_device_hour, settings.embeddings)
+    prices = Prices(settings.named, settings.engine.usd_per_device_hour, settings.embeddings)
     accounts = Accounts(prices, usage)
     registry.register(BudgetCollector(partial(_budgets, app), lambda: accounts.ledger))
     app[keys.ADMISSION] = Admission(accounts=accounts, queues=Queues(settings.server.max_waiting))
@@ -149,6 +153,16 @@ def make_app(settings: Settings, main: MainFile | None = None) -> web.Applicatio
     app.router.add_get("/v1/models", models.list_models)
     app.router.add_get("/v1/models/{model:.+}", models.get_model)
     app.router.add_post("/v1/embeddings", embeddings.embeddings)
+    for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
+        app.router.add_post(path, rerank.rerank)
+    for path in ("/v1/score", "/score"):
+        app.router.add_post(path, rerank.score)
+    app.router.add_post("/v1/moderations", moderations.moderations)
+    app.router.add_post("/v1/audio/speech", audio.speech)
+    app.router.add_post("/v1/audio/transcriptions", audio.transcriptions)
+    app.router.add_post("/v1/audio/translations", audio.translations)
+    app.router.add_post("/v1/images/generations", images.generations)
+    app.router.add_post("/v1/images/edits", images.edits)
     app.router.add_post("/v1/messages", messages.messages)
     app.router.add_post("/v1/messages/count_tokens", messages.count_tokens)
     app.router.add_post("/v1/responses", responses.create)

@@ -45,6 +45,7 @@ from headgate.gateway.parts import (
     fingerprint_secret,
     make_audits,
 )
+from headgate.gateway.passing import Passing
 from headgate.gateway.pipeline import Road
 from headgate.gateway.quality import Learned, learned
 from headgate.gateway.routes import Routes
@@ -80,6 +81,8 @@ class Backend:
     """A loaded server: the road, the names on it, the answers kept along it and the audits of those."""
 
     road: Road
+    passing: Passing
+    """The road of what upstreams serve beside chats."""
     routes: Routes
     answers: Answers
     audits: Audits | None
@@ -328,7 +331,8 @@ class Loader:
         self.remembers["retries"] = road.retries
         if self._audits is not None:
             self.remembers["labels"] = self._audits.watch.log
-        self._backend = Backend(road, routes, answers, self._audits, self._comparisons)
+        passing = Passing(self._upstreams.passers, routes.breakers, self._admission, self._metrics)
+        self._backend = Backend(road, passing, routes, answers, self._audits, self._comparisons)
         return answers, routes
 
     def _open_journal(self) -> FileJournal | RedisJournal | None:

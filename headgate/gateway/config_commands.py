@@ -37,9 +37,9 @@ def check(file: Path | None) -> None:
     except ConfigError as error:
         raise unusable(error) from None
     source = str(file) if file is not None else "the default configuration"
-    models = ", ".join(m.id for m in settings.served)
+    models = ", ".join(m.id for m in settings.named)
     count = sum(len(team.keys) for team in roster.teams.values())
-    told = f"{_many(settings.served, 'model')} ({models}), {_many(roster.teams, 'team')}, {_many(range(count), 'key')}"
+    told = f"{_many(settings.named, 'model')} ({models}), {_many(roster.teams, 'team')}, {_many(range(count), 'key')}"
     click.echo(f"{source} is valid: {told}. Its revision is {roster.revision}.")
 
 

@@ -102,7 +102,7 @@ async def configured_routes(settings: Settings, embedder_folder: Path | None) ->
         QualityError: what was learned of the models cannot be used as the settings want it.
     """
     destinations: list[Destination] = [configured_model(section, settings.engine) for section in settings.models]
-    destinations += [UpstreamDestination(section) for section in settings.upstreams]
+    destinations += [UpstreamDestination(u) for u in settings.upstreams if "chat" in u.serves]
     tiers = {m.id: m.tier for m in settings.served if m.tier is not None}
     found = learned(settings, embedder_folder)
     routes = Routes(

@@ -41,11 +41,11 @@ logger = logging.getLogger("headgate.gateway")
 CLIENT_LEFT = 499
 """nginx's status for a client that closed the connection; in log and metrics only."""
 
-API_PREFIXES = ("/v1/", "/tokenize", "/detokenize")
+API_PREFIXES = ("/v1/", "/v2/", "/tokenize", "/detokenize", "/rerank", "/score")
 ADMIN_PREFIX = "/admin/"
 ANTHROPIC_PREFIX = "/v1/messages"
 JSON = "application/json"
-UPLOADS = ("/v1/files",)
+UPLOADS = ("/v1/files", "/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/edits")
 """Where a form is posted, whose type the handler checks."""
 _LONGEST_PATH = 100
 """Up to here an unknown path is compared with the known ones."""
@@ -149,6 +149,8 @@ class Reception:
             return
         # A page in a browser may send other types without asking first; administration takes none, not even an absent
         # one.
+        if request.path in UPLOADS and self._teams.open and _is_of_another_site(request):
+            raise not_permitted(f"A page of another site may not post forms to {request.path} where no key is needed.")
         given = request.can_read_body and hdrs.CONTENT_TYPE in request.headers and request.path not in UPLOADS
         if (admin or given) and request.content_type != JSON:
             message = f"Unsupported content type '{request.content_type}'. Send '{JSON}'."
@@ -176,6 +178,12 @@ def _authorization(request: web.Request) -> str | None:
     if given is None and (key := request.headers.get("x-api-key")) is not None:
         return f"Bearer {key}"
     return given
+
+
+def _is_of_another_site(request: web.Request) -> bool:
+    """Whether a browser sends it for a page that is not from here. For forms it asks nobody before."""
+    origin = request.headers.get(hdrs.ORIGIN)
+    return origin is not None and origin.partition("://")[2] != request.host
 
 
 def _is_local(remote: str | None) -> bool:

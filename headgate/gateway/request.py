@@ -13,7 +13,7 @@ from headgate.engine.text.chat_template import call_arguments
 from headgate.engine.text.stream import TextLogprob
 from headgate.gateway.attachments import Attachment, Piece
 
-Endpoint = Literal["chat.completions", "completions", "embeddings"]
+Endpoint = Literal["chat.completions", "completions", "embeddings", "passed"]
 AnswerFinish = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
@@ -254,6 +254,8 @@ class Usage(msgspec.Struct, frozen=True):
     """Of the completion's tokens, those that the request's draft proposed."""
     misdrafted_tokens: int = 0
     """Tokens of the draft that were computed in vain: beside the completion's, where it is computed here."""
+    beside_nano_usd: int = 0
+    """What is paid beside tokens, in billionths of a dollar: by the request, the picture, the character, the second."""
 
 
 @dataclass(slots=True)

@@ -125,7 +125,10 @@ class Routes:
         self._clock = clock
         self._policies = Policies(settings, clock, thresholds or {}, cascades or uncalibrated)
         own = {u.id: u.breaker for u in settings.upstreams}
-        self._breakers = {d.id: Breaker(_limits(own.get(d.id) or routing.breaker), clock) for d in destinations}
+        # Who takes no chats is left alone as others are: see `passing`.
+        self._elsewhere = frozenset(own) - frozenset(self._by_id)
+        names = (*self._by_id, *(upstream for upstream in own if upstream in self._elsewhere))
+        self._breakers = {name: Breaker(_limits(own.get(name) or routing.breaker), clock) for name in names}
         self._sessions = Sessions(routing.sessions.most)
         self._lengths = AnswerLengths()
         self._signals = Signals("queue" in routing.price.signals, "kv" in routing.price.signals)
@@ -180,9 +183,10 @@ class Routes:
             if principal is not None:
                 check_allowed(name, principal)
             return [self._by_id[name]]
-        if name not in POLICIES:
+        if name not in POLICIES or not self._by_id:
             known = [model for model in self._by_id if allowed is None or model in allowed]
-            raise model_not_found(name, ", ".join([*POLICIES, *known]))
+            told = ", ".join([*POLICIES, *known]) if self._by_id else "no model, this server takes no chats"
+            raise model_not_found(name, told, "chats" if name in self._elsewhere else "")
         found = [d for d in self._by_id.values() if d.id in self._tiers] or list(self._by_id.values())
         return found if allowed is None else [d for d in found if d.id in allowed] or found
 

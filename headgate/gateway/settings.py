@@ -295,7 +295,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _distinct_ids(self) -> Settings:
-        if not self.served:
+        if not self.named:
             raise ValueError("at least one model or upstream is needed; leave `models` out for the bundled pair")
         _distinct("id", [self.embeddings.id, *(m.id for m in self.models)])
         return self
@@ -303,6 +303,11 @@ class Settings(BaseSettings):
     @property
     def served(self) -> tuple[ModelSection | UpstreamSection, ...]:
         """Everything that generates answers, the models of this process first."""
+        return (*self.models, *(upstream for upstream in self.upstreams if "chat" in upstream.serves))
+
+    @property
+    def named(self) -> tuple[ModelSection | UpstreamSection, ...]:
+        """The same, and what serves other things than chats."""
         return (*self.models, *self.upstreams)
 
     @cached_property

@@ -17,6 +17,7 @@ import openai
 import pytest
 from aiohttp.test_utils import TestClient
 from gateway_site import forget_environment, site
+from passing_upstream import passing_upstream
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import ValidationError
 from team_files import key, write_team
@@ -255,6 +256,25 @@ async def test_an_alias_of_the_model_is_listed(
         found = await (await client.get(f"/v1/models/{alias}")).json()
         assert found == {**await (await client.get(f"/v1/models/{MODEL}")).json(), "id": alias}
         assert (await client.post("/v1/embeddings", json={"model": alias, "input": "x"})).status == 200
+
+
+async def test_embeddings_of_this_process_and_of_others_have_one_endpoint(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_environment(monkeypatch)
+    async with passing_upstream() as fake:
+        served = {"base_url": fake.url, "model": "theirs", "serves": ["embeddings"]}
+        parts: dict[str, Any] = {"embeddings": BUNDLED, "upstreams": [{"id": "one", **served}]}
+        async with site(tiny_checkpoint, **parts) as client:
+            for model, size in ((MODEL, 384), ("one", 2)):
+                reply = await client.post("/v1/embeddings", json={"model": model, "input": "hello"})
+                assert len((await reply.json())["data"][0]["embedding"]) == size
+            reply = await client.post("/v1/embeddings", json={"model": "two", "input": "hello"})
+            assert (await reply.json())["error"][
+                "message"
+            ] == f"The model 'two' does not exist. Available: one, {MODEL}."
+            reply = await client.post("/v1/embeddings", json={"input": "hello"})
+            assert (await reply.json())["error"]["message"] == "Missing required parameter: 'model'."
 
 
 def test_settings_that_cannot_be_meant_are_refused() -> None:

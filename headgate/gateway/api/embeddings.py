@@ -8,6 +8,7 @@ from aiohttp import web
 
 from headgate.engine.request import Priority
 from headgate.gateway import keys
+from headgate.gateway.api.passing import passed_on
 from headgate.gateway.backend import Loader
 from headgate.gateway.embeddings import Embedding
 from headgate.gateway.middleware import read_body
@@ -16,21 +17,26 @@ from headgate.gateway.teams.names import check_allowed, model_name
 from headgate.gateway.telemetry.content import log_content
 from headgate.gateway.telemetry.metrics import Metrics
 from headgate.gateway.telemetry.record import RequestRecord
+from headgate.gateway.upstream.endpoints import EMBEDDINGS
 from headgate.gateway.wire import headers
+from headgate.gateway.wire.decode import decode
 from headgate.gateway.wire.embeddings import encode_embeddings, parse_embedding
+from headgate.gateway.wire.passed import PassedRequest
 
 
-async def embeddings(http: web.Request) -> web.Response:
-    """The vectors of texts."""
+async def embeddings(http: web.Request) -> web.StreamResponse:
+    """The vectors of texts, by the model of this process or one of an upstream."""
     record, began = http[keys.RECORD], time.monotonic()
-    app = http.app
+    app, principal, body = http.app, http[keys.PRINCIPAL], await read_body(http)
+    if any("embeddings" in upstream.serves for upstream in app[keys.SETTINGS].upstreams):
+        own = app[keys.LOADER].embeddings.id
+        if model_name(decode(body, PassedRequest).model or "", principal) != own:
+            return await passed_on(http, EMBEDDINGS, body, () if own is None else (own,))
     wait_s = app[keys.SETTINGS].server.startup_wait_s
-    body = await embedded(
-        await read_body(http), app[keys.LOADER], app[keys.METRICS], http[keys.PRINCIPAL], record, wait_s, "foreground"
-    )
+    made = await embedded(body, app[keys.LOADER], app[keys.METRICS], principal, record, wait_s, "foreground")
     overhead = f"{(began - record.arrived) * 1e3:.1f}"
     shown = {headers.MODEL: record.model, headers.OVERHEAD_MS: overhead, headers.COST_USD: record.cost.usd}
-    return web.Response(body=body, content_type="application/json", headers=shown)
+    return web.Response(body=made, content_type="application/json", headers=shown)
 
 
 async def embedded(

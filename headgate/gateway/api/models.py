@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 import msgspec
 from aiohttp import web
@@ -11,6 +12,7 @@ from headgate.gateway import keys
 from headgate.gateway.api.json_reply import json_reply
 from headgate.gateway.destinations import Destination
 from headgate.gateway.routes import AUTO, POLICIES, Routes
+from headgate.gateway.upstream.endpoints import Serves
 from headgate.gateway.wire.errors import model_not_found
 from headgate.gateway.wire.models import ModelBody, ModelList
 
@@ -47,22 +49,28 @@ async def _visible(http: web.Request) -> list[ModelBody]:
         for name in (POLICIES if len(found) > 1 else ())
         if (among := [body for body in found if name in (AUTO, body.tier)])
     ]
-    embedding: list[ModelBody] = []
+    others = [
+        _passer(http, upstream.id)
+        for upstream in http.app[keys.SETTINGS].upstreams
+        if "chat" not in upstream.serves and (who.models is None or upstream.id in who.models)
+    ]
     embeddings = http.app[keys.LOADER].embeddings
     if embeddings.id is not None and (who.models is None or embeddings.id in who.models):
         created, longest = http.app[STARTED], embeddings.longest
-        embedding.append(ModelBody(embeddings.id, created, "headgate", None, longest, None, None, None, "embeddings"))
-    by_id = {body.id: body for body in (*found, *embedding)}
+        others.append(
+            ModelBody(embeddings.id, created, "headgate", None, longest, None, None, None, "embeddings", ["embeddings"])
+        )
+    by_id = {body.id: body for body in (*found, *others)}
     aliases = who.policy.models.aliases.items()
     also = [msgspec.structs.replace(by_id[name], id=alias) for alias, name in aliases if name in by_id]
-    return [*found, *also, *embedding]
+    return [*found, *also, *others]
 
 
 def _choice(http: web.Request, name: str, among: list[ModelBody]) -> ModelBody:
     """A name that leaves the choice among these models to the router, which knows what each has room for."""
     longest = max((body.context_length for body in among if body.context_length is not None), default=None)
     tier = None if name == AUTO else name
-    return ModelBody(name, http.app[STARTED], "headgate", tier, longest, None, None, None, "generation")
+    return ModelBody(name, http.app[STARTED], "headgate", tier, longest, None, None, None, "generation", ["chat"])
 
 
 def _body(http: web.Request, routes: Routes, destination: Destination) -> ModelBody:
@@ -77,4 +85,17 @@ def _body(http: web.Request, routes: Routes, destination: Destination) -> ModelB
         facts.active_parameters,
         facts.dtype,
         "generation",
+        _served(http, destination.id),
     )
+
+
+def _passer(http: web.Request, upstream: str) -> ModelBody:
+    """A model that takes no chats."""
+    serves = _served(http, upstream)
+    task: Literal["embeddings"] | None = "embeddings" if "embeddings" in serves else None
+    return ModelBody(upstream, http.app[STARTED], "headgate", None, None, None, None, None, task, serves)
+
+
+def _served(http: web.Request, model: str) -> list[Serves]:
+    upstreams = http.app[keys.SETTINGS].upstreams
+    return next((sorted(upstream.serves) for upstream in upstreams if upstream.id == model), ["chat"])

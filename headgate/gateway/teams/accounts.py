@@ -71,7 +71,12 @@ class Bill:
     def _settled(self, usage: Usage, device_s: float, cause: Cause) -> tuple[Entry, Entry | None]:
         entry, accounts = self._entry, self._accounts
         cost = accounts.prices.of(
-            entry.model, usage.prompt_tokens, usage.completion_tokens, device_s, usage.cached_tokens
+            entry.model,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            device_s,
+            usage.cached_tokens,
+            usage.beside_nano_usd,
         )
         entry = replace(
             entry,
@@ -121,13 +126,15 @@ class Accounts:
         most_tokens: int,
         device_s: float,
         attempt: Attempt | None = None,
+        beside_nano_usd: int = 0,
     ) -> Bill | Over:
-        """Set aside what a generation may cost: prompt, longest answer, and what the device may take for them.
+        """Set aside what a generation may cost: prompt, longest answer, what the device may take for them, and what is
+        paid beside tokens.
 
         `attempt` is the request's that it is made for, where that may be one of several.
         """
         principal = payer.principal
-        cost = self.prices.of(model, prompt_tokens, most_tokens, device_s)
+        cost = self.prices.of(model, prompt_tokens, most_tokens, device_s, beside_nano_usd=beside_nano_usd)
         hold = await self.budgets.take(principal.team, principal.policy.budgets, cost)
         if isinstance(hold, Over):
             return hold

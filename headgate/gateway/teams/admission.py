@@ -147,8 +147,11 @@ class Ticket:
             return asked
         return max(0, (context_length if most is None else min(context_length, most)) - prompt_tokens)
 
-    async def reserve(self, model: str, prompt_tokens: int, most_tokens: int, device_s: float = 0.0) -> Charge:
-        """Set aside what a generation may use: its prompt, so many tokens of all its choices, the device's time.
+    async def reserve(
+        self, model: str, prompt_tokens: int, most_tokens: int, device_s: float = 0.0, beside_nano_usd: int = 0
+    ) -> Charge:
+        """Set aside what a generation may use: its prompt, so many tokens of all its choices, the device's time, and
+        what is paid beside tokens.
 
         ApiError 429 where that is more than is left.
         """
@@ -157,7 +160,9 @@ class Ticket:
             raise refused(refusal)
         try:
             accounts, attempt = self._admission.accounts, self.attempt
-            bill = await accounts.open(self._payer, model, prompt_tokens, most_tokens, device_s, attempt)
+            bill = await accounts.open(
+                self._payer, model, prompt_tokens, most_tokens, device_s, attempt, beside_nano_usd
+            )
             if isinstance(bill, Over):
                 raise over_budget(self._payer.principal.team, bill)
         except BaseException:

@@ -30,7 +30,7 @@ def allowed_models(settings: Settings, policy: DefaultsSection) -> frozenset[str
 
 def _ids(settings: Settings) -> list[str]:
     """Of everything that can be asked by name."""
-    return [*(model.id for model in settings.served), settings.embeddings.id]
+    return [*(model.id for model in settings.named), settings.embeddings.id]
 
 
 def problems(settings: Settings) -> Iterator[Problem]:
@@ -96,7 +96,7 @@ def _of_models(settings: Settings, place: Keys, own: ModelsSection, merged: Mode
         known = [*names, *merged.aliases]
         yield (*place, "default"), f"there is no model '{own.default}'.{nearest(own.default, known)}"
     allowed = set(ids if merged.allow is None else merged.allow) - set(merged.deny)
-    if not allowed & {model.id for model in settings.served}:
+    if not allowed & {model.id for model in settings.named}:
         yield (*place, "deny" if own.deny else "allow"), "no model is left that may be asked"
     for name, target in own.aliases.items():
         if target in ids and target not in allowed:

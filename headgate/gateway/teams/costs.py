@@ -74,11 +74,17 @@ class Prices:
         self._nano_per_us = usd_per_device_hour * NANO / 3600 / MICRO
 
     def of(
-        self, model: str, prompt_tokens: int, completion_tokens: int, device_s: float, cached_tokens: int = 0
+        self,
+        model: str,
+        prompt_tokens: int,
+        completion_tokens: int,
+        device_s: float,
+        cached_tokens: int = 0,
+        beside_nano_usd: int = 0,
     ) -> Cost:
-        """Of a generation. `cached_tokens` are of the prompt's."""
+        """Of a generation. `cached_tokens` are of the prompt's; `beside_nano_usd` is paid whatever its tokens cost."""
         price = self._models.get(model, _FREE)
         device_us = round(device_s * MICRO)
         nano = (prompt_tokens - cached_tokens) * price.prompt + cached_tokens * price.cached
         nano += completion_tokens * price.completion + device_us * self._nano_per_us
-        return Cost(round(nano), device_us)
+        return Cost(round(nano) + beside_nano_usd, device_us)

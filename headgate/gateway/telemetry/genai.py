@@ -64,6 +64,17 @@ OPERATIONS = {
     "/v1/messages": "chat",
     "/v1/responses": "chat",
     "/v1/embeddings": "embeddings",
+    "/v1/rerank": "rerank",
+    "/v2/rerank": "rerank",
+    "/rerank": "rerank",
+    "/v1/score": "score",
+    "/score": "score",
+    "/v1/moderations": "moderation",
+    "/v1/audio/speech": "speech",
+    "/v1/audio/transcriptions": "transcription",
+    "/v1/audio/translations": "translation",
+    "/v1/images/generations": "image_generation",
+    "/v1/images/edits": "image_edit",
 }
-"""By endpoint; what is asked elsewhere is no operation."""
+"""By endpoint; what is asked elsewhere is no operation. The conventions have no names for those behind embeddings."""
 OPENAI_APIS = {"/v1/chat/completions": "chat_completions", "/v1/responses": "responses"}

@@ -13,6 +13,7 @@ from headgate.gateway.secret_reference import header_secret, resolved
 from headgate.gateway.upstream.connection import Connection, NotHttpError
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.destination import UpstreamDestination
+from headgate.gateway.upstream.passing import Passer
 from headgate.gateway.upstream.post import head_of
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.upstream.standing import Standing
@@ -35,11 +36,13 @@ class Upstreams:
         self._headers = {s.id: {name: resolved(v, environ) for name, v in s.headers.items()} for s in sections}
         self._connections: list[Connections] = []
         self._destinations: list[UpstreamDestination] = []
+        self.passers: dict[str, Passer] = {}
+        """By id, those that serve other things than chats, once they are open."""
         self._checks: list[asyncio.Task[None]] = []
         self.standings = {s.id: Standing(s.health.failures) for s in sections}
 
     def open(self) -> list[UpstreamDestination]:
-        """The destinations, in the order of the configuration. Checks begin."""
+        """The destinations of chats, in the order of the configuration. Checks begin."""
         if not self._sections:
             return []
         found = self._destinations
@@ -47,15 +50,11 @@ class Upstreams:
             standing = self.standings[section.id]
             connections = Connections(URL(section.base_url))
             self._connections.append(connections)
-            found.append(
-                UpstreamDestination(
-                    section,
-                    connections,
-                    api_key=self._keys[section.id],
-                    headers=self._headers[section.id],
-                    standing=standing,
-                )
-            )
+            key, headers = self._keys[section.id], self._headers[section.id]
+            if "chat" in section.serves:
+                found.append(UpstreamDestination(section, connections, api_key=key, headers=headers, standing=standing))
+            if section.serves != {"chat"}:
+                self.passers[section.id] = Passer(section, connections, api_key=key, headers=headers, standing=standing)
             if section.health.path is not None:
                 url = URL(section.base_url).origin().join(URL(section.health.path))
                 check = self._check(section, url, connections, standing)
@@ -66,6 +65,8 @@ class Upstreams:
         """End what they answer; requests on the road fail with 503."""
         for destination in self._destinations:
             destination.stop()
+        for passer in self.passers.values():
+            passer.stop()
 
     async def close(self) -> None:
         """End the checks and the connections."""

@@ -13,6 +13,8 @@ from headgate.gateway.routing_settings import BreakerSection, ModelPriceSection
 from headgate.gateway.secret_reference import REFERENCE
 from headgate.gateway.section import ModelId, Section
 from headgate.routing.types import Skill
+from headgate.gateway.upstream.endpoints import Serves
+from headgate.routing.types import Need
 
 _OURS = ("authorization", "host", "content-length", "content-type", "accept", "accept-encoding", "connection",
          "transfer-encoding", "x-request-id")  # fmt: skip
@@ -78,12 +80,40 @@ class UpstreamHealthSection(Section):
     failures: int = Field(default=2, ge=1, description="Failed checks in a row after which it is left alone.")
 
 
+class UpstreamPriceSection(ModelPriceSection):
+    """What the model costs in money: its tokens and, for what it serves beside chats, what is not paid by the token."""
+
+    usd_per_request: float = Field(default=0.0, ge=0, description="US dollars for each request beside chats.")
+    usd_per_image: float = Field(default=0.0, ge=0, description="US dollars for each picture that is asked for.")
+    usd_per_million_characters: float = Field(default=0.0, ge=0, description="US dollars for text that is spoken.")
+    usd_per_audio_minute: float = Field(
+        default=0.0, ge=0, description="US dollars for sound that is heard, where the answer says how long it is."
+    )
+
+    def beside_nano_usd(self, images: int, chars: int, seconds: float) -> int:
+        """Billionths of a dollar for a request beside chats, but for its tokens.
+
+        Args:
+            images: that are asked for.
+            chars: that are to be spoken.
+            seconds: of sound that was heard.
+        """
+        usd = self.usd_per_request + images * self.usd_per_image
+        usd += chars / 1e6 * self.usd_per_million_characters + seconds / 60 * self.usd_per_audio_minute
+        return round(usd * 1e9)
+
+
 class UpstreamSection(Section):
     """Another OpenAI-compatible server, as one more model."""
 
     id: ModelId = Field(description="The name clients ask for.")
     base_url: str = Field(description="What comes before /chat/completions, such as http://127.0.0.1:9000/v1.")
     model: str = Field(min_length=1, description="The model's name at that server.")
+    serves: frozenset[Serves] = Field(
+        default=frozenset({"chat"}),
+        min_length=1,
+        description="What it is asked for; chat is completions, messages and responses, too.",
+    )
     api_key: str | None = Field(
         default=None, pattern=REFERENCE, description="env:NAME or file:PATH of the key; null: none is sent."
     )
@@ -109,12 +139,18 @@ class UpstreamSection(Section):
     headers: dict[str, str] = Field(
         default={}, repr=False, description="Further request headers; a value may be a reference as api_key is."
     )
-    price: ModelPriceSection = ModelPriceSection()
+    price: UpstreamPriceSection = UpstreamPriceSection()
     timeouts: UpstreamTimeoutsSection = UpstreamTimeoutsSection()
     retries: UpstreamRetriesSection = UpstreamRetriesSection()
     hedge: UpstreamHedgeSection = UpstreamHedgeSection()
     breaker: BreakerSection | None = Field(default=None, description="null: as routing.breaker.")
     health: UpstreamHealthSection = UpstreamHealthSection()
+
+    @model_validator(mode="after")
+    def _tiers_are_of_chats(self) -> UpstreamSection:
+        if self.tier is not None and "chat" not in self.serves:
+            raise ValueError(f"tier is for what serves chat; '{self.id}' serves {', '.join(sorted(self.serves))}")
+        return self
 
     @field_validator("base_url")
     @classmethod

@@ -125,11 +125,10 @@ def refuse_unknown(request: ChatRequest) -> None:
         raise invalid(f"Unknown parameter: '{name}'.", name, "unknown_parameter")
 
 
-def model_not_found(name: str, known: str) -> ApiError:
-    """404: no such model; `known` lists what would be accepted."""
-    return ApiError(
-        404, f"The model '{name}' does not exist. Available: {known}.", param="model", code="model_not_found"
-    )
+def model_not_found(name: str, known: str, served: str = "") -> ApiError:
+    """404: no such model, or one that does not serve what is asked for; `known` lists what would be accepted."""
+    wrong = f"does not serve {served}" if served else "does not exist"
+    return ApiError(404, f"The model '{name}' {wrong}. Available: {known}.", param="model", code="model_not_found")
 
 
 def context_exceeded(

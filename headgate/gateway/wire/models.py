@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from headgate.gateway.upstream.endpoints import Serves
+
 
 class ModelBody(Struct):
     """A model that can be asked, or a name that leaves a choice. What follows `owned_by` extends OpenAI's object."""
@@ -19,7 +21,10 @@ class ModelBody(Struct):
     parameters: int | None
     active_parameters: int | None
     dtype: str | None
-    task: Literal["generation", "embeddings"]
+    task: Literal["generation", "embeddings"] | None
+    """null of a model that does neither."""
+    serves: list[Serves]
+    """What it may be asked for, as `upstreams[].serves` has it."""
     object: Literal["model"] = "model"
 
 

@@ -19,12 +19,13 @@ from headgate.gateway.wire.model_admin import ModelChoice, ModelState, ModelStat
 from headgate.gateway.wire.models import ModelBody, ModelList
 from headgate.gateway.wire.openapi_generation import GENERATION_TYPES, generation_paths, restrict
 from headgate.gateway.wire.openapi_parts import call, get, lines, parameter
+from headgate.gateway.wire.openapi_passed import PASSED_TYPES, passed_paths, require_model
 from headgate.gateway.wire.openapi_storage import STORAGE_TYPES, storage_paths
 from headgate.gateway.wire.route import RouteReport
 from headgate.gateway.wire.traces import RequestList, RequestOutcome, RequestTrace
 
 TYPES = (
-    *GENERATION_TYPES, ModelList, ModelBody, ErrorBody, Health, Readiness,
+    *GENERATION_TYPES, *PASSED_TYPES, ModelList, ModelBody, ErrorBody, Health, Readiness,
     Invalidation, Invalidated, CacheReport, AuditReport, LabelLine, Lift, Lifted,
     RouteReport, KeyList, NewKey, KeySecret, Rotation, Revocation, Revoked, Live, RequestList, RequestTrace,
     FeedbackRequest, FeedbackBody, FeedbackLine, ModelChoice, ModelState, ModelStates, *STORAGE_TYPES,
@@ -38,6 +39,7 @@ def document() -> bytes:
     """The JSON text."""
     _, components = msgspec.json.schema_components(TYPES, ref_template="#/components/schemas/{name}")
     restrict(components)
+    require_model(components)
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -59,6 +61,7 @@ def _paths() -> dict[str, Any]:
     anything = {"200": {"description": "JSON", "content": {"application/json": {"schema": {"type": "object"}}}}}
     return {
         **generation_paths(),
+        **passed_paths(),
         **storage_paths(),
         "/v1/models": {"get": get("List the models", ModelList)},
         "/v1/models/{model}": {"get": {**get("One model", ModelBody), "parameters": [model_id]}},

@@ -125,10 +125,19 @@ def generation_paths() -> dict[str, Any]:
             "parameters": [_RESPONSE_ID],
             "post": call("Make a background response no further", None, ResponseBody, "cancelResponse"),
         },
-        "/v1/embeddings": {"post": call("The vectors of texts", EmbeddingRequest, EmbeddingList)},
+        "/v1/embeddings": {"post": _embeddings()},
         "/tokenize": {"post": call("The tokens of a text or a conversation", TokenizeRequest, Tokenized)},
         "/detokenize": {"post": call("The text of tokens", DetokenizeRequest, Detokenized)},
     }
+
+
+def _embeddings() -> dict[str, Any]:
+    described = call("The vectors of texts", EmbeddingRequest, EmbeddingList)
+    described["description"] = (
+        "Described is what the model of this process takes. For an upstream's model the body goes on as it is, but for "
+        "`model` and `user`, and its answer comes as it is."
+    )
+    return described
 
 
 def _stored_response() -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""From a request that an upstream serves as it is to the upstream's answer, in one piece or as it comes."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+from aiohttp import HttpVersion11, web
+
+from headgate.gateway import keys
+from headgate.gateway.middleware import CLIENT_LEFT, read_body
+from headgate.gateway.passing import PassedOn
+from headgate.gateway.telemetry.content import level_of, log_content
+from headgate.gateway.upstream.endpoints import EVENTS, Endpoint
+from headgate.gateway.wire import headers, sse
+from headgate.gateway.wire.errors import ApiError
+from headgate.gateway.wire.forms import FORM
+from headgate.gateway.wire.passed import read_passed
+
+
+async def pass_on(http: web.Request, endpoint: Endpoint) -> web.StreamResponse:
+    """Have the upstream answer that the request names."""
+    if endpoint.form and http.content_type != FORM:
+        message = f"Unsupported content type '{http.content_type}'. Send '{FORM}'."
+        raise ApiError(415, message, code="unsupported_media_type")
+    return await passed_on(http, endpoint, await read_body(http))
+
+
+async def passed_on(
+    http: web.Request, endpoint: Endpoint, body: bytes, others: tuple[str, ...] = ()
+) -> web.StreamResponse:
+    """The same for a body that was read. `others` are models that serve it in this process."""
+    principal, record = http[keys.PRINCIPAL], http[keys.RECORD]
+    wanted = read_passed(endpoint, http.headers.get("Content-Type", ""), body)
+    passing = (await keys.backend(http)).passing
+    passer = passing.find(endpoint, wanted.model, principal, others)
+    if not endpoint.form and level_of(principal) != "off":
+        log_content(record, principal, {"asked": msgspec.json.decode(body)})
+    async with passing.answer(passer, endpoint, wanted, principal, record) as answer:
+        record.first_token_s = time.monotonic() - record.arrived
+        own = {
+            "Content-Type": answer.kind,
+            headers.MODEL: record.model,
+            headers.ROUTE: record.route,
+            headers.OVERHEAD_MS: f"{(record.opened_s or 0.0) * 1e3:.1f}",
+        }
+        if answer.whole is not None:
+            own[headers.COST_USD] = record.cost.usd
+            return web.Response(body=answer.whole, headers=own)
+        return await _streamed(http, answer, own)
+
+
+async def _streamed(http: web.Request, answer: PassedOn, own: dict[str, str]) -> web.StreamResponse:
+    """The answer as it comes. What fails now cannot have a status of its own: the client sees no whole answer."""
+    events = answer.kind.partition(";")[0].strip().lower() == EVENTS
+    # Of events the account comes at their end.
+    own = {**sse.HEADERS, **own} if events else {**own, headers.COST_USD: answer.foreseen.usd}
+    record = http[keys.RECORD]
+    record.stream = True
+    response = web.StreamResponse(headers=own)
+    if answer.length is not None:
+        response.content_length = answer.length
+    try:
+        await response.prepare(http)
+        while data := await answer.more():
+            await response.write(data)
+        await response.write_eof(sse.comment(f"{headers.COST_USD}: {record.cost.usd}") if events else b"")
+    except ConnectionResetError:
+        record.status = CLIENT_LEFT
+    except ApiError as error:
+        record.status, record.error = error.status, error.code
+        await _break_off(http, response, sse.OPENAI.error(error) if events else None)
+    return response
+
+
+async def _break_off(http: web.Request, response: web.StreamResponse, last: bytes | None) -> None:
+    """End without the end of the answer: with an event that says so, or with the connection."""
+    if last is not None:
+        await response.write_eof(last)
+    elif http.transport is not None:
+        # Without a length and chunks the end of a connection is the end of the answer, unless it is broken.
+        http.transport.close() if http.version >= HttpVersion11 else http.transport.abort()
