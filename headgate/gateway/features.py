@@ -63,6 +63,8 @@ def _keys_why(settings: Settings, app: web.Application) -> str:
 
 def curl_line(url: str, app: web.Application) -> str:
     """A command that gets an answer from this server."""
-    body = {"model": "auto", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
     key = "" if app[keys.TEAMS].open else " -H 'Authorization: Bearer YOUR_KEY'"
+    if not app[keys.SETTINGS].served:
+        return f"curl {url}/v1/models{key}"
+    body = {"model": "auto", "messages": [{"role": "user", "content": "What is the capital of France?"}]}
     return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d '{json.dumps(body)}'"

@@ -124,7 +124,7 @@ async def test_bytes_that_are_no_text_in_a_header_are_refused_as_all_else(
         ("/chat/completions", "Did you mean '/v1/chat/completions'?"),
         ("/v1/v1/chat/completions", "Did you mean '/v1/chat/completions'?"),
         ("/v1/chat/completions/", "Did you mean '/v1/chat/completions'?"),
-        ("/v1/images/generations", "/openapi.json describes all of them."),
+        ("/v1/realtime/sessions", "/openapi.json describes all of them."),
         ("/", "/openapi.json describes all of them."),
     ],
 )

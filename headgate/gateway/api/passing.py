@@ -13,9 +13,11 @@ from headgate.gateway.passing import PassedOn
 from headgate.gateway.telemetry.content import level_of, log_content
 from headgate.gateway.upstream.endpoints import EVENTS, Endpoint
 from headgate.gateway.wire import headers, sse
-from headgate.gateway.wire.errors import ApiError
+from headgate.gateway.wire.errors import ApiError, invalid
 from headgate.gateway.wire.forms import FORM
 from headgate.gateway.wire.passed import read_passed
+
+_EVENT_ENDS = (b"\n\n", b"\n\r\n")
 
 
 async def pass_on(http: web.Request, endpoint: Endpoint) -> web.StreamResponse:
@@ -35,7 +37,10 @@ async def passed_on(
     passing = (await keys.backend(http)).passing
     passer = passing.find(endpoint, wanted.model, principal, others)
     if not endpoint.form and level_of(principal) != "off":
-        log_content(record, principal, {"asked": msgspec.json.decode(body)})
+        try:
+            log_content(record, principal, {"asked": msgspec.json.decode(body)})
+        except RecursionError:
+            raise invalid("The request body is nested too deeply.", code="invalid_json") from None
     async with passing.answer(passer, endpoint, wanted, principal, record) as answer:
         record.first_token_s = time.monotonic() - record.arrived
         own = {
@@ -60,11 +65,14 @@ async def _streamed(http: web.Request, answer: PassedOn, own: dict[str, str]) ->
     response = web.StreamResponse(headers=own)
     if answer.length is not None:
         response.content_length = answer.length
+    last = _EVENT_ENDS[0]
     try:
         await response.prepare(http)
         while data := await answer.more():
             await response.write(data)
-        await response.write_eof(sse.comment(f"{headers.COST_USD}: {record.cost.usd}") if events else b"")
+            last = data
+        told = events and last.endswith(_EVENT_ENDS)
+        await response.write_eof(sse.comment(f"{headers.COST_USD}: {record.cost.usd}") if told else b"")
     except ConnectionResetError:
         record.status = CLIENT_LEFT
     except ApiError as error:
