@@ -177,6 +177,13 @@ async def before(fake: PassingUpstream, section: dict[str, Any] | None = None, *
         yield client
 
 
+async def refused(client: Client, path: str, **asked: Any) -> tuple[int, str | None, str | None, str]:
+    """Status, code, parameter and message."""
+    async with client.post(path, **asked) as reply:
+        error = (await reply.json())["error"]
+        return reply.status, error["code"], error["param"], error["message"]
+
+
 async def _form(request: web.Request) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in (await request.post()).items():

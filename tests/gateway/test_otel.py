@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from gateway_site import forget_environment, site
+from passing_upstream import SOUND, PassingUpstream, answering, passing_upstream, then
 from team_files import key, write_team
 from upstream_server import FakeUpstream, upstream_server
 
@@ -164,6 +165,20 @@ async def test_an_upstream_is_asked_in_a_span_of_its_own(seen: Seen, streams: bo
     assert ("gen_ai.response.time_to_first_chunk" in told(server)) is streams
 
 
+async def test_what_is_passed_on_to_an_upstream_is_asked_in_a_span_too(seen: Seen) -> None:
+    async with passing_upstream() as fake, asking(fake, serves=["speech"]) as client:
+        fake.script = then(answering(503), None)(fake)
+        reply = await client.post("/v1/audio/speech", json={"model": "up", "input": "hi"})
+        assert await reply.read() == SOUND
+    spans = seen.exporter.get_finished_spans()
+    failed, asked, server = (span for span in spans if span.name.startswith("speech"))
+    assert (asked.kind, parent(asked), parent(failed)) == (SpanKind.CLIENT, own(server), own(server))
+    assert fake.asked[1].headers["traceparent"][:-2] == f"00-{server.context.trace_id:032x}-{own(asked)}-"
+    assert (told(failed)["error.type"], told(server)["gen_ai.response.model"]) == ("overloaded", "up")
+    assert "error.type" not in told(asked)
+    assert server.name == "speech up"
+
+
 async def test_a_response_that_is_made_in_the_background_has_a_span_and_a_line_of_its_own(seen: Seen) -> None:
     body = {"model": "up", "input": "hi", "background": True, "stream": True}
     async with upstream_server() as fake, asking(fake) as client:
@@ -199,7 +214,7 @@ async def test_what_an_upstream_does_wrong_is_the_error_of_its_span(seen: Seen) 
 
 
 @asynccontextmanager
-async def asking(fake: FakeUpstream, **section: Any) -> AsyncIterator[TestClient[Any, Any]]:
+async def asking(fake: FakeUpstream | PassingUpstream, **section: Any) -> AsyncIterator[TestClient[Any, Any]]:
     upstream = {"id": "up", "base_url": fake.url, "model": "their-model", **section}
     async with site(Path("unused"), models=[], upstreams=[upstream], logging={"access": "off"}) as client:
         yield client

@@ -22,14 +22,11 @@ from passing_upstream import (
     before,
     cut,
     passing_upstream,
+    refused,
     saying,
     then,
     upload,
 )
-from team_files import key, write_team
-
-from headgate.gateway.teams.ledger import FILE
-from headgate.gateway.teams.ledger_file import read_usage
 
 RETRIES: dict[str, Any] = {"retries": {"most": 1, "first_wait_s": 0.001}}
 
@@ -38,7 +35,6 @@ RETRIES: dict[str, Any] = {"retries": {"most": 1, "first_wait_s": 0.001}}
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_environment(monkeypatch)
     monkeypatch.setenv("UP_KEY", KEY)
-    monkeypatch.setenv("RED_KEY", "secret-of-red")
 
 
 @pytest.fixture
@@ -55,13 +51,6 @@ async def client(fake: PassingUpstream) -> AsyncIterator[Client]:
 
 def official(client: Client, key: str = "any") -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=str(client.make_url("/v1")), api_key=key, max_retries=0)
-
-
-async def refused(client: Client, path: str, **asked: Any) -> tuple[int, str | None, str | None, str]:
-    """Status, code, parameter and message."""
-    async with client.post(path, **asked) as reply:
-        error = (await reply.json())["error"]
-        return reply.status, error["code"], error["param"], error["message"]
 
 
 @pytest.mark.filterwarnings("ignore:deprecated")
@@ -324,103 +313,3 @@ async def test_an_upstream_that_goes_on_failing_is_left_alone(fake: PassingUpstr
         assert codes == ["upstream_failed", "upstream_failed", "upstream_down"]
         assert len(fake.asked) == 2
         assert 'headgate_route_breaker_state{model="other"} 2.0' in await (await client.get("/metrics")).text()
-
-
-async def test_teams_have_their_models_limits_and_budgets_here_too(fake: PassingUpstream, tmp_path: Path) -> None:
-    price = {
-        "usd_per_million_prompt_tokens": 1000,
-        "usd_per_request": 0.001,
-        "usd_per_image": 0.02,
-        "usd_per_million_characters": 15,
-        "usd_per_audio_minute": 0.006,
-    }
-    write_team(
-        tmp_path / "teams", "red", key("red"), budgets={"daily_usd": 0.2}, models={"aliases": {"whisper-1": "other"}},
-        limits={"per_user": {"requests_per_minute": 1}},
-    )  # fmt: skip
-    data = tmp_path / "data"
-    parts: dict[str, Any] = {"teams": tmp_path / "teams", "storage": {"folder": str(data)}}
-    async with before(fake, {"price": price, **RETRIES}, **parts) as client:
-        assert (await client.post("/v1/rerank", json={"model": "other"})).status == 401
-        client.session.headers["Authorization"] = "Bearer secret-of-red"
-
-        async def cost(path: str, **asked: Any) -> str | None:
-            async with client.post(path, **asked) as reply:
-                await reply.read()
-                return reply.headers.get("x-headgate-cost-usd")
-
-        vectors = {"model": "other", "input": "x", "user": "ann"}
-        assert await cost("/v1/embeddings", json=vectors) == "0.013", "12 tokens and a request"
-        found = await refused(client, "/v1/embeddings", json={**vectors, "input": "y"})
-        assert found[:2] == (429, "rate_limit_exceeded")
-        assert await cost("/v1/audio/transcriptions", data=upload(model="whisper-1")) == "0.01", "a minute and a half"
-        spoken = {"model": "other", "input": "1234567890" * 10}
-        assert await cost("/v1/audio/speech", json=spoken) == "0.0025"
-        assert await cost("/v1/images/generations", json={"model": "other", "prompt": "x", "n": 3}) == "0.061"
-        # A retry of what its client did not get is not billed again.
-        fake.script = answering(500)
-        assert await cost("/v1/images/generations", json={"model": "other", "prompt": "y"}) is None
-        fake.script = None
-        found = await refused(client, "/v1/images/generations", json={"model": "other", "prompt": "x", "n": 7})
-        assert found[1] == "insufficient_quota"
-        assert "this request may take 0.141" in found[3]
-    (row,) = read_usage(data / FILE, ("model",), None, None)
-    assert (row[0], row[1], row[2], row[6]) == ("other", 4, 12, 13_000_000 + 10_000_000 + 2_500_000 + 61_000_000)
-
-
-async def test_a_client_that_leaves_pays_for_what_was_begun_and_once(fake: PassingUpstream, tmp_path: Path) -> None:
-    async def endless(request: Any) -> Any:
-        response = await saying("data: {}\n\n")(request)
-        await fake.left.wait()
-        return response
-
-    parts: dict[str, Any] = {"storage": {"folder": str(tmp_path)}}
-    asked = {"model": "other", "input": "x"}
-    async with before(fake, {"price": {"usd_per_request": 0.001}}, **parts) as client:
-        fake.script = endless
-        reply = await client.post("/v1/audio/speech", json=asked)
-        await reply.content.readany()
-        reply.close()
-        await fake.left.wait()
-        fake.script = None
-        assert (await client.post("/v1/audio/speech", json=asked)).status == 200
-    causes = {row[0]: (row[1], row[6]) for row in read_usage(tmp_path / FILE, ("cause",), None, None)}
-    assert causes == {"cancelled": (1, 1_000_000), "generated": (1, 0)}
-
-
-async def test_a_key_without_the_model_may_not_ask_it(fake: PassingUpstream, tmp_path: Path) -> None:
-    served = {"base_url": fake.url, "model": "theirs", "serves": ["rerank"]}
-    upstreams = [{"id": name, **served} for name in ("one", "two")]
-    write_team(tmp_path, "red", key("red"), models={"allow": ["one"]}, limits={"concurrency": 1})
-    async with site(Path("unused"), models=[], upstreams=upstreams, teams=tmp_path) as client:
-        client.session.headers["Authorization"] = "Bearer secret-of-red"
-        assert (await client.post("/v1/rerank", json={"model": "one"})).status == 200
-        status, code, _, message = await refused(client, "/v1/rerank", json={"model": "two"})
-        assert (status, code) == (403, "not_permitted")
-        assert "Available: one." in message
-        assert [m["id"] for m in (await (await client.get("/v1/models")).json())["data"]] == ["one"]
-
-
-async def test_a_spent_budget_has_no_smaller_model_here(
-    fake: PassingUpstream, tmp_path: Path, tiny_checkpoint: Path
-) -> None:
-    write_team(tmp_path, "red", key("red"), budgets={"daily_usd": 0.01, "on_exceed": "downgrade"})
-    served = {"base_url": fake.url, "model": "theirs", "serves": ["rerank"], "price": {"usd_per_request": 0.01}}
-    async with site(tiny_checkpoint, upstreams=[{"id": "one", **served}], teams=tmp_path) as client:
-        client.session.headers["Authorization"] = "Bearer secret-of-red"
-        assert (await client.post("/v1/rerank", json={"model": "one"})).status == 200
-        assert (await refused(client, "/v1/rerank", json={"model": "one"}))[:2] == (429, "insufficient_quota")
-
-
-async def test_what_was_asked_is_logged_for_teams_that_want_it(
-    fake: PassingUpstream, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with before(fake, logging={"content": "redacted"}) as client:
-        with caplog.at_level("INFO", logger="headgate.content"):
-            await client.post("/v1/moderations", json={"model": "other", "input": ["call 555 1234567"]})
-            await client.post("/v1/audio/transcriptions", data=upload())
-            deep = b'{"model": "other", "input": ' + b"[" * 900 + b"]" * 900 + b"}"
-            asked = {"data": deep, "headers": {"Content-Type": "application/json"}}
-            assert (await client.post("/v1/moderations", **asked)).status < 500
-    said, *_ = [json.loads(r.message) for r in caplog.records if r.name == "headgate.content"]
-    assert said["asked"] == {"model": "other", "input": ["call [number]"]}

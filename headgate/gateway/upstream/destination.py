@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Callable
@@ -19,23 +18,21 @@ from headgate.gateway.destinations import Facts, Live, Outcome, Pieces, Prepared
 from headgate.gateway.inputs import lacking, refuse_inputs
 from headgate.gateway.request import ChatRequest, Chunk, Sampling, Usage
 from headgate.gateway.teams.keys import Principal
-from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.answer import AnswerReader, joined
 from headgate.gateway.upstream.body import attached_to, body_of, path_of, size_of
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.exchange import Exchange
 from headgate.gateway.upstream.failures import Failure, hiding
 from headgate.gateway.upstream.hedging import race
+from headgate.gateway.upstream.noting import note_attempt, note_failure, stopping
 from headgate.gateway.upstream.pace import Pace
-from headgate.gateway.upstream.post import Asking, head_of, lines_of
+from headgate.gateway.upstream.post import Asking, head_of
 from headgate.gateway.upstream.retrying import HedgeShare, Retrying, hedge_s
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.upstream.standing import Standing
-from headgate.gateway.wire.errors import ApiError, context_exceeded, overloaded, refuse_unknown, unsupported
+from headgate.gateway.wire.errors import context_exceeded, refuse_unknown, unsupported
 from headgate.routing.price import Rates
 from headgate.routing.types import Need, Vector
-
-logger = logging.getLogger("headgate.gateway")
 
 _USUAL_TEMPERATURE = 1.0
 """OpenAI's default, which the servers that follow its API share."""
@@ -167,7 +164,7 @@ class UpstreamDestination:
         on when it is whole.
         """
         if self._stopped:
-            raise _stopping()
+            raise stopping()
         run = _Run(prepared)
         self._runs.add(run)
         self._pace.in_flight += 1
@@ -176,7 +173,7 @@ class UpstreamDestination:
                 async with asyncio.timeout(None) as run.beginning:
                     whole = await self._begun(run, request_id)
             except TimeoutError:
-                raise _stopping() from None
+                raise stopping() from None
             finally:
                 run.beginning = None
             exchange = run.exchange
@@ -193,7 +190,7 @@ class UpstreamDestination:
                     chunks = [] if whole is not None else await exchange.more()
             except Failure as failure:
                 if self._stopped:
-                    raise _stopping() from None
+                    raise stopping() from None
                 self._failed(request_id, run, failure)
                 # What fails costs nothing, whatever was said of it.
                 run.ended = True
@@ -268,20 +265,11 @@ class UpstreamDestination:
         assert self._connections is not None, "who has none asks nothing"
         wanted = prepared.sampling.logprobs is not None
         reader = AnswerReader(prepared.request.n, logprobs=wanted, hide=self._hide)
-        record, span = CURRENT.get(), None
-        if record is not None:
-            record.attempts += 1
-            if record.trace is not None:
-                span = record.trace.attempt(self.id, self._section.model, self._url.host or "", self._url.port or 0)
-                asking = msgspec.structs.replace(asking, head=asking.head + lines_of(span.headers))
+        asking, span = note_attempt(asking, self._section, self._url)
         return Exchange(self._connections, asking, reader, fresh=fresh, span=span)
 
     def _failed(self, request_id: str, run: _Run, failure: Failure) -> None:
-        self.standing.failed(failure.kind)
-        record = CURRENT.get()
-        if record is not None:
-            record.failed += (Failed(self.id, failure.kind, run.began, self._clock()),)
-        logger.warning("request %s: the upstream '%s' %s", request_id, self.id, failure)
+        note_failure(self.standing, self.id, request_id, failure, run.began, self._clock())
 
     def _learn(self, run: _Run) -> None:
         exchange = run.exchange
@@ -293,10 +281,6 @@ class UpstreamDestination:
         self._pace.counted(size_of(request), usage.prompt_tokens, attached_to(request))
         total_s = time.monotonic() - exchange.sent_at
         self._pace.answered(usage.prompt_tokens, usage.completion_tokens, exchange.first_s, total_s)
-
-
-def _stopping() -> ApiError:
-    return overloaded("The request was cancelled because the server is shutting down.")
 
 
 @lru_cache(maxsize=1024)

@@ -7,27 +7,22 @@ by another, as with chats; there is no second attempt beside a slow one.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Callable, Sequence
 
-import msgspec
 from yarl import URL
 
-from headgate.gateway.telemetry.record import CURRENT, Failed
 from headgate.gateway.upstream.connections import Connections
 from headgate.gateway.upstream.endpoints import ENDPOINTS, Endpoint
 from headgate.gateway.upstream.failures import Failure, hiding
+from headgate.gateway.upstream.noting import note_attempt, note_failure, stopping
 from headgate.gateway.upstream.pace import Pace
 from headgate.gateway.upstream.passed_reply import Reply
 from headgate.gateway.upstream.post import Asking, head_of, lines_of
 from headgate.gateway.upstream.retrying import Retrying
 from headgate.gateway.upstream.sections import UpstreamSection
 from headgate.gateway.upstream.standing import Standing
-from headgate.gateway.wire.errors import ApiError, overloaded
-
-logger = logging.getLogger("headgate.gateway")
 
 _COPIED_BYTES = 64 * 1024
 """Up to here a body goes out in one write with its head."""
@@ -64,7 +59,7 @@ class Passed:
             async with asyncio.timeout(None) as self._beginning:
                 await self._begin()
         except TimeoutError:
-            raise _stopping() from None
+            raise stopping() from None
         finally:
             self._beginning = None
         if self.reply.whole is not None:
@@ -76,7 +71,7 @@ class Passed:
             data = await self.reply.more()
         except Failure as failure:
             if self._passer.stopped:
-                raise _stopping() from None
+                raise stopping() from None
             self._failed(failure)
             raise failure.told(self._passer.id) from None
         if not data:
@@ -120,11 +115,7 @@ class Passed:
 
     def _failed(self, failure: Failure) -> None:
         passer = self._passer
-        passer.standing.failed(failure.kind)
-        record = CURRENT.get()
-        if record is not None:
-            record.failed += (Failed(passer.id, failure.kind, self._began, passer.clock()),)
-        logger.warning("request %s: the upstream '%s' %s", self._request_id, passer.id, failure)
+        note_failure(passer.standing, passer.id, self._request_id, failure, self._began, passer.clock())
 
 
 class Passer:
@@ -194,7 +185,7 @@ class Passer:
             streams: whether the answer is to come as it is made.
         """
         if self.stopped:
-            raise _stopping()
+            raise stopping()
         own = lines_of({"Content-Type": kind, "x-request-id": request_id})
         small = sum(map(len, body)) <= _COPIED_BYTES
         asking = Asking(
@@ -210,12 +201,7 @@ class Passer:
 
     def attempt(self, asking: Asking, *, fresh: bool) -> Reply:
         """One attempt, not begun yet; `fresh`: by a new connection."""
-        record, span = CURRENT.get(), None
-        if record is not None:
-            record.attempts += 1
-            if record.trace is not None:
-                span = record.trace.attempt(self.id, self.section.model, self._url.host or "", self._url.port or 0)
-                asking = msgspec.structs.replace(asking, head=asking.head + lines_of(span.headers))
+        asking, span = note_attempt(asking, self.section, self._url)
         return Reply(self._connections, asking, self._hide, fresh=fresh, span=span)
 
     def left(self, run: Passed) -> None:
@@ -227,7 +213,3 @@ class Passer:
         self.stopped = True
         for run in self._runs:
             run.stop()
-
-
-def _stopping() -> ApiError:
-    return overloaded("The request was cancelled because the server is shutting down.")
