@@ -168,14 +168,14 @@ class Passing:
             with await self._admission.enter(asked, principal, record) as ticket:
                 record.admitted_s = self._clock() - record.arrived
                 self._check_budget(ticket, passer, principal)
-                tab, had = await self._tab(principal, record), False
+                tab, had = await self._tab(endpoint, principal, record), False
                 ticket.attempt = Attempt(tab)
                 try:
                     async with self._asked(ticket, passer, endpoint, wanted, record) as answer:
                         yield answer
                         had = answer.ended and not record.status
                 finally:
-                    self._leave(principal, record, tab, had=had)
+                    self._leave(endpoint, principal, record, tab, had=had)
         except ApiError as error:
             self._admission.failed(principal, error)
             raise
@@ -222,15 +222,15 @@ class Passing:
             if share.exhausted:
                 raise over_budget(principal.team, Over(share, 0.0, for_good=True))
 
-    async def _tab(self, principal: Principal, record: RequestRecord) -> Tab:
+    async def _tab(self, endpoint: Endpoint, principal: Principal, record: RequestRecord) -> Tab:
         """That of the request as it was sent before. Answers are not kept: they are made again, and billed once."""
         retry = record.retry
-        return Tab() if retry is None else await self._admission.tabs.take(_key(principal, retry), retry)
+        return Tab() if retry is None else await self._admission.tabs.take(_key(endpoint, principal, retry), retry)
 
-    def _leave(self, principal: Principal, record: RequestRecord, tab: Tab, *, had: bool) -> None:
+    def _leave(self, endpoint: Endpoint, principal: Principal, record: RequestRecord, tab: Tab, *, had: bool) -> None:
         if (retry := record.retry) is not None:
-            self._admission.tabs.leave(_key(principal, retry), retry, tab, had=had)
+            self._admission.tabs.leave(_key(endpoint, principal, retry), retry, tab, had=had)
 
 
-def _key(principal: Principal, retry: Retry) -> Key:
-    return (principal.team, principal.key_id, retry.name, "passed on")
+def _key(endpoint: Endpoint, principal: Principal, retry: Retry) -> Key:
+    return (principal.team, principal.key_id, retry.name, f"passed on to {endpoint.path}")

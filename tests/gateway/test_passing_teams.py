@@ -82,15 +82,23 @@ async def test_a_client_that_leaves_pays_for_what_was_begun_and_once(fake: Passi
     parts: dict[str, Any] = {"storage": {"folder": str(tmp_path)}}
     asked = {"model": "other", "input": "x"}
     async with before(fake, {"price": {"usd_per_request": 0.001}}, **parts) as client:
-        fake.script = endless
-        reply = await client.post("/v1/audio/speech", json=asked)
-        await reply.content.readany()
-        reply.close()
-        await fake.left.wait()
-        fake.script = None
-        assert (await client.post("/v1/audio/speech", json=asked)).status == 200
+        # Each form has a boundary of its own.
+        for path, again in (
+            ("/v1/audio/speech", lambda: {"json": asked}),
+            ("/v1/audio/transcriptions", lambda: {"data": upload(), "headers": {"idempotency-key": "one"}}),
+        ):
+            fake.script = endless
+            fake.left.clear()
+            reply = await client.post(path, **again())
+            await reply.content.readany()
+            reply.close()
+            await fake.left.wait()
+            fake.script = None
+            assert (await client.post(path, **again())).status == 200
+        other = {"data": upload(language="en"), "headers": {"idempotency-key": "one"}}
+        assert (await refused(client, "/v1/audio/transcriptions", **other))[:2] == (422, "idempotency_key_reused")
     causes = {row[0]: (row[1], row[6]) for row in read_usage(tmp_path / FILE, ("cause",), None, None)}
-    assert causes == {"cancelled": (1, 1_000_000), "generated": (1, 0)}
+    assert causes == {"cancelled": (2, 2_000_000), "generated": (2, 0)}
 
 
 async def test_a_key_without_the_model_may_not_ask_it(fake: PassingUpstream, tmp_path: Path) -> None:

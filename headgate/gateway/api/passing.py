@@ -10,6 +10,7 @@ from aiohttp import HttpVersion11, web
 from headgate.gateway import keys
 from headgate.gateway.middleware import CLIENT_LEFT, read_body
 from headgate.gateway.passing import PassedOn
+from headgate.gateway.teams.retries import retry_of
 from headgate.gateway.telemetry.content import level_of, log_content
 from headgate.gateway.upstream.endpoints import EVENTS, Endpoint
 from headgate.gateway.wire import headers, sse
@@ -34,6 +35,8 @@ async def passed_on(
     """The same for a body that was read. `others` are models that serve it in this process."""
     principal, record = http[keys.PRINCIPAL], http[keys.RECORD]
     wanted = read_passed(endpoint, http.headers.get("Content-Type", ""), body)
+    if (form := wanted.form) is not None:
+        record.retry = retry_of(http.headers, form)
     passing = (await keys.backend(http)).passing
     passer = passing.find(endpoint, wanted.model, principal, others)
     if not endpoint.form and level_of(principal) != "off":
