@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
 import time
 
 import msgspec
@@ -89,5 +92,8 @@ async def _break_off(http: web.Request, response: web.StreamResponse, last: byte
     if last is not None:
         await response.write_eof(last)
     elif http.transport is not None:
-        # Without a length and chunks the end of a connection is the end of the answer, unless it is broken.
-        http.transport.close() if http.version >= HttpVersion11 else http.transport.abort()
+        if http.version < HttpVersion11:
+            # There the end of a connection is the end of the answer, unless it is reset.
+            with socket.socket(fileno=os.dup(http.transport.get_extra_info("socket").fileno())) as own:
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        http.transport.close()
