@@ -90,8 +90,9 @@ class PassedOn:
     def close(self) -> None:
         """End it. Who leaves it pays for what was made by then, as far as that is known; what fails costs nothing."""
         if self._begun and not self.ended and self._failure is None:
-            self._count()
-            self._charge.settle(self.usage, 0.0, "cancelled")
+            self.usage = self._took()
+            if self._charge.settle(self.usage, 0.0, "cancelled"):
+                self._count()
         if self.ended:
             self._breaker.succeeded()
         elif self._failure is not None and self._failure.fault:
@@ -101,13 +102,16 @@ class PassedOn:
         self._run.close()
 
     async def _settle(self) -> None:
-        self._count()
+        self.usage = self._took()
         await self._charge.settled(self.usage, 0.0)
         self.ended = True
+        self._count()
+
+    def _took(self) -> Usage:
+        metered = self._run.reply.metered
+        return metered.usage(self._price(metered.seconds))
 
     def _count(self) -> None:
-        metered = self._run.reply.metered
-        self.usage = metered.usage(self._price(metered.seconds))
         if self.usage.prompt_tokens or self.usage.completion_tokens:
             self._metrics.cut(self._run.model, self.usage)
 
@@ -140,7 +144,10 @@ class Passing:
 
         `others` serve it, too, though not by an upstream: to be told of.
         """
-        known = ", ".join([*self.serving(endpoint, principal), *others]) or "no model serves this here"
+        known = ", ".join([*self.serving(endpoint, principal), *others])
+        if not known:
+            message = f"No model that may be asked here serves /v1{endpoint.path}."
+            raise ApiError(404, message, param="model", code="model_not_found")
         if not asked:
             message = f"Missing required parameter: 'model'. Available: {known}."
             raise invalid(message, "model", "missing_required_parameter")

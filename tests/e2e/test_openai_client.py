@@ -226,8 +226,10 @@ def test_errors_are_the_clients_own(client: OpenAI, change: dict[str, Any], kind
 
 def test_unknown_urls_are_json(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
-        client.moderations.create(input="x")
+        client.vector_stores.create()
     assert caught.value.code == "unknown_url"
+    with pytest.raises(openai.NotFoundError, match="No model that may be asked here serves /v1/moderations"):
+        client.moderations.create(input="x")
 
 
 @pytest.mark.parametrize("after", [0, 1, 5])

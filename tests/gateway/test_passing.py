@@ -151,7 +151,7 @@ async def test_what_is_not_served_is_refused_with_what_is(fake: PassingUpstream,
             ("vectors", "/v1/rerank", "The model 'vectors' does not serve /v1/rerank. Available: ranker."),
             ("tiny", "/v1/rerank", "The model 'tiny' does not serve /v1/rerank. Available: ranker."),
             ("ranker", "/v1/embeddings", "The model 'ranker' does not serve /v1/embeddings. Available: vectors, both."),
-            ("ranker", "/v1/moderations", "/v1/moderations. Available: no model serves this here."),
+            ("ranker", "/v1/moderations", "No model that may be asked here serves /v1/moderations."),
             ("ranker", "/v1/chat/completions", "'ranker' does not serve chats. Available: auto, small, large, tiny, "),
         ):
             asked = {**hello, "input": "x", "query": "x", "documents": []} if "rerank" in path else {"input": "x"}
