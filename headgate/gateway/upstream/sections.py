@@ -12,9 +12,8 @@ from headgate.gateway.attachments import Input
 from headgate.gateway.routing_settings import BreakerSection, ModelPriceSection
 from headgate.gateway.secret_reference import REFERENCE
 from headgate.gateway.section import ModelId, Section
-from headgate.routing.types import Skill
 from headgate.gateway.upstream.endpoints import Serves
-from headgate.routing.types import Need
+from headgate.routing.types import Skill
 
 _OURS = ("authorization", "host", "content-length", "content-type", "accept", "accept-encoding", "connection",
          "transfer-encoding", "x-request-id")  # fmt: skip
