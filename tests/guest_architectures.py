@@ -32,6 +32,25 @@ SMALL: dict[str, Any] = {
     **{"word_embed_proj_dim": 64, "global_head_dim": 32, "intermediate_size_mlp": 96, "attention_chunk_size": 128},
     **{"moe_num_shared_experts": 1, "topk_method": "greedy", "index_n_heads": 2, "index_head_dim": 16},
     **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+    **{"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16},
+    **{"linear_head_dim": 16, "linear_num_heads": 4, "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16},
+    **{"mamba_n_groups": 1, "mamba_d_ssm": 128, "mamba_dt_rank": 8, "mamba_chunk_size": 16, "use_mamba_kernels": False},
+    **{"mamba_num_heads": 8, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 1, "chunk_size": 16},
+    **{"adapter_rank": 8, "num_dense_layers": 1, "attn_layer_indices": [1], "attn_layer_period": 2},
+}
+# Of layers that the default configuration does not have, or has after the first four.
+KINDS = {
+    **{kind: ["conv", "full_attention"] for kind in ("lfm2", "lfm2_moe")},
+    **{kind: ["linear_attention", "full_attention"] for kind in ("kimi_linear", "bailing_hybrid")},
+    **{kind: ["mamba", "hybrid"] for kind in ("zamba", "zamba2")},
+    "granitemoehybrid": ["mamba", "attention"],
+}
+OWN: dict[str, dict[str, Any]] = {
+    "nemotron_h": {"hybrid_override_pattern": "M*M-"},
+    "zamba": {"n_mamba_heads": 2, "num_key_value_heads": 4, "hidden_act": "gelu"},
+    "zamba2": {"num_key_value_heads": 4},
+    "zaya": {"num_experts_per_tok": 1},
+    "jamba": {"attn_layer_offset": 1},
 }
 
 
@@ -48,8 +67,14 @@ def write(kind: str, folder: Path) -> None:
         chosen.pop("head_dim", None)
     if getattr(plain, "sliding_window", None) is None:
         chosen.pop("sliding_window", None)
-    if kinds := list(dict.fromkeys(getattr(plain, "layer_types", None) or ())):
+    if kinds := KINDS.get(kind) or list(dict.fromkeys(getattr(plain, "layer_types", None) or ())):
         chosen["layer_types"] = [kinds[layer % len(kinds)] for layer in range(4)]
+    if isinstance(getattr(make, "layers_block_type", None), property):
+        chosen.pop("layer_types", None)
+    chosen |= OWN.get(kind, {})
+    for name, alias in getattr(plain, "attribute_map", {}).items():
+        if name in chosen and kind in KINDS:
+            chosen[alias] = chosen.pop(name)
     config = make(**chosen)
     with torch.device("meta"):
         size = sum(parameter.numel() for parameter in getattr(transformers, NAMES[kind])(config).parameters())
@@ -66,7 +91,8 @@ def write(kind: str, folder: Path) -> None:
 
 def verdict(kind: str) -> str:
     """How one does."""
-    if not getattr(getattr(transformers, NAMES[kind]), "_supports_attention_backend", False):
+    made = getattr(transformers, NAMES[kind])
+    if not any(getattr(made, key, False) for key in ("_supports_attention_backend", "_is_stateful")):
         return "has no place for another attention"
     with tempfile.TemporaryDirectory() as scratch:
         try:

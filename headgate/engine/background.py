@@ -57,8 +57,16 @@ class Background:
         """Give the youngest one's blocks back; False where none holds any."""
         if not self.running:
             return False
-        self._preempt(self.running[-1])
+        self.preempt(self.running[-1])
         return True
+
+    def preempt(self, sequence: Sequence) -> None:
+        """Take a running one's blocks back; it waits again."""
+        self.running.remove(sequence)
+        self._tables.release(sequence.table, keep=False)
+        sequence.reset()
+        self.preemptions += 1
+        insort(self.waiting, sequence, key=lambda s: s.arrival)
 
     def schedule(self, tokens: int, sequences: int, *, admit: bool) -> dict[Sequence, int]:
         """Divide what is left of a step.
@@ -94,21 +102,14 @@ class Background:
         while not self._tables.extend(sequence.table, len(sequence.tokens)):
             victim = self.running[-1]
             granted.pop(victim, None)
-            self._preempt(victim)
+            self.preempt(victim)
             if victim is sequence:
                 return False
         return True
 
-    def _preempt(self, sequence: Sequence) -> None:
-        self.running.remove(sequence)
-        self._tables.release(sequence.table, keep=False)
-        sequence.reset()
-        self.preemptions += 1
-        insort(self.waiting, sequence, key=lambda s: s.arrival)
-
     def _enter(self) -> Sequence | None:
         """Admit the next ready sequence if its known part fits beside the reserve."""
-        if len(self.running) >= self._max_running:
+        if len(self.running) >= self._max_running or not self._tables.admits:
             return None
         sequence = next((s for s in self.waiting if s.ready), None)
         if sequence is None:

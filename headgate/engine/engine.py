@@ -21,8 +21,9 @@ from headgate.engine.graphs import GraphRecorder
 from headgate.engine.kernels.choice import KernelSet, choose_kernels, row_kernels
 from headgate.engine.kernels.device_rows import RowState
 from headgate.engine.kernels.interface import AttentionShape
-from headgate.engine.kv.budget import kv_budget
-from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype
+from headgate.engine.kv.budget import divided, kv_budget
+from headgate.engine.kv.states import StateSlots
+from headgate.engine.kv.store import KVDtype, KVStore, kv_bytes_per_token, kv_dtype, state_bytes
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
 from headgate.engine.largest_step import largest_step
@@ -223,13 +224,14 @@ class Engine:
             else kv_budget(self.device, self._largest_steps(loaded), self._row_bytes(loaded))
         )
         per_token = sum(self._kv_bytes_per_token(loaded_decoder) for _, loaded_decoder, _ in loaded)
-        blocks = budget // (per_token * self._settings.block_size)
-        if blocks < 1:
-            raise CheckpointError(
-                f"kv_bytes {budget} holds no block; {per_token * self._settings.block_size} is the least"
-            )
+        state = sum(state_bytes(loaded_decoder.decoder.spec) for _, loaded_decoder, _ in loaded)
+        block = per_token * self._settings.block_size
+        blocks, states = divided(budget, block=block, state=state, most_states=2 * self._settings.max_running)
+        if blocks < 1 or (state and not states):
+            least = 2 * max(block, state) if state else block
+            raise CheckpointError(f"kv_bytes {budget} holds no block{' and state' * bool(state)}; {least} is the least")
         for spec, decoder, tokenizer in loaded:
-            self._models[spec.name] = self._serve(spec, decoder, tokenizer, blocks)
+            self._models[spec.name] = self._serve(spec, decoder, tokenizer, blocks, states)
 
     def _read(self, spec: ModelSpec) -> tuple[LoadedDecoder, Tokenizer]:
         try:
@@ -279,19 +281,24 @@ class Engine:
 
         return tell
 
-    def _serve(self, spec: ModelSpec, loaded: LoadedDecoder, tokenizer: Tokenizer, blocks: int) -> LocalModel:
+    def _serve(
+        self, spec: ModelSpec, loaded: LoadedDecoder, tokenizer: Tokenizer, blocks: int, states: int
+    ) -> LocalModel:
         settings, decoder = self._settings, loaded.decoder
         context_length = min(spec.context_length or decoder.spec.context_length, decoder.spec.context_length)
         # More than every running sequence at full length can never be used.
         blocks = min(blocks, settings.max_running * -(-context_length // settings.block_size))
         kept = kv_dtype(settings.kv_dtype, decoder.dtype)
         key = secrets.token_bytes(32)
-        tables = KVTables(blocks, settings.block_size, key, prefix_cache=settings.prefix_cache, dtype=str(kept))
+        slots = StateSlots(states, key) if decoder.spec.state_shapes else None
+        tables = KVTables(
+            blocks, settings.block_size, key, prefix_cache=settings.prefix_cache, dtype=str(kept), states=slots
+        )
         ahead = self._row_kernels is not None
         longest = min(context_length, tables.capacity_tokens)
 
         def assemble(decoder: LanguageModel) -> Runner:
-            store = KVStore(decoder.spec, blocks + ahead, settings.block_size, kept, self.device)
+            store = KVStore(decoder.spec, blocks + ahead, settings.block_size, kept, self.device, states)
             return Runner(decoder, store, settings.block_size, self._ahead(decoder, store, longest))
 
         lane = Lane(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headgate.engine.kernels.interface import DecodeBatch, Forms
+from headgate.engine.kernels.states import StepStates
 from headgate.engine.sampling.noise import stream_key
 from headgate.engine.scheduler import Chunk
 from headgate.engine.sequence import Sequence
@@ -150,6 +151,19 @@ def decode_batch(chunks: Seq[Chunk], size: int, forms: Forms | None = None) -> D
         max(starts) + 1,
         forms,
     )
+
+
+def step_states(chunks: Seq[Chunk], pools: Seq[Tensor]) -> StepStates | None:
+    """Where the states of the chunks' sequences are, with those in their slots that they start from; None without."""
+    if not pools:
+        return None
+    held = [chunk.sequence.table.held for chunk in chunks]
+    states = [each for each in held if each is not None]
+    for each in states:
+        if each.source >= 0:
+            for pool in pools:
+                pool[each.slot].copy_(pool[each.source])
+    return StepStates(pools, [each.slot for each in states], [each.saves for each in states])
 
 
 def stream(sequence: Sequence) -> int:

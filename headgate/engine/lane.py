@@ -284,7 +284,12 @@ class Lane:
         assert listed == held, "the lane and the scheduler hold different sequences"
 
     def _propose(self, chunks: list[Chunk]) -> tuple[list[Chunk], dict[Sequence, int]]:
-        """The step with proposed tokens, if there are any that it gains by; and how many, by sequence."""
+        """The step with proposed tokens, if there are any that it gains by; and how many, by sequence.
+
+        None where the model keeps a state: it cannot be taken back to a token before those that do not hold.
+        """
+        if self._scheduler.tables.states is not None:
+            return chunks, {}
         room = self._scheduler.room.tokens - sum(chunk.count for chunk in chunks)
         plan = self._planner.plan(chunks, room)
         if not plan:

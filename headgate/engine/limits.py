@@ -52,10 +52,11 @@ class Limits:
 class StepRoom:
     """The token budget of the next step. It falls when a step does not fit the device's memory, and rises again."""
 
-    def __init__(self, most: int) -> None:
-        """`most`: where memory suffices."""
+    def __init__(self, most: int, *, careful: bool = False) -> None:
+        """`most`: where memory suffices. `careful`: it rises again only where no sequence loses by a step too large."""
         self.tokens = most
         self._most = most
+        self._careful = careful
         self._fitted = 0
 
     def shrink(self, tokens: int, sequences: int) -> bool:
@@ -73,9 +74,14 @@ class StepRoom:
 
     def fitted(self) -> None:
         """A step fits."""
-        if self.tokens == self._most:
+        if self.tokens == self._most or self._careful:
             return
         self._fitted += 1
         if self._fitted == _PATIENCE:
             self._fitted = 0
             self.tokens = min(2 * self.tokens, self._most)
+
+    def emptied(self) -> None:
+        """No sequence is there that would lose anything."""
+        if self._careful:
+            self.tokens = self._most

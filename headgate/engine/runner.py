@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headgate.engine.ahead import AheadDecoder, Decoded
-from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, tensor
+from headgate.engine.inputs import Interrupt, StepInputs, decode_batch, step_states, tensor
 from headgate.engine.kernels.interface import AttentionBatch
 from headgate.engine.kv.store import KVStore
 from headgate.engine.models.language_model import LanguageModel
@@ -180,7 +180,8 @@ class Runner:
         for sequence, _ in inputs.sampling:
             if sequence.guide is not None:
                 sequence.guide.begin(sequence.tokens)
-        batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size)
+        states = step_states(chunks, self._store.states)
+        batch = AttentionBatch(inputs.counts, inputs.contexts, inputs.tables, slots, self._block_size, states)
         step = (tokens, positions, batch, self._store.layers, rows)
         sampling, told = len(inputs.sampling), len(inputs.sampling) + len(inputs.probing)
         started = time.perf_counter()

@@ -70,7 +70,7 @@ class Scheduler:
     def __init__(self, tables: KVTables, limits: Limits) -> None:
         self.tables = tables
         self.limits = limits
-        self.room = StepRoom(limits.max_step_tokens)
+        self.room = StepRoom(limits.max_step_tokens, careful=tables.states is not None)
         self.preemptions = 0
         self.queried_tokens = 0
         self.hit_tokens = 0
@@ -125,6 +125,8 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence behind its tenant's others, or behind the other background work."""
+        if self.idle:
+            self.room.emptied()
         if sequence.background:
             self.background.add(sequence)
             return
@@ -172,6 +174,10 @@ class Scheduler:
         if not preempted and len(self.background):
             granted |= self._fill(granted, alone=alone)
         self._revision += 1
+        if self.tables.states is not None:
+            for sequence, count in granted.items():
+                start, known = sequence.computed, len(sequence.tokens)
+                self.tables.plan_states(sequence.table, start, start + count, known, sequence.prompt_length)
         return [Chunk(sequence, sequence.computed, count) for sequence, count in granted.items()]
 
     def repeats(self, chunks: list[Chunk], most: int) -> int:
@@ -217,11 +223,17 @@ class Scheduler:
     def shrink(self, chunks: list[Chunk]) -> bool:
         """The step does not fit the device's memory. Have the next ones be smaller, False where that is no use.
 
-        Leaves everything as it was before the step, but for what the tenants were charged.
+        Leaves everything as it was before the step, but for what the tenants were charged. Who has a state begins anew:
+        some layers may have changed it already.
         """
         for chunk in chunks:
             self.tables.trim(chunk.sequence.table, len(chunk.sequence.tokens))
-        return self.room.shrink(sum(chunk.count for chunk in chunks), len(chunks))
+        smaller = self.room.shrink(sum(chunk.count for chunk in chunks), len(chunks))
+        if smaller and self.tables.states is not None:
+            for sequence in sorted((chunk.sequence for chunk in chunks), key=lambda s: -s.arrival):
+                self.background.preempt(sequence) if sequence.background else self._preempt(sequence)
+            self._revision += 1
+        return smaller
 
     def commit(self, chunks: list[Chunk]) -> None:
         """The step's keys and values are written: count them as computed and share full blocks.
@@ -241,6 +253,9 @@ class Scheduler:
             self.tables.publish(sequence.table, sequence.tokens, sequence.computed)
             if probed:
                 self.tables.publish_tail(sequence.table, sequence.tokens)
+        if self.tables.states is not None:
+            for chunk in chunks:
+                self.tables.settle_states(chunk.sequence.table, keep=not chunk.sequence.background)
         self._revision += 1
 
     def remove(self, sequence: Sequence, *, discard: bool = False) -> list[int]:
@@ -340,6 +355,9 @@ class Scheduler:
     def _enter(self, sequence: Sequence) -> bool:
         if self._refused == (sequence, self.tables.free_blocks):
             return False
+        while not self.tables.admits:
+            if not self.background.give_way():
+                return False
         cached = self.tables.attach_prefix(sequence.table, sequence.reusable)
         missing = self.tables.blocks_for(len(sequence.tokens)) - len(sequence.table.blocks)
         # One block in reserve per running sequence, or the newcomer would soon be preempted for their next tokens.

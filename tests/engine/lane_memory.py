@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from headgate.engine.inputs import Interrupt
+from headgate.engine.kv.states import StateSlots
 from headgate.engine.kv.tables import KVTables
 from headgate.engine.lane import Lane
 from headgate.engine.limits import Limits
@@ -49,12 +50,13 @@ class MemoryModel:
         self.leaves = 0
         self.unrecorded = self.kv_bytes = 0
         self._flights: dict[Sequence, list[tuple[int, int]]] = {}
+        self._states: dict[int, tuple[str, tuple[int, ...]]] = {}
 
     def ahead(self, chunks: Seq[Chunk]) -> int:  # noqa: ARG002
         return self.leaves
 
     def repeats(self, chunks: Seq[Chunk]) -> bool:
-        return all(c.sequence.direct and c.count == 1 and c.samples for c in chunks)
+        return all(c.sequence.direct and c.count == 1 and c.samples and c.sequence.table.held is None for c in chunks)
 
     def prepare(self, *, idle: bool) -> bool:  # noqa: ARG002
         return False
@@ -78,6 +80,7 @@ class MemoryModel:
         assert repeats or most == 1
         assert most == 1 or all(c.count == 1 and c.samples and not c.sequence.background for c in chunks)
         self.chunks = list(chunks)
+        remember = self._remember(chunks)
         if not self.fits(chunks):
             raise torch.OutOfMemoryError("CUDA out of memory")
         found: dict[Sequence, list[int]] = {c.sequence: [] for c in chunks if c.samples}
@@ -105,6 +108,7 @@ class MemoryModel:
                 known = chunk.sequence.tokens
                 behind = [following((*known, *chunk.drafted[:at])) for at in range(1 + len(chunk.drafted))]
                 found[chunk.sequence] = behind[: holding(behind, chunk.drafted, chunk.sequence.ends)]
+        self._states.update(remember)
         sampled = [Sampled(sequence, tokens) for sequence, tokens in found.items()]
         probed = [
             Probed(c.sequence, np.array(c.sequence.tokens, np.float32))
@@ -127,6 +131,28 @@ class MemoryModel:
             self.fail_next = False
             raise RuntimeError("the device is gone")
 
+    def _remember(self, chunks: Seq[Chunk]) -> dict[int, tuple[str, tuple[int, ...]]]:
+        """States as the step is to leave them: a state stands for the tokens that made it.
+
+        They are broken until then: some layers may have changed theirs when a step fails.
+        """
+        held = [(chunk, chunk.sequence.table.held) for chunk in chunks]
+        for _, states in held:
+            if states is not None and states.source >= 0:
+                self._states[states.slot] = self._states[states.source]
+        after = {}
+        for chunk, states in held:
+            if states is None:
+                continue
+            known, tenant = tuple(chunk.sequence.tokens), chunk.sequence.request.tenant
+            if chunk.start:
+                assert self._states[states.slot] == (tenant, known[: chunk.start]), "it goes on from another state"
+            for end, slot in (*states.saves, (chunk.start + chunk.count, states.slot)):
+                assert chunk.start < end <= chunk.start + chunk.count
+                after[slot] = tenant, known[:end]
+        self._states.update(dict.fromkeys(after, ("nobody", ())))
+        return after
+
     def _scores(self, chunk: Chunk) -> tuple[TokenScore, ...]:
         request = chunk.sequence.request
         given = (*request.prompt, *request.score)
@@ -139,6 +165,7 @@ class MemoryModel:
 
     def release(self) -> None:
         self._slots.clear()
+        self._states.clear()
 
     def _slot(self, chunk: Chunk, position: int) -> int:
         return (
@@ -157,9 +184,11 @@ def lane_of(
     context_length: int = 10**6,
     tick_s: float = 1.0,
     cpu_tick_s: float = 0.0,
+    states: int = 0,
 ) -> tuple[Lane, Scheduler, MemoryModel]:
-    """Whose clocks go on by a tick whenever they are read."""
-    scheduler = Scheduler(KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache), limits)
+    """Whose clocks go on by a tick whenever they are read. `states`: slots of a model that keeps some."""
+    slots = StateSlots(states, b"key") if states else None
+    scheduler = Scheduler(KVTables(blocks, BLOCK_SIZE, b"key", prefix_cache=prefix_cache, states=slots), limits)
     memory = MemoryModel(BLOCK_SIZE)
     clock, cpu_clock = (count(0.0, tick).__next__ for tick in (tick_s, cpu_tick_s))
     lane = Lane(scheduler, memory, context_length=context_length, eos_ids=(EOS,), clock=clock, cpu_clock=cpu_clock)

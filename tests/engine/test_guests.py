@@ -183,9 +183,8 @@ def test_facts_need_no_weights(tmp_path: Path) -> None:
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    # What is convolved is in no cache of ours.
-    "convolutions": ("Lfm2Config", {"layer_types": ["conv", "full_attention", "conv"]}, "its logits are off by|takes"),
-    "recurrent": ("MambaConfig", {"state_size": 8}, "it has no place for another attention"),
+    "recurrent": ("MambaConfig", {"state_size": 8}, "none of its layers attends"),
+    "attention of its own": ("BloomConfig", {}, "it has no place for another attention"),
     "sees what follows": ("BertConfig", {"is_decoder": False}, "its attention takes .*is_causal"),
     "window untold": (
         "MoshiConfig",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.device_rows import RowKernels
 from headgate.engine.kernels.mixture import Fp8Expert, Mixture, MixtureWeights, PackedExperts
+from headgate.engine.kernels.states import StepStates
 from headgate.engine.models.activation import Activation
 from headgate.engine.quant.fp8 import Fp8Weight
 from headgate.engine.quant.linear import Linear, PackedWeight, WeightFormat
@@ -64,6 +65,7 @@ class AttentionBatch:
         tables: blocks of each sequence, in order of position.
         slots: [tokens] int64, where each row's key and value go.
         block_size: slots per block.
+        states: of models that keep some.
     """
 
     counts: Sequence[int]
@@ -71,6 +73,7 @@ class AttentionBatch:
     tables: Sequence[Sequence[int]]
     slots: Tensor
     block_size: int
+    states: StepStates | None = None
 
 
 @dataclass(frozen=True, slots=True)

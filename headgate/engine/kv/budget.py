@@ -66,6 +66,15 @@ def measured_budget(memory: Memory, steps: Iterable[Callable[[], object]], rows:
     return max(0, min(free * 8 // 10, (free - peak) * 9 // 10))
 
 
+def divided(budget: int, *, block: int, state: int, most_states: int) -> tuple[int, int]:
+    """How many blocks and how many states of sequences `budget` bytes hold, for bytes of one of each.
+
+    States get what `most_states` of them take, but no more than half. They are 0 for models without.
+    """
+    states = min(most_states, budget // 2 // state) if state else 0
+    return (budget - states * state) // block, states
+
+
 def host_memory(bounds: Iterable[Path] = _BOUNDS) -> int:
     """Bytes of memory that this process may use: the machine's, or less where files of `bounds` say so."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]

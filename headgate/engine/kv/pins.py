@@ -30,6 +30,7 @@ class Pins:
             return False
         self._tables.trim(table, len(table.identities) * self._tables.block_size)
         self._tables.make_findable(table)
+        self._tables.hold_state(table)
         self._held[name] = table
         self.blocks = len(self._blocks())
         return True

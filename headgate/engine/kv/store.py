@@ -23,6 +23,11 @@ def kv_dtype(wanted: KVDtype, dtype: torch.dtype) -> torch.dtype:
     return dtype if wanted == "auto" else torch.int8 if wanted == "int8" else E4M3
 
 
+def state_bytes(spec: ModelShape) -> int:
+    """Bytes of what is kept of a sequence beside keys and values, however long it is."""
+    return sum(each.nbytes for each in spec.state_shapes)
+
+
 def kv_bytes_per_token(spec: ModelShape, dtype: torch.dtype) -> int:
     """Bytes one token's keys and values take over all layers, scales included."""
     scale_bytes = 4 if dtype.itemsize == 1 else 0
@@ -32,11 +37,12 @@ def kv_bytes_per_token(spec: ModelShape, dtype: torch.dtype) -> int:
 class KVStore:
     """Per layer one tensor of keys and one of values, [blocks * block_size, kv_heads, head_dim].
 
-    int8 and fp8 ones have scales beside them, see KVLayer.
+    int8 and fp8 ones have scales beside them, see KVLayer. Of models that keep a state of sequences there is one tensor
+    for each of `state_shapes`, [states, *shape].
     """
 
     def __init__(
-        self, spec: ModelShape, blocks: int, block_size: int, dtype: torch.dtype, device: torch.device
+        self, spec: ModelShape, blocks: int, block_size: int, dtype: torch.dtype, device: torch.device, states: int = 0
     ) -> None:
         self.blocks, self.block_size = blocks, block_size
         slots = blocks * block_size
@@ -57,11 +63,14 @@ class KVStore:
             return KVLayer(keys, values, *scales)
 
         self.layers = [layer(heads, width) for heads, width in spec.kv_shapes]
+        self.states = [zeros((states, *each.shape), each.dtype) for each in spec.state_shapes if states]
 
     @property
     def nbytes(self) -> int:
         """Bytes reserved."""
-        return sum(tensor.nbytes for layer in self.layers for tensor in _tensors(layer))
+        return sum(tensor.nbytes for layer in self.layers for tensor in _tensors(layer)) + sum(
+            tensor.nbytes for tensor in self.states
+        )
 
     def use(self, blocks: Iterable[int]) -> None:
         """To be told of blocks that are written to: beyond a huge page of each tensor memory comes in huge pages."""
@@ -72,6 +81,7 @@ class KVStore:
     def release(self) -> None:
         """Give the memory back."""
         self.layers.clear()
+        self.states.clear()
         self._memory = None
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 
 from headgate.cache.prefix import PrefixIndex
 from headgate.engine.kv.pool import BlockPool
+from headgate.engine.kv.states import Held, StateSlots
 
 
 @dataclass(slots=True)
@@ -23,13 +24,27 @@ class BlockTable:
     """Identities of the leading blocks that are full and computed."""
     found: int = 0
     """Leading blocks that others had computed."""
+    held: Held | None = None
+    """Of a sequence that was admitted, where the model keeps a state of it."""
 
 
 class KVTables:
     """Gives blocks to sequences, shares full blocks between sequences with equal prefixes, takes them back."""
 
-    def __init__(self, blocks: int, block_size: int, key: bytes, *, prefix_cache: bool = True, dtype: str = "") -> None:
-        """`block_size`: tokens per block. `key`: secret of the block identities, which `dtype` is a part of too."""
+    def __init__(
+        self,
+        blocks: int,
+        block_size: int,
+        key: bytes,
+        *,
+        prefix_cache: bool = True,
+        dtype: str = "",
+        states: StateSlots | None = None,
+    ) -> None:
+        """`block_size`: tokens per block. `key`: secret of the block identities, which `dtype` is a part of too.
+
+        `states`: of a model that keeps a state of each sequence. Blocks are no use then without the state at their end.
+        """
         if block_size < 1:
             raise ValueError(f"block_size must be at least 1, got {block_size}")
         self.block_size = block_size
@@ -37,6 +52,7 @@ class KVTables:
         self._pool = BlockPool(blocks, self._index)
         self._prefix_cache = prefix_cache
         self._dtype = dtype
+        self.states = states
 
     @property
     def shares(self) -> bool:
@@ -52,6 +68,11 @@ class KVTables:
     def free_blocks(self) -> int:
         """Blocks that a sequence can take now."""
         return self._pool.free
+
+    @property
+    def admits(self) -> bool:
+        """Whether one more sequence can have a state, if the model keeps any."""
+        return self.states is None or self.states.free > 0
 
     @property
     def capacity_tokens(self) -> int:
@@ -72,7 +93,7 @@ class KVTables:
         The last token is always left to compute, since its logits are what the sequence waits for.
         """
         if not self._prefix_cache:
-            return 0
+            return 0 if self.states is None else self._begin(table)
         size = self.block_size
         parent = table.root
         for start in range(0, len(tokens) - size, size):
@@ -83,8 +104,21 @@ class KVTables:
             self._pool.share(block)
             table.blocks.append(block)
             table.identities.append(parent)
+        if self.states is not None:
+            return self._begin(table)
         table.found = len(table.blocks)
         return len(tokens) - 1 if self._claim_tail(table, tokens) else table.found * size
+
+    def _begin(self, table: BlockTable) -> int:
+        """Give it a slot, and leave it those of its blocks that there is a state behind."""
+        assert self.states is not None
+        table.held, table.found = self.states.begin(table.identities)
+        found = len(table.identities)
+        if found > table.found:
+            table.held.branch = found * self.block_size
+            del table.identities[table.found :]
+            self.trim(table, table.found * self.block_size)
+        return table.found * self.block_size
 
     def _claim_tail(self, table: BlockTable, tokens: Sequence[int]) -> bool:
         """Take over the block that `publish_tail` kept of the same tokens, all to itself: it is written to."""
@@ -111,11 +145,15 @@ class KVTables:
             return 0
         size = self.block_size
         known = np.asarray(tokens, dtype=np.int32)
-        parent = self._index.root(tenant, dtype=self._dtype)
+        parent, states, behind = self._index.root(tenant, dtype=self._dtype), self.states, 0
         for start in range(0, len(known) - size, size):
             parent = self._index.identity(parent, known[start : start + size])
             if self._index.find(parent) is None:
-                return start
+                return start if states is None else behind
+            if states is not None and states.kept(parent):
+                behind = start + size
+        if states is not None:
+            return behind
         if len(known) % size == 0:
             return max(0, len(known) - size)
         tail = self._index.find(self._index.identity(parent, known[len(known) // size * size :]))
@@ -153,8 +191,33 @@ class KVTables:
 
         The full blocks are published. Nothing may be written to it any more by this table.
         """
-        if self._prefix_cache and len(tokens) % self.block_size:
+        if self._prefix_cache and self.states is None and len(tokens) % self.block_size:
             self._index.publish(self._tail(table, tokens), table.blocks[len(table.identities)])
+
+    def plan_states(self, table: BlockTable, start: int, stop: int, tokens: int, prompt: int) -> None:
+        """Have the state kept that a step over the tokens from `start` to `stop` leaves at the ends of some blocks.
+
+        `tokens`: that are known of the sequence, `prompt` of its prompt.
+        """
+        held, size = table.held, self.block_size
+        if not self._prefix_cache or held is None or self.states is None:
+            return
+        answered = stop if stop > prompt and stop % size == 0 else 0
+        last = (tokens - 1) // size * size
+        ends = [end for end in sorted({held.branch, last}) if start < end <= stop and end != answered]
+        if ends or answered:
+            self.states.plan(held, ends, answered)
+
+    def settle_states(self, table: BlockTable, *, keep: bool) -> None:
+        """That step is computed, and what is full is published."""
+        if table.held is not None and self.states is not None:
+            self.states.settle(table.held, table.identities, self.block_size, keep=keep)
+
+    def hold_state(self, table: BlockTable) -> None:
+        """Keep the last state behind its blocks as long as these, if there is room; its own is given back."""
+        if table.held is not None and self.states is not None:
+            self.states.end(table.held)
+            table.held = self.states.hold(table.identities)
 
     def findable(self, table: BlockTable) -> list[int]:
         """Its full blocks, and in place of duplicates those by which others find the same tokens."""
@@ -187,6 +250,12 @@ class KVTables:
                 if discard:
                     self._index.forget(block)
             self._pool.release(block, keep=keep or number < table.found)
+        if self.states is not None and table.held is not None:
+            self.states.end(table.held)
+            table.held = None
+            if discard:
+                for identity in table.identities:
+                    self.states.drop(identity)
         del table.blocks[:]
         table.identities.clear()
         table.found = 0
@@ -196,11 +265,15 @@ class KVTables:
         """Nothing that is in the blocks can be found any more. No table may have any."""
         for block in range(self._pool.size):
             self._index.forget(block)
+        if self.states is not None:
+            self.states.forget()
 
     def check(self, tables: Iterable[BlockTable]) -> None:
         """Raise AssertionError unless the pool's reference counts are exactly the uses by `tables`."""
         self._pool.check()
-        uses = [0] * self._pool.size
+        tables, uses = list(tables), [0] * self._pool.size
+        if self.states is not None:
+            self.states.check(table.held for table in tables if table.held is not None)
         for table in tables:
             assert len(set(table.blocks)) == len(table.blocks), "a table uses a block twice"
             assert len(table.identities) <= len(table.blocks), "a table has more identities than blocks"

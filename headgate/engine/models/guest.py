@@ -13,7 +13,9 @@ from torch import Tensor
 from headgate.engine.kernels.capped import CappedAttention
 from headgate.engine.kernels.device_rows import DeviceStep
 from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kernels, KVLayer
+from headgate.engine.kernels.states import StateShape
 from headgate.engine.models.guest_parts import Attended, GuestParts
+from headgate.engine.models.guest_states import StatePasses
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class GuestSpec:
 
     architecture: str
     kv_shapes: tuple[tuple[int, int], ...]
+    state_shapes: tuple[StateShape, ...]
     vocab_size: int
     context_length: int
     expert_count: int = 0
@@ -59,11 +62,12 @@ class Guest:
     decodes = False
     steps_on_device = False
 
-    def __init__(self, parts: GuestParts, spec: GuestSpec, kernels: Kernels, *, capped: bool) -> None:
-        """`capped`: whether its layers cap scores or have sinks."""
+    def __init__(self, parts: GuestParts, spec: GuestSpec, kernels: Kernels, *, capped: bool, singly: bool) -> None:
+        """`capped`: whether its layers cap scores or have sinks. `singly`: see StatePasses."""
         self.spec = spec
         self.kernels = kernels
         self.capped = CappedAttention() if capped else None
+        self._singly = singly
         self._parts = parts
 
     @property
@@ -110,7 +114,8 @@ class Guest:
         self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Sequence[KVLayer], rows: Tensor
     ) -> Tensor:
         """See LanguageModel."""
-        return self._parts.hidden(tokens, positions, _Paged(self, batch, cache)).index_select(0, rows)
+        passes = StatePasses(batch, self.device, singly=self._singly) if self.spec.state_shapes else None
+        return self._parts.hidden(tokens, positions, _Paged(self, batch, cache), passes).index_select(0, rows)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """See LanguageModel."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +15,12 @@ import torch
 from torch import Tensor
 
 from headgate.engine.errors import CheckpointError, UnknownArchitecture, lacks_memory
-from headgate.engine.kernels.interface import AttentionBatch, Kernels
-from headgate.engine.kv.store import KVStore
+from headgate.engine.kernels.interface import Kernels
+from headgate.engine.models import guest_trial
 from headgate.engine.models.architectures import known
 from headgate.engine.models.guest import Guest, GuestSpec
 from headgate.engine.models.guest_parts import ATTENTION, Attended, GuestParts, attention
+from headgate.engine.models.guest_states import StateSurvey, remembers
 from headgate.engine.models.identity import revision
 from headgate.engine.models.loader import Dtype, LoadedDecoder, computed_in, return_freed_memory
 from headgate.engine.models.quantization import STATED_IN, check_quantization
@@ -30,13 +30,11 @@ from headgate.engine.quant.linear import WeightFormat
 
 logger = logging.getLogger(__name__)
 
+OTHER_PARTS = ("model.visual.", "visual.", "mtp.")
+"""What the names of tensors begin with that are of parts that see or that guess tokens ahead."""
 _HARMLESS = frozenset({"position_ids", "use_cache", "output_router_logits", "output_attentions", "output_hidden_states",
                        "cache_position", "logits_to_keep", "labels", "return_dict", "position_embeddings"})  # fmt: skip
 """What layers hand on to attention, which needs none of it here."""
-_STEPS = [37, 1, 1, 1, 1, 1, 54]
-"""Tokens of the steps in which a prompt is tried."""
-_OFF, _OFF_ROUNDED = {torch.float32: 0.01}, 0.3
-"""How far logits may be off, as a part of how much they differ: another mask or a lost state makes that 1 or so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +91,20 @@ def load_guest(
     compute = computed_in(config, dtype)
     model = _read(folder, compute).to(device).eval()
     with torch.inference_mode(), _refusing(facts.architecture):
-        prompt = torch.arange(sum(_STEPS), device=device) * 7919 % facts.vocab_size
-        wanted = _own_logits(model, prompt)
+        prompt = guest_trial.prompt(facts.vocab_size, device)
+        wanted = guest_trial.own_logits(model, prompt, remembers=remembers(model))
         parameters, parts = model.num_parameters(), GuestParts(model)
         del model
         survey = _Survey()
-        parts.logits(parts.hidden(prompt[:2], torch.arange(2, device=device), survey))
-        guest = Guest(parts, survey.spec(facts, wanted[0].shape[-1]), kernels, capped=survey.capped)
-        off = _off(guest, prompt, wanted)
-        if not off <= _OFF.get(compute, _OFF_ROUNDED):
+        parts.hidden(prompt[:2], torch.arange(2, device=device), survey, survey.states)
+        guest = Guest(
+            parts, survey.spec(facts, wanted.shape[-1]), kernels, capped=survey.capped, singly=survey.states.singly
+        )
+        off = guest_trial.off(guest, prompt, wanted)
+        if not off <= guest_trial.OFF.get(compute, guest_trial.OFF_ROUNDED):
             raise ValueError(f"with our attention and cache its logits are off by {off:.2g}")
         parts.compute_in(kernels, fmt, routers=facts.experts[0])
-        if not math.isfinite(_off(guest, prompt, wanted)):
+        if not math.isfinite(guest_trial.off(guest, prompt, wanted)):
             raise ValueError(f"with weights of {fmt} its logits are not finite")
     return_freed_memory()
     logger.info("%s: transformers' own layers with our attention and cache; its logits are off by %.2g", folder, off)
@@ -139,10 +139,19 @@ def _known(folder: Path) -> tuple[str, Any, type[Any]]:
         raise CheckpointError(f"{folder}/config.json: transformers does not take it: {error}") from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise _unfit(name, "it is no causal language model")
-    model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    if name != model.__name__ and not name.endswith("ForCausalLM"):
+    model, whole = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], type(config)
+    if (
+        getattr(model, "config_class", None) is not whole
+        and config.sub_configs.get("text_config") is model.config_class
+    ):
+        # Its text model is one by itself, and what is said of the head is often said of the whole only.
+        config = config.get_text_config()
+        if stated.get("tie_word_embeddings") is not None:
+            config.tie_word_embeddings = bool(stated["tie_word_embeddings"])
+    if name != model.__name__ and not name.endswith("ForCausalLM") and type(config) is whole:
         raise _unfit(name, f"of model_type {config.model_type!r} only {model.__name__} can be")
-    if not getattr(model, "_supports_attention_backend", False):
+    # What keeps a state says that it has none, too, for other backends of transformers have no states.
+    if not any(getattr(model, key, False) for key in ("_supports_attention_backend", "_is_stateful")):
         raise _unfit(name, "it has no place for another attention")
     return name, config, model
 
@@ -177,12 +186,12 @@ def _read(folder: Path, dtype: torch.dtype) -> Any:
     shown = telling.is_progress_bar_enabled()
     telling.disable_progress_bar()
     try:
-        if any(getattr(config, key, None) for key in STATED_IN):
+        if any(read_json(folder / "config.json").get(key) for key in STATED_IN):
             # For most formats it wants packages of their makers.
             plain = type(config).from_dict({k: v for k, v in config.to_dict().items() if k not in STATED_IN})
             model, found = kind.from_pretrained(None, config=plain, state_dict=expanded(folder, dtype), **options)
         else:
-            model, found = kind.from_pretrained(folder, **options)
+            model, found = kind.from_pretrained(folder, config=config, **options)
     except CheckpointError:
         raise
     except Exception as error:
@@ -203,20 +212,6 @@ def _read(folder: Path, dtype: torch.dtype) -> Any:
 def _some(names: Any) -> str:
     few = sorted(map(str, names))
     return ", ".join(few[:3]) + (f" and {len(few) - 3} more" if len(few) > 3 else "")
-
-
-def _own_logits(model: Any, prompt: Tensor) -> list[Tensor]:
-    """Of each step, [tokens, vocab_size], as transformers has them with its own attention and cache."""
-    from transformers import DynamicCache
-
-    model.set_attn_implementation("eager")
-    # Its name has changed in transformers 5.
-    name = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
-    cache = {name: DynamicCache(config=model.config), "use_cache": True}
-    steps = torch.split(torch.arange(len(prompt), device=prompt.device), _STEPS)
-    found = [model(input_ids=prompt[s].unsqueeze(0), position_ids=s.unsqueeze(0), **cache).logits[0] for s in steps]
-    model.set_attn_implementation(ATTENTION)
-    return [logits.float() for logits in found]
 
 
 @contextmanager
@@ -241,6 +236,7 @@ class _Survey:
     """What a model's layers want attended, in order."""
 
     seen: list[Attended] = field(default_factory=list)
+    states: StateSurvey = field(default_factory=StateSurvey)
 
     def __call__(self, wanted: Attended) -> Tensor:
         """See Attends."""
@@ -264,33 +260,15 @@ class _Survey:
         """
         if facts.window and facts.window < facts.context_length and not any(wanted.window for wanted in self.seen):
             raise ValueError(f"sliding_window is {facts.window}, of which its attention is not told")
+        if not self.seen:
+            raise ValueError("none of its layers attends")
         shapes = ((w.key.shape[1], max(w.key.shape[-1], w.value.shape[-1])) for w in self.seen)
         return GuestSpec(
             architecture=facts.architecture,
             kv_shapes=tuple(shapes),
+            state_shapes=tuple(self.states.shapes),
             vocab_size=vocab_size,
             context_length=facts.context_length,
             expert_count=facts.experts[0],
             experts_per_token=facts.experts[1],
         )
-
-
-def _off(guest: Guest, prompt: Tensor, wanted: Sequence[Tensor]) -> float:
-    """How far the guest's logits are off in the same steps: the middle one of a step's rows, or of the short steps'.
-
-    Not the worst: a token of a mixture may go to other experts by the last bits of its router.
-    """
-    size = 16
-    blocks = range(-(-len(prompt) // size))
-    store = KVStore(guest.spec, len(blocks), size, guest.dtype, guest.device)
-    off: dict[bool, list[Tensor]] = {}
-    for number, places in enumerate(torch.split(torch.arange(len(prompt), device=guest.device), _STEPS)):
-        count, context = len(places), int(places[-1]) + 1
-        batch = AttentionBatch([count], [context], [blocks], places, size)
-        rows = torch.arange(count, device=guest.device)
-        found = guest.forward(prompt[places], places, batch, store.layers, rows).float()
-        right = wanted[number]
-        spread = (right - right.mean(-1, keepdim=True)).norm(dim=-1)
-        differ = ((found - right).norm(dim=-1) / spread).nan_to_num(torch.inf)
-        off.setdefault(count == 1, []).append(differ if count == 1 else differ.median().reshape(1))
-    return max(float(torch.cat(off[True]).median()), float(torch.cat(off[False]).max()))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headgate.engine.kernels.interface import Kernels
+from headgate.engine.models.guest_states import Carrier, Passes, put_in
 from headgate.engine.quant.linear import Linear, WeightFormat
 
 ATTENTION = "headgate"
@@ -85,7 +86,7 @@ class _OurLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., inputs] to [..., outputs]."""
-        y = self.layer(x.reshape(-1, x.shape[-1]))
+        y = self.layer(x.reshape(-1, x.shape[-1]).contiguous())
         return y.view(*x.shape[:-1], y.shape[-1])
 
 
@@ -104,6 +105,17 @@ class _LayersOutput:
 
 class _Given(nn.Module):
     """Stands where the layers were, so that what comes behind them can be computed by itself."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self._layers = (layers,)  # which are no part of it
+
+    def __getattr__(self, name: str) -> Any:
+        """Numbers that some heads look up there."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self._layers[0], name)
 
     def forward(self, *_args: object, hidden: Tensor, **_beside: object) -> _LayersOutput:
         """What the layers gave."""
@@ -128,7 +140,14 @@ class GuestParts:
         self._model = model
         self.embedding: Tensor = embedding.weight
         self.linears: list[Linear] = []
-        setattr(model, name, _Given())
+        self._carrier = Carrier()
+        self._remembering = put_in(self._layers, self._carrier)
+        setattr(model, name, _Given(self._layers))
+
+    @property
+    def remembers(self) -> bool:
+        """Whether some of its layers keep a state of each sequence."""
+        return bool(self._remembering)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -136,8 +155,9 @@ class GuestParts:
         found = [t for part in (self._layers, self._model) for t in (*part.parameters(), *part.buffers())]
         return list({id(tensor): tensor for tensor in found}.values())
 
-    def hidden(self, tokens: Tensor, positions: Tensor, attends: Attends) -> Tensor:
-        """[tokens, hidden] behind the last layer, of int64 [tokens]."""
+    def hidden(self, tokens: Tensor, positions: Tensor, attends: Attends, passes: Passes | None = None) -> Tensor:
+        """[tokens, hidden] behind the last layer, of int64 [tokens]. `passes`: where it `remembers`."""
+        self._carrier.passes = passes
         found = self._layers(
             input_ids=tokens.unsqueeze(0), position_ids=positions.unsqueeze(0), use_cache=False, attends=attends
         )
@@ -151,12 +171,16 @@ class GuestParts:
         return logits[0]
 
     def compute_in(self, kernels: Kernels, fmt: WeightFormat, routers: int) -> None:
-        """Have `kernels` compute linear layers in `fmt`: all but those of `routers` outputs, which choose experts."""
+        """Have `kernels` compute linear layers in `fmt`: all but those of `routers` outputs, which choose experts.
+
+        In layers that keep a state only those that a step has called: of some the weights are read.
+        """
+        kept = {part for layer in self._remembering for part in layer.modules() if part not in layer.called}
         for part in (self._layers, self._model):
             for parent in part.modules():
                 for name, layer in parent.named_children():
                     # Not what is derived from it, and may compute something else.
-                    if type(layer) is nn.Linear and layer.out_features != routers:
+                    if type(layer) is nn.Linear and layer.out_features != routers and layer not in kept:
                         bias = None if layer.bias is None else layer.bias.detach()
                         ours = kernels.linear(layer.weight.detach(), bias, fmt)
                         self.linears.append(ours)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headgate.engine.kernels.device_rows import DeviceStep
 from headgate.engine.kernels.interface import AttentionBatch, DecodeBatch, Kernels, KVLayer
+from headgate.engine.kernels.states import StateShape
 
 
 class ModelShape(Protocol):
@@ -22,7 +23,12 @@ class ModelShape(Protocol):
 
     @property
     def kv_shapes(self) -> Sequence[tuple[int, int]]:
-        """Per layer: heads of keys and of values, and the numbers of a head in the cache."""
+        """Per layer that attends: heads of keys and of values, and the numbers of a head in the cache."""
+        ...
+
+    @property
+    def state_shapes(self) -> Sequence[StateShape]:
+        """What is kept of a sequence beside keys and values, however long it is; empty for most."""
         ...
 
     @property

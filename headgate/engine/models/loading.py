@@ -11,7 +11,7 @@ import torch
 from headgate.engine.errors import CheckpointError, UnknownArchitecture
 from headgate.engine.kernels.interface import Kernels
 from headgate.engine.models.architectures import read_spec
-from headgate.engine.models.guest_loading import guest_facts, load_guest
+from headgate.engine.models.guest_loading import OTHER_PARTS, guest_facts, load_guest
 from headgate.engine.models.identity import revision
 from headgate.engine.models.loader import Dtype, LoadedDecoder, load_decoder
 from headgate.engine.models.opening import open_checkpoint
@@ -56,7 +56,7 @@ def read_facts(folder: Path) -> CheckpointFacts:
         opened = open_checkpoint(folder, CheckpointTensors)
     except UnknownArchitecture:
         facts, source = guest_facts(folder), CheckpointTensors(folder)
-        parameters = source.parameters_named(())
+        parameters = source.parameters_named(OTHER_PARTS)
         return CheckpointFacts(
             facts.architecture,
             facts.context_length,

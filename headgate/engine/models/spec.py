@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from headgate.engine.kernels.states import StateShape
 from headgate.engine.models.activation import Activation
 from headgate.engine.models.rope import RopeSpec
 
@@ -118,6 +119,11 @@ class DecoderSpec:
     def kv_shapes(self) -> tuple[tuple[int, int], ...]:
         """Per layer: heads of keys and of values, and the numbers of a head."""
         return ((self.kv_heads, self.head_dim),) * self.layers
+
+    @property
+    def state_shapes(self) -> tuple[StateShape, ...]:
+        """See ModelShape: it keeps nothing else."""
+        return ()
 
     @property
     def kv_elements_per_token(self) -> int:
