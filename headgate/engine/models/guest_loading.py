@@ -91,6 +91,8 @@ def load_guest(
     compute = computed_in(config, dtype)
     model = _read(folder, compute).to(device).eval()
     with torch.inference_mode(), _refusing(facts.architecture):
+        if getattr(model, "_is_stateful", False) and not remembers(model):
+            raise ValueError("its layers keep a state in a way that is not known here")
         prompt = guest_trial.prompt(facts.vocab_size, device)
         wanted = guest_trial.own_logits(model, prompt, remembers=remembers(model))
         parameters, parts = model.num_parameters(), GuestParts(model)
